@@ -1,0 +1,276 @@
+//! What travels on a command queue's channel.
+
+use crate::{Event, Id};
+use serde::{Deserialize, Serialize};
+
+/// One enqueued command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Command<'a> {
+    /// The event that the executor completes in the event table; 0: none is wanted, and only
+    /// the channel's completed count tells.
+    pub event: Event,
+    /// Commands sent on the control channel before this one was enqueued: the executor has
+    /// carried out at least so many before it looks at the ids in here.
+    pub after_control: u64,
+    /// Events that this command waits for.
+    #[serde(borrow)]
+    pub waits: Waits<'a>,
+    /// What to do.
+    #[serde(borrow)]
+    pub operation: Operation<'a>,
+}
+
+/// A list of events, eight little-endian bytes each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits<'a>(#[serde(borrow)] pub &'a [u8]);
+
+impl<'a> Waits<'a> {
+    /// The events in order. A ragged tail is ignored.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Event> + 'a {
+        self.0
+            .chunks_exact(8)
+            .map(|c| u64::from_le_bytes(c.try_into().expect("chunks of eight")))
+    }
+
+    /// No events at all.
+    pub fn is_empty(self) -> bool {
+        self.0.len() < 8
+    }
+}
+
+/// Where the bytes of a transfer are: `len` bytes of an arena, which both ends map.
+/// The holder of the session's client end has made sure that nobody else uses the range until
+/// the command is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payload {
+    /// The arena ([`crate::Control::ArenaAdd`]).
+    pub arena: u32,
+    /// Bytes from the arena's start.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Which way a transfer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direction {
+    /// From the payload to the object.
+    Write,
+    /// From the object to the payload.
+    Read,
+}
+
+/// A box in bytes (buffers) or pixels (images): `[x, y, z]` each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// First byte or pixel, row, slice.
+    pub origin: [u64; 3],
+    /// Bytes (buffers: width in bytes) or pixels, rows, slices.
+    pub size: [u64; 3],
+    /// Bytes from row to row; 0: tight. (Buffers only; an image's payload is always tight.)
+    pub row_pitch: u64,
+    /// Bytes from slice to slice; 0: tight.
+    pub slice_pitch: u64,
+}
+
+/// A kernel argument as it stood when the launch was enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Arg<'a> {
+    /// The value's bytes.
+    Value(#[serde(borrow)] &'a [u8]),
+    /// Local memory of so many bytes.
+    Local(u64),
+    /// A memory object, or 0 for NULL.
+    Memory(Id),
+    /// A sampler.
+    Sampler(Id),
+    /// A shared virtual address.
+    Svm(u64),
+}
+
+/// What a command does. Ids are looked up when the command is taken off its channel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Operation<'a> {
+    /// Runs a kernel. `args` holds `arg_count` postcard-encoded [`Arg`]s, one behind the other.
+    Launch {
+        /// The kernel.
+        kernel: Id,
+        /// 1 to 3.
+        dimensions: u8,
+        /// First global id.
+        offset: [u64; 3],
+        /// Work-items.
+        global: [u64; 3],
+        /// Work-items a group; `[0; 3]`: the driver chooses.
+        local: [u64; 3],
+        /// Entries in `args`.
+        arg_count: u32,
+        /// The arguments.
+        #[serde(borrow)]
+        args: &'a [u8],
+        /// Shared virtual addresses that the kernel reaches indirectly (eight bytes each).
+        #[serde(borrow)]
+        svm_indirect: &'a [u8],
+    },
+    /// Moves bytes between a buffer and a payload.
+    Buffer {
+        /// Which way.
+        direction: Direction,
+        /// The buffer.
+        buffer: Id,
+        /// First byte in the buffer.
+        offset: u64,
+        /// The other side; its length is the transfer's.
+        payload: Payload,
+    },
+    /// Moves a box between a buffer and a payload, which holds the box tightly.
+    BufferRect {
+        /// Which way.
+        direction: Direction,
+        /// The buffer.
+        buffer: Id,
+        /// Where in the buffer.
+        region: Region,
+        /// The other side.
+        payload: Payload,
+    },
+    /// Moves a box between an image and a payload, which holds the box tightly.
+    Image {
+        /// Which way.
+        direction: Direction,
+        /// The image.
+        image: Id,
+        /// Where in the image.
+        region: Region,
+        /// The other side.
+        payload: Payload,
+    },
+    /// Copies between buffers.
+    CopyBuffer {
+        /// From.
+        source: Id,
+        /// To.
+        target: Id,
+        /// First byte there.
+        source_offset: u64,
+        /// First byte here.
+        target_offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Copies a box between buffers.
+    CopyBufferRect {
+        /// From.
+        source: Id,
+        /// To.
+        target: Id,
+        /// Where there (its size counts).
+        source_region: Region,
+        /// Where here.
+        target_region: Region,
+    },
+    /// Copies between images.
+    CopyImage {
+        /// From.
+        source: Id,
+        /// To.
+        target: Id,
+        /// First pixel there.
+        source_origin: [u64; 3],
+        /// First pixel here.
+        target_origin: [u64; 3],
+        /// Pixels.
+        size: [u64; 3],
+    },
+    /// Copies pixels into a buffer.
+    CopyImageToBuffer {
+        /// From.
+        image: Id,
+        /// To.
+        buffer: Id,
+        /// First pixel.
+        origin: [u64; 3],
+        /// Pixels.
+        size: [u64; 3],
+        /// First byte in the buffer.
+        offset: u64,
+    },
+    /// Copies a buffer into pixels.
+    CopyBufferToImage {
+        /// From.
+        buffer: Id,
+        /// To.
+        image: Id,
+        /// First byte in the buffer.
+        offset: u64,
+        /// First pixel.
+        origin: [u64; 3],
+        /// Pixels.
+        size: [u64; 3],
+    },
+    /// Repeats a pattern.
+    FillBuffer {
+        /// The buffer.
+        buffer: Id,
+        /// 1 to 128 bytes.
+        #[serde(borrow)]
+        pattern: &'a [u8],
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Fills pixels with a colour (16 bytes: four floats or ints).
+    FillImage {
+        /// The image.
+        image: Id,
+        /// The colour.
+        #[serde(borrow)]
+        color: &'a [u8],
+        /// First pixel.
+        origin: [u64; 3],
+        /// Pixels.
+        size: [u64; 3],
+    },
+    /// Moves objects to the device (or, flag 1, to the host) ahead of their use.
+    Migrate {
+        /// Memory objects, four little-endian bytes each.
+        #[serde(borrow)]
+        objects: &'a [u8],
+        /// `cl_mem_migration_flags`.
+        flags: u64,
+    },
+    /// Completes when what it waits for is complete (nothing listed: all before it).
+    Marker,
+    /// As a marker, and nothing behind it starts earlier.
+    Barrier,
+    /// `clEnqueueSVMMemcpy` where both addresses are the device's.
+    SvmCopy {
+        /// To.
+        target: u64,
+        /// From.
+        source: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Moves bytes between shared virtual memory and a payload (where the two ends do not
+    /// share the pages).
+    Svm {
+        /// Which way.
+        direction: Direction,
+        /// The address.
+        address: u64,
+        /// The other side.
+        payload: Payload,
+    },
+    /// `clEnqueueSVMMemFill`.
+    SvmFill {
+        /// The address.
+        address: u64,
+        /// 1 to 128 bytes.
+        #[serde(borrow)]
+        pattern: &'a [u8],
+        /// Bytes.
+        len: u64,
+    },
+}

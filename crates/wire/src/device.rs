@@ -1,0 +1,56 @@
+//! How a device is described to those who have not got it.
+
+use serde::{Deserialize, Serialize};
+
+/// One answer of the driver: OpenCL's parameter number and the raw bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// `cl_device_info` or `cl_platform_info`
+    pub param: u32,
+    /// The bytes as the driver gave them.
+    pub value: Vec<u8>,
+}
+
+/// All that a client needs to know of a device before its first command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceDescription {
+    /// The name in the manager's configuration, unique on its node.
+    pub name: String,
+    /// `clGetPlatformInfo` of the driver's platform.
+    pub platform: Vec<Info>,
+    /// `clGetDeviceInfo`, everything that the driver answers without an error.
+    pub device: Vec<Info>,
+    /// The device can use the arena's memory in place: reads, writes and maps are the client's
+    /// own copies.
+    pub host_memory: bool,
+    /// Nanoseconds to add to `CLOCK_MONOTONIC` to get the device's profiling clock.
+    pub clock_offset_ns: i64,
+    /// `clGetSupportedImageFormats` for read-write use of each image type:
+    /// (type, flags, eight bytes a format).
+    pub image_formats: Vec<(u32, u64, Vec<u8>)>,
+}
+
+impl DeviceDescription {
+    /// The bytes of one device parameter.
+    pub fn info(&self, param: u32) -> Option<&[u8]> {
+        let found = self.device.iter().find(|i| i.param == param)?;
+        Some(&found.value)
+    }
+
+    /// A device parameter that is a text, without its final zero.
+    pub fn text(&self, param: u32) -> String {
+        let bytes = self.info(param).unwrap_or_default();
+        String::from_utf8_lossy(bytes)
+            .trim_end_matches('\0')
+            .to_owned()
+    }
+
+    /// A device parameter that is a number of four or eight bytes.
+    pub fn number(&self, param: u32) -> u64 {
+        match self.info(param) {
+            Some(b) if b.len() == 8 => u64::from_ne_bytes(b.try_into().expect("eight bytes")),
+            Some(b) if b.len() == 4 => u32::from_ne_bytes(b.try_into().expect("four bytes")).into(),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The first message of each side.
+
+use crate::{DeviceDescription, Version};
+use serde::{Deserialize, Serialize};
+
+/// The client's first message: who it is and what it wants.
+/// Framed by its length as four little-endian bytes, at most 64 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// What the client speaks. Always the first field, so that any version can read it.
+    pub version: Version,
+    /// The tenant that it claims; empty: the one that its user or token stands for.
+    pub tenant: String,
+    /// The tenant's token (TCP); empty over a Unix socket.
+    pub token: String,
+    /// The running copy of the application, for people to read: program name and process.
+    pub instance: String,
+    /// The wanted device's name; empty: only list the devices, and close.
+    pub device: String,
+    /// The session to resume and its key, after a dropped connection.
+    pub resume: Option<(u64, [u8; 16])>,
+    /// A relay asks for the flag of this name ([`SessionFlags`]); clients do not.
+    pub mirror: bool,
+}
+
+/// Properties of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionFlags {
+    /// Completions also come as [`crate::Notice::Completed`] and [`crate::Notice::Progress`],
+    /// for a peer that relays them.
+    pub mirror: bool,
+}
+
+/// What a tenant may have. The library checks early and politely, the executor for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Device memory, bytes, all sessions of the tenant together.
+    pub memory_bytes: u64,
+    /// Arena memory, bytes, one session.
+    pub arena_bytes: u64,
+    /// Live objects in a session.
+    pub objects: u32,
+    /// Commands enqueued and not complete, in a queue.
+    pub queued_commands: u32,
+    /// A task that runs longer is ended with its executor, milliseconds; 0: never.
+    pub task_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            memory_bytes: u64::MAX,
+            arena_bytes: 64 << 30,
+            objects: 1 << 20,
+            queued_commands: 1 << 20,
+            task_ms: 0,
+        }
+    }
+}
+
+/// The manager's answer to a hello that it accepts. Over a Unix socket the session segment's
+/// memfd comes with it (see `baltra-ring::segment`), unless no device was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// What the manager speaks.
+    pub version: Version,
+    /// The session's number on this node; 0: none was opened.
+    pub session: u64,
+    /// Resumes the session (TCP).
+    pub key: [u8; 16],
+    /// The tenant that it turned out to be.
+    pub tenant: String,
+    /// The node's name.
+    pub node: String,
+    /// Of the wanted device alone, or of all that the tenant may use.
+    pub devices: Vec<DeviceDescription>,
+    /// What the tenant may have.
+    pub limits: Limits,
+    /// How the session works.
+    pub flags: SessionFlags,
+}
+
+/// The manager's answer to a hello that it refuses: the reason and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The peer speaks another protocol.
+    #[error("this manager speaks session protocol {manager}, the client speaks {client}: install the same release of Baltra on both")]
+    Version {
+        /// The manager's.
+        manager: Version,
+        /// The client's.
+        client: Version,
+    },
+    /// The token is missing or wrong, or the user has no tenant.
+    #[error("not allowed: {0}")]
+    NotAllowed(String),
+    /// No such device, or no device that may be had.
+    #[error("no device: {0}")]
+    NoDevice(String),
+    /// The manager is draining, or a limit is reached.
+    #[error("not now: {0}")]
+    Busy(String),
+    /// The hello made no sense.
+    #[error("malformed hello: {0}")]
+    Malformed(String),
+}

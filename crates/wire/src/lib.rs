@@ -1,0 +1,102 @@
+//! The session protocol: what a client and an executor say to each other.
+//!
+//! A session has one *control* channel (objects: created, built, released; ordered), one
+//! channel per command queue ([`Command`]), and one stream of [`Notice`]s back. Every message
+//! is one postcard-encoded enum, carried whole by a ring record or a TCP frame (see
+//! `baltra-ring` and `baltra-session`). Objects are named by the client ([`Id`]); nothing in
+//! here waits for the other side but a [`Control::Call`], which carries a [`Call`] number that
+//! its [`Notice::Reply`] repeats.
+//!
+//! Decoding never allocates more than the input's length, and every slice borrows from it.
+#![forbid(unsafe_code)]
+
+mod command;
+mod control;
+mod device;
+mod hello;
+mod notice;
+
+pub use command::{Arg, Command, Direction, Operation, Payload, Region, Waits};
+pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};
+pub use device::{DeviceDescription, Info};
+pub use hello::{Hello, Limits, Refusal, SessionFlags, Welcome};
+pub use notice::{Completion, KernelArg, KernelDescription, Notice, Reply};
+
+use serde::{de::Deserialize, Serialize};
+
+/// The protocol version that this build speaks. A peer of another `MAJOR` is refused with a text
+/// that names both; a peer of another minor works (messages are only ever appended).
+pub const VERSION: Version = Version { major: 1, minor: 0 };
+
+/// The longest message, in bytes, that either end accepts (a program binary is the longest).
+pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// A protocol version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Version {
+    /// Peers of different `major` cannot talk.
+    pub major: u16,
+    /// Peers of different `minor` can.
+    pub minor: u16,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A client-chosen object name, unique in a session for its whole life (never reused).
+/// Zero names nothing: the null handle where OpenCL allows one.
+pub type Id = u32;
+
+/// Numbers a request so that its reply can be matched. Chosen by the client.
+pub type Call = u32;
+
+/// Names an event: the slot in the session's event table in the low half, the slot's
+/// generation (never zero) in the high half. Zero is no event.
+pub type Event = u64;
+
+/// Builds an [`Event`] from its slot and generation.
+pub const fn event(slot: u32, generation: u32) -> Event {
+    slot as u64 | (generation as u64) << 32
+}
+
+/// The slot of an event.
+pub const fn event_slot(event: Event) -> u32 {
+    event as u32
+}
+
+/// The generation of an event.
+pub const fn event_generation(event: Event) -> u32 {
+    (event >> 32) as u32
+}
+
+/// A message that could not be encoded or decoded.
+#[derive(Debug, thiserror::Error)]
+#[error("malformed {what}: {source}")]
+pub struct CodecError {
+    what: &'static str,
+    source: postcard::Error,
+}
+
+/// Appends `message` to `buffer`.
+pub fn encode<T: Serialize>(message: &T, buffer: &mut Vec<u8>) -> Result<(), CodecError> {
+    let taken = std::mem::take(buffer);
+    *buffer = postcard::to_extend(message, taken).map_err(|source| CodecError {
+        what: "outgoing message",
+        source,
+    })?;
+    Ok(())
+}
+
+/// Decodes one message that fills `bytes`; borrowed parts of it point into `bytes`.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CodecError> {
+    postcard::from_bytes(bytes).map_err(|source| CodecError {
+        what: "message from the peer",
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests;

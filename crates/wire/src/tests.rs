@@ -1,0 +1,69 @@
+use super::*;
+
+fn launch<'a>(waits: &'a [u8], args: &'a [u8]) -> Command<'a> {
+    Command {
+        event: event(7, 3),
+        after_control: 12,
+        waits: Waits(waits),
+        operation: Operation::Launch {
+            kernel: 4,
+            dimensions: 1,
+            offset: [0; 3],
+            global: [1024, 1, 1],
+            local: [0; 3],
+            arg_count: 2,
+            args,
+            svm_indirect: &[],
+        },
+    }
+}
+
+#[test]
+fn test_a_command_survives_the_round_trip() {
+    let waits = event(1, 1).to_le_bytes();
+    let mut args = Vec::new();
+    encode(&Arg::Memory(9), &mut args).unwrap();
+    encode(&Arg::Value(&[1, 2, 3, 4]), &mut args).unwrap();
+    let command = launch(&waits, &args);
+    let mut bytes = Vec::new();
+    encode(&command, &mut bytes).unwrap();
+    assert_eq!(decode::<Command>(&bytes).unwrap(), command);
+    assert!(
+        bytes.len() < 64,
+        "a launch takes {} bytes of its ring",
+        bytes.len()
+    );
+}
+
+#[test]
+fn test_truncated_messages_are_errors() {
+    let mut bytes = Vec::new();
+    encode(&launch(&[0; 16], &[1, 2, 3]), &mut bytes).unwrap();
+    for len in 0..bytes.len() {
+        assert!(decode::<Command>(&bytes[..len]).is_err(), "{len} bytes");
+    }
+}
+
+#[test]
+fn test_random_bytes_never_panic() {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for _ in 0..20_000 {
+        let mut bytes = [0u8; 48];
+        for b in &mut bytes {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *b = state as u8;
+        }
+        let _ = decode::<Command>(&bytes);
+        let _ = decode::<Control>(&bytes);
+        let _ = decode::<Notice>(&bytes);
+        let _ = decode::<Hello>(&bytes);
+    }
+}
+
+#[test]
+fn test_an_event_keeps_its_slot_and_generation() {
+    let e = event(u32::MAX, 5);
+    assert_eq!((event_slot(e), event_generation(e)), (u32::MAX, 5));
+}
