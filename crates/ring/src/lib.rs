@@ -1,0 +1,45 @@
+//! Shared memory of a session: rings, events, leases.
+//!
+//! All `unsafe` of the data plane is in this crate. Whatever another process can write is
+//! treated as hostile: an index is read once, checked against the mapping's own length, and
+//! the copy is used; a record is copied into private memory before anybody looks at it.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`memory`] | sealed memfds and their mappings |
+//! | [`io`] | sockets straight from and into shared memory |
+//! | [`futex`] | sleeping on a shared word |
+//! | [`ring`] | single-producer single-consumer ring of messages |
+//! | [`progress`] | how far a queue got, in its ring's header |
+//! | [`events`] | the table of event statuses and times |
+//! | [`segment`] | the memory that every session starts with |
+//! | [`lease`] | the gate's page between manager and executor |
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+#[cfg(not(loom))]
+pub mod events;
+pub mod futex;
+#[cfg(not(loom))]
+pub mod io;
+#[cfg(not(loom))]
+pub mod lease;
+pub mod memory;
+pub mod progress;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod segment;
+mod spin;
+mod sync;
+
+// Under loom only the ring's protocol is built: the rest sleeps in the kernel.
+
+#[cfg(not(loom))]
+pub use events::{EventTable, EventWriter, EVENT_SLOT_BYTES};
+pub use futex::{futex_wait, futex_wake};
+#[cfg(not(loom))]
+pub use lease::{LeaseGranter, LeaseHolder, LeaseState, Usage};
+pub use memory::{Memory, Range};
+pub use progress::Progress;
+pub use ring::{ring_bytes, Consumer, Full, Producer, RingError, Waker, RING_HEADER_BYTES};
+#[cfg(not(loom))]
+pub use segment::Segment;

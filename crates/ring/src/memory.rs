@@ -1,0 +1,337 @@
+//! Sealed memfds and their mappings.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Mappings at least so long ask for huge pages (a 4 KiB-page memcpy of 256 MB loses a third).
+const HUGE_BYTES: u64 = 2 << 20;
+
+struct Mapping {
+    base: *mut u8,
+    len: usize,
+    /// Somebody else's memory: not unmapped.
+    borrowed: bool,
+}
+
+// SAFETY: the mapping is plain memory; who reads and writes it when is up to the users of
+// `Range`, which hand out raw pointers only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
+        // SAFETY: base and len are what mmap returned; every `Range` holds the Arc, so nobody
+        // can still use the pages.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// A mapping, shared with another process or private; clones share it.
+#[derive(Clone)]
+pub struct Memory {
+    mapping: Arc<Mapping>,
+}
+
+impl Memory {
+    /// A fresh zeroed memfd of `len` bytes (rounded up to pages), sealed against any change of
+    /// size, and its mapping. `name` is for people (`/proc/PID/maps`).
+    pub fn create(name: &str, len: u64) -> io::Result<(Memory, OwnedFd)> {
+        let fd = create_sealed(name, len)?;
+        Ok((Memory::map(&fd, len)?, fd))
+    }
+
+    /// Maps the first `len` bytes of a memfd that a peer sent. Refused unless it is sealed
+    /// against shrinking and long enough, so that no access can ever fault.
+    pub fn map(fd: &OwnedFd, len: u64) -> io::Result<Memory> {
+        Self::map_raw(fd, len, 0)
+    }
+
+    /// As [`Memory::map`], at `address` exactly; fails when anything is mapped there.
+    pub fn map_at(fd: &OwnedFd, len: u64, address: usize) -> io::Result<Memory> {
+        if address == 0 || !address.is_multiple_of(page_bytes()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "bad address"));
+        }
+        Self::map_raw(fd, len, address)
+    }
+
+    /// Private zeroed memory of this process.
+    pub fn anonymous(len: u64) -> io::Result<Memory> {
+        let len = checked_len(len)?;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        Self::adopt(base, len)
+    }
+
+    /// Memory of this process that is somebody else's: dropping it unmaps nothing, and its
+    /// length is exactly `len`.
+    ///
+    /// # Safety
+    /// The bytes are valid, for whatever is done to them through this mapping and its ranges,
+    /// until the last such access. Ranges that are left over and not looked into do no harm.
+    pub unsafe fn borrowed(base: *mut u8, len: usize) -> Memory {
+        Memory {
+            mapping: Arc::new(Mapping {
+                base,
+                len,
+                borrowed: true,
+            }),
+        }
+    }
+
+    fn map_raw(fd: &OwnedFd, len: u64, address: usize) -> io::Result<Memory> {
+        let len = checked_len(len)?;
+        check_sealed(fd, len as u64)?;
+        let fixed = if address == 0 {
+            0
+        } else {
+            libc::MAP_FIXED_NOREPLACE
+        };
+        // SAFETY: a new shared mapping of a file that cannot shrink; MAP_FIXED_NOREPLACE never
+        // replaces an existing mapping.
+        let base = unsafe {
+            libc::mmap(
+                address as *mut libc::c_void,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | fixed,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        let memory = Self::adopt(base, len)?;
+        if address != 0 && memory.base() as usize != address {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        Ok(memory)
+    }
+
+    fn adopt(base: *mut libc::c_void, len: usize) -> io::Result<Memory> {
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        if len as u64 >= HUGE_BYTES {
+            // SAFETY: advice on the pages just mapped; failure only means small pages.
+            unsafe { libc::madvise(base, len, libc::MADV_HUGEPAGE) };
+        }
+        Ok(Memory {
+            mapping: Arc::new(Mapping {
+                base: base.cast(),
+                len,
+                borrowed: false,
+            }),
+        })
+    }
+
+    /// Whether it is somebody else's ([`Memory::borrowed`]).
+    pub fn is_borrowed(&self) -> bool {
+        self.mapping.borrowed
+    }
+
+    /// The first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.mapping.base
+    }
+
+    /// Bytes mapped: the asked length rounded up to whole pages.
+    pub fn len(&self) -> u64 {
+        self.mapping.len as u64
+    }
+
+    /// Never: an empty mapping cannot be made.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// `len` bytes from `offset` on, or `None` where that leaves the mapping. This is the one
+    /// place where a peer's offsets are checked.
+    pub fn slice(&self, offset: u64, len: u64) -> Option<Range> {
+        let end = offset.checked_add(len)?;
+        (end <= self.len()).then(|| Range {
+            memory: self.clone(),
+            offset: offset as usize,
+            len: len as usize,
+        })
+    }
+}
+
+/// A checked part of a mapping, which it keeps alive.
+#[derive(Clone)]
+pub struct Range {
+    memory: Memory,
+    offset: usize,
+    len: usize,
+}
+
+impl Range {
+    /// The first byte. Valid for `len()` bytes while any clone of this range lives. Another
+    /// process may be writing there: copy, then check.
+    pub fn ptr(&self) -> *mut u8 {
+        self.memory.base().wrapping_add(self.offset)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Clears it. Only its sole user may.
+    pub fn zero(&self) {
+        // SAFETY: the range lies in its mapping (checked by `slice`) and lives as long as self.
+        unsafe { std::ptr::write_bytes(self.ptr(), 0, self.len) };
+    }
+
+    /// A part of the part.
+    pub fn slice(&self, offset: u64, len: u64) -> Option<Range> {
+        let end = offset.checked_add(len)?;
+        (end <= self.len as u64).then(|| Range {
+            memory: self.memory.clone(),
+            offset: self.offset + offset as usize,
+            len: len as usize,
+        })
+    }
+
+    /// The mapping.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+/// A zeroed memfd of `len` bytes (rounded up to pages) whose size can never change.
+pub fn create_sealed(name: &str, len: u64) -> io::Result<OwnedFd> {
+    let len = checked_len(len)?;
+    let name = CString::new(name)?;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: `name` is a C string that outlives the call.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: plain calls on our own descriptor.
+    let done = unsafe {
+        libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) == 0
+            && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
+    };
+    if !done {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+fn check_sealed(fd: &OwnedFd, len: u64) -> io::Result<()> {
+    // SAFETY: reads the seals of a descriptor that we own.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "shared memory must be a memfd sealed against shrinking",
+        ));
+    }
+    // SAFETY: all-zero is a valid `stat`, which fstat fills.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is writable and the descriptor is ours.
+    if unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if (stat.st_size as u64) < len {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "shared memory is shorter than announced",
+        ));
+    }
+    Ok(())
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: asks for a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+fn checked_len(len: u64) -> io::Result<usize> {
+    let page = page_bytes() as u64;
+    match len.checked_next_multiple_of(page) {
+        Some(rounded) if len > 0 && rounded <= isize::MAX as u64 => Ok(rounded as usize),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "bad length of shared memory",
+        )),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn test_both_mappings_show_the_same_bytes() {
+        let (a, fd) = Memory::create("test", 10).unwrap();
+        let b = Memory::map(&fd, 10).unwrap();
+        // SAFETY: both pointers are valid for a page.
+        unsafe {
+            a.base().write(7);
+            assert_eq!(b.base().read(), 7);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn test_unsealed_or_short_files_are_refused() {
+        // SAFETY: a fresh descriptor of our own.
+        let fd = unsafe {
+            OwnedFd::from_raw_fd(libc::memfd_create(c"t".as_ptr(), libc::MFD_ALLOW_SEALING))
+        };
+        assert!(Memory::map(&fd, 4096).is_err());
+        let sealed = create_sealed("t", 4096).unwrap();
+        assert!(Memory::map(&sealed, 8192).is_err());
+        assert!(Memory::map(&sealed, 0).is_err());
+        assert!(Memory::map(&sealed, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn test_borrowed_memory_stays_its_owners() {
+        let mut bytes = vec![7u8; 100];
+        // SAFETY: `bytes` outlives every access below.
+        let memory = unsafe { Memory::borrowed(bytes.as_mut_ptr(), bytes.len()) };
+        assert!(memory.slice(0, 101).is_none());
+        memory.slice(96, 4).unwrap().zero();
+        drop(memory);
+        assert_eq!(bytes.iter().map(|&b| u32::from(b)).sum::<u32>(), 96 * 7);
+    }
+
+    #[test]
+    fn test_slices_never_leave_the_mapping() {
+        let memory = Memory::anonymous(4096).unwrap();
+        assert!(memory.slice(0, 4096).is_some());
+        assert!(memory.slice(1, 4096).is_none());
+        assert!(memory.slice(u64::MAX, 2).is_none());
+        let range = memory.slice(16, 32).unwrap();
+        assert!(range.slice(0, 33).is_none());
+        assert_eq!(
+            range.slice(8, 8).unwrap().ptr(),
+            memory.base().wrapping_add(24)
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! How far a command queue got: words in its ring's header.
+//!
+//! The executor publishes how many commands are complete; `clFinish` waits for that count, so
+//! a command needs no event unless the application asked for one.
+
+use crate::futex::{futex_wait, futex_wake};
+use crate::memory::Range;
+use crate::ring::{Base, RingError};
+use crate::spin::Spin;
+use crate::sync::fence;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A sleeper looks again after so long, should a wake-up ever be lost with its sender.
+const RECHECK: Duration = Duration::from_millis(100);
+
+/// The progress words of one ring; either end.
+#[derive(Clone)]
+pub struct Progress {
+    base: Base,
+    spin: Arc<Spin>,
+}
+
+impl Progress {
+    /// The progress words of the ring in `range`.
+    pub fn new(range: &Range) -> Result<Progress, RingError> {
+        Ok(Progress {
+            base: Base::new(range)?,
+            spin: Arc::default(),
+        })
+    }
+
+    /// Executor: the first `completed` commands are complete. Wakes who waits.
+    pub fn publish(&self, completed: u64) {
+        let header = self.base.header();
+        // SYNC POINT: progress (pairs with `completed`)
+        header.completed.store(completed, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if header.progress_sleepers.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    /// Executor: command number `command` (from 1) failed and has no event to say so. Comes
+    /// before the [`Progress::publish`] that covers it.
+    pub fn fail(&self, command: u64, code: i32) {
+        let header = self.base.header();
+        header.failed_code.store(code, Ordering::Relaxed);
+        header.failed_command.store(command, Ordering::Release);
+    }
+
+    /// Wakes everybody who waits, complete or not.
+    pub fn wake(&self) {
+        let header = self.base.header();
+        header.progress_bell.fetch_add(1, Ordering::Release);
+        futex_wake(&header.progress_bell, u32::MAX);
+    }
+
+    /// Commands complete.
+    pub fn completed(&self) -> u64 {
+        // SYNC POINT: progress (pairs with `publish`)
+        self.base.header().completed.load(Ordering::Acquire)
+    }
+
+    /// The newest failed command's number and error.
+    pub fn failure(&self) -> Option<(u64, i32)> {
+        let header = self.base.header();
+        let command = header.failed_command.load(Ordering::Acquire);
+        let code = header.failed_code.load(Ordering::Relaxed);
+        (command != 0).then_some((command, code))
+    }
+
+    /// Client: waits until `at_least` commands are complete; false when `stop` was raised
+    /// first. Spins for `spin`, then sleeps.
+    pub fn wait(&self, at_least: u64, spin: Duration, stop: &AtomicBool) -> bool {
+        if self.completed() >= at_least {
+            return true;
+        }
+        if self.spin.until(spin, || self.completed() >= at_least) {
+            return true;
+        }
+        let header = self.base.header();
+        header.progress_sleepers.fetch_add(1, Ordering::Relaxed);
+        let reached = loop {
+            let seen = header.progress_bell.load(Ordering::Acquire);
+            fence(Ordering::SeqCst);
+            if self.completed() >= at_least {
+                break true;
+            }
+            if stop.load(Ordering::Acquire) {
+                break false;
+            }
+            futex_wait(&header.progress_bell, seen, Some(RECHECK));
+        };
+        header.progress_sleepers.fetch_sub(1, Ordering::Relaxed);
+        reached
+    }
+}

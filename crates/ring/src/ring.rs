@@ -1,0 +1,482 @@
+//! A single-producer single-consumer ring of messages in shared memory.
+//!
+//! Layout: a header of [`RING_HEADER_BYTES`], then a power of two of data bytes. `tail` and
+//! `head` count bytes for ever (never wrapped), so `tail - head` is what is filled. A record is
+//! a little-endian `u32` (bit 31: the message goes on in the next record; bits 0–30: bytes),
+//! four bytes unused, then the bytes, padded to eight. Records wrap around the end.
+//!
+//! Each side keeps its own index privately and only *reads* the other's, which it checks: a
+//! hostile peer can starve or garble the messages, never the memory. Sleeping: the consumer
+//! raises `sleeping`, looks again, then waits on `bell`; the producer, having stored `tail`,
+//! rings if `sleeping` is raised. Both sides put a full fence between their store and their
+//! load (Dekker), so that one of them always sees the other.
+
+use crate::futex::{futex_wait, futex_wake};
+use crate::memory::Range;
+use crate::spin::Spin;
+use crate::sync::{fence, AtomicI32, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes before the data.
+pub const RING_HEADER_BYTES: usize = 512;
+const DATA_BYTES_MIN: usize = 256;
+const DATA_BYTES_MAX: usize = 1 << 30;
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+const MORE: u32 = 1 << 31;
+const PREFIX_BYTES: usize = 8;
+
+/// The memory that a ring of `data_bytes` (rounded up to a power of two) takes.
+pub const fn ring_bytes(data_bytes: usize) -> usize {
+    RING_HEADER_BYTES + data_bytes.next_power_of_two()
+}
+
+/// What both sides share; a cache line for each writer.
+#[repr(C)]
+pub(crate) struct Header {
+    tail: AtomicU64,
+    _0: [u64; 7],
+    head: AtomicU64,
+    _1: [u64; 7],
+    sleeping: AtomicU32,
+    bell: AtomicU32,
+    _2: [u64; 7],
+    /// See [`crate::progress`].
+    pub(crate) completed: AtomicU64,
+    pub(crate) failed_command: AtomicU64,
+    pub(crate) failed_code: AtomicI32,
+    pub(crate) progress_bell: AtomicU32,
+    _3: [u64; 5],
+    pub(crate) progress_sleepers: AtomicU32,
+    _4: [u32; 15],
+}
+
+#[cfg(loom)]
+impl Header {
+    fn zeroed() -> Header {
+        Header {
+            tail: AtomicU64::new(0),
+            _0: [0; 7],
+            head: AtomicU64::new(0),
+            _1: [0; 7],
+            sleeping: AtomicU32::new(0),
+            bell: AtomicU32::new(0),
+            _2: [0; 7],
+            completed: AtomicU64::new(0),
+            failed_command: AtomicU64::new(0),
+            failed_code: AtomicI32::new(0),
+            progress_bell: AtomicU32::new(0),
+            _3: [0; 5],
+            progress_sleepers: AtomicU32::new(0),
+            _4: [0; 15],
+        }
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Header>() == 320 && size_of::<Header>() <= RING_HEADER_BYTES);
+    assert!(std::mem::offset_of!(Header, head) == 64);
+    assert!(std::mem::offset_of!(Header, sleeping) == 128);
+    assert!(std::mem::offset_of!(Header, completed) == 192);
+    assert!(std::mem::offset_of!(Header, progress_sleepers) == 256);
+};
+
+/// The ring cannot be used, or the peer broke its rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// The memory is too small, too large, misaligned or no power of two.
+    #[error("a ring's memory is a header and a power of two of bytes")]
+    Layout,
+    /// An index or a length that the peer wrote is impossible.
+    #[error("the peer wrote an impossible index or length into the ring")]
+    Corrupt,
+}
+
+/// No room for the message now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the ring is full")]
+pub struct Full;
+
+/// A ring's memory, checked.
+#[derive(Clone)]
+pub(crate) struct Base {
+    header: *const Header,
+    data: *mut u8,
+    capacity: usize,
+    /// Keeps the mapping; `None` in loom's models, which leak theirs.
+    _range: Option<Range>,
+}
+
+// SAFETY: the header is atomics only, and the data is touched only between the indices that
+// the two sides own (producer: free part, consumer: filled part).
+unsafe impl Send for Base {}
+// SAFETY: as above.
+unsafe impl Sync for Base {}
+
+impl Base {
+    pub(crate) fn new(range: &Range) -> Result<Base, RingError> {
+        let capacity = range.len().wrapping_sub(RING_HEADER_BYTES);
+        let aligned = (range.ptr() as usize).is_multiple_of(64);
+        let sized = (DATA_BYTES_MIN..=DATA_BYTES_MAX).contains(&capacity);
+        if !aligned || !sized || !capacity.is_power_of_two() {
+            return Err(RingError::Layout);
+        }
+        Ok(Base {
+            header: range.ptr().cast(),
+            data: range.ptr().wrapping_add(RING_HEADER_BYTES),
+            capacity,
+            _range: Some(range.clone()),
+        })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: `new` checked size and alignment, the range keeps the pages mapped, and every
+        // field is valid for any bytes.
+        unsafe { &*self.header }
+    }
+
+    /// Copies into the data at `position`, around the end if need be.
+    fn write(&self, position: u64, bytes: &[u8]) {
+        let at = position as usize & (self.capacity - 1);
+        let first = bytes.len().min(self.capacity - at);
+        // SAFETY: `at + first <= capacity` and `len - first <= at` because callers have made
+        // sure that `bytes.len() <= capacity`; the consumer does not read the free part.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data.add(at), first);
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr().add(first),
+                self.data,
+                bytes.len() - first,
+            );
+        }
+    }
+
+    /// Appends `len <= capacity` data bytes at `position` to `out`.
+    fn read(&self, position: u64, len: usize, out: &mut Vec<u8>) {
+        out.reserve(len);
+        let at = position as usize & (self.capacity - 1);
+        let first = len.min(self.capacity - at);
+        let old = out.len();
+        // SAFETY: both source parts lie in the data (`len <= capacity`), the target was reserved.
+        // The producer may garble the bytes meanwhile if it is hostile; any bytes are valid.
+        unsafe {
+            let target = out.as_mut_ptr().add(old);
+            std::ptr::copy_nonoverlapping(self.data.add(at), target, first);
+            std::ptr::copy_nonoverlapping(self.data, target.add(first), len - first);
+            out.set_len(old + len);
+        }
+    }
+
+    fn read_prefix(&self, position: u64) -> u32 {
+        let at = position as usize & (self.capacity - 1);
+        // SAFETY: positions are multiples of eight and the capacity is a power of two, so the
+        // word lies in the data and is aligned.
+        u32::from_le(unsafe { self.data.add(at).cast::<u32>().read() })
+    }
+}
+
+const fn record_bytes(len: usize) -> usize {
+    PREFIX_BYTES + len.next_multiple_of(8)
+}
+
+/// The writing end.
+pub struct Producer {
+    base: Base,
+    /// Written so far, published or not.
+    tail: u64,
+    /// What the consumer sees.
+    published: u64,
+    /// The consumer's head as last read.
+    head: u64,
+    pushed: u64,
+}
+
+impl Producer {
+    /// The writing end of a zeroed ring.
+    pub fn new(range: Range) -> Result<Producer, RingError> {
+        Ok(Self::over(Base::new(&range)?))
+    }
+
+    fn over(base: Base) -> Producer {
+        Producer {
+            base,
+            tail: 0,
+            published: 0,
+            head: 0,
+            pushed: 0,
+        }
+    }
+
+    fn free(&mut self, wanted: usize) -> usize {
+        let capacity = self.base.capacity as u64;
+        if capacity - (self.tail - self.head) < wanted as u64 {
+            // SYNC POINT: consumer (pairs with `head.store` in `Consumer::pop`)
+            let head = self.base.header().head.load(Acquire);
+            // An impossible head frees nothing.
+            if head >= self.head && head <= self.published {
+                self.head = head;
+            }
+        }
+        (capacity - (self.tail - self.head)) as usize
+    }
+
+    /// Messages of more bytes go through [`Producer::push_large`].
+    pub fn message_bytes_max(&self) -> usize {
+        self.base.capacity / 2 - PREFIX_BYTES
+    }
+
+    /// Writes a message if it fits now; [`Producer::publish`] shows it to the consumer.
+    pub fn try_push(&mut self, message: &[u8]) -> Result<(), Full> {
+        let bytes = record_bytes(message.len());
+        if message.len() > self.message_bytes_max() || self.free(bytes) < bytes {
+            return Err(Full);
+        }
+        self.write_record(message, 0);
+        self.pushed += 1;
+        Ok(())
+    }
+
+    /// Writes a message of any length in pieces and publishes it, calling `pause` whenever the
+    /// consumer has to get on first; `pause` returns false to give up (the ring is then
+    /// unusable: half a message is in it).
+    pub fn push_large(
+        &mut self,
+        message: &[u8],
+        mut pause: impl FnMut() -> bool,
+    ) -> Result<(), Full> {
+        let piece_max = self.base.capacity / 4;
+        let mut rest = message;
+        loop {
+            let (piece, after) = rest.split_at(rest.len().min(piece_max));
+            let bytes = record_bytes(piece.len());
+            while self.free(bytes) < bytes {
+                self.publish();
+                if !pause() {
+                    return Err(Full);
+                }
+            }
+            self.write_record(piece, if after.is_empty() { 0 } else { MORE });
+            if after.is_empty() {
+                break;
+            }
+            rest = after;
+        }
+        self.pushed += 1;
+        self.publish();
+        Ok(())
+    }
+
+    fn write_record(&mut self, piece: &[u8], flag: u32) {
+        let mut prefix = [0; PREFIX_BYTES];
+        prefix[..4].copy_from_slice(&(piece.len() as u32 | flag).to_le_bytes());
+        self.base.write(self.tail, &prefix);
+        self.base.write(self.tail + PREFIX_BYTES as u64, piece);
+        self.tail += record_bytes(piece.len()) as u64;
+    }
+
+    /// Shows everything written to the consumer and wakes it if it sleeps.
+    pub fn publish(&mut self) {
+        if self.published == self.tail {
+            return;
+        }
+        self.published = self.tail;
+        let header = self.base.header();
+        // SYNC POINT: producer (pairs with `tail.load` in `Consumer::available`)
+        header.tail.store(self.tail, Release);
+        fence(SeqCst);
+        if header.sleeping.load(Relaxed) != 0 {
+            header.bell.fetch_add(1, Release);
+            futex_wake(&header.bell, 1);
+        }
+    }
+
+    /// Whether something is written and not published.
+    pub fn is_dirty(&self) -> bool {
+        self.published != self.tail
+    }
+
+    /// Bytes written and not published.
+    pub fn unpublished_bytes(&self) -> usize {
+        (self.tail - self.published) as usize
+    }
+
+    /// Messages pushed since the ring was made.
+    pub fn pushed(&self) -> u64 {
+        self.pushed
+    }
+}
+
+/// The reading end.
+pub struct Consumer {
+    base: Arc<Base>,
+    head: u64,
+    /// The producer's tail as last read and checked.
+    tail: u64,
+    popped: u64,
+    spin: Spin,
+}
+
+impl Consumer {
+    /// The reading end of a ring that nothing was read from yet.
+    pub fn new(range: Range) -> Result<Consumer, RingError> {
+        Ok(Self::over(Base::new(&range)?))
+    }
+
+    fn over(base: Base) -> Consumer {
+        Consumer {
+            base: Arc::new(base),
+            head: 0,
+            tail: 0,
+            popped: 0,
+            spin: Spin::default(),
+        }
+    }
+
+    /// Filled bytes, checked.
+    fn available(&mut self) -> Result<u64, RingError> {
+        if self.head == self.tail {
+            // SYNC POINT: producer (pairs with `tail.store` in `Producer::publish`)
+            let tail = self.base.header().tail.load(Acquire);
+            let filled = tail.wrapping_sub(self.head);
+            if filled > self.base.capacity as u64 || !tail.is_multiple_of(8) {
+                return Err(RingError::Corrupt);
+            }
+            self.tail = tail;
+        }
+        Ok(self.tail - self.head)
+    }
+
+    /// Takes the next message into `message` (cleared first); `Ok(false)`: there is none.
+    /// Of a message in pieces the rest is waited for: its producer is pushing it right now.
+    pub fn pop(&mut self, message: &mut Vec<u8>) -> Result<bool, RingError> {
+        self.pop_unless(message, || false)
+    }
+
+    /// As [`Consumer::pop`], but gives the rest of a message up (as corrupt) once `stop` holds.
+    pub fn pop_unless(
+        &mut self,
+        message: &mut Vec<u8>,
+        stop: impl Fn() -> bool,
+    ) -> Result<bool, RingError> {
+        message.clear();
+        if self.available()? == 0 {
+            return Ok(false);
+        }
+        let mut since = None;
+        loop {
+            let available = self.available()?;
+            if available == 0 {
+                // A producer that stops half-way is broken.
+                let started = *since.get_or_insert_with(Instant::now);
+                if started.elapsed() > Duration::from_secs(10) || stop() {
+                    return Err(RingError::Corrupt);
+                }
+                self.wait(Duration::ZERO, Some(Duration::from_millis(1)));
+                continue;
+            }
+            since = None;
+            let prefix = self.base.read_prefix(self.head);
+            let len = (prefix & !MORE) as usize;
+            let bytes = record_bytes(len) as u64;
+            if bytes > available || message.len() + len > MESSAGE_BYTES_MAX {
+                return Err(RingError::Corrupt);
+            }
+            self.base
+                .read(self.head + PREFIX_BYTES as u64, len, message);
+            self.head += bytes;
+            // SYNC POINT: consumer (pairs with `head.load` in `Producer::free`)
+            self.base.header().head.store(self.head, Release);
+            if prefix & MORE == 0 {
+                self.popped += 1;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Whether nothing is there to pop right now.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail && self.base.header().tail.load(Acquire) == self.head
+    }
+
+    /// Messages popped.
+    pub fn popped(&self) -> u64 {
+        self.popped
+    }
+
+    /// Bytes taken so far, in the producer's count: see [`Waker::published`].
+    pub fn taken(&self) -> u64 {
+        self.head
+    }
+
+    /// Waits until something is there, [`Waker::wake`] is called, or `timeout` is over: spins
+    /// for `spin`, then sleeps.
+    pub fn wait(&self, spin: Duration, timeout: Option<Duration>) {
+        self.wait_unless(spin, timeout, || false);
+    }
+
+    /// As [`Consumer::wait`], and returns as soon as `ready` holds: whoever makes it so calls
+    /// [`Waker::wake`] afterwards, and no such wake-up is lost.
+    pub fn wait_unless(&self, spin: Duration, timeout: Option<Duration>, ready: impl Fn() -> bool) {
+        if !self.is_empty() {
+            return;
+        }
+        if self.spin.until(spin, || !self.is_empty() || ready()) {
+            return;
+        }
+        let header = self.base.header();
+        let seen = header.bell.load(Acquire);
+        header.sleeping.store(1, Relaxed);
+        fence(SeqCst);
+        if self.is_empty() && !ready() {
+            futex_wait(&header.bell, seen, timeout);
+        }
+        header.sleeping.store(0, Relaxed);
+    }
+
+    /// Lets other threads of this process end a [`Consumer::wait`].
+    pub fn waker(&self) -> Waker {
+        Waker {
+            base: self.base.clone(),
+        }
+    }
+}
+
+/// Ends a consumer's wait.
+#[derive(Clone)]
+pub struct Waker {
+    base: Arc<Base>,
+}
+
+impl Waker {
+    /// Sleeps in the consumer's stead, where several threads pop in turn under a lock: until
+    /// something is there, `ready` holds, somebody wakes, or `timeout` is over. The peer can
+    /// make it return early, never late.
+    pub fn wait_unless(&self, timeout: Option<Duration>, ready: impl Fn() -> bool) {
+        let header = self.base.header();
+        let seen = header.bell.load(Acquire);
+        header.sleeping.store(1, Relaxed);
+        fence(SeqCst);
+        if header.tail.load(Acquire) == header.head.load(Acquire) && !ready() {
+            futex_wait(&header.bell, seen, timeout);
+        }
+        header.sleeping.store(0, Relaxed);
+    }
+
+    /// What the producer has published so far; [`Consumer::taken`] gets there unless the
+    /// producer lies.
+    pub fn published(&self) -> u64 {
+        self.base.header().tail.load(Acquire)
+    }
+
+    /// Wakes the consumer if it waits.
+    pub fn wake(&self) {
+        let bell = &self.base.header().bell;
+        bell.fetch_add(1, Release);
+        futex_wake(bell, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The memory that every session starts with.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | header: magic, layout version, the events' bell and sleepers |
+//! | 4,096 | control ring, client → executor |
+//! | 4,096 + 512 + 64 Ki (to a page) | notice ring, executor → client |
+//! | … + 512 + 256 Ki (to a page) | the first event slots |
+
+use crate::events::{EVENT_SLOTS_FIRST, EVENT_SLOT_BYTES};
+use crate::memory::{create_sealed, Memory, Range};
+use crate::ring::{ring_bytes, RingError};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const MAGIC: u32 = 0x4241_4c54;
+const LAYOUT: u32 = 1;
+const PAGE: usize = 4096;
+const CONTROL_OFFSET: usize = PAGE;
+const CONTROL_BYTES: usize = ring_bytes(64 << 10);
+const NOTICE_OFFSET: usize = CONTROL_OFFSET + CONTROL_BYTES.next_multiple_of(PAGE);
+const NOTICE_BYTES: usize = ring_bytes(256 << 10);
+const EVENTS_OFFSET: usize = NOTICE_OFFSET + NOTICE_BYTES.next_multiple_of(PAGE);
+const EVENTS_BYTES: usize = EVENT_SLOTS_FIRST as usize * EVENT_SLOT_BYTES;
+
+/// Bytes of a session segment.
+pub const SEGMENT_BYTES: u64 = (EVENTS_OFFSET + EVENTS_BYTES) as u64;
+
+/// The shared words of the segment's first page.
+#[repr(C)]
+pub(crate) struct Header {
+    magic: AtomicU32,
+    layout: AtomicU32,
+    _0: [u32; 14],
+    pub(crate) event_bell: AtomicU32,
+    _1: [u32; 15],
+    pub(crate) event_sleepers: AtomicU32,
+}
+
+/// A session's first memory, mapped.
+#[derive(Clone)]
+pub struct Segment {
+    memory: Memory,
+}
+
+impl Segment {
+    /// A fresh segment (the manager makes it) and the memfd to hand to both ends.
+    pub fn create() -> io::Result<(Segment, OwnedFd)> {
+        let fd = create_sealed("baltra-session", SEGMENT_BYTES)?;
+        let segment = Segment {
+            memory: Memory::map(&fd, SEGMENT_BYTES)?,
+        };
+        let header = segment.header();
+        header.layout.store(LAYOUT, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok((segment, fd))
+    }
+
+    /// Maps a segment that was received.
+    pub fn map(fd: &OwnedFd) -> io::Result<Segment> {
+        let segment = Segment {
+            memory: Memory::map(fd, SEGMENT_BYTES)?,
+        };
+        let header = segment.header();
+        let magic = header.magic.load(Ordering::Acquire);
+        let layout = header.layout.load(Ordering::Relaxed);
+        if (magic, layout) != (MAGIC, LAYOUT) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("session memory of layout {layout}, expected {LAYOUT}: install the same release of Baltra on both sides"),
+            ));
+        }
+        Ok(segment)
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the mapping is longer than the header and page-aligned; atomics are valid for
+        // any bytes.
+        unsafe { &*self.memory.base().cast() }
+    }
+
+    fn part(&self, offset: usize, len: usize) -> Range {
+        self.memory
+            .slice(offset as u64, len as u64)
+            .expect("the segment's parts lie in the segment")
+    }
+
+    /// The control ring's memory.
+    pub fn control(&self) -> Range {
+        self.part(CONTROL_OFFSET, CONTROL_BYTES)
+    }
+
+    /// The notice ring's memory.
+    pub fn notices(&self) -> Range {
+        self.part(NOTICE_OFFSET, NOTICE_BYTES)
+    }
+
+    /// The first event slots.
+    pub fn events(&self) -> Range {
+        self.part(EVENTS_OFFSET, EVENTS_BYTES)
+    }
+}
+
+/// The rings' layouts, checked when the crate is compiled.
+const _: () = assert!(
+    CONTROL_OFFSET.is_multiple_of(64)
+        && NOTICE_OFFSET.is_multiple_of(64)
+        && EVENTS_OFFSET.is_multiple_of(64)
+);
+
+/// A ring that lies in a segment always has a valid layout.
+impl From<RingError> for io::Error {
+    fn from(e: RingError) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, e)
+    }
+}
