@@ -1,0 +1,318 @@
+//! The client's arenas: shared memory that both ends map, and blocks of it.
+//!
+//! Small blocks share arenas of [`ARENA_BYTES`]; a large block has an arena of its own, whose
+//! pages go back to the system when it is dropped, save for a small stock that spares
+//! transfers the page faults.
+
+use super::{Lost, Shared};
+use baltra_ring::{Memory, Range};
+use baltra_wire::{Control, Payload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes of an arena that small blocks share.
+const ARENA_BYTES: u64 = 8 << 20;
+/// A block of so many bytes has its own arena.
+const LARGE_BYTES: u64 = 2 << 20;
+/// Dropped large arenas are kept for reuse up to so many bytes together.
+const STOCK_BYTES: u64 = 128 << 20;
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`
+const ALLOCATION_FAILURE: i32 = -4;
+
+struct Arena {
+    memory: Memory,
+    /// Free parts: offset → length. `None`: one block has it all.
+    free: Option<BTreeMap<u64, u64>>,
+}
+
+/// All arenas of a session.
+#[derive(Default)]
+pub(super) struct Arenas {
+    arenas: BTreeMap<u32, Arena>,
+    next: u32,
+    total: u64,
+    /// Large arenas without a block: name and bytes.
+    stock: Vec<(u32, u64)>,
+}
+
+/// A part of an arena that is this process's to use until it is dropped. Drop it only when the
+/// executor no longer uses it.
+pub struct Block {
+    shared: Arc<Shared>,
+    arena: u32,
+    offset: u64,
+    len: u64,
+    range: Range,
+}
+
+impl Block {
+    /// How messages name it.
+    pub fn payload(&self) -> Payload {
+        Payload {
+            arena: self.arena,
+            offset: self.offset,
+            len: self.range.len() as u64,
+        }
+    }
+
+    /// A part of it, as messages name it. Panics when it is not inside.
+    pub fn part(&self, offset: u64, len: u64) -> Payload {
+        assert!(offset + len <= self.range.len() as u64);
+        Payload {
+            arena: self.arena,
+            offset: self.offset + offset,
+            len,
+        }
+    }
+
+    /// Its first byte, valid for [`Block::len`] bytes.
+    pub fn ptr(&self) -> *mut u8 {
+        self.range.ptr()
+    }
+
+    /// Bytes, as asked for.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Never: a block of no bytes cannot be had.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Copies `bytes` to `offset`. Panics when they are not inside.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.range.copy_in(offset, bytes);
+    }
+
+    /// Appends `len` bytes from `offset` on to `out`: a copy, for the executor may write there
+    /// at any time, and a slice of such memory would promise that nobody does. Panics when they are not inside.
+    pub fn read(&self, offset: usize, len: usize, out: &mut Vec<u8>) {
+        self.range.append_to(offset, len, out);
+    }
+
+    /// The memory itself.
+    pub fn range(&self) -> &Range {
+        &self.range
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut arenas = self.shared.arenas.lock().expect("no panic under this lock");
+        arenas.put_back(&self.shared, self.arena, self.offset, self.len);
+    }
+}
+
+/// Memory of this process that one command's transfer names as if it were an arena's.
+pub struct Loan {
+    shared: Arc<Shared>,
+    payload: Payload,
+}
+
+impl Loan {
+    pub(super) fn new(shared: &Arc<Shared>, memory: &Memory) -> Option<Loan> {
+        let arena = shared
+            .arenas
+            .lock()
+            .expect("no panic under this lock")
+            .name();
+        shared.peer.lend(arena, memory).then(|| Loan {
+            shared: shared.clone(),
+            payload: Payload {
+                arena,
+                offset: 0,
+                len: memory.len(),
+            },
+        })
+    }
+
+    /// How the command names it.
+    pub fn payload(&self) -> Payload {
+        self.payload
+    }
+
+    /// The command is enqueued; with it the loan ends.
+    pub fn enqueued(mut self) {
+        self.payload.len = 0;
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if self.payload.len != 0 {
+            self.shared.peer.give_back(self.payload.arena);
+        }
+    }
+}
+
+impl Arenas {
+    fn name(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+
+    /// A block of `len` bytes (at least 1), aligned to `align` (a power of two up to 4,096).
+    /// Its contents are what was there.
+    pub(super) fn allocate(
+        &mut self,
+        shared: &Arc<Shared>,
+        len: u64,
+        align: u64,
+    ) -> Result<Block, Lost> {
+        let len = len.max(1);
+        // Neighbours never share a cache line.
+        let taken = len.next_multiple_of(128);
+        let align = align.clamp(128, 4096);
+        let (arena, offset, taken) = if taken >= LARGE_BYTES {
+            self.take_large(shared, taken)?
+        } else {
+            self.take_small(shared, taken, align)?
+        };
+        let range = self.arenas[&arena]
+            .memory
+            .slice(offset, len)
+            .expect("allocated inside");
+        Ok(Block {
+            shared: shared.clone(),
+            arena,
+            offset,
+            len: taken,
+            range,
+        })
+    }
+
+    fn take_large(&mut self, shared: &Arc<Shared>, len: u64) -> Result<(u32, u64, u64), Lost> {
+        // Whole huge pages.
+        let len = len.next_multiple_of(LARGE_BYTES);
+        let fitting = |&(_, l): &(u32, u64)| l >= len && l <= len + len / 4;
+        if let Some(at) = self.stock.iter().position(fitting) {
+            let (arena, len) = self.stock.swap_remove(at);
+            return Ok((arena, 0, len));
+        }
+        let arena = self.add(shared, len, None)?;
+        Ok((arena, 0, len))
+    }
+
+    fn take_small(
+        &mut self,
+        shared: &Arc<Shared>,
+        len: u64,
+        align: u64,
+    ) -> Result<(u32, u64, u64), Lost> {
+        for (&name, arena) in &mut self.arenas {
+            if let Some(offset) = arena.free.as_mut().and_then(|f| take(f, len, align)) {
+                return Ok((name, offset, len));
+            }
+        }
+        let free = BTreeMap::from([(0, ARENA_BYTES)]);
+        let name = self.add(shared, ARENA_BYTES, Some(free))?;
+        let arena = self.arenas.get_mut(&name).expect("just added");
+        let free = arena.free.as_mut().expect("a shared arena");
+        let offset = take(free, len, align).expect("a fresh arena has room");
+        Ok((name, offset, len))
+    }
+
+    fn add(
+        &mut self,
+        shared: &Arc<Shared>,
+        len: u64,
+        free: Option<BTreeMap<u64, u64>>,
+    ) -> Result<u32, Lost> {
+        if self.total + len > shared.welcome.limits.arena_bytes {
+            // What lies in stock is ours to give up.
+            while let Some((name, _)) = self.stock.pop() {
+                self.remove(shared, name);
+            }
+            if self.total + len > shared.welcome.limits.arena_bytes {
+                return Err(Lost(ALLOCATION_FAILURE));
+            }
+        }
+        let (memory, fd) =
+            Memory::create("baltra-arena", len).map_err(|_| Lost(ALLOCATION_FAILURE))?;
+        let arena = self.name();
+        shared.add_arena(arena, len, &memory, &fd)?;
+        self.total += len;
+        self.arenas.insert(arena, Arena { memory, free });
+        Ok(arena)
+    }
+
+    fn remove(&mut self, shared: &Shared, name: u32) {
+        if let Some(arena) = self.arenas.remove(&name) {
+            self.total -= arena.memory.len();
+            // A lost session has nobody to tell.
+            let _ = shared.control(&Control::ArenaDrop(name));
+        }
+    }
+
+    fn put_back(&mut self, shared: &Shared, name: u32, offset: u64, len: u64) {
+        let Some(arena) = self.arenas.get_mut(&name) else {
+            return;
+        };
+        if let Some(free) = &mut arena.free {
+            give(free, offset, len);
+            return;
+        }
+        let stocked: u64 = self.stock.iter().map(|s| s.1).sum();
+        if stocked + len <= STOCK_BYTES {
+            self.stock.push((name, len));
+        } else {
+            self.remove(shared, name);
+        }
+    }
+}
+
+/// First fit.
+fn take(free: &mut BTreeMap<u64, u64>, len: u64, align: u64) -> Option<u64> {
+    let (start, room, at) = free.iter().find_map(|(&start, &room)| {
+        let at = start.next_multiple_of(align);
+        (at + len <= start + room).then_some((start, room, at))
+    })?;
+    free.remove(&start);
+    if at > start {
+        free.insert(start, at - start);
+    }
+    if at + len < start + room {
+        free.insert(at + len, start + room - at - len);
+    }
+    Some(at)
+}
+
+fn give(free: &mut BTreeMap<u64, u64>, mut offset: u64, mut len: u64) {
+    if let Some((&before, &room)) = free.range(..offset).next_back() {
+        if before + room == offset {
+            free.remove(&before);
+            offset = before;
+            len += room;
+        }
+    }
+    if let Some(room) = free.remove(&(offset + len)) {
+        len += room;
+    }
+    free.insert(offset, len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_parts_given_back_join_their_neighbours() {
+        let mut free = BTreeMap::from([(0, 1024)]);
+        let parts: Vec<u64> = (0..4).map(|_| take(&mut free, 256, 128).unwrap()).collect();
+        assert_eq!(parts, [0, 256, 512, 768]);
+        assert_eq!(take(&mut free, 1, 1), None);
+        for at in [256, 768, 0, 512] {
+            give(&mut free, at, 256);
+        }
+        assert_eq!(free, BTreeMap::from([(0, 1024)]));
+    }
+
+    #[test]
+    fn test_alignment_leaves_the_gap_free() {
+        let mut free = BTreeMap::from([(0, 8192)]);
+        assert_eq!(take(&mut free, 128, 128), Some(0));
+        assert_eq!(take(&mut free, 128, 4096), Some(4096));
+        assert_eq!(take(&mut free, 128, 128), Some(128));
+    }
+}

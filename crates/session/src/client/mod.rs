@@ -1,0 +1,695 @@
+//! The client's end of a session.
+//!
+//! Nothing in here but [`Client::call`] and the waits of [`Queue`] and events blocks on the
+//! other side. Three threads serve a session: one takes notices off their ring, one notices
+//! the peer's death on the socket, and, only while a full queue has spilled, one moves the
+//! spill into the ring.
+
+mod arena;
+mod notices;
+mod queue;
+
+pub use arena::{Block, Loan};
+pub use queue::Queue;
+
+use crate::fd::send_with_fds;
+use crate::tcp::dial::Dialer;
+use crate::tcp::stream::Stream;
+use crate::tcp::tunnel::Tunnel;
+use crate::{handshake, tcp, Endpoint};
+use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment, Waker};
+use baltra_wire::{
+    encode, Call, Completion, Control, DeviceDescription, Event, Hello, Id, Refusal, Reply,
+    Request, Welcome,
+};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{mpsc, Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// `CL_DEVICE_NOT_AVAILABLE`
+const NOT_AVAILABLE: i32 = -2;
+/// `CL_OUT_OF_HOST_MEMORY`
+const OUT_OF_HOST_MEMORY: i32 = -6;
+
+/// The session cannot do it: the OpenCL error to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("OpenCL error {0}")]
+pub struct Lost(pub i32);
+
+/// No session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there, or the connection broke.
+    #[error("connecting to the Device Manager at {endpoint} failed (is it running? `baltra up` starts it)")]
+    Io {
+        /// Where.
+        endpoint: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The manager said no.
+    #[error("the Device Manager at {endpoint} refused: {refusal}")]
+    Refused {
+        /// Where.
+        endpoint: String,
+        /// Its words.
+        refusal: Refusal,
+    },
+}
+
+/// What a session tells its user unasked. Called on the session's own threads.
+pub trait Handler: Send + Sync {
+    /// A kernel printed.
+    fn printed(&self, bytes: &[u8]);
+    /// `clCreateContext`'s callback.
+    fn context_error(&self, context: Id, text: &str);
+    /// The session is over; everything unfinished has failed with `code`.
+    fn lost(&self, code: i32, text: &str);
+}
+
+type Freed = Box<dyn FnOnce() + Send>;
+type Watcher = Box<dyn FnOnce(Completion) + Send>;
+type Replied = Box<dyn FnOnce(Reply) + Send>;
+
+struct ControlChannel {
+    producer: Producer,
+    message: Vec<u8>,
+}
+
+/// Who gets the arenas' descriptors.
+pub(crate) trait Peer: Send + Sync {
+    /// Hands over an arena; called before its `ArenaAdd` is pushed.
+    fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()>;
+    /// Blocks until the peer is gone, or [`Peer::close`] is called.
+    fn wait_for_end(&self);
+    /// Something was published in one of the rings. Their consumer need not sleep on them.
+    fn kick(&self) {}
+    /// As [`Peer::kick`] from within a message: another thread has to do what there is to do.
+    fn kick_later(&self) {}
+    /// Takes memory that is not shared with anybody under an arena's name, for one command;
+    /// false: it has to be shared.
+    fn lend(&self, _arena: u32, _memory: &Memory) -> bool {
+        false
+    }
+    /// Forgets it: the command was not enqueued.
+    fn give_back(&self, _arena: u32) {}
+    /// Ends the session. When this has returned, memory that was lent is left alone.
+    fn close(&self);
+}
+
+/// Both halves of a session's state: what the threads and the handles share.
+pub(crate) struct Shared {
+    welcome: Welcome,
+    control: Mutex<ControlChannel>,
+    control_count: AtomicU64,
+    events: EventTable,
+    arenas: Mutex<arena::Arenas>,
+    calls: Mutex<HashMap<Call, Replied>>,
+    watches: Mutex<HashMap<Event, Vec<Watcher>>>,
+    freed: Mutex<HashMap<Id, Freed>>,
+    queues: Mutex<Vec<Weak<Queue>>>,
+    draining: AtomicBool,
+    next_id: AtomicU32,
+    next_call: AtomicU32,
+    lost: AtomicI32,
+    stop: AtomicBool,
+    spin: Duration,
+    waker: Waker,
+    printing: notices::Printing,
+    peer: Box<dyn Peer>,
+    handler: Arc<dyn Handler>,
+}
+
+/// A session. Dropping it ends it.
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// What the manager at `endpoint` offers; opens no session.
+    pub fn list(endpoint: &Endpoint, mut hello: Hello) -> Result<Welcome, ConnectError> {
+        hello.device.clear();
+        match endpoint {
+            Endpoint::Unix(_) => Ok(dial(endpoint, &hello)?.0),
+            Endpoint::Tcp { .. } => Ok(dial_tcp(endpoint, &hello)?.0),
+        }
+    }
+
+    /// Opens a session with `hello.device`.
+    pub fn connect(
+        endpoint: &Endpoint,
+        hello: Hello,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Arc<Client>, ConnectError> {
+        let failed = |source| ConnectError::Io {
+            endpoint: endpoint.to_string(),
+            source,
+        };
+        if let Endpoint::Tcp { .. } = endpoint {
+            return Self::connect_tcp(endpoint, hello, handler);
+        }
+        let (welcome, stream, segment) = dial(endpoint, &hello)?;
+        let segment = segment.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+        let segment = Segment::map(&segment).map_err(failed)?;
+        Self::over(welcome, &segment, Box::new(stream), handler).map_err(failed)
+    }
+
+    fn connect_tcp(
+        endpoint: &Endpoint,
+        mut hello: Hello,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Arc<Client>, ConnectError> {
+        let failed = |source| ConnectError::Io {
+            endpoint: endpoint.to_string(),
+            source,
+        };
+        let (welcome, dialer, stream) = dial_tcp(endpoint, &hello)?;
+        hello.resume = Some((welcome.session, welcome.key));
+        let (segment, _) = Segment::create().map_err(failed)?;
+        let tunnel = Tunnel::new(dialer, hello, stream, &segment).map_err(failed)?;
+        let tunnel = Arc::new(tunnel);
+        let client = Self::over(welcome, &segment, Box::new(tunnel.clone()), handler);
+        let client = client.map_err(failed)?;
+        tunnel.attach(Arc::downgrade(&client.shared));
+        Ok(client)
+    }
+
+    /// A session over a segment whose other end is served by `peer`.
+    pub(crate) fn over(
+        welcome: Welcome,
+        segment: &Segment,
+        peer: Box<dyn Peer>,
+        handler: Arc<dyn Handler>,
+    ) -> io::Result<Arc<Client>> {
+        let (client, notices) = Self::quiet(welcome, segment, peer, handler)?;
+        notices::spawn(&client.shared, notices)?;
+        Ok(client)
+    }
+
+    /// As [`Client::over`], but whoever calls it hears the notices and the peer's end.
+    pub(crate) fn quiet(
+        welcome: Welcome,
+        segment: &Segment,
+        peer: Box<dyn Peer>,
+        handler: Arc<dyn Handler>,
+    ) -> io::Result<(Arc<Client>, Consumer)> {
+        let notices = Consumer::new(segment.notices())?;
+        let shared = Arc::new(Shared {
+            control: Mutex::new(ControlChannel {
+                producer: Producer::new(segment.control())?,
+                message: Vec::new(),
+            }),
+            control_count: 0.into(),
+            events: EventTable::new(segment),
+            arenas: Mutex::default(),
+            calls: Mutex::default(),
+            watches: Mutex::default(),
+            freed: Mutex::default(),
+            queues: Mutex::default(),
+            draining: false.into(),
+            next_id: 1.into(),
+            next_call: 1.into(),
+            lost: 0.into(),
+            stop: false.into(),
+            spin: default_spin(),
+            waker: notices.waker(),
+            printing: notices::Printing::default(),
+            welcome,
+            peer,
+            handler,
+        });
+        Ok((Arc::new(Client { shared }), notices))
+    }
+
+    /// The manager's welcome.
+    pub fn welcome(&self) -> &Welcome {
+        &self.shared.welcome
+    }
+
+    /// The session's device.
+    pub fn device(&self) -> &DeviceDescription {
+        &self.shared.welcome.devices[0]
+    }
+
+    /// Whether the device works on arena memory in place.
+    pub fn host_memory(&self) -> bool {
+        self.device().host_memory
+    }
+
+    /// A name for a new object.
+    pub fn new_id(&self) -> Id {
+        self.shared.new_ids(1)
+    }
+
+    /// The first of `count` consecutive names.
+    pub fn new_ids(&self, count: u32) -> Id {
+        self.shared.new_ids(count)
+    }
+
+    /// Sends a control message.
+    pub fn control(&self, message: &Control<'_>) -> Result<(), Lost> {
+        self.shared.control(message)
+    }
+
+    /// Sends a request and waits for its reply.
+    pub fn call(&self, request: Request<'_>) -> Result<Reply, Lost> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let deliver = move |reply| {
+            // The receiver waits below.
+            let _ = sender.send(reply);
+        };
+        self.call_then(request, Box::new(deliver))?;
+        receiver.recv().map_err(|_| Lost(self.shared.lost_code()))
+    }
+
+    /// Sends a request; `then` gets the reply on the session's notice thread.
+    pub fn call_then(&self, request: Request<'_>, then: Replied) -> Result<(), Lost> {
+        let shared = &self.shared;
+        let call = shared.next_call.fetch_add(1, Ordering::Relaxed);
+        lock(&shared.calls).insert(call, then);
+        let sent = shared.control(&Control::Call { call, request });
+        // A session lost meanwhile has taken and answered it.
+        if sent.is_err() && lock(&shared.calls).remove(&call).is_none() {
+            return Ok(());
+        }
+        sent
+    }
+
+    /// Opens a command queue.
+    pub fn open_queue(
+        self: &Arc<Self>,
+        context: Id,
+        device: Id,
+        properties: u64,
+    ) -> Result<Arc<Queue>, Lost> {
+        let queue = Queue::open(&self.shared, context, device, properties)?;
+        let mut queues = lock(&self.shared.queues);
+        queues.retain(|q| q.strong_count() > 0);
+        queues.push(Arc::downgrade(&queue));
+        Ok(queue)
+    }
+
+    /// Gives an object up once the commands enqueued so far have found it; `freed` is called
+    /// when the driver has let go of it (or the session is lost).
+    pub fn release(&self, id: Id, freed: Option<Freed>) -> Result<(), Lost> {
+        let notify = freed.is_some();
+        let after = self.pending();
+        if let Some(freed) = freed {
+            if let Err(lost) = self.shared.check() {
+                freed();
+                return Err(lost);
+            }
+            lock(&self.shared.freed).insert(id, freed);
+        }
+        let sent = self.control(&Control::Release {
+            id,
+            after: &after,
+            notify,
+        });
+        if sent.is_err() {
+            if let Some(freed) = lock(&self.shared.freed).remove(&id) {
+                freed();
+            }
+        }
+        sent
+    }
+
+    /// How far each queue has been filled, for those that have commands on their way: what
+    /// [`Control::Release`] and [`Control::SvmFree`] carry.
+    pub fn pending(&self) -> Vec<u8> {
+        let mut after = Vec::new();
+        for queue in lock(&self.shared.queues).iter().filter_map(Weak::upgrade) {
+            let pushed = queue.pushed();
+            if queue.completed() < pushed {
+                after.extend_from_slice(&queue.id().to_le_bytes());
+                after.extend_from_slice(&pushed.to_le_bytes());
+            }
+        }
+        after
+    }
+
+    /// The event table.
+    pub fn events(&self) -> &EventTable {
+        &self.shared.events
+    }
+
+    /// A fresh event, status `CL_QUEUED`.
+    pub fn new_event(&self) -> Result<Event, Lost> {
+        loop {
+            if let Some(event) = self.shared.events.alloc() {
+                return Ok(event);
+            }
+            self.shared.grow_events()?;
+        }
+    }
+
+    /// Waits until an event is complete or failed; its status.
+    pub fn wait_event(&self, event: Event) -> i32 {
+        let status = self.shared.events.wait(event, self.shared.spin);
+        self.shared.hear_prints();
+        status
+    }
+
+    /// Waits until what complete commands printed has been handed on, which [`Queue::wait`] and
+    /// [`Client::wait_event`] do by themselves. At once in a session without a program that prints.
+    pub fn hear_prints(&self) {
+        self.shared.hear_prints();
+    }
+
+    /// Calls `then` on the session's notice thread once the event is complete or failed.
+    pub fn watch(&self, event: Event, then: Watcher) -> Result<(), Lost> {
+        if let Err(lost) = self.shared.check() {
+            then(failed(event, lost.0));
+            return Ok(());
+        }
+        lock(&self.shared.watches)
+            .entry(event)
+            .or_default()
+            .push(then);
+        match self.shared.control(&Control::Watch(event)) {
+            Ok(()) => Ok(()),
+            Err(lost) => {
+                for then in lock(&self.shared.watches)
+                    .remove(&event)
+                    .unwrap_or_default()
+                {
+                    then(failed(event, lost.0));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A block of shared memory of `len` bytes, aligned to `align` (a power of two, at most
+    /// 4,096). Holds whatever was there.
+    pub fn allocate(&self, len: u64, align: u64) -> Result<Block, Lost> {
+        self.shared.allocate(len, align)
+    }
+
+    /// Lends memory of this process to one command's transfer, which then needs no block;
+    /// `None`: this session's memory has to be shared. It is left alone when the command is
+    /// complete or has failed, or the session is lost.
+    pub fn lend(&self, memory: &Memory) -> Option<Loan> {
+        Loan::new(&self.shared, memory)
+    }
+
+    /// Control messages sent so far.
+    pub(crate) fn control_count(&self) -> u64 {
+        self.shared.control_count()
+    }
+
+    /// More event slots, the next segment of them.
+    pub(crate) fn grow_events(&self) -> Result<(), Lost> {
+        self.shared.grow_events()
+    }
+
+    /// Ends the session from this side, whoever else holds it.
+    pub fn end(&self) {
+        self.shared.lose(NOT_AVAILABLE, None);
+    }
+
+    /// Blocks until the peer is gone.
+    pub(crate) fn wait_for_end(&self) {
+        self.shared.peer.wait_for_end();
+    }
+
+    /// The error of everything unfinished, if the session is over.
+    pub fn is_lost(&self) -> Option<i32> {
+        self.shared.check().err().map(|l| l.0)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.lose(NOT_AVAILABLE, None);
+    }
+}
+
+impl Shared {
+    pub(crate) fn events(&self) -> &EventTable {
+        &self.events
+    }
+
+    fn check(&self) -> Result<(), Lost> {
+        match self.lost.load(Ordering::Acquire) {
+            0 => Ok(()),
+            code => Err(Lost(code)),
+        }
+    }
+
+    fn lost_code(&self) -> i32 {
+        match self.lost.load(Ordering::Acquire) {
+            0 => NOT_AVAILABLE,
+            code => code,
+        }
+    }
+
+    fn control_count(&self) -> u64 {
+        self.control_count.load(Ordering::Acquire)
+    }
+
+    fn new_ids(&self, count: u32) -> Id {
+        self.next_id.fetch_add(count, Ordering::Relaxed)
+    }
+
+    fn control(&self, message: &Control<'_>) -> Result<(), Lost> {
+        self.check()?;
+        let mut channel = lock(&self.control);
+        let ControlChannel {
+            producer,
+            message: bytes,
+        } = &mut *channel;
+        bytes.clear();
+        encode(message, bytes).map_err(|_| Lost(OUT_OF_HOST_MEMORY))?;
+        if matches!(
+            message,
+            Control::ProgramSource { .. } | Control::Call { .. }
+        ) {
+            self.printing.look_at(bytes);
+        }
+        if producer.try_push(bytes).is_err() {
+            // The executor never waits for anything but the driver before it reads on.
+            let pause = || {
+                self.peer.kick_later();
+                std::thread::sleep(Duration::from_micros(50));
+                !self.stop.load(Ordering::Acquire)
+            };
+            let pushed = producer.push_large(bytes, pause);
+            pushed.map_err(|_| Lost(self.lost_code()))?;
+        }
+        self.control_count.fetch_add(1, Ordering::Release);
+        producer.publish();
+        drop(channel);
+        self.peer.kick();
+        Ok(())
+    }
+
+    fn allocate(self: &Arc<Self>, len: u64, align: u64) -> Result<Block, Lost> {
+        self.check()?;
+        lock(&self.arenas).allocate(self, len, align)
+    }
+
+    fn add_arena(&self, arena: u32, len: u64, memory: &Memory, fd: &OwnedFd) -> Result<(), Lost> {
+        self.peer
+            .send_arena(arena, memory, fd)
+            .map_err(|_| Lost(NOT_AVAILABLE))?;
+        self.control(&Control::ArenaAdd { arena, len })
+    }
+
+    fn grow_events(self: &Arc<Self>) -> Result<(), Lost> {
+        let none = Lost(OUT_OF_HOST_MEMORY);
+        let (bytes, first) = self.events.next_segment().ok_or(none)?;
+        let block = self.allocate(bytes, 128)?;
+        block.range().zero();
+        // Another thread may have grown the table meanwhile: then there are free slots.
+        if self.events.add(block.range().clone()) == Some(first) {
+            self.control(&Control::EventsAdd {
+                first,
+                payload: block.payload(),
+            })?;
+            // The table keeps the mapping for the session's life.
+            std::mem::forget(block);
+        }
+        Ok(())
+    }
+
+    /// Starts the thread that moves spilled commands into their rings, unless it runs.
+    fn start_draining(self: &Arc<Self>) {
+        if self.draining.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = self.clone();
+        let drain = move || loop {
+            std::thread::sleep(Duration::from_micros(200));
+            shared.draining.store(false, Ordering::Release);
+            let queues: Vec<_> = lock(&shared.queues)
+                .iter()
+                .filter_map(Weak::upgrade)
+                .collect();
+            let done = queues.iter().filter(|q| !q.drain()).count() == 0;
+            shared.peer.kick();
+            let stop = shared.stop.load(Ordering::Acquire);
+            if done || stop || shared.draining.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        };
+        let name = std::thread::Builder::new().name("baltra-spill".into());
+        // Without the thread the next flush does it.
+        let _ = name.spawn(drain);
+    }
+
+    /// Ends the session: everything unfinished fails with `code`. `text`: why, unless it is
+    /// our own doing.
+    fn lose(&self, code: i32, text: Option<&str>) {
+        // Before anybody hears that commands have failed: what was lent to them is free then.
+        self.peer.close();
+        if self
+            .lost
+            .compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
+            return;
+        }
+        self.stop.store(true, Ordering::Release);
+        self.events.fail_all(code);
+        for queue in lock(&self.queues).iter().filter_map(Weak::upgrade) {
+            queue.wake();
+        }
+        for (_, then) in std::mem::take(&mut *lock(&self.calls)) {
+            then(Reply::Error(code));
+        }
+        for (event, watchers) in std::mem::take(&mut *lock(&self.watches)) {
+            for then in watchers {
+                then(failed(event, code));
+            }
+        }
+        for (_, freed) in std::mem::take(&mut *lock(&self.freed)) {
+            freed();
+        }
+        if let Some(text) = text {
+            self.handler.lost(code, text);
+        }
+        self.waker.wake();
+    }
+}
+
+fn failed(event: Event, status: i32) -> Completion {
+    Completion {
+        event,
+        status,
+        times_ns: [0; 4],
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().expect("no panic under this lock")
+}
+
+/// How long a waiter spins at the most before it sleeps: some round trips. Spins that turn out
+/// in vain grow rare by themselves. `BALTRA_SPIN_US` overrides.
+fn default_spin() -> Duration {
+    let set = std::env::var("BALTRA_SPIN_US").ok();
+    if let Some(us) = set.and_then(|v| v.parse().ok()) {
+        return Duration::from_micros(us);
+    }
+    match std::thread::available_parallelism().map_or(1, |n| n.get()) {
+        1 => Duration::ZERO,
+        _ => Duration::from_micros(50),
+    }
+}
+
+fn dial(
+    endpoint: &Endpoint,
+    hello: &Hello,
+) -> Result<(Welcome, UnixStream, Option<OwnedFd>), ConnectError> {
+    let failed = |source| ConnectError::Io {
+        endpoint: endpoint.to_string(),
+        source,
+    };
+    let Endpoint::Unix(path) = endpoint else {
+        return Err(failed(io::ErrorKind::Unsupported.into()));
+    };
+    let stream = UnixStream::connect(path).map_err(failed)?;
+    let (answer, segment) = handshake::hello(&stream, hello).map_err(failed)?;
+    match answer {
+        Ok(welcome) => Ok((welcome, stream, segment)),
+        Err(refusal) => Err(ConnectError::Refused {
+            endpoint: endpoint.to_string(),
+            refusal,
+        }),
+    }
+}
+
+fn dial_tcp(endpoint: &Endpoint, hello: &Hello) -> Result<(Welcome, Dialer, Stream), ConnectError> {
+    let failed = |source| ConnectError::Io {
+        endpoint: endpoint.to_string(),
+        source,
+    };
+    let Endpoint::Tcp { host, port, tls } = endpoint else {
+        return Err(failed(io::ErrorKind::Unsupported.into()));
+    };
+    let dialer = Dialer {
+        host: host.clone(),
+        port: *port,
+        tls: *tls,
+    };
+    let (stream, deadline) = dialer.connect().map_err(failed)?;
+    match tcp::dial::hello(&stream, hello, deadline).map_err(failed)? {
+        Ok(welcome) => Ok((welcome, dialer, stream)),
+        Err(refusal) => Err(ConnectError::Refused {
+            endpoint: endpoint.to_string(),
+            refusal,
+        }),
+    }
+}
+
+impl<P: Peer> Peer for Arc<P> {
+    fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()> {
+        self.as_ref().send_arena(arena, memory, fd)
+    }
+
+    fn wait_for_end(&self) {
+        self.as_ref().wait_for_end();
+    }
+
+    fn kick(&self) {
+        self.as_ref().kick();
+    }
+
+    fn kick_later(&self) {
+        self.as_ref().kick_later();
+    }
+
+    fn lend(&self, arena: u32, memory: &Memory) -> bool {
+        self.as_ref().lend(arena, memory)
+    }
+
+    fn give_back(&self, arena: u32) {
+        self.as_ref().give_back(arena);
+    }
+
+    fn close(&self) {
+        self.as_ref().close();
+    }
+}
+
+impl Peer for UnixStream {
+    fn send_arena(&self, _: u32, _: &Memory, fd: &OwnedFd) -> io::Result<()> {
+        send_with_fds(self, &[1], &[fd.as_fd()])
+    }
+
+    fn wait_for_end(&self) {
+        let mut byte = [0; 16];
+        // The executor sends nothing here: whatever comes back is the end.
+        while matches!(io::Read::read(&mut &*self, &mut byte), Ok(n) if n > 0) {}
+    }
+
+    fn close(&self) {
+        let _ = self.shutdown(std::net::Shutdown::Both);
+    }
+}

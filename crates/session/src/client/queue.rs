@@ -1,0 +1,237 @@
+//! One command queue's channel.
+
+use super::{Lost, Shared};
+use crate::client::arena::Block;
+use baltra_ring::{Full, Producer, Progress};
+use baltra_wire::{encode, Command, Control, Event, Id, Operation, Waits};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Data bytes of a queue's ring: about two thousand launches.
+const RING_BYTES: usize = 256 << 10;
+/// So many bytes written are shown to the executor without a flush, so that it starts early
+/// (an implicit flush, which OpenCL allows at any time).
+const PUBLISH_BYTES: usize = 4 << 10;
+/// `CL_OUT_OF_HOST_MEMORY`
+const OUT_OF_HOST_MEMORY: i32 = -6;
+
+struct Channel {
+    producer: Producer,
+    message: Vec<u8>,
+    waits: Vec<u8>,
+    /// Messages that found the ring full: no enqueue waits for the other side.
+    spill: VecDeque<Box<[u8]>>,
+    pushed: u64,
+    reported_failure: u64,
+}
+
+impl Channel {
+    /// Moves what spilled into the ring, as far as it goes.
+    fn drain_spill(&mut self) -> bool {
+        while let Some(message) = self.spill.front() {
+            if self.producer.try_push(message).is_err() {
+                break;
+            }
+            self.spill.pop_front();
+        }
+        self.producer.publish();
+        self.spill.is_empty()
+    }
+}
+
+/// A command queue: commands go in, their count of completion comes out. Thread-safe.
+pub struct Queue {
+    id: Id,
+    shared: Arc<Shared>,
+    channel: Mutex<Channel>,
+    progress: Progress,
+    /// The ring's memory.
+    _ring: Block,
+}
+
+impl Queue {
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        context: Id,
+        device: Id,
+        properties: u64,
+    ) -> Result<Arc<Queue>, Lost> {
+        let ring = shared.allocate(baltra_ring::ring_bytes(RING_BYTES) as u64, 128)?;
+        ring.range().zero();
+        let layout = |_| Lost(OUT_OF_HOST_MEMORY);
+        let producer = Producer::new(ring.range().clone()).map_err(layout)?;
+        let progress = Progress::new(ring.range()).map_err(layout)?;
+        let id = shared.new_ids(1);
+        shared.control(&Control::Queue {
+            id,
+            context,
+            device,
+            properties,
+            ring: ring.payload(),
+        })?;
+        Ok(Arc::new(Queue {
+            id,
+            shared: shared.clone(),
+            channel: Mutex::new(Channel {
+                producer,
+                message: Vec::new(),
+                waits: Vec::new(),
+                spill: VecDeque::new(),
+                pushed: 0,
+                reported_failure: 0,
+            }),
+            progress,
+            _ring: ring,
+        }))
+    }
+
+    /// Its name.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Channel> {
+        self.channel.lock().expect("no panic under this lock")
+    }
+
+    /// Appends a command, which waits for `waits` and completes `event` (0: none); returns its
+    /// number in the queue, from 1. The executor sees it at the next [`Queue::flush`] or
+    /// earlier.
+    pub fn push(
+        &self,
+        event: Event,
+        waits: &[Event],
+        operation: &Operation<'_>,
+    ) -> Result<u64, Lost> {
+        self.shared.check()?;
+        let mut guard = self.lock();
+        let channel = &mut *guard;
+        channel.message.clear();
+        channel.waits.clear();
+        for wait in waits {
+            channel.waits.extend_from_slice(&wait.to_le_bytes());
+        }
+        let command = CommandRef {
+            event,
+            after_control: self.shared.control_count(),
+            waits: Waits(&channel.waits),
+            operation,
+        };
+        encode(&command, &mut channel.message).map_err(|_| Lost(OUT_OF_HOST_MEMORY))?;
+        let pushed = if channel.spill.is_empty() {
+            channel.producer.try_push(&channel.message)
+        } else {
+            Err(Full)
+        };
+        if pushed.is_err() {
+            if channel.message.len() > channel.producer.message_bytes_max()
+                || channel.spill.len() >= self.shared.welcome.limits.queued_commands as usize
+            {
+                return Err(Lost(OUT_OF_HOST_MEMORY));
+            }
+            channel.producer.publish();
+            channel.spill.push_back(channel.message.as_slice().into());
+            if channel.spill.len() == 1 {
+                self.shared.start_draining();
+            }
+        }
+        channel.pushed += 1;
+        let number = channel.pushed;
+        if channel.producer.unpublished_bytes() >= PUBLISH_BYTES {
+            channel.producer.publish();
+            drop(guard);
+            self.shared.peer.kick();
+        }
+        Ok(number)
+    }
+
+    /// Shows all commands to the executor.
+    pub fn flush(&self) {
+        let mut channel = self.lock();
+        if channel.spill.is_empty() {
+            channel.producer.publish();
+        } else {
+            channel.drain_spill();
+        }
+        drop(channel);
+        self.shared.peer.kick();
+    }
+
+    pub(super) fn drain(&self) -> bool {
+        self.lock().drain_spill()
+    }
+
+    /// Commands pushed since the queue was made.
+    pub fn pushed(&self) -> u64 {
+        self.lock().pushed
+    }
+
+    /// Commands complete: all of the first so many.
+    pub fn completed(&self) -> u64 {
+        self.progress.completed()
+    }
+
+    /// Whether nothing is on its way.
+    pub fn is_idle(&self) -> bool {
+        let pushed = self.pushed();
+        self.progress.completed() >= pushed
+    }
+
+    /// Flushes and waits until the first `number` commands are complete. An error is that of a
+    /// command without an event (each is told once) or that of the lost session.
+    pub fn wait(&self, number: u64) -> Result<(), i32> {
+        self.flush();
+        let stop = &self.shared.stop;
+        if !self.progress.wait(number, self.shared.spin, stop) {
+            return Err(self.shared.lost_code());
+        }
+        self.shared.hear_prints();
+        if let Some((command, code)) = self.progress.failure() {
+            let mut channel = self.lock();
+            if command <= number && command > channel.reported_failure {
+                channel.reported_failure = command;
+                return Err(code);
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest failed command's number and error; those that failed before it are not told
+    /// of. Ask after [`Queue::completed`]: it then covers every command that this counted.
+    pub fn failure(&self) -> Option<(u64, i32)> {
+        self.progress.failure()
+    }
+
+    /// Blocks until `number` commands are complete, pushed or not, or the session is lost
+    /// (false). Flushes nothing and consumes no error ([`Queue::failure`] has it): for a thread
+    /// that only hears completions.
+    pub fn hear(&self, number: u64) -> bool {
+        let stop = &self.shared.stop;
+        let reached = self.progress.wait(number, self.shared.spin, stop);
+        self.shared.hear_prints();
+        reached
+    }
+
+    pub(super) fn wake(&self) {
+        self.progress.wake();
+    }
+}
+
+/// [`Command`] with a borrowed operation: the same bytes.
+#[derive(serde::Serialize)]
+struct CommandRef<'a> {
+    event: Event,
+    after_control: u64,
+    waits: Waits<'a>,
+    operation: &'a Operation<'a>,
+}
+
+// The two must have the same fields in the same order.
+const _: fn(Command<'_>) = |c| {
+    let Command {
+        event: _,
+        after_control: _,
+        waits: _,
+        operation: _,
+    } = c;
+};

@@ -1,0 +1,127 @@
+//! The few bytes before a session: hello, and welcome or refusal.
+//!
+//! Each is its length as four little-endian bytes and one message. A welcome to a device has
+//! the session segment's memfd with its first byte.
+
+use crate::fd::{recv_with_fds, send_with_fds};
+use baltra_wire::{decode, encode, Hello, Refusal, Version, Welcome, VERSION};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The longest hello, bytes.
+pub const HELLO_BYTES_MAX: usize = 64 << 10;
+/// The longest answer, bytes (a node with very many devices).
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+fn malformed(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.into())
+}
+
+/// Frames one message.
+pub fn frame<T: serde::Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 4];
+    encode(message, &mut bytes).map_err(|e| malformed(e.to_string()))?;
+    let len = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Manager: reads a hello; at most [`HELLO_BYTES_MAX`], at most until `timeout` is over, however
+/// slowly it trickles in. `InvalidData`: it made no sense (answer with a refusal). Of a hello of
+/// another major version only the version is read: the caller compares it.
+pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<Hello> {
+    let deadline = Instant::now() + timeout;
+    let mut stream = stream;
+    let mut read_exact = |bytes: &mut [u8]| -> io::Result<()> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match stream.read(&mut bytes[at..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => at += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    };
+    let mut len = [0; 4];
+    read_exact(&mut len)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len == 0 || len > HELLO_BYTES_MAX {
+        return Err(malformed(format!(
+            "a hello of {len} bytes (at most {HELLO_BYTES_MAX})"
+        )));
+    }
+    let mut bytes = vec![0; len];
+    read_exact(&mut bytes)?;
+    stream.set_read_timeout(None)?;
+    decode_hello(&bytes)
+}
+
+/// The hello in `bytes`, or only the version of one that speaks another major version.
+pub(crate) fn decode_hello(bytes: &[u8]) -> io::Result<Hello> {
+    // The version comes first in a hello of any version, and what follows it may be anything.
+    let version: Version = decode(bytes).map_err(|e| malformed(e.to_string()))?;
+    if version.major != VERSION.major {
+        return Ok(Hello {
+            version,
+            tenant: String::new(),
+            token: String::new(),
+            instance: String::new(),
+            device: String::new(),
+            resume: None,
+            mirror: false,
+        });
+    }
+    decode(bytes).map_err(|e| malformed(e.to_string()))
+}
+
+/// Manager: answers a hello, with the session segment if there is one.
+pub fn answer(
+    stream: &UnixStream,
+    answer: &Result<Welcome, Refusal>,
+    segment: Option<&OwnedFd>,
+) -> io::Result<()> {
+    let bytes = frame(answer)?;
+    match segment {
+        Some(fd) => send_with_fds(stream, &bytes, &[fd.as_fd()]),
+        None => (&mut &*stream).write_all(&bytes),
+    }
+}
+
+/// Client: says hello and reads the answer and, of a session, its segment.
+pub fn hello(
+    stream: &UnixStream,
+    hello: &Hello,
+) -> io::Result<(Result<Welcome, Refusal>, Option<OwnedFd>)> {
+    (&mut &*stream).write_all(&frame(hello)?)?;
+    let mut bytes = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    let mut segment = None;
+    loop {
+        let (n, fds) = recv_with_fds(stream, &mut piece, true)?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        segment = segment.or(fds.into_iter().next());
+        bytes.extend_from_slice(&piece[..n]);
+        if bytes.len() < 4 {
+            continue;
+        }
+        let len = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")) as usize;
+        if len > ANSWER_BYTES_MAX {
+            return Err(malformed("the manager's answer is too long"));
+        }
+        if bytes.len() >= 4 + len {
+            let answer = decode(&bytes[4..4 + len]).map_err(|e| malformed(e.to_string()))?;
+            return Ok((answer, segment));
+        }
+    }
+}

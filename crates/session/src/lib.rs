@@ -1,0 +1,16 @@
+//! Both ends of a session over a transport.
+//!
+//! [`client`] is what the OpenCL library is built on: it keeps the rings, the event table and
+//! the arenas of one session. [`handshake`] is the manager's few bytes before it hands the
+//! session over, [`fd`] passes descriptors. Over TCP and TLS the library's end is a tunnel that
+//! plays the executor towards the same rings, and [`relay`] is the daemon's end of it.
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod endpoint;
+pub mod fd;
+pub mod handshake;
+pub mod relay;
+mod tcp;
+
+pub use endpoint::{default_runtime_dir, Endpoint, EndpointError};

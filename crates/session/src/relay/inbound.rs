@@ -1,0 +1,442 @@
+//! Frames from the client into the executor's rings.
+
+use super::outbound::progressed;
+use super::place::Own;
+use super::state::{Awaited, Place, Queue, Transfer};
+use super::Session;
+use crate::client::Block;
+use crate::tcp::frame::{Head, Kind, Violation};
+use crate::tcp::link::Flushed;
+use crate::tcp::reader::Receive;
+use crate::tcp::split::{payload_of, with_payload};
+use crate::tcp::{CHUNK_BYTES, RING_BYTES};
+use baltra_ring::{ring_bytes, Producer, Range};
+use baltra_wire::{
+    decode, encode, Backing, Call, Command, Control, Direction, Id, Payload, Request, Waits,
+};
+
+/// Calls of the relay's own have this bit; a client's never get so far.
+pub(super) const OWN_CALL: Call = 1 << 31;
+/// The most queues that a session has at once.
+const QUEUES_MAX: usize = 4096;
+
+/// The receiving side over one connection.
+pub(super) struct Inbound<'a> {
+    pub(super) session: &'a Session,
+    acked: u32,
+    /// Where the frame at hand has its payload.
+    arrived: Option<Arrived>,
+    dirty: Vec<Id>,
+    /// Queues in which the relay has carried out commands itself, and the last one's number:
+    /// the client is told when nothing more arrives.
+    done: Vec<(Id, u64)>,
+    /// Something is in the outbox and not sent.
+    unsent: bool,
+    scratch: Vec<u8>,
+    calls: Call,
+}
+
+/// A command's payload.
+enum Arrived {
+    /// In a block, for the executor.
+    Staged(Block),
+    /// Where it belongs.
+    InPlace { _keep: Place },
+}
+
+pub(super) fn lost(lost: crate::client::Lost) -> Violation {
+    Violation(format!("no memory for what it asks for ({lost})"))
+}
+
+fn malformed(error: baltra_wire::CodecError) -> Violation {
+    Violation(error.to_string())
+}
+
+impl<'a> Inbound<'a> {
+    pub fn new(session: &'a Session) -> Inbound<'a> {
+        // What had begun to arrive arrives again.
+        Inbound {
+            session,
+            acked: 0,
+            arrived: None,
+            dirty: Vec::new(),
+            done: Vec::new(),
+            unsent: false,
+            scratch: Vec::new(),
+            calls: 0,
+        }
+    }
+
+    pub(super) fn allocate(&self, len: u64, align: u64) -> Result<Block, Violation> {
+        self.session.client.allocate(len, align).map_err(lost)
+    }
+
+    pub(super) fn send(&self, control: &Control<'_>) -> Result<(), Violation> {
+        self.session.client.control(control).map_err(lost)
+    }
+
+    fn control(&mut self, message: &[u8]) -> Result<(), Violation> {
+        let mut control = decode::<Control>(message).map_err(malformed)?;
+        let mut taken = None;
+        let mut made = None;
+        let mut counts = Vec::new();
+        match &mut control {
+            Control::ArenaAdd { .. } | Control::ArenaDrop(_) => {
+                return Err(Violation::new("an arena over TCP"));
+            }
+            Control::EventsAdd { first, .. } => {
+                let next = self.session.client.events().next_segment();
+                if next.map(|n| n.1) != Some(*first) {
+                    return Err(Violation::new("event slots out of turn"));
+                }
+                return self.session.client.grow_events().map_err(lost);
+            }
+            Control::Queue {
+                id,
+                ring,
+                properties,
+                ..
+            } => *ring = self.queue(*id, *properties)?,
+            Control::Buffer {
+                id,
+                size,
+                backing: backing @ Backing::Device(_),
+                ..
+            } => {
+                let contents = match backing {
+                    Backing::Device(Some(payload)) => Some(self.contents(payload.len)?),
+                    _ => None,
+                };
+                match self.share(*size, contents) {
+                    Ok(block) => {
+                        *backing = Backing::Arena(block.payload());
+                        made = Some((*id, block));
+                    }
+                    Err(block) => {
+                        *backing = Backing::Device(block.as_ref().map(Block::payload));
+                        taken = block;
+                    }
+                }
+            }
+            Control::SubBuffer {
+                id,
+                parent,
+                origin,
+                size,
+                ..
+            } => {
+                let place = self.session.state().places.get(parent).cloned();
+                let range = place.as_ref().and_then(|p| p.range.slice(*origin, *size));
+                if let (Some(place), Some(range)) = (place, range) {
+                    let id = *id;
+                    self.send(&control)?;
+                    return self.remember(id, place.block, range);
+                }
+            }
+            Control::Image {
+                contents: Some(payload),
+                ..
+            } => {
+                let block = self.contents(payload.len)?;
+                *payload = block.payload();
+                taken = Some(block);
+            }
+            Control::Buffer {
+                backing: Backing::Arena(_),
+                ..
+            } => return Err(Violation::new("a buffer in place over TCP")),
+            Control::Release { id, after, notify } => {
+                let mut state = self.session.state();
+                if state.queues.contains_key(id) {
+                    // Its ring is ours to free then.
+                    *notify = true;
+                    state.released.push(*id);
+                }
+                if let Some(place) = state.places.remove(id) {
+                    // So is the buffer's memory.
+                    *notify = true;
+                    state.leaving.insert(*id, place.block);
+                }
+                state.executors_counts(after, &mut counts);
+                *after = &counts;
+            }
+            Control::SvmFree { after, .. } => {
+                self.session.state().executors_counts(after, &mut counts);
+                *after = &counts;
+            }
+            Control::Call { call, request }
+                if *call >= OWN_CALL || matches!(request, Request::SvmMap { .. }) =>
+            {
+                return Err(Violation::new("a request that only a local client makes"));
+            }
+            _ => {}
+        }
+        self.send(&control)?;
+        if let Some((id, block)) = made {
+            let range = block.range().clone();
+            return self.remember(id, block, range);
+        }
+        match taken {
+            Some(block) => {
+                // Freed once the executor has carried out everything before.
+                let call = self.reserve(Awaited::Contents { _block: block });
+                let request = Request::Sync;
+                self.send(&Control::Call { call, request })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn queue(&mut self, id: Id, properties: u64) -> Result<Payload, Violation> {
+        {
+            let mut state = self.session.state();
+            state.sweep();
+            if state.queues.len() >= QUEUES_MAX || state.queues.contains_key(&id) {
+                return Err(Violation::new("too many queues, or one twice"));
+            }
+        }
+        let ring = self.allocate(ring_bytes(RING_BYTES) as u64, 128)?;
+        ring.range().zero();
+        let payload = ring.payload();
+        let producer = Producer::new(ring.range().clone());
+        let producer = producer.map_err(|e| Violation(e.to_string()))?;
+        let queue = Queue::new(ring, producer, properties);
+        self.session.state().queues.insert(id, queue);
+        Ok(payload)
+    }
+
+    /// The contents that have arrived, which must be `len` bytes.
+    fn contents(&self, len: u64) -> Result<Block, Violation> {
+        match self.session.state().arriving.take() {
+            Some((block, at, total)) if at == total && total == len => Ok(block),
+            _ => Err(Violation::new("contents of another length")),
+        }
+    }
+
+    /// A number for a call of the relay's own.
+    pub(super) fn reserve(&mut self, awaited: Awaited) -> Call {
+        let mut state = self.session.state();
+        // Never as many on their way as there are numbers.
+        loop {
+            self.calls = self.calls.wrapping_add(1) % OWN_CALL;
+            if !state.awaited.contains_key(&(OWN_CALL | self.calls)) {
+                break;
+            }
+        }
+        state.awaited.insert(OWN_CALL | self.calls, awaited);
+        OWN_CALL | self.calls
+    }
+
+    /// Passes a command on, or carries it out; the latter is told of once the frame is counted.
+    fn command(&mut self, queue: Id, message: &[u8]) -> Result<Option<Own>, Violation> {
+        let mut command = decode::<Command>(message).map_err(malformed)?;
+        let arrived = match self.arrived.take() {
+            Some(Arrived::InPlace { .. }) => return Ok(self.written(queue, &command)),
+            Some(Arrived::Staged(block)) => Some(block),
+            None => None,
+        };
+        if arrived.is_none() {
+            if let Some(own) = self.read_in_place(queue, &command) {
+                return Ok(Some(own));
+            }
+        }
+        // It may change what is on its way to the client.
+        self.session.link.detach();
+        let mut transfer = None;
+        if let Some((direction, payload)) = payload_of(&command.operation) {
+            let block = match (direction, arrived) {
+                (Direction::Write, Some(block)) => block,
+                _ if payload.len > CHUNK_BYTES => {
+                    return Err(Violation::new("an oversized transfer"));
+                }
+                (Direction::Write, None) if payload.len > 0 => {
+                    return Err(Violation::new("a write without its bytes"));
+                }
+                _ => self.allocate(payload.len, 128)?,
+            };
+            let here = block.part(0, payload.len.min(block.len() as u64));
+            if here.len != payload.len {
+                return Err(Violation::new("a payload of another length"));
+            }
+            command.operation = with_payload(&command.operation, here);
+            transfer = Some((block, direction == Direction::Read));
+        } else if arrived.is_some() {
+            return Err(Violation::new("a payload that nothing takes"));
+        }
+        // All of the client's control messages before this frame are in the executor's ring, and
+        // the arena that was just made for it.
+        command.after_control = self.session.client.control_count();
+        let mut state = self.session.state();
+        let state = &mut *state;
+        let mut waits = Vec::new();
+        if !command.waits.is_empty() {
+            let events = self.session.client.events();
+            state.waits(command.waits, events, &mut waits);
+            command.waits = Waits(&waits);
+        }
+        self.scratch.clear();
+        encode(&command, &mut self.scratch).map_err(malformed)?;
+        let unknown = || Violation::new("a command on an unknown queue");
+        let found = state.queues.get_mut(&queue).ok_or_else(unknown)?;
+        if found.producer.try_push(&self.scratch).is_err() {
+            return Err(Violation::new("more commands than the queue's window"));
+        }
+        if !std::mem::replace(&mut found.dirty, true) {
+            self.dirty.push(queue);
+        }
+        if let Some((block, is_read)) = transfer {
+            if !found.has_room(block.len() as u64) {
+                return Err(Violation::new("more payload than the queue's window"));
+            }
+            let number = found.producer.pushed();
+            let transfer = Transfer {
+                number,
+                clients_number: found.clients(number),
+                event: command.event,
+                block,
+                is_read,
+            };
+            if command.event != 0 {
+                let place = (queue, transfer.number);
+                state.by_event.insert(command.event, place);
+            }
+            found.add(transfer);
+        }
+        Ok(None)
+    }
+
+    fn acked(&mut self, head: &Head) -> Result<(), Violation> {
+        if head.ack != self.acked {
+            self.session.link.acked(head.ack)?;
+            self.acked = head.ack;
+        }
+        Ok(())
+    }
+
+    /// Tells of a command that the relay has carried out.
+    fn tell(&mut self, mut own: Own) -> Result<(), Violation> {
+        self.unsent |= own.tell(self.session)?;
+        match self.done.iter_mut().find(|d| d.0 == own.queue) {
+            Some(done) => done.1 = own.number,
+            None => self.done.push((own.queue, own.number)),
+        }
+        Ok(())
+    }
+
+    /// Shows the executor what was pushed.
+    fn publish(&mut self) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let mut state = self.session.state();
+        for id in self.dirty.drain(..) {
+            if let Some(queue) = state.queues.get_mut(&id) {
+                queue.dirty = false;
+                queue.producer.publish();
+            }
+        }
+    }
+
+    /// Where the next piece of an object's contents goes.
+    fn contents_place(&self, total: &[u8], len: u64) -> Result<Range, Violation> {
+        let wrong = || Violation::new("contents that do not fit together");
+        let total = u64::from_le_bytes(total.try_into().map_err(|_| wrong())?);
+        let mut state = self.session.state();
+        if total == 0 || total > state.limits.memory_bytes.min(state.limits.arena_bytes) {
+            return Err(Violation(format!("contents of {total} bytes")));
+        }
+        if state.arriving.is_none() {
+            state.arriving = Some((self.allocate(total, 128)?, 0, total));
+        }
+        let (block, at, expected) = state.arriving.as_ref().expect("set above");
+        if *expected != total {
+            return Err(wrong());
+        }
+        block.range().slice(*at, len).ok_or_else(wrong)
+    }
+}
+
+impl Receive for Inbound<'_> {
+    fn place(&mut self, head: &Head, message: &[u8]) -> Result<Range, Violation> {
+        let len = u64::from(head.payload);
+        match head.kind {
+            Kind::Contents => self.contents_place(message, len),
+            Kind::Command => {
+                self.acked(head)?;
+                let command = decode::<Command>(message).map_err(malformed)?;
+                if let Some(place) = self.write_in_place(head, &command) {
+                    let range = place.range.clone();
+                    self.arrived = Some(Arrived::InPlace { _keep: place });
+                    return Ok(range);
+                }
+                let state = self.session.state();
+                let queue = state.queues.get(&head.queue);
+                if !queue.is_some_and(|q| q.has_room(len)) {
+                    return Err(Violation::new("more payload than the queue's window"));
+                }
+                drop(state);
+                let block = self.allocate(len, 128)?;
+                let range = block.range().clone();
+                self.arrived = Some(Arrived::Staged(block));
+                Ok(range)
+            }
+            _ => Err(Violation::new("a payload that nothing takes")),
+        }
+    }
+
+    fn frame(&mut self, head: &Head, message: &[u8]) -> Result<bool, Violation> {
+        self.acked(head)?;
+        let mut own = None;
+        match head.kind {
+            Kind::Ack => {}
+            Kind::Control => {
+                // A control message may lean on commands before it (a release).
+                self.publish();
+                self.control(message)?;
+            }
+            Kind::Command => own = self.command(head.queue, message)?,
+            Kind::Contents if head.payload == 0 => {
+                return Err(Violation::new("contents without bytes"));
+            }
+            Kind::Contents => {
+                if let Some((_, at, _)) = &mut self.session.state().arriving {
+                    *at += u64::from(head.payload);
+                }
+            }
+            Kind::Close => return Ok(false),
+            Kind::Notice | Kind::Data => {
+                return Err(Violation(format!("a frame of kind {:?}", head.kind)));
+            }
+        }
+        // First of all: whoever hears that a command is complete also hears that its frame is
+        // here.
+        self.session.link.count(head);
+        if let Some(own) = own {
+            self.tell(own)?;
+        }
+        Ok(true)
+    }
+
+    fn idle(&mut self) -> Result<(), Violation> {
+        self.publish();
+        let link = &self.session.link;
+        if !self.unsent && self.done.is_empty() && !link.may_acknowledge() {
+            return Ok(());
+        }
+        let mut outbox = link.outbox();
+        if outbox.is_overfull() {
+            return Err(Violation::new("it acknowledges nothing"));
+        }
+        for (queue, number) in self.done.drain(..) {
+            progressed(self.session, queue, number, (0, 0), &mut outbox);
+            self.unsent = true;
+        }
+        let acknowledges = link.acknowledge(&mut outbox);
+        if (std::mem::take(&mut self.unsent) || acknowledges) && outbox.flush() == Flushed::Stalled
+        {
+            drop(outbox);
+            self.session.poke();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! The daemon's end of a session over TCP or TLS: a process of its own per connection, the
+//! executor's shared-memory client on one side and the library's [`crate::tcp`] tunnel on the
+//! other.
+//!
+//! | thread | what it does |
+//! |---|---|
+//! | the caller's | frames into rings ([`inbound`]); waits for a broken connection to come back |
+//! | `baltra-notices` | notices into frames ([`outbound`]) |
+//! | `baltra-executor` | notices the executor's end |
+//! | `baltra-resume` | takes connections that resume the session ([`resume`]) |
+//!
+//! Where the device works in host memory, a buffer's bytes lie in memory that the relay shares with
+//! the executor, and a transfer with nothing before it is the relay's own doing ([`place`]): from
+//! the socket into the buffer, and from the buffer to the socket.
+//!
+//! A client's frames are bounded and checked before they touch a ring; what they mean the
+//! executor checks. A relay that meets garbage ends its own session and no other.
+
+mod inbound;
+mod outbound;
+mod place;
+mod resume;
+mod state;
+
+pub use crate::tcp::tls::TlsFiles;
+
+use crate::client::{Client, Handler};
+use crate::fd::recv_with_fds;
+use crate::handshake::{self, frame, HELLO_BYTES_MAX};
+use crate::tcp::dial::{exchange_counts, prepare, read_framed};
+use crate::tcp::frame::Kind;
+use crate::tcp::link::Link;
+use crate::tcp::reader::{receive, Ended};
+use crate::tcp::stream::Stream;
+use crate::tcp::{tls, GRACE, HELLO_TIMEOUT};
+use baltra_ring::{Consumer, Segment, Waker};
+use baltra_wire::{Hello, Id, Notice, Refusal, Welcome, VERSION};
+use resume::Resumption;
+use state::State;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// A client whose socket was reset has most likely ended: so long its session is kept.
+const GRACE_AFTER_RESET: Duration = Duration::from_millis(700);
+/// `CL_DEVICE_NOT_AVAILABLE`
+const NOT_AVAILABLE: i32 = -2;
+
+/// How a relay works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The manager's Unix socket for relays.
+    pub manager: PathBuf,
+    /// A directory that only the daemon may write to: for the sockets by which a connection
+    /// finds the session that it resumes.
+    pub runtime_dir: PathBuf,
+    /// With TLS.
+    pub tls: Option<TlsFiles>,
+    /// How long the session of a broken connection is kept.
+    pub grace: Duration,
+}
+
+impl Options {
+    /// Plain TCP for the manager at `manager`, whose directory is the runtime directory.
+    pub fn new(manager: impl Into<PathBuf>) -> Options {
+        let manager = manager.into();
+        Options {
+            runtime_dir: manager.parent().map(PathBuf::from).unwrap_or_default(),
+            manager,
+            tls: None,
+            grace: GRACE,
+        }
+    }
+}
+
+/// A session, as its threads share it.
+struct Session {
+    client: Arc<Client>,
+    link: Link,
+    state: Mutex<State>,
+    /// The device works in host memory: buffers lie in arenas.
+    shares: bool,
+    over: AtomicBool,
+    /// The outbound thread has something to do besides notices.
+    poked: AtomicBool,
+    /// Ends its sleep.
+    waker: Waker,
+}
+
+impl Session {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under this lock")
+    }
+
+    /// Lets the outbound thread look at the connection again.
+    fn poke(&self) {
+        self.poked.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+/// The relay hears the notices itself.
+struct Deaf;
+
+impl Handler for Deaf {
+    fn printed(&self, _: &[u8]) {}
+    fn context_error(&self, _: Id, _: &str) {}
+    fn lost(&self, _: i32, _: &str) {}
+}
+
+/// Waits for the one connection that the manager passes over `control` with
+/// [`crate::fd::send_with_fds`]; `None`: the manager has gone without.
+pub fn await_connection(control: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let (_, mut fds) = recv_with_fds(control, &mut [0], true)?;
+    Ok(fds.pop())
+}
+
+/// Serves one accepted connection until its session ends. An error is the connection's own:
+/// its client has been told if that was possible.
+pub fn run(socket: OwnedFd, options: &Options) -> io::Result<()> {
+    let deadline = Instant::now() + HELLO_TIMEOUT;
+    // A socket of another family (a test's, a proxy's) has no such settings.
+    let _ = prepare(&socket);
+    let stream = match &options.tls {
+        None => Stream::plain(socket),
+        Some(files) => Stream::tls(socket, tls::server(files)?.into(), deadline)?,
+    };
+    let hello = read_framed(&stream, HELLO_BYTES_MAX, deadline);
+    let mut hello = match hello.and_then(|bytes| handshake::decode_hello(&bytes)) {
+        Ok(hello) => hello,
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return refuse(&stream, Refusal::Malformed(e.to_string()), deadline);
+        }
+        Err(e) => return Err(e),
+    };
+    if hello.version.major != VERSION.major {
+        let refusal = Refusal::Version {
+            manager: VERSION,
+            client: hello.version,
+        };
+        return refuse(&stream, refusal, deadline);
+    }
+    if hello.token.is_empty() {
+        let text = "a connection over TCP needs a token: `baltra tenant token` prints it, the \
+                    client reads it from BALTRA_TOKEN";
+        return refuse(&stream, Refusal::NotAllowed(text.into()), deadline);
+    }
+    if let Some((session, key)) = hello.resume {
+        return resume::hand_over(stream, session, key, options, deadline);
+    }
+    hello.mirror = true;
+    open(stream, &hello, options, deadline)
+}
+
+fn refuse(stream: &Stream, refusal: Refusal, deadline: Instant) -> io::Result<()> {
+    let text = refusal.to_string();
+    let answer: Result<Welcome, Refusal> = Err(refusal);
+    stream.send_all(&frame(&answer)?, deadline)?;
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Opens the session that `hello` asks for, and serves it.
+fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> io::Result<()> {
+    let manager = match UnixStream::connect(&options.manager) {
+        Ok(manager) => manager,
+        Err(e) => {
+            refuse(
+                &stream,
+                Refusal::Busy("the Device Manager does not answer".into()),
+                deadline,
+            )?;
+            return Err(e);
+        }
+    };
+    let (mut welcome, segment) = match handshake::hello(&manager, hello)? {
+        (Ok(welcome), segment) => (welcome, segment),
+        (Err(refusal), _) => return refuse(&stream, refusal, deadline),
+    };
+    let shares = welcome.devices.first().is_some_and(|d| d.host_memory);
+    for device in &mut welcome.devices {
+        // No page is shared with a client elsewhere.
+        device.host_memory = false;
+    }
+    let Some(segment) = segment else {
+        // Only the list was wanted.
+        return stream.send_all(&frame(&Ok::<_, Refusal>(&welcome))?, deadline);
+    };
+    getrandom::fill(&mut welcome.key).map_err(io::Error::other)?;
+    let segment = Segment::map(&segment)?;
+    // From here on the session's arenas are ours.
+    let ours = welcome.clone();
+    let (client, notices) = Client::quiet(ours, &segment, Box::new(manager), Arc::new(Deaf))?;
+    let resumption = Resumption::listen(&options.runtime_dir, welcome.session, welcome.key)?;
+    stream.send_all(&frame(&Ok::<_, Refusal>(&welcome))?, deadline)?;
+    let stream = Arc::new(stream);
+    let session = Arc::new(Session {
+        link: Link::new(stream.clone()),
+        state: Mutex::new(State::new(welcome.limits)),
+        client,
+        shares,
+        over: false.into(),
+        poked: false.into(),
+        waker: notices.waker(),
+    });
+    serve(&session, stream, notices, &resumption, options)
+}
+
+fn serve(
+    session: &Arc<Session>,
+    mut stream: Arc<Stream>,
+    notices: Consumer,
+    resumption: &Resumption,
+    options: &Options,
+) -> io::Result<()> {
+    let ours = session.clone();
+    let name = Builder::new().name("baltra-notices".into());
+    let outbound = name.spawn(move || outbound::run(&ours, notices))?;
+    let ours = session.clone();
+    let cut = resumption.clone();
+    let name = Builder::new().name("baltra-executor".into());
+    name.spawn(move || {
+        ours.client.wait_for_end();
+        // What the executor said last goes first.
+        std::thread::sleep(Duration::from_millis(1));
+        ours.over.store(true, Ordering::Release);
+        ours.client.end();
+        ours.poke();
+        cut.end();
+    })?;
+    resumption.spawn(session)?;
+    let result = loop {
+        let mut inbound = inbound::Inbound::new(session);
+        let ended = receive(&stream, &mut inbound);
+        session.link.down();
+        let grace = match ended {
+            _ if session.is_over() => break Ok(()),
+            Ended::Closed => break Ok(()),
+            Ended::Violation(violation) => {
+                tracing::warn!(%violation, "session ended");
+                break Err(io::Error::new(io::ErrorKind::InvalidData, violation));
+            }
+            Ended::Broken(e)
+                if e.kind() == io::ErrorKind::ConnectionReset || session.link.was_reset() =>
+            {
+                GRACE_AFTER_RESET.min(options.grace)
+            }
+            Ended::Broken(_) => options.grace,
+        };
+        match resume_within(session, resumption, grace) {
+            Some(fresh) => stream = fresh,
+            None => break Ok(()),
+        }
+        session.poke();
+    };
+    session.over.store(true, Ordering::Release);
+    session.poke();
+    // It has told the client how the session ended, if there is a connection.
+    let _ = outbound.join();
+    session.link.down();
+    resumption.end();
+    session.client.end();
+    result
+}
+
+/// Waits for connections that resume the session until one of them can.
+fn resume_within(
+    session: &Session,
+    resumption: &Resumption,
+    grace: Duration,
+) -> Option<Arc<Stream>> {
+    let deadline = Instant::now() + grace;
+    while let Some(stream) = resumption.take(deadline) {
+        let soon = Instant::now() + HELLO_TIMEOUT;
+        let resumed = exchange_counts(&stream, session.link.received(), soon);
+        let Ok(theirs) = resumed else {
+            continue;
+        };
+        let stream = Arc::new(stream);
+        if session.link.resume(stream.clone(), theirs).is_ok() {
+            return Some(stream);
+        }
+    }
+    None
+}
+
+/// The last word to the client when the executor has ended.
+fn farewell(session: &Session) {
+    let notice = Notice::Fatal {
+        code: NOT_AVAILABLE,
+        text: "the executor has ended",
+    };
+    let mut bytes = Vec::new();
+    if baltra_wire::encode(&notice, &mut bytes).is_ok() {
+        let mut outbox = session.link.outbox();
+        outbox.push(&session.link, Kind::Notice, 0, &bytes, None);
+        // As far as it goes at once.
+        outbox.flush();
+    }
+}

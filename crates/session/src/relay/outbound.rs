@@ -1,0 +1,155 @@
+//! The executor's notices into frames, what was read ahead of the news that it was.
+
+use super::inbound::OWN_CALL;
+use super::state::{State, Transfer};
+use super::{farewell, Session};
+use crate::tcp::frame::Kind;
+use crate::tcp::link::{Flushed, Outbox, Payload};
+use baltra_ring::Consumer;
+use baltra_wire::{decode, Id, Notice, Reply};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Unsent bytes beyond which the executor's notices are left in their ring.
+const UNSENT_MAX: usize = 16 << 20;
+/// The last words to a client that does not listen may take so long.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// The thread: until the session is over and everything said. Leaves the connection closed.
+pub(super) fn run(session: &Session, notices: Consumer) {
+    carry(session, notices);
+    farewell(session);
+    session.link.down();
+}
+
+fn carry(session: &Session, mut notices: Consumer) {
+    let mut message = Vec::new();
+    let mut deadline = None;
+    loop {
+        session.poked.store(false, Ordering::SeqCst);
+        let over = session.is_over();
+        let mut outbox = session.link.outbox();
+        let mut moved = false;
+        while outbox.unsent() < UNSENT_MAX {
+            match notices.pop(&mut message) {
+                Ok(true) => {
+                    moved = true;
+                    translate(session, &message, &mut outbox);
+                }
+                Ok(false) => break,
+                // An executor that garbles its ring is at its end, too.
+                Err(_) => return session.client.end(),
+            }
+        }
+        let flushed = outbox.flush();
+        let stream = outbox.stream();
+        drop(outbox);
+        match flushed {
+            Flushed::All if moved => {}
+            Flushed::Stalled => {
+                if let Some(stream) = stream {
+                    stream.wait_writable(Duration::from_millis(100));
+                }
+            }
+            Flushed::All | Flushed::Down if !over => {
+                notices.wait_unless(Duration::ZERO, None, || {
+                    session.is_over() || session.poked.load(Ordering::SeqCst)
+                });
+            }
+            Flushed::All | Flushed::Down => break,
+        }
+        if over && Instant::now() > *deadline.get_or_insert(Instant::now() + FAREWELL_MAX) {
+            break;
+        }
+    }
+}
+
+fn translate(session: &Session, message: &[u8], outbox: &mut Outbox) {
+    let Ok(notice) = decode::<Notice>(message) else {
+        return;
+    };
+    let link = &session.link;
+    match notice {
+        Notice::Reply { call, reply } if call & OWN_CALL != 0 => {
+            let worked = !matches!(reply, Reply::Error(_));
+            let awaited = session.state().answered(call, worked);
+            drop(awaited);
+            return;
+        }
+        Notice::Completed(completion) => {
+            let mut state = session.state();
+            state.completed(completion.event);
+            if let Some((queue, number)) = state.by_event.remove(&completion.event) {
+                let found = state.queues.get_mut(&queue);
+                let transfer = found.and_then(|q| q.take(number));
+                drop(state);
+                if let Some(transfer) = transfer.filter(|_| completion.status == 0) {
+                    data(session, queue, transfer, outbox);
+                }
+            }
+        }
+        Notice::Progress {
+            queue,
+            completed,
+            failed,
+        } => return progress(session, queue, completed, failed, outbox),
+        Notice::Freed(id) => {
+            let mut state = session.state();
+            if state.released.contains(&id) {
+                state.drop_queue(id);
+            }
+            let left = state.leaving.remove(&id);
+            drop(state);
+            drop(left);
+        }
+        _ => {}
+    }
+    outbox.push(link, Kind::Notice, 0, message, None);
+}
+
+fn progress(session: &Session, queue: Id, completed: u64, failed: (u64, i32), outbox: &mut Outbox) {
+    let mut state = session.state();
+    let state: &mut State = &mut state;
+    let Some(found) = state.queues.get_mut(&queue) else {
+        return;
+    };
+    let done: Vec<_> = match found.has_transfers() {
+        true => found.complete(completed).collect(),
+        false => Vec::new(),
+    };
+    let (completed, failed) = found.translate(completed, failed);
+    for transfer in done {
+        state.forget(&transfer);
+        data(session, queue, transfer, outbox);
+    }
+    progressed(session, queue, completed, failed, outbox);
+}
+
+/// Tells the client how far a queue is, as it counts itself.
+pub(super) fn progressed(
+    session: &Session,
+    queue: Id,
+    completed: u64,
+    failed: (u64, i32),
+    outbox: &mut Outbox,
+) {
+    let notice = Notice::Progress {
+        queue,
+        completed,
+        failed,
+    };
+    let mut bytes = Vec::with_capacity(32);
+    if baltra_wire::encode(&notice, &mut bytes).is_ok() {
+        outbox.push(&session.link, Kind::Notice, 0, &bytes, None);
+    }
+}
+
+/// Sends what a transfer read; a write's block is only given back.
+fn data(session: &Session, queue: Id, transfer: Transfer, outbox: &mut Outbox) {
+    if !transfer.is_read {
+        return;
+    }
+    let number = transfer.clients_number.to_le_bytes();
+    let payload = Some(Payload::Staged(transfer.block));
+    outbox.push(&session.link, Kind::Data, queue, &number, payload);
+}

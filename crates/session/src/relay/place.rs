@@ -1,0 +1,187 @@
+//! Transfers that the relay carries out itself.
+//!
+//! On a device that works in host memory a buffer is a block of the session's arenas, as it is
+//! for a client on the same host. A write with nothing before it is received straight into the
+//! buffer, a read is sent straight out of it: no staging block, no command for the executor.
+//!
+//! A write whose connection breaks half-way is in the buffer half-way, and is received again as
+//! a whole: nothing in its queue runs before. A read's bytes that have not arrived are copied
+//! before anything else happens in the session that may change them (`Link::detach`); mostly its
+//! client has them, and has said so, by then.
+
+use super::inbound::Inbound;
+use super::state::{Awaited, Place};
+use super::Session;
+use crate::client::Block;
+use crate::tcp::frame::{Head, Kind, Violation};
+use crate::tcp::link::Payload;
+use crate::tcp::{CHUNK_BYTES, WINDOW_BYTES};
+use baltra_ring::Range;
+use baltra_wire::{
+    encode, Command, Completion, Control, Direction, Event, Id, Notice, Query, Request,
+};
+use std::sync::Arc;
+
+/// Reads of fewer bytes are copied: cheaper than to keep an eye on them.
+const LENT_BYTES_MIN: usize = 64 << 10;
+/// Copies that have not been acknowledged beyond so many bytes: the executor gets the read.
+const COPIES_BYTES_MAX: usize = 2 * WINDOW_BYTES as usize;
+/// Buffers of so many bytes start at a page.
+const PAGE_BYTES: u64 = 4096;
+/// `CL_MEM_SIZE`
+const MEM_SIZE: u32 = 0x1102;
+
+/// A command that the relay has carried out.
+pub(super) struct Own {
+    pub queue: Id,
+    /// As the client counts.
+    pub number: u64,
+    event: Event,
+    /// Commands at the executor wait for the event.
+    waited_for: bool,
+    read: Option<Payload>,
+}
+
+impl Own {
+    /// Puts what was read and the event's completion into the outbox, and tells the executor if
+    /// it has commands that wait for it; whether there is anything to send.
+    pub fn tell(&mut self, session: &Session) -> Result<bool, Violation> {
+        let (event, read) = (self.event, self.read.take());
+        if event == 0 && read.is_none() {
+            return Ok(false);
+        }
+        let link = &session.link;
+        let mut outbox = link.outbox();
+        if let Some(payload) = read {
+            let number = self.number.to_le_bytes();
+            outbox.push(link, Kind::Data, self.queue, &number, Some(payload));
+        }
+        if event == 0 {
+            return Ok(true);
+        }
+        let notice = Notice::Completed(Completion {
+            event,
+            status: 0,
+            times_ns: [0; 4],
+        });
+        let mut bytes = Vec::new();
+        encode(&notice, &mut bytes).map_err(|e| Violation(e.to_string()))?;
+        outbox.push(link, Kind::Notice, 0, &bytes, None);
+        drop(outbox);
+        // For wait lists to come.
+        session.client.events().set(event, 0, [0; 4]);
+        if !self.waited_for {
+            return Ok(true);
+        }
+        let user = Control::UserEvent { event, status: 0 };
+        session
+            .client
+            .control(&user)
+            .map_err(super::inbound::lost)?;
+        Ok(true)
+    }
+}
+
+impl Inbound<'_> {
+    /// Memory for a buffer that the executor is to work on in place, with its first contents if
+    /// there are any; they are given back where it cannot be.
+    pub(super) fn share(
+        &self,
+        size: u64,
+        contents: Option<Block>,
+    ) -> Result<Arc<Block>, Option<Block>> {
+        let session = self.session;
+        match contents {
+            Some(block) if session.shares && block.len() as u64 >= size => Ok(Arc::new(block)),
+            None if session.shares && (1..=session.state().limits.arena_bytes).contains(&size) => {
+                let align = if size >= PAGE_BYTES { PAGE_BYTES } else { 128 };
+                let block = session.client.allocate(size, align);
+                // The driver may have room where the arenas have none.
+                block.map(Arc::new).map_err(|_| None)
+            }
+            contents => Err(contents),
+        }
+    }
+
+    /// Remembers where a buffer lies. It is used only when the executor has made it, so that a
+    /// buffer which it refuses (a quota, a flag) fails as it should.
+    pub(super) fn remember(
+        &mut self,
+        id: Id,
+        block: Arc<Block>,
+        range: Range,
+    ) -> Result<(), Violation> {
+        let call = self.reserve(Awaited::Buffer(id));
+        let place = Place {
+            block,
+            range,
+            asked: Some(call),
+        };
+        self.session.state().places.insert(id, place);
+        let query = Query::Memory {
+            object: id,
+            param: MEM_SIZE,
+        };
+        let request = Request::Query(query);
+        self.send(&Control::Call { call, request })
+    }
+
+    /// Where a write's payload belongs, if it can go there at once.
+    pub(super) fn write_in_place(&mut self, head: &Head, command: &Command<'_>) -> Option<Place> {
+        let session = self.session;
+        let events = session.client.events();
+        let found = session.state().in_place(head.queue, command, events);
+        let (direction, place) = found?;
+        if direction != Direction::Write || place.range.len() != head.payload as usize {
+            return None;
+        }
+        session.link.detach();
+        Some(place)
+    }
+
+    /// The write's bytes are there.
+    pub(super) fn written(&self, queue: Id, command: &Command<'_>) -> Option<Own> {
+        let mut state = self.session.state();
+        Some(Own {
+            queue,
+            number: state.queues.get_mut(&queue)?.carry_out(),
+            event: command.event,
+            waited_for: state.completed(command.event),
+            read: None,
+        })
+    }
+
+    /// Reads, if it can be done at once.
+    pub(super) fn read_in_place(&self, queue: Id, command: &Command<'_>) -> Option<Own> {
+        let session = self.session;
+        let mut state = session.state();
+        let found = state.in_place(queue, command, session.client.events());
+        let (_, Place { block, range, .. }) = found.filter(|f| f.0 == Direction::Read)?;
+        if range.len() as u64 > CHUNK_BYTES {
+            return None;
+        }
+        let link = &session.link;
+        let lent = link.in_place() + range.len() <= WINDOW_BYTES as usize;
+        // What waits for the event at the executor may change the bytes.
+        let lent = lent && !state.is_waited_for(command.event);
+        let payload = if lent && range.len() >= LENT_BYTES_MIN {
+            Payload::InPlace {
+                range,
+                _keep: block,
+            }
+        } else if link.copies() + range.len() <= COPIES_BYTES_MAX {
+            let mut bytes = vec![0; range.len()];
+            range.copy_out(0, &mut bytes);
+            Payload::Own(bytes)
+        } else {
+            return None;
+        };
+        Some(Own {
+            queue,
+            number: state.queues.get_mut(&queue)?.carry_out(),
+            event: command.event,
+            waited_for: state.completed(command.event),
+            read: Some(payload),
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! A connection that resumes a session comes to a fresh relay; the session is another's.
+//!
+//! The relay that holds a session listens on a Unix socket of the session's name. The fresh
+//! relay shows it the client's key, and hands it the connection: the socket itself, or, where
+//! it has to terminate TLS, one end of a pair between which and the client it carries bytes.
+
+use super::{refuse, Options, Session};
+use crate::fd::{recv_with_fds, send_with_fds};
+use crate::handshake::frame;
+use crate::tcp::stream::Stream;
+use baltra_wire::{Limits, Refusal, SessionFlags, Welcome, VERSION};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// Each step between two relays may take so long.
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct Slot {
+    connection: Option<OwnedFd>,
+    ended: bool,
+}
+
+struct Shared {
+    listener: UnixListener,
+    path: PathBuf,
+    key: [u8; 16],
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+/// The holder's side.
+#[derive(Clone)]
+pub(super) struct Resumption(Arc<Shared>);
+
+fn path(dir: &Path, session: u64) -> PathBuf {
+    dir.join(format!("session-{session}.resume"))
+}
+
+/// In a time that does not tell how much is right.
+fn equal(a: &[u8; 16], b: &[u8; 16]) -> bool {
+    a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+impl Resumption {
+    /// Listens for connections that resume the session.
+    pub fn listen(dir: &Path, session: u64, key: [u8; 16]) -> io::Result<Resumption> {
+        let path = path(dir, session);
+        // Of a daemon before us whose sessions are long over.
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok(Resumption(Arc::new(Shared {
+            listener,
+            path,
+            key,
+            slot: Mutex::default(),
+            changed: Condvar::new(),
+        })))
+    }
+
+    /// Starts the thread that takes connections; each one ends the connection before it.
+    pub fn spawn(&self, session: &Arc<Session>) -> io::Result<()> {
+        let (ours, session) = (self.0.clone(), Arc::downgrade(session));
+        let name = Builder::new().name("baltra-resume".into());
+        name.spawn(move || {
+            while let Ok((peer, _)) = ours.listener.accept() {
+                // A relay that breaks off is no matter of this session.
+                let Ok(connection) = ours.receive(&peer) else {
+                    continue;
+                };
+                let mut slot = ours.slot.lock().expect("no panic under this lock");
+                slot.connection = Some(connection);
+                drop(slot);
+                ours.changed.notify_all();
+                match session.upgrade() {
+                    Some(session) => session.link.down(),
+                    None => return,
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The next connection; `None`: none came in time, or the session is over.
+    pub fn take(&self, deadline: Instant) -> Option<Stream> {
+        let mut slot = self.0.slot.lock().expect("no panic under this lock");
+        loop {
+            if slot.ended {
+                return None;
+            }
+            if let Some(connection) = slot.connection.take() {
+                return Some(Stream::plain(connection));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.0.changed.wait_timeout(slot, left);
+            slot = waited.expect("no panic under this lock").0;
+        }
+    }
+
+    /// No more connections.
+    pub fn end(&self) {
+        let mut slot = self.0.slot.lock().expect("no panic under this lock");
+        if std::mem::replace(&mut slot.ended, true) {
+            return;
+        }
+        drop(slot);
+        self.0.changed.notify_all();
+        // Somebody may have cleared the directory; the thread ends with its listener.
+        let _ = fs::remove_file(&self.0.path);
+        let _ = rustix::net::shutdown(&self.0.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+impl Shared {
+    fn receive(&self, peer: &UnixStream) -> io::Result<OwnedFd> {
+        let mut peer_stream = peer;
+        peer.set_read_timeout(Some(STEP_TIMEOUT))?;
+        let credentials = rustix::net::sockopt::socket_peercred(peer)?;
+        if credentials.uid != rustix::process::getuid() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let mut key = [0; 16];
+        peer_stream.read_exact(&mut key)?;
+        if !equal(&key, &self.key) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        peer_stream.write_all(&[1])?;
+        let (_, fds) = recv_with_fds(peer, &mut [0; 1], true)?;
+        let connection = fds.into_iter().next();
+        connection.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// A fresh relay's side: brings `stream` to the relay that holds `session`.
+pub(super) fn hand_over(
+    stream: Stream,
+    session: u64,
+    key: [u8; 16],
+    options: &Options,
+    deadline: Instant,
+) -> io::Result<()> {
+    let holder = match show_key(&path(&options.runtime_dir, session), key) {
+        Ok(holder) => holder,
+        Err(_) => {
+            let text = "the session to resume is over, or was never here";
+            return refuse(&stream, Refusal::NotAllowed(text.into()), deadline);
+        }
+    };
+    // The client has the session's real welcome already.
+    let welcome = Welcome {
+        version: VERSION,
+        session,
+        key,
+        tenant: String::new(),
+        node: String::new(),
+        devices: Vec::new(),
+        limits: Limits::default(),
+        flags: SessionFlags::default(),
+    };
+    stream.send_all(&frame(&Ok::<_, Refusal>(welcome))?, deadline)?;
+    if !stream.is_tls() {
+        return send_with_fds(&holder, &[1], &[stream.into_fd().as_fd()]);
+    }
+    let (ours, theirs) = UnixStream::pair()?;
+    send_with_fds(&holder, &[1], &[theirs.as_fd()])?;
+    drop((theirs, holder));
+    carry(stream, ours)
+}
+
+fn show_key(path: &Path, key: [u8; 16]) -> io::Result<UnixStream> {
+    let mut holder = UnixStream::connect(path)?;
+    holder.set_read_timeout(Some(STEP_TIMEOUT))?;
+    holder.write_all(&key)?;
+    holder.read_exact(&mut [0; 1])?;
+    Ok(holder)
+}
+
+/// Carries bytes between a TLS client and the relay that holds its session, until either ends.
+fn carry(stream: Stream, holder: UnixStream) -> io::Result<()> {
+    const PIECE_BYTES: usize = 128 << 10;
+    let stream = Arc::new(stream);
+    let (outward, mut from_holder) = (stream.clone(), holder.try_clone()?);
+    let name = Builder::new().name("baltra-carry".into());
+    let back = name.spawn(move || {
+        let mut piece = vec![0; PIECE_BYTES];
+        let patience = Duration::from_secs(60);
+        while let Ok(n @ 1..) = from_holder.read(&mut piece) {
+            let sent = outward.send_all(&piece[..n], Instant::now() + patience);
+            if sent.is_err() {
+                break;
+            }
+        }
+        outward.shutdown();
+    })?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut to_holder = &holder;
+    while let Ok(n @ 1..) = stream.recv(None, &mut piece) {
+        if to_holder.write_all(&piece[..n]).is_err() {
+            break;
+        }
+    }
+    // Wakes the thread.
+    let _ = holder.shutdown(std::net::Shutdown::Both);
+    let _ = back.join();
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! What a relay remembers of its session: the queues' rings, where the bytes of transfers lie
+//! meanwhile, and the buffers whose bytes it can reach itself.
+
+use crate::client::Block;
+use crate::tcp::WINDOW_BYTES;
+use baltra_ring::{EventTable, Producer, Range};
+use baltra_wire::{event_slot, Call, Command, Direction, Event, Id, Limits, Operation, Waits};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A released queue's thread may publish its progress a last time within so long.
+const RING_REST: Duration = Duration::from_secs(1);
+/// Payload of a queue beyond the window that is still put up with: the window's last piece.
+const WINDOW_SLACK: u64 = crate::tcp::CHUNK_BYTES;
+
+/// `CL_QUEUE_PROFILING_ENABLE`
+const PROFILING: u64 = 2;
+
+/// A buffer, or a part of one, in memory that relay and executor share.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub block: Arc<Block>,
+    pub range: Range,
+    /// The relay's question whether the executor has made it; `None`: it has.
+    pub asked: Option<Call>,
+}
+
+/// What the executor's answer to a call of the relay's own is for.
+pub(super) enum Awaited {
+    /// It has read an object's first contents.
+    Contents { _block: Block },
+    /// It has made a buffer, or not.
+    Buffer(Id),
+}
+
+/// A transfer on its way.
+pub(super) struct Transfer {
+    /// The command's number as the executor counts, and as the client does.
+    pub number: u64,
+    pub clients_number: u64,
+    pub event: Event,
+    pub block: Block,
+    pub is_read: bool,
+}
+
+/// A command queue.
+pub(super) struct Queue {
+    pub producer: Producer,
+    /// The ring's memory.
+    ring: Block,
+    /// In the order of their numbers.
+    transfers: VecDeque<Transfer>,
+    staged: u64,
+    /// Something is pushed and not published.
+    pub dirty: bool,
+    /// Commands that the executor has told to be complete, of those pushed.
+    completed: u64,
+    /// Commands that the relay has carried out itself. That many the client is ahead of the
+    /// executor in numbering them.
+    own: u64,
+    /// The executor's number at the last of them: all up to it have been told of.
+    own_after: u64,
+    /// Its events tell times, which are the driver's.
+    profiles: bool,
+}
+
+impl Queue {
+    pub fn new(ring: Block, producer: Producer, properties: u64) -> Queue {
+        Queue {
+            producer,
+            ring,
+            transfers: VecDeque::new(),
+            staged: 0,
+            dirty: false,
+            completed: 0,
+            own: 0,
+            own_after: 0,
+            profiles: properties & PROFILING != 0,
+        }
+    }
+
+    /// Whether the client has been told that everything before is complete.
+    pub fn is_idle(&self) -> bool {
+        self.completed >= self.producer.pushed()
+    }
+
+    /// Counts a command that the relay carries out itself, the queue being idle; the client's
+    /// number of it.
+    pub fn carry_out(&mut self) -> u64 {
+        debug_assert!(self.is_idle());
+        self.own += 1;
+        self.own_after = self.producer.pushed();
+        self.clients(self.producer.pushed())
+    }
+
+    /// The client's number of the executor's command `number`, which comes after all those that
+    /// the relay has carried out, or is complete.
+    pub fn clients(&self, number: u64) -> u64 {
+        number + self.own
+    }
+
+    /// The executor's count when the client's is `count`.
+    pub fn executors(&self, count: u64) -> u64 {
+        count.saturating_sub(self.own)
+    }
+
+    /// The executor's news as the client counts.
+    pub fn translate(&mut self, completed: u64, failed: (u64, i32)) -> (u64, (u64, i32)) {
+        self.completed = self.completed.max(completed.min(self.producer.pushed()));
+        let failed = match failed {
+            // Told of before.
+            (number, _) if number <= self.own_after => (0, 0),
+            (number, code) => (self.clients(number), code),
+        };
+        (self.clients(completed), failed)
+    }
+
+    /// Whether the client may have so much more on its way.
+    pub fn has_room(&self, len: u64) -> bool {
+        self.staged + len <= WINDOW_BYTES + WINDOW_SLACK
+    }
+
+    pub fn add(&mut self, transfer: Transfer) {
+        self.staged += transfer.block.len() as u64;
+        self.transfers.push_back(transfer);
+    }
+
+    /// Takes the transfers among the first `completed` commands.
+    pub fn complete(&mut self, completed: u64) -> impl Iterator<Item = Transfer> {
+        let done = self.transfers.partition_point(|t| t.number <= completed);
+        let done: Vec<_> = self.transfers.drain(..done).collect();
+        self.staged -= done.iter().map(|t| t.block.len() as u64).sum::<u64>();
+        done.into_iter()
+    }
+
+    /// Whether a transfer is on its way.
+    pub fn has_transfers(&self) -> bool {
+        !self.transfers.is_empty()
+    }
+
+    /// Takes the transfer of command `number`.
+    pub fn take(&mut self, number: u64) -> Option<Transfer> {
+        let found = self.transfers.binary_search_by_key(&number, |t| t.number);
+        let transfer = self.transfers.remove(found.ok()?)?;
+        self.staged -= transfer.block.len() as u64;
+        Some(transfer)
+    }
+}
+
+/// What the inbound and the outbound thread share.
+pub(super) struct State {
+    pub limits: Limits,
+    pub queues: HashMap<Id, Queue>,
+    /// Transfers whose command has an event.
+    pub by_event: HashMap<Event, (Id, u64)>,
+    /// Buffers in shared memory.
+    pub places: HashMap<Id, Place>,
+    /// Those that are released, until the executor has let go of them.
+    pub leaving: HashMap<Id, Arc<Block>>,
+    /// Calls of the relay's own.
+    pub awaited: HashMap<Call, Awaited>,
+    /// What commands at the executor wait for, by slot.
+    waited_for: HashMap<u32, Event>,
+    /// Contents that are arriving: their block, bytes there and bytes in all.
+    pub arriving: Option<(Block, u64, u64)>,
+    /// Rings of released queues.
+    resting: VecDeque<(Instant, Block)>,
+    /// Queues that were given up and not freed yet.
+    pub released: Vec<Id>,
+}
+
+impl State {
+    pub fn new(limits: Limits) -> State {
+        State {
+            limits,
+            queues: HashMap::new(),
+            by_event: HashMap::new(),
+            places: HashMap::new(),
+            leaving: HashMap::new(),
+            awaited: HashMap::new(),
+            waited_for: HashMap::new(),
+            arriving: None,
+            resting: VecDeque::new(),
+            released: Vec::new(),
+        }
+    }
+
+    /// The bytes that a command of `queue` moves, if they are in shared memory and nothing is
+    /// before it: then the relay may move them itself.
+    pub fn in_place(
+        &self,
+        queue: Id,
+        command: &Command<'_>,
+        events: &EventTable,
+    ) -> Option<(Direction, Place)> {
+        let Operation::Buffer {
+            direction,
+            buffer,
+            offset,
+            payload,
+        } = command.operation
+        else {
+            return None;
+        };
+        let place = self.places.get(&buffer).filter(|p| p.asked.is_none())?;
+        let range = place.range.slice(offset, payload.len)?;
+        let queue = self.queues.get(&queue)?;
+        let alone = queue.is_idle() && command.waits.iter().all(|e| events.status(e) == 0);
+        let place = Place {
+            range,
+            ..place.clone()
+        };
+        (alone && !queue.profiles && payload.len > 0).then_some((direction, place))
+    }
+
+    /// Leaves out of a wait list what is complete: of what the relay has carried out itself the
+    /// executor has not heard. Remembers the rest.
+    pub fn waits(&mut self, waits: Waits<'_>, events: &EventTable, left: &mut Vec<u8>) {
+        for event in waits.iter().filter(|&e| events.status(e) != 0) {
+            left.extend_from_slice(&event.to_le_bytes());
+            if events.has(event) {
+                self.waited_for.insert(event_slot(event), event);
+            }
+        }
+    }
+
+    /// An event is complete; whether commands at the executor may have waited for it.
+    pub fn completed(&mut self, event: Event) -> bool {
+        let slot = event_slot(event);
+        let waited = self.waited_for.get(&slot) == Some(&event);
+        if waited {
+            self.waited_for.remove(&slot);
+        }
+        waited
+    }
+
+    /// Whether commands at the executor may wait for an event.
+    pub fn is_waited_for(&self, event: Event) -> bool {
+        self.waited_for.get(&event_slot(event)) == Some(&event)
+    }
+
+    /// Rewrites counts of queues' commands (an id, a count; little-endian) from the client's to
+    /// the executor's.
+    pub fn executors_counts(&self, after: &[u8], counts: &mut Vec<u8>) {
+        for entry in after.chunks_exact(12) {
+            let (id, count) = entry.split_at(4);
+            let count = u64::from_le_bytes(count.try_into().expect("eight bytes"));
+            let queue = self
+                .queues
+                .get(&Id::from_le_bytes(id.try_into().expect("four bytes")));
+            let count = queue.map_or(count, |q| q.executors(count));
+            counts.extend_from_slice(id);
+            counts.extend_from_slice(&count.to_le_bytes());
+        }
+    }
+
+    /// The executor has answered a call of the relay's own.
+    pub fn answered(&mut self, call: Call, worked: bool) -> Option<Awaited> {
+        let awaited = self.awaited.remove(&call);
+        if let Some(Awaited::Buffer(id)) = &awaited {
+            let place = self.places.get_mut(id);
+            if let Some(place) = place.filter(|p| worked && p.asked == Some(call)) {
+                place.asked = None;
+            }
+        }
+        awaited
+    }
+
+    /// The executor has let go of a queue.
+    pub fn drop_queue(&mut self, id: Id) {
+        self.released.retain(|&released| released != id);
+        if let Some(queue) = self.queues.remove(&id) {
+            self.resting.push_back((Instant::now(), queue.ring));
+        }
+    }
+
+    /// Frees the rings that have rested.
+    pub fn sweep(&mut self) {
+        while let Some((since, _)) = self.resting.front() {
+            if since.elapsed() < RING_REST {
+                break;
+            }
+            self.resting.pop_front();
+        }
+    }
+
+    /// Forgets a transfer's event.
+    pub fn forget(&mut self, transfer: &Transfer) {
+        if transfer.event != 0 {
+            self.by_event.remove(&transfer.event);
+        }
+    }
+}

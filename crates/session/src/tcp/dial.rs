@@ -1,0 +1,128 @@
+//! Connecting to a manager's TCP address: name, socket, TLS, hello.
+
+use super::stream::Stream;
+use super::{tls, HELLO_TIMEOUT};
+use crate::handshake::{frame, ANSWER_BYTES_MAX};
+use baltra_wire::{decode, Hello, Refusal, Welcome};
+use rustix::net::sockopt;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Unanswered for so long, a connection counts as broken.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// How to reach one manager.
+#[derive(Clone)]
+pub(crate) struct Dialer {
+    pub host: String,
+    pub port: u16,
+    pub tls: bool,
+}
+
+/// What a socket to this very host may hold that is not received, bytes (the kernel doubles it for
+/// its own overhead). Bytes in flight there shorten no wait, they only leave the caches: with the
+/// kernel's own 4 MB a large transfer loses a fifth.
+const LOOPBACK_SEND_BYTES: usize = 512 << 10;
+
+/// Settings of either end's socket: nothing waits for more bytes, and a dead path is noticed.
+pub(crate) fn prepare(socket: &OwnedFd) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, SILENCE / 2)?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(2))?;
+    sockopt::set_tcp_user_timeout(socket, SILENCE.as_millis() as u32)?;
+    let peer = rustix::net::getpeername(socket)?.and_then(|a| SocketAddr::try_from(a).ok());
+    if peer.is_some_and(|a| a.ip().to_canonical().is_loopback()) {
+        sockopt::set_socket_send_buffer_size(socket, LOOPBACK_SEND_BYTES)?;
+    }
+    Ok(())
+}
+
+impl Dialer {
+    /// A connected stream, TLS done, and until when the hello may take.
+    pub fn connect(&self) -> io::Result<(Stream, Instant)> {
+        let deadline = Instant::now() + HELLO_TIMEOUT;
+        let mut failure = io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("'{}' has no address", self.host),
+        );
+        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
+                Ok(socket) => return self.secure(socket.into(), deadline),
+                Err(e) => failure = e,
+            }
+        }
+        Err(failure)
+    }
+
+    fn secure(&self, socket: OwnedFd, deadline: Instant) -> io::Result<(Stream, Instant)> {
+        prepare(&socket)?;
+        let stream = if self.tls {
+            let authority = std::env::var_os("BALTRA_TLS_CA").filter(|v| !v.is_empty());
+            let authority = authority.map(PathBuf::from);
+            let connection = tls::client(&self.host, authority.as_deref())?;
+            Stream::tls(socket, connection.into(), deadline)?
+        } else {
+            Stream::plain(socket)
+        };
+        Ok((stream, deadline))
+    }
+}
+
+/// Client: says hello and reads the answer.
+pub(crate) fn hello(
+    stream: &Stream,
+    hello: &Hello,
+    deadline: Instant,
+) -> io::Result<Result<Welcome, Refusal>> {
+    stream.send_all(&frame(hello)?, deadline)?;
+    let bytes = read_framed(stream, ANSWER_BYTES_MAX, deadline)?;
+    decode(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
+}
+
+/// Reads one message with its length before it.
+pub(crate) fn read_framed(
+    stream: &Stream,
+    bytes_max: usize,
+    deadline: Instant,
+) -> io::Result<Vec<u8>> {
+    let mut len = [0; 4];
+    stream.recv_exact(&mut len, deadline)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len == 0 || len > bytes_max {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a first message of {len} bytes (at most {bytes_max})"),
+        ));
+    }
+    // Grows with what arrives, not with what is announced.
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        let at = bytes.len();
+        bytes.resize((at + (64 << 10)).min(len), 0);
+        stream.recv_exact(&mut bytes[at..], deadline)?;
+    }
+    Ok(bytes)
+}
+
+/// Both ends of a resumed session tell how many frames they have received.
+pub(crate) fn exchange_counts(
+    stream: &Stream,
+    received: u64,
+    deadline: Instant,
+) -> io::Result<u64> {
+    stream.send_all(&received.to_le_bytes(), deadline)?;
+    let mut theirs = [0; 8];
+    stream.recv_exact(&mut theirs, deadline)?;
+    Ok(u64::from_le_bytes(theirs))
+}
+
+/// A client's socket that closes with a reset, so that the relay can tell a process that ended
+/// from a path that broke.
+pub(crate) fn reset_on_close(socket: &OwnedFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
+}

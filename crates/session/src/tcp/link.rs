@@ -1,0 +1,508 @@
+//! Frames onto a stream, kept until the other side has them.
+//!
+//! Frames are gathered into segments: many small ones, or one with its payload, which stays in
+//! shared memory and is named by its range. A segment goes when its last frame has been
+//! acknowledged. After a broken connection, what is left is sent again from the first frame
+//! that the other side has not received. A payload whose bytes may change before that is told
+//! to [`Outbox::detach`], which takes copies of those that are still needed.
+
+use super::frame::{Head, Kind, Violation, HEAD_BYTES};
+use super::stream::Stream;
+use crate::client::Block;
+use baltra_ring::io::{Part, PARTS_MAX};
+use baltra_ring::Range;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A segment of small frames takes no more frames beyond so many bytes.
+const SEGMENT_BYTES: usize = 32 << 10;
+/// Emptied segments kept for reuse.
+const SPARE_MAX: usize = 8;
+/// Received and not acknowledged beyond so many frames or payload bytes: an acknowledgement
+/// goes by itself instead of with the next frame.
+const ACK_FRAMES: u64 = 256;
+const ACK_BYTES: u64 = 1 << 20;
+/// More message bytes than this and not acknowledged: the peer is broken.
+const KEPT_BYTES_MAX: usize = 512 << 20;
+
+/// The bytes behind a message.
+pub(crate) enum Payload {
+    /// Where they lie, which their owner leaves alone until they have arrived.
+    Lent(Range),
+    /// In a block of their own, which is given back when they have arrived.
+    Staged(Block),
+    /// In a buffer, which keeps them until [`Outbox::detach`] is called.
+    InPlace { range: Range, _keep: Arc<Block> },
+    /// Copied.
+    Own(Vec<u8>),
+}
+
+impl Payload {
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Lent(range) | Payload::InPlace { range, .. } => range.len(),
+            Payload::Staged(block) => block.len(),
+            Payload::Own(bytes) => bytes.len(),
+        }
+    }
+
+    fn part(&self, from: usize) -> Part<'_> {
+        match self {
+            Payload::Lent(range) | Payload::InPlace { range, .. } => Part::Shared(range, from),
+            Payload::Staged(block) => Part::Shared(block.range(), from),
+            Payload::Own(bytes) => Part::Bytes(&bytes[from..]),
+        }
+    }
+}
+
+struct Segment {
+    bytes: Vec<u8>,
+    payload: Option<Payload>,
+    /// The number of its last counted frame.
+    last: u64,
+}
+
+impl Segment {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.payload.as_ref().map_or(0, Payload::len)
+    }
+
+    /// Bytes of ours that it takes until it is acknowledged.
+    fn kept(&self) -> usize {
+        let own = match &self.payload {
+            Some(Payload::Own(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        self.bytes.len() + own
+    }
+}
+
+/// What is to be sent.
+pub(crate) struct Outbox {
+    stream: Option<Arc<Stream>>,
+    segments: VecDeque<Segment>,
+    /// The first segment that is not fully sent, and how much of it is.
+    next: usize,
+    at: usize,
+    /// Frames pushed, and those that the other side has.
+    pushed: u64,
+    acked: u64,
+    /// The highest count that we have acknowledged.
+    told: u64,
+    unsent: usize,
+    kept: usize,
+    /// Bytes of the payloads in place.
+    in_place: usize,
+    closed: bool,
+    spare: Vec<Vec<u8>>,
+    /// Sending met a reset: the kernel tells it once, here or to the reading thread.
+    reset: bool,
+}
+
+/// Whether everything has gone to the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// It has.
+    All,
+    /// The socket takes no more now.
+    Stalled,
+    /// There is no connection.
+    Down,
+}
+
+/// Both directions' counts and the outgoing frames.
+pub(crate) struct Link {
+    outbox: Mutex<Outbox>,
+    received: AtomicU64,
+    /// The outbox's counts, to be had without its lock.
+    acked: AtomicU64,
+    in_place: AtomicUsize,
+    kept: AtomicUsize,
+    /// Payload bytes received since the last acknowledgement.
+    unacked_bytes: AtomicU64,
+}
+
+impl Link {
+    /// Over a fresh session's stream.
+    pub fn new(stream: Arc<Stream>) -> Link {
+        Link {
+            outbox: Mutex::new(Outbox {
+                stream: Some(stream),
+                segments: VecDeque::new(),
+                next: 0,
+                at: 0,
+                pushed: 0,
+                acked: 0,
+                told: 0,
+                unsent: 0,
+                kept: 0,
+                in_place: 0,
+                closed: false,
+                spare: Vec::new(),
+                reset: false,
+            }),
+            received: 0.into(),
+            acked: 0.into(),
+            in_place: 0.into(),
+            kept: 0.into(),
+            unacked_bytes: 0.into(),
+        }
+    }
+
+    /// The outgoing side, to push frames and flush.
+    pub fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().expect("no panic under this lock")
+    }
+
+    /// Counted frames received and carried out.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Acquire)
+    }
+
+    /// A frame has been carried out; its `head.ack` must have gone to [`Link::acked`] before.
+    pub fn count(&self, head: &Head) {
+        if head.counts() {
+            self.received.fetch_add(1, Ordering::AcqRel);
+            let bytes = u64::from(head.payload);
+            self.unacked_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The other side has received so many of our frames (the low half of their count).
+    pub fn acked(&self, ack: u32) -> Result<(), Violation> {
+        let mut outbox = self.outbox();
+        outbox.acked(ack)?;
+        self.mirror(&outbox);
+        Ok(())
+    }
+
+    fn mirror(&self, outbox: &Outbox) {
+        self.acked.store(outbox.acked, Ordering::Release);
+        self.in_place.store(outbox.in_place, Ordering::Release);
+        self.kept.store(outbox.kept, Ordering::Release);
+    }
+
+    /// Frames of ours that the other side has said it has.
+    pub fn arrived(&self) -> u64 {
+        self.acked.load(Ordering::Acquire)
+    }
+
+    /// Payload bytes that lie in buffers and have not arrived.
+    pub fn in_place(&self) -> usize {
+        self.in_place.load(Ordering::Acquire)
+    }
+
+    /// Message and payload bytes of ours that have not arrived.
+    pub fn copies(&self) -> usize {
+        self.kept.load(Ordering::Acquire)
+    }
+
+    /// Bytes in buffers may change from now on.
+    pub fn detach(&self) {
+        if self.in_place() != 0 {
+            let mut outbox = self.outbox();
+            outbox.detach();
+            self.mirror(&outbox);
+        }
+    }
+
+    /// Whether it is time for an acknowledgement of its own; if so it has been pushed.
+    pub fn acknowledge(&self, outbox: &mut Outbox) -> bool {
+        let received = self.received();
+        let due = received - outbox.told >= ACK_FRAMES
+            || (received > outbox.told && self.unacked_bytes.load(Ordering::Relaxed) >= ACK_BYTES);
+        if due {
+            outbox.push(self, Kind::Ack, 0, &[], None);
+        }
+        due
+    }
+
+    /// Whether [`Link::acknowledge`] may have something to do: cheap.
+    pub fn may_acknowledge(&self) -> bool {
+        self.unacked_bytes.load(Ordering::Relaxed) >= ACK_BYTES
+            || self.received() & (ACK_FRAMES / 4 - 1) == 0
+    }
+
+    /// The connection broke: frames are only kept from now on.
+    pub fn down(&self) {
+        if let Some(stream) = self.outbox().stream.take() {
+            stream.shutdown();
+        }
+    }
+
+    /// As [`Link::down`], for good: when this has returned, no payload is looked at any more.
+    pub fn close(&self) {
+        self.outbox().closed = true;
+        self.down();
+    }
+
+    /// Whether sending found that the peer had reset the last connection.
+    pub fn was_reset(&self) -> bool {
+        self.outbox().reset
+    }
+
+    /// Goes on over another connection whose other side has `received` of our frames.
+    pub fn resume(&self, stream: Arc<Stream>, received: u64) -> Result<(), Violation> {
+        let mut outbox = self.outbox();
+        if outbox.closed {
+            return Err(Violation::new("the session is over"));
+        }
+        if received < outbox.acked || received > outbox.pushed {
+            return Err(Violation(format!(
+                "it claims to have received {received} frames of {} sent",
+                outbox.pushed
+            )));
+        }
+        outbox.acked = received;
+        outbox.next = 0;
+        outbox.at = 0;
+        outbox.drop_acked(true);
+        outbox.skip_received(received);
+        outbox.unsent = outbox.segments.iter().map(Segment::len).sum::<usize>() - outbox.at;
+        // Counts as told: the handshake says it.
+        outbox.told = self.received();
+        outbox.stream = Some(stream);
+        outbox.reset = false;
+        self.mirror(&outbox);
+        Ok(())
+    }
+}
+
+impl Outbox {
+    /// Appends a frame.
+    pub fn push(
+        &mut self,
+        link: &Link,
+        kind: Kind,
+        queue: u32,
+        message: &[u8],
+        payload: Option<Payload>,
+    ) {
+        let received = link.received();
+        self.told = received;
+        link.unacked_bytes.store(0, Ordering::Relaxed);
+        let head = Head {
+            kind,
+            queue,
+            ack: received as u32,
+            message: message.len() as u32,
+            payload: payload.as_ref().map_or(0, |p| p.len() as u32),
+        };
+        if head.counts() {
+            self.pushed += 1;
+        }
+        let room = |s: &Segment| s.payload.is_none() && s.bytes.len() < SEGMENT_BYTES;
+        if !self.segments.back().is_some_and(room) {
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.clear();
+            self.segments.push_back(Segment {
+                bytes,
+                payload: None,
+                last: 0,
+            });
+        }
+        let segment = self.segments.back_mut().expect("just made");
+        segment.bytes.extend_from_slice(&head.to_bytes());
+        segment.bytes.extend_from_slice(message);
+        segment.last = self.pushed;
+        let bytes = HEAD_BYTES + message.len();
+        self.kept += bytes;
+        self.unsent += bytes + head.payload as usize;
+        if head.payload > 0 {
+            match &payload {
+                Some(Payload::Own(bytes)) => {
+                    self.kept += bytes.len();
+                    link.kept.store(self.kept, Ordering::Release);
+                }
+                Some(Payload::InPlace { range, .. }) => {
+                    self.in_place += range.len();
+                    link.in_place.store(self.in_place, Ordering::Release);
+                }
+                _ => {}
+            }
+            segment.payload = payload;
+        }
+    }
+
+    /// Copies the payloads in place that have not arrived.
+    fn detach(&mut self) {
+        for segment in &mut self.segments {
+            if let Some(Payload::InPlace { range, .. }) = &segment.payload {
+                let mut bytes = vec![0; range.len()];
+                range.copy_out(0, &mut bytes);
+                self.kept += bytes.len();
+                segment.payload = Some(Payload::Own(bytes));
+            }
+        }
+        self.in_place = 0;
+    }
+
+    /// Counted frames pushed.
+    pub fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Bytes pushed and not sent, payload included.
+    pub fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// Whether the peer leaves too much unacknowledged.
+    pub fn is_overfull(&self) -> bool {
+        self.kept > KEPT_BYTES_MAX
+    }
+
+    /// The connection in use.
+    pub fn stream(&self) -> Option<Arc<Stream>> {
+        self.stream.clone()
+    }
+
+    /// Sends as much as the socket takes.
+    pub fn flush(&mut self) -> Flushed {
+        let Some(stream) = self.stream.clone() else {
+            return Flushed::Down;
+        };
+        match self.flush_to(&stream) {
+            Ok(flushed) => flushed,
+            Err(e) => {
+                self.reset |= e.kind() == io::ErrorKind::ConnectionReset;
+                // The reading thread hears of it, too, and sees to a new connection.
+                stream.shutdown();
+                self.stream = None;
+                Flushed::Down
+            }
+        }
+    }
+
+    fn flush_to(&mut self, stream: &Stream) -> io::Result<Flushed> {
+        let stalled = |e: &io::Error| e.kind() == io::ErrorKind::WouldBlock;
+        while self.unsent > 0 {
+            let mut parts = [Part::Bytes(&[]); PARTS_MAX];
+            let mut count = 0;
+            let mut skip = self.at;
+            for segment in self.segments.range(self.next..) {
+                if count + 2 > PARTS_MAX {
+                    break;
+                }
+                if skip < segment.bytes.len() {
+                    parts[count] = Part::Bytes(&segment.bytes[skip..]);
+                    count += 1;
+                }
+                if let Some(payload) = &segment.payload {
+                    let from = skip.saturating_sub(segment.bytes.len());
+                    if from < payload.len() {
+                        parts[count] = payload.part(from);
+                        count += 1;
+                    }
+                }
+                skip = 0;
+            }
+            match stream.send(&parts[..count]) {
+                Ok(sent) => self.advance(sent),
+                Err(e) if stalled(&e) => return Ok(Flushed::Stalled),
+                Err(e) => return Err(e),
+            }
+        }
+        match stream.is_flushed()? {
+            true => Ok(Flushed::All),
+            false => Ok(Flushed::Stalled),
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.unsent -= sent;
+        self.at += sent;
+        while let Some(segment) = self.segments.get(self.next) {
+            if self.at < segment.len() || self.at == 0 {
+                break;
+            }
+            // A last segment with room stays the one that frames are added to.
+            if self.next + 1 == self.segments.len() && self.at == segment.len() {
+                break;
+            }
+            self.at -= segment.len();
+            self.next += 1;
+        }
+    }
+
+    fn acked(&mut self, ack: u32) -> Result<(), Violation> {
+        let ahead = ack.wrapping_sub(self.acked as u32);
+        // The half of the numbers behind us are old news sent again.
+        if ahead == 0 || ahead > 1 << 31 {
+            return Ok(());
+        }
+        let acked = self.acked + u64::from(ahead);
+        if acked > self.pushed {
+            return Err(Violation(format!(
+                "it acknowledges {acked} frames of {} sent",
+                self.pushed
+            )));
+        }
+        self.acked = acked;
+        self.drop_acked(false);
+        // What is left is not sent, at the most in part. (A payload is its segment's last.)
+        let mut left = self.segments.iter().take_while(|s| s.last <= acked);
+        if left.any(|s| s.payload.is_some()) {
+            return Err(Violation::new(
+                "it acknowledges frames that were never sent",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Drops the segments that are acknowledged and sent (`resent`: or need not be).
+    fn drop_acked(&mut self, resent: bool) {
+        while let Some(front) = self.segments.front() {
+            let sent = resent || self.next > 0 || self.at == front.len();
+            if front.last > self.acked || !sent {
+                break;
+            }
+            if self.next > 0 {
+                self.next -= 1;
+            } else {
+                self.at = 0;
+            }
+            let segment = self.segments.pop_front().expect("there is a front");
+            self.kept -= segment.kept();
+            if let Some(Payload::InPlace { range, .. }) = &segment.payload {
+                self.in_place -= range.len();
+            }
+            if self.spare.len() < SPARE_MAX {
+                self.spare.push(segment.bytes);
+            }
+        }
+    }
+
+    /// Sets the cursor behind frame number `received`, should it lie inside the first segment.
+    fn skip_received(&mut self, received: u64) {
+        let Some(front) = self.segments.front() else {
+            return;
+        };
+        let heads = |bytes: &[u8]| {
+            let mut at = 0;
+            let mut ends = Vec::new();
+            while at < bytes.len() {
+                let head = bytes[at..at + HEAD_BYTES].try_into().expect("a head");
+                let head = Head::from_bytes(head).expect("our own");
+                at += HEAD_BYTES + head.message as usize;
+                ends.push((head.counts(), at));
+            }
+            ends
+        };
+        let ends = heads(&front.bytes);
+        let counted = ends.iter().filter(|e| e.0).count() as u64;
+        let mut number = front.last - counted;
+        for (counts, end) in ends {
+            number += u64::from(counts);
+            if number > received {
+                return;
+            }
+            self.at = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

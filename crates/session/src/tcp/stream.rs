@@ -1,0 +1,280 @@
+//! A connected socket, plain or TLS: one thread reads, any may send.
+
+use baltra_ring::io::{recv, send, Part};
+use baltra_ring::Range;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustls::Connection;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Plain bytes that one send encrypts at the most.
+const TLS_SEND_BYTES: usize = 256 << 10;
+/// The most that a TLS record carries.
+const RECORD_BYTES: usize = 16 << 10;
+
+/// A stream socket in blocking mode; sending never blocks all the same.
+pub(crate) struct Stream {
+    fd: OwnedFd,
+    tls: Option<Mutex<Connection>>,
+}
+
+/// The socket as rustls wants it: neither direction blocks.
+struct Nonblocking<'a>(&'a OwnedFd);
+
+impl Read for Nonblocking<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        let (n, _) = rustix::io::retry_on_intr(|| rustix::net::recv(self.0, &mut *bytes, flags))?;
+        Ok(n)
+    }
+}
+
+impl Write for Nonblocking<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.0, &[Part::Bytes(bytes)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl Stream {
+    /// Over a connected socket.
+    pub fn plain(fd: OwnedFd) -> Stream {
+        Stream { fd, tls: None }
+    }
+
+    /// Shakes hands first, until `deadline` at the latest.
+    pub fn tls(fd: OwnedFd, mut connection: Connection, deadline: Instant) -> io::Result<Stream> {
+        connection.set_buffer_limit(Some(2 * TLS_SEND_BYTES));
+        while connection.is_handshaking() || connection.wants_write() {
+            while connection.wants_write() {
+                match connection.write_tls(&mut Nonblocking(&fd)) {
+                    Ok(_) => {}
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        wait(&fd, PollFlags::OUT, Some(deadline))?;
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            if !connection.is_handshaking() {
+                break;
+            }
+            wait(&fd, PollFlags::IN, Some(deadline))?;
+            if connection.read_tls(&mut Nonblocking(&fd))? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Err(error) = connection.process_new_packets() {
+                // Tells the peer why; the handshake has failed either way.
+                let _ = connection.write_tls(&mut Nonblocking(&fd));
+                return Err(invalid(error));
+            }
+        }
+        Ok(Stream {
+            fd,
+            tls: Some(Mutex::new(connection)),
+        })
+    }
+
+    /// The socket.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Whether the bytes on the socket are encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Gives the socket of a plain stream away.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
+    /// Receives, blocking: into `first`, and beyond it into `rest`, or, if that is empty, as
+    /// much as comes of all of `first` (see [`recv`]). 0: the peer has closed.
+    pub fn recv(&self, first: Option<&Range>, rest: &mut [u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => recv(&self.fd, first, rest),
+            Some(tls) => self.recv_tls(tls, first, rest),
+        }
+    }
+
+    fn recv_tls(
+        &self,
+        tls: &Mutex<Connection>,
+        first: Option<&Range>,
+        rest: &mut [u8],
+    ) -> io::Result<usize> {
+        loop {
+            let mut connection = lock(tls);
+            let read = match first {
+                None => connection.reader().read(rest),
+                Some(range) => {
+                    let mut piece = [0; RECORD_BYTES];
+                    let len = piece.len().min(range.len());
+                    let read = connection.reader().read(&mut piece[..len]);
+                    read.inspect(|&n| range.copy_in(0, &piece[..n]))
+                }
+            };
+            match read {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            drop(connection);
+            wait(&self.fd, PollFlags::IN, None)?;
+            let mut connection = lock(tls);
+            match connection.read_tls(&mut Nonblocking(&self.fd)) {
+                Ok(0) => return Ok(0),
+                Ok(_) => {
+                    connection.process_new_packets().map_err(invalid)?;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Receives exactly `bytes`, until `deadline` at the latest.
+    pub fn recv_exact(&self, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let buffered = self.tls.as_ref().is_some_and(|tls| {
+                let mut tls = lock(tls);
+                // What is decrypted already makes no socket readable.
+                tls.process_new_packets()
+                    .is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
+            });
+            if !buffered {
+                wait(&self.fd, PollFlags::IN, Some(deadline))?;
+            }
+            match self.recv(None, &mut bytes[at..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => at += n,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the socket takes now; `WouldBlock`: nothing.
+    pub fn send(&self, parts: &[Part<'_>]) -> io::Result<usize> {
+        let Some(tls) = &self.tls else {
+            return send(&self.fd, parts);
+        };
+        let mut connection = lock(tls);
+        self.push_tls(&mut connection)?;
+        if connection.wants_write() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut taken = 0;
+        let mut piece = [0; RECORD_BYTES];
+        'parts: for part in parts {
+            let mut from = 0;
+            while from < part.len() {
+                if taken >= TLS_SEND_BYTES {
+                    break 'parts;
+                }
+                let len = (part.len() - from).min(RECORD_BYTES);
+                let plain = match part {
+                    Part::Bytes(bytes) => &bytes[from..from + len],
+                    Part::Shared(range, at) => {
+                        range.copy_out(at + from, &mut piece[..len]);
+                        &piece[..len]
+                    }
+                };
+                let n = connection.writer().write(plain)?;
+                from += n;
+                taken += n;
+                if n < len {
+                    break 'parts;
+                }
+            }
+        }
+        self.push_tls(&mut connection)?;
+        Ok(taken)
+    }
+
+    fn push_tls(&self, connection: &mut Connection) -> io::Result<()> {
+        while connection.wants_write() {
+            match connection.write_tls(&mut Nonblocking(&self.fd)) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all of `bytes`, until `deadline` at the latest.
+    pub fn send_all(&self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        let mut at = 0;
+        while at < bytes.len() || !self.is_flushed()? {
+            let rest = [Part::Bytes(&bytes[at..])];
+            match self.send(if at < bytes.len() { &rest } else { &[] }) {
+                Ok(n) => at += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    wait(&self.fd, PollFlags::OUT, Some(deadline))?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether everything taken by [`Stream::send`] has gone to the socket, trying first.
+    pub fn is_flushed(&self) -> io::Result<bool> {
+        let Some(tls) = &self.tls else {
+            return Ok(true);
+        };
+        let mut connection = lock(tls);
+        self.push_tls(&mut connection)?;
+        Ok(!connection.wants_write())
+    }
+
+    /// Waits until the socket takes more, at most `timeout`.
+    pub fn wait_writable(&self, timeout: Duration) {
+        // Whoever waits tries to send afterwards, and hears of a failure then.
+        let _ = wait(&self.fd, PollFlags::OUT, Some(Instant::now() + timeout));
+    }
+
+    /// Ends both directions: whoever receives wakes up.
+    pub fn shutdown(&self) {
+        // It may be broken already.
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+}
+
+fn lock(tls: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    tls.lock().expect("no panic under this lock")
+}
+
+fn wait(fd: &OwnedFd, events: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
+    loop {
+        let timeout = match deadline {
+            None => None,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                Some(Timespec {
+                    tv_sec: left.as_secs() as i64,
+                    tv_nsec: left.subsec_nanos().into(),
+                })
+            }
+        };
+        match poll(
+            &mut [PollFd::from_borrowed_fd(fd.as_fd(), events)],
+            timeout.as_ref(),
+        ) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}

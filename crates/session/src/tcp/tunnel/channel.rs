@@ -1,0 +1,307 @@
+//! What is on its way of one queue: the numbers that the library knows its commands by, and
+//! those that the executor knows their pieces by.
+
+use crate::tcp::frame::Violation;
+use crate::tcp::{record_bytes, RING_BYTES, WINDOW_BYTES};
+use baltra_ring::{Progress, Range};
+use baltra_wire::{Event, Id};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard};
+
+/// The ring between relay and executor keeps so much room free.
+const RING_SLACK: usize = 4 << 10;
+
+/// One piece on its way.
+pub(super) struct Piece {
+    /// Bytes in the ring.
+    pub ring_bytes: usize,
+    /// Payload bytes that count against the window.
+    pub staged: u64,
+    /// The command's last piece.
+    pub last: bool,
+    /// Events of the tunnel's own that nothing names once this piece is complete; or 0.
+    pub spent: [Event; 2],
+    /// It moves memory of the application's, which has it back when it is complete.
+    pub lent: Option<Lent>,
+}
+
+/// The application's memory.
+#[derive(Clone, Copy)]
+pub(super) struct Lent {
+    /// The name that it goes by.
+    pub arena: u32,
+    /// The frame that carries its bytes; 0: they come.
+    pub frame: u64,
+}
+
+/// The counts of a queue.
+#[derive(Default)]
+pub(super) struct Account {
+    /// Pieces sent and complete.
+    sent: u64,
+    done: u64,
+    /// Commands whose last piece is sent, or complete.
+    commands_sent: u64,
+    commands_done: u64,
+    ring_bytes: usize,
+    staged: u64,
+    /// Pieces `done + 1 ..= sent`.
+    pieces: VecDeque<Piece>,
+    /// Where the bytes of reads go, by piece.
+    reads: HashMap<u64, Range>,
+    /// Pieces with memory of the application's.
+    lent: usize,
+    /// Something waits for room.
+    pub blocked: bool,
+}
+
+/// A queue as both of the tunnel's threads see it.
+pub(super) struct Channel {
+    pub id: Id,
+    pub in_order: bool,
+    pub progress: Progress,
+    /// The library has given it up.
+    pub released: AtomicBool,
+    account: Mutex<Account>,
+}
+
+impl Channel {
+    pub fn new(id: Id, in_order: bool, progress: Progress) -> Channel {
+        Channel {
+            id,
+            in_order,
+            progress,
+            released: false.into(),
+            account: Mutex::default(),
+        }
+    }
+
+    pub fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().expect("no panic under this lock")
+    }
+}
+
+impl Account {
+    /// Whether a message of `len` bytes with `staged` payload may go now.
+    pub fn has_room(&self, len: usize, staged: u64) -> bool {
+        let ring = self.ring_bytes + record_bytes(len) + RING_SLACK <= RING_BYTES;
+        // A payload always goes when no other is on its way.
+        ring && (self.staged == 0 || staged == 0 || self.staged + staged <= WINDOW_BYTES)
+    }
+
+    /// Notes a piece and gives it its number.
+    pub fn send(&mut self, piece: Piece, read: Option<Range>) -> u64 {
+        self.sent += 1;
+        self.commands_sent += u64::from(piece.last);
+        self.ring_bytes += piece.ring_bytes;
+        self.staged += piece.staged;
+        self.lent += usize::from(piece.lent.is_some());
+        self.pieces.push_back(piece);
+        if let Some(range) = read {
+            self.reads.insert(self.sent, range);
+        }
+        self.sent
+    }
+
+    /// Pieces sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Commands sent.
+    pub fn commands_sent(&self) -> u64 {
+        self.commands_sent
+    }
+
+    /// Nothing is on its way.
+    pub fn is_drained(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Where the bytes of piece `number` go.
+    pub fn read(&self, number: u64) -> Option<&Range> {
+        self.reads.get(&number)
+    }
+
+    /// The bytes have arrived.
+    pub fn read_done(&mut self, number: u64) {
+        self.reads.remove(&number);
+    }
+
+    /// Piece `number` no longer takes staging memory, though pieces before it may.
+    pub fn unstage(&mut self, number: u64) {
+        let index = number.checked_sub(self.done + 1);
+        if let Some(piece) = index.and_then(|i| self.pieces.get_mut(i as usize)) {
+            self.staged -= std::mem::take(&mut piece.staged);
+        }
+    }
+
+    /// The command that piece `number` belongs to, if it is still on its way.
+    pub fn command_of(&self, number: u64) -> Option<u64> {
+        let index = number.checked_sub(self.done + 1)? as usize;
+        let before = self.pieces.range(..index.min(self.pieces.len()));
+        (index < self.pieces.len())
+            .then(|| self.commands_done + before.filter(|p| p.last).count() as u64 + 1)
+    }
+
+    /// The application is about to hear that all pieces up to `number` are complete, and so
+    /// will use its memory again: of that nothing may be on its way any more. `arrived`: frames
+    /// that the relay says it has.
+    pub fn end_loans(&mut self, number: u64, arrived: u64, failed: bool) -> Result<(), Violation> {
+        if self.lent == 0 || number <= self.done {
+            return Ok(());
+        }
+        let count = (number - self.done).min(self.pieces.len() as u64);
+        for (at, piece) in self.pieces.range(..count as usize).enumerate() {
+            let Some(lent) = piece.lent else {
+                continue;
+            };
+            if lent.frame > arrived {
+                return Err(Violation::new(
+                    "a write is complete whose bytes have not arrived",
+                ));
+            }
+            let missing = self.reads.remove(&(self.done + 1 + at as u64));
+            if missing.is_some() && !failed {
+                return Err(Violation::new("a read is complete whose bytes never came"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first `completed` pieces are complete, and `arrived` frames have reached the relay;
+    /// returns how many commands that makes. The pieces go to `over`.
+    pub fn complete(
+        &mut self,
+        completed: u64,
+        arrived: u64,
+        mut over: impl FnMut(&Piece),
+    ) -> Result<u64, Violation> {
+        if completed > self.sent {
+            return Err(Violation(format!(
+                "{completed} commands are complete of {} sent",
+                self.sent
+            )));
+        }
+        // Which of them failed only the events tell.
+        self.end_loans(completed, arrived, true)?;
+        while self.done < completed {
+            let Some(piece) = self.pieces.pop_front() else {
+                break;
+            };
+            self.done += 1;
+            self.ring_bytes -= piece.ring_bytes;
+            self.staged -= piece.staged;
+            self.commands_done += u64::from(piece.last);
+            self.lent -= usize::from(piece.lent.is_some());
+            over(&piece);
+            if !self.reads.is_empty() {
+                self.reads.remove(&self.done);
+            }
+        }
+        Ok(self.commands_done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(staged: u64, last: bool) -> Piece {
+        Piece {
+            ring_bytes: 64,
+            staged,
+            last,
+            spent: [0; 2],
+            lent: None,
+        }
+    }
+
+    fn lent(frame: u64) -> Piece {
+        let lent = Some(Lent { arena: 1, frame });
+        Piece {
+            lent,
+            ..piece(8, true)
+        }
+    }
+
+    fn memory() -> Range {
+        let memory = baltra_ring::Memory::anonymous(8).unwrap();
+        memory.slice(0, 8).unwrap()
+    }
+
+    #[test]
+    fn test_no_write_is_complete_before_its_bytes_have_arrived() {
+        let mut account = Account::default();
+        account.send(lent(7), None);
+        assert!(account.end_loans(1, 6, false).is_err());
+        assert!(account.complete(1, 6, |_| {}).is_err());
+        assert!(account.end_loans(1, 7, false).is_ok());
+        assert_eq!(account.complete(1, 7, |_| {}), Ok(1));
+    }
+
+    #[test]
+    fn test_nothing_is_received_for_a_read_that_is_complete() {
+        let mut account = Account::default();
+        for _ in 0..4 {
+            account.send(lent(0), Some(memory()));
+        }
+        account.read_done(1);
+        assert!(account.end_loans(1, 0, false).is_ok());
+        assert!(account.end_loans(2, 0, false).is_err(), "no bytes came");
+        assert!(account.end_loans(3, 0, true).is_ok(), "it has failed");
+        assert!(account.read(3).is_none() && account.read(4).is_some());
+        assert_eq!(account.complete(4, 0, |_| {}), Ok(4));
+        assert!(account.read(4).is_none());
+    }
+
+    #[test]
+    fn test_pieces_complete_their_command_together() {
+        let mut account = Account::default();
+        account.send(piece(10, false), None);
+        account.send(piece(10, true), None);
+        account.send(piece(0, true), None);
+        assert_eq!((account.sent(), account.commands_sent()), (3, 2));
+        assert_eq!(account.command_of(1), Some(1));
+        assert_eq!(account.command_of(2), Some(1));
+        assert_eq!(account.command_of(3), Some(2));
+        assert_eq!(account.command_of(4), None);
+        assert_eq!(account.complete(1, 0, |_| {}), Ok(0));
+        assert_eq!(account.command_of(2), Some(1));
+        assert_eq!(account.complete(2, 0, |_| {}), Ok(1));
+        assert_eq!(account.complete(3, 0, |_| {}), Ok(2));
+        assert!(account.is_drained());
+        assert!(account.complete(4, 0, |_| {}).is_err());
+    }
+
+    #[test]
+    fn test_the_window_lets_one_payload_through_and_no_second_beyond_it() {
+        let mut account = Account::default();
+        assert!(account.has_room(64, 2 * WINDOW_BYTES));
+        account.send(piece(WINDOW_BYTES, true), None);
+        assert!(!account.has_room(64, 1));
+        assert!(account.has_room(64, 0));
+        account.unstage(1);
+        assert!(account.has_room(64, 1));
+        account.unstage(1);
+        account.complete(1, 0, |_| {}).unwrap();
+        assert!(account.has_room(64, 1));
+    }
+
+    #[test]
+    fn test_the_ring_never_overflows() {
+        let mut account = Account::default();
+        while account.has_room(40, 0) {
+            let ring_bytes = record_bytes(40);
+            account.send(
+                Piece {
+                    ring_bytes,
+                    ..piece(0, true)
+                },
+                None,
+            );
+        }
+        assert!(account.ring_bytes <= RING_BYTES);
+    }
+}

@@ -1,0 +1,186 @@
+//! Frames from the relay: into the library's notice ring, event table, progress and arenas.
+
+use super::{lock, Channel, Inner};
+use crate::tcp::frame::{Head, Kind, Violation};
+use crate::tcp::reader::Receive;
+use baltra_ring::Range;
+use baltra_wire::{decode, Completion, Id, Notice};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// The receiving side over one connection.
+pub(super) struct Hear<'a> {
+    inner: &'a Inner,
+    acked: u32,
+    /// The queue of the last progress: mostly the next one's, too.
+    last: Option<Arc<Channel>>,
+    notices: bool,
+    /// There is room again for something that waits.
+    kick: bool,
+}
+
+impl<'a> Hear<'a> {
+    pub fn new(inner: &'a Inner) -> Hear<'a> {
+        Hear {
+            inner,
+            acked: 0,
+            last: None,
+            notices: false,
+            kick: false,
+        }
+    }
+
+    fn channel(&mut self, queue: Id) -> Option<Arc<Channel>> {
+        if let Some(last) = self.last.as_ref().filter(|c| c.id == queue) {
+            return Some(last.clone());
+        }
+        let found = lock(&self.inner.channels).get(&queue).cloned();
+        self.last.clone_from(&found);
+        found
+    }
+
+    fn acked(&mut self, head: &Head) -> Result<(), Violation> {
+        if head.ack != self.acked {
+            self.inner.link.acked(head.ack)?;
+            self.acked = head.ack;
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, message: &[u8]) -> Result<(), Violation> {
+        match decode::<Notice>(message).map_err(|e| Violation(e.to_string()))? {
+            Notice::Completed(completion) => self.completed(completion, message)?,
+            Notice::Progress {
+                queue,
+                completed,
+                failed,
+            } => self.progress(queue, completed, failed)?,
+            _ => self.pass_on(message),
+        }
+        Ok(())
+    }
+
+    fn pass_on(&mut self, message: &[u8]) {
+        self.inner.pass_on(message, false);
+        self.notices = true;
+    }
+
+    fn completed(&mut self, completion: Completion, message: &[u8]) -> Result<(), Violation> {
+        let event = completion.event;
+        let mut events = lock(&self.inner.events);
+        let expected = events.expected.remove(&event);
+        drop(events);
+        // Anything else is an older tale of a slot that may be another event's by now.
+        if let Some((channel, number)) = expected {
+            let mut account = channel.account();
+            if channel.in_order {
+                let failed = completion.status < 0;
+                account.end_loans(number, self.inner.link.arrived(), failed)?;
+            } else {
+                account.unstage(number);
+                self.kick |= std::mem::take(&mut account.blocked);
+            }
+            drop(account);
+            let writer = &self.inner.writer;
+            writer.set(event, completion.status.min(0), completion.times_ns);
+        }
+        // After the table has it: a watch that comes just now looks there.
+        if lock(&self.inner.events).watched.remove(&event) {
+            self.pass_on(message);
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, queue: Id, completed: u64, failed: (u64, i32)) -> Result<(), Violation> {
+        // A queue that the library has given up.
+        let Some(channel) = self.channel(queue) else {
+            return Ok(());
+        };
+        let mut account = channel.account();
+        if failed.0 != 0 {
+            if let Some(command) = account.command_of(failed.0) {
+                channel.progress.fail(command, failed.1.min(-1));
+            }
+        }
+        let mut spent = Vec::new();
+        let mut lent = Vec::new();
+        let commands = account.complete(completed, self.inner.link.arrived(), |piece| {
+            spent.extend(piece.spent.into_iter().filter(|&e| e != 0));
+            lent.extend(piece.lent.filter(|_| piece.last).map(|l| l.arena));
+        })?;
+        self.kick |= std::mem::take(&mut account.blocked);
+        let drained = account.is_drained();
+        drop(account);
+        if !lent.is_empty() {
+            let mut arenas = lock(&self.inner.arenas);
+            lent.iter().for_each(|arena| drop(arenas.remove(arena)));
+        }
+        channel.progress.publish(commands);
+        if !spent.is_empty() {
+            self.inner.give_events(&spent);
+            self.kick = true;
+        }
+        if drained && channel.released.load(Ordering::Acquire) {
+            lock(&self.inner.channels).remove(&queue);
+        }
+        Ok(())
+    }
+}
+
+fn number(message: &[u8]) -> Result<u64, Violation> {
+    let bytes = message.try_into();
+    bytes
+        .map(u64::from_le_bytes)
+        .map_err(|_| Violation::new("data without its number"))
+}
+
+impl Receive for Hear<'_> {
+    fn place(&mut self, head: &Head, message: &[u8]) -> Result<Range, Violation> {
+        let number = number(message)?;
+        let wrong = || Violation::new("data that nobody reads");
+        let channel = self.channel(head.queue).ok_or_else(wrong)?;
+        let account = channel.account();
+        let place = account.read(number);
+        let place = place.filter(|r| r.len() == head.payload as usize);
+        place.cloned().ok_or_else(wrong)
+    }
+
+    fn frame(&mut self, head: &Head, message: &[u8]) -> Result<bool, Violation> {
+        self.acked(head)?;
+        match head.kind {
+            Kind::Ack => {}
+            Kind::Notice => self.notice(message)?,
+            Kind::Data => {
+                let number = number(message)?;
+                if let Some(channel) = self.channel(head.queue) {
+                    channel.account().read_done(number);
+                }
+            }
+            Kind::Control | Kind::Command | Kind::Contents | Kind::Close => {
+                return Err(Violation(format!("a frame of kind {:?}", head.kind)));
+            }
+        }
+        self.inner.link.count(head);
+        Ok(true)
+    }
+
+    fn fill(&self, run: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        let _receiving = lock(&self.inner.receiving);
+        // The application may have its memory back.
+        match self.inner.is_closed() {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => run(),
+        }
+    }
+
+    fn idle(&mut self) -> Result<(), Violation> {
+        if std::mem::take(&mut self.notices) {
+            lock(&self.inner.notices).publish();
+        }
+        if std::mem::take(&mut self.kick) || self.inner.link.may_acknowledge() {
+            self.inner.kick();
+        }
+        Ok(())
+    }
+}

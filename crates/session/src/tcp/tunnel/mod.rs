@@ -1,0 +1,361 @@
+//! The library's side of a TCP session: the executor's part towards the library's own rings.
+//!
+//! Whoever flushes does the sending itself ([`pump`]) unless another thread is at it, which
+//! then goes on with what was added. One thread receives ([`hear`]) and dials again when the
+//! connection breaks; one waits for a socket that takes no more.
+
+mod channel;
+mod hear;
+mod pump;
+
+use super::dial::{self, Dialer};
+use super::frame::{Kind, Violation};
+use super::link::{Flushed, Link};
+use super::reader::{receive, Ended};
+use super::stream::Stream;
+use super::GRACE;
+use crate::client::{Peer, Shared};
+use baltra_ring::{EventWriter, Memory, Producer, Range, Segment};
+use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
+use channel::Channel;
+use pump::Pump;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// `CL_DEVICE_NOT_AVAILABLE`
+const NOT_AVAILABLE: i32 = -2;
+/// The first pause between two attempts to come back, and the longest.
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// Events that the executor will tell of.
+#[derive(Default)]
+struct Events {
+    /// Of commands on their way: queue and piece.
+    expected: HashMap<Event, (Arc<Channel>, u64)>,
+    /// Those that the library wants a notice of.
+    watched: HashSet<Event>,
+}
+
+struct Inner {
+    dialer: Dialer,
+    hello: Hello,
+    link: Link,
+    writer: EventWriter,
+    notices: Mutex<Producer>,
+    arenas: Mutex<HashMap<u32, Memory>>,
+    channels: Mutex<HashMap<Id, Arc<Channel>>>,
+    events: Mutex<Events>,
+    pump: Mutex<Pump>,
+    /// Something was added since the pump last looked.
+    dirty: AtomicBool,
+    /// Held while bytes are received to where they belong.
+    receiving: Mutex<()>,
+    /// The pump waits for the socket.
+    stalled: Mutex<bool>,
+    unstalled: Condvar,
+    closed: AtomicBool,
+    ended: Mutex<bool>,
+    over: Condvar,
+    library: OnceLock<Weak<Shared>>,
+}
+
+/// The peer of a session over TCP.
+pub(crate) struct Tunnel(Arc<Inner>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic under this lock")
+}
+
+impl Tunnel {
+    /// Over a stream whose hello has been answered, for the library's `segment`. `hello`
+    /// resumes the session.
+    pub fn new(
+        dialer: Dialer,
+        hello: Hello,
+        stream: Stream,
+        segment: &Segment,
+    ) -> io::Result<Tunnel> {
+        dial::reset_on_close(stream.fd())?;
+        let stream = Arc::new(stream);
+        let inner = Arc::new(Inner {
+            dialer,
+            hello,
+            link: Link::new(stream.clone()),
+            writer: EventWriter::new(segment),
+            notices: Mutex::new(Producer::new(segment.notices())?),
+            arenas: Mutex::default(),
+            channels: Mutex::default(),
+            events: Mutex::default(),
+            pump: Mutex::new(Pump::new(segment)?),
+            dirty: false.into(),
+            receiving: Mutex::default(),
+            stalled: false.into(),
+            unstalled: Condvar::new(),
+            closed: false.into(),
+            ended: false.into(),
+            over: Condvar::new(),
+            library: OnceLock::new(),
+        });
+        let ours = inner.clone();
+        let name = Builder::new().name("baltra-tcp".into());
+        name.spawn(move || ours.run(stream))?;
+        let ours = inner.clone();
+        let name = Builder::new().name("baltra-tcp-wait".into());
+        name.spawn(move || ours.wait_for_socket())?;
+        Ok(Tunnel(inner))
+    }
+
+    /// The library that the tunnel serves, for event slots of the tunnel's own.
+    pub fn attach(&self, library: Weak<Shared>) {
+        // Only ever called once.
+        let _ = self.0.library.set(library);
+    }
+}
+
+impl Peer for Tunnel {
+    fn send_arena(&self, arena: u32, memory: &Memory, _: &OwnedFd) -> io::Result<()> {
+        lock(&self.0.arenas).insert(arena, memory.clone());
+        Ok(())
+    }
+
+    fn wait_for_end(&self) {
+        let mut ended = lock(&self.0.ended);
+        while !*ended {
+            ended = self.0.over.wait(ended).expect("no panic under this lock");
+        }
+    }
+
+    fn kick(&self) {
+        self.0.kick();
+    }
+
+    fn kick_later(&self) {
+        *lock(&self.0.stalled) = true;
+        self.0.unstalled.notify_one();
+    }
+
+    fn lend(&self, arena: u32, memory: &Memory) -> bool {
+        lock(&self.0.arenas).insert(arena, memory.clone());
+        true
+    }
+
+    fn give_back(&self, arena: u32) {
+        lock(&self.0.arenas).remove(&arena);
+    }
+
+    fn close(&self) {
+        let inner = &self.0;
+        if !inner.closed.swap(true, Ordering::AcqRel) {
+            let mut outbox = inner.link.outbox();
+            outbox.push(&inner.link, Kind::Close, 0, &[], None);
+            outbox.flush();
+        }
+        // Nothing more is sent, and what is being received is over.
+        inner.link.close();
+        drop(lock(&inner.receiving));
+        inner.unstalled.notify_all();
+    }
+}
+
+impl Inner {
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Ships what the rings hold, here and now, unless another thread is doing it.
+    fn kick(&self) {
+        self.dirty.store(true, Ordering::SeqCst);
+        loop {
+            let mut pump = match self.pump.try_lock() {
+                Ok(pump) => pump,
+                // Whoever holds it looks at `dirty` once more afterwards.
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(_)) => panic!("no panic under this lock"),
+            };
+            while self.dirty.swap(false, Ordering::SeqCst) {
+                match pump.pass(self) {
+                    Ok(Flushed::Stalled) => {
+                        *lock(&self.stalled) = true;
+                        self.unstalled.notify_one();
+                    }
+                    Ok(Flushed::All | Flushed::Down) => {}
+                    Err(violation) => self.fail(&violation.to_string()),
+                }
+            }
+            drop(pump);
+            if !self.dirty.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
+    /// The thread that waits until the socket takes more.
+    fn wait_for_socket(&self) {
+        loop {
+            let mut stalled = lock(&self.stalled);
+            while !*stalled {
+                if self.is_closed() {
+                    return;
+                }
+                let timeout = Duration::from_secs(1);
+                let waited = self.unstalled.wait_timeout(stalled, timeout);
+                stalled = waited.expect("no panic under this lock").0;
+            }
+            *stalled = false;
+            drop(stalled);
+            let stream = self.link.outbox().stream();
+            if let Some(stream) = stream {
+                stream.wait_writable(Duration::from_millis(100));
+            }
+            self.kick();
+        }
+    }
+
+    /// The thread that receives.
+    fn run(&self, mut stream: Arc<Stream>) {
+        loop {
+            let ended = receive(&stream, &mut hear::Hear::new(self));
+            self.link.down();
+            if self.is_closed() {
+                break;
+            }
+            match ended {
+                Ended::Closed => break,
+                Ended::Violation(violation) => {
+                    self.fail(&violation.to_string());
+                    break;
+                }
+                Ended::Broken(cause) => match self.reconnect() {
+                    Ok(fresh) => stream = fresh,
+                    Err(why) => {
+                        self.fail(&format!("the connection broke ({cause}) and {why}"));
+                        break;
+                    }
+                },
+            }
+            self.kick();
+        }
+        *lock(&self.ended) = true;
+        self.over.notify_all();
+    }
+
+    fn reconnect(&self) -> Result<Arc<Stream>, String> {
+        let deadline = Instant::now() + GRACE;
+        let mut pause = RETRY_FIRST;
+        loop {
+            let failure = match self.try_resume() {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(refused)) => return Err(refused),
+                Err(failure) => failure,
+            };
+            if Instant::now() + pause > deadline || self.is_closed() {
+                let seconds = GRACE.as_secs();
+                return Err(format!(
+                    "could not be resumed within {seconds} s: {failure}"
+                ));
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(RETRY_MAX);
+        }
+    }
+
+    /// One attempt; the inner error is final.
+    fn try_resume(&self) -> io::Result<Result<Arc<Stream>, String>> {
+        let (stream, deadline) = self.dialer.connect()?;
+        if let Err(refusal) = dial::hello(&stream, &self.hello, deadline)? {
+            return Ok(Err(format!("could not be resumed: {refusal}")));
+        }
+        let theirs = dial::exchange_counts(&stream, self.link.received(), deadline)?;
+        dial::reset_on_close(stream.fd())?;
+        let stream = Arc::new(stream);
+        match self.link.resume(stream.clone(), theirs) {
+            Ok(()) => Ok(Ok(stream)),
+            Err(violation) => Ok(Err(violation.to_string())),
+        }
+    }
+
+    /// Tells the library that the session is over, and why.
+    fn fail(&self, text: &str) {
+        self.notify(&Notice::Fatal {
+            code: NOT_AVAILABLE,
+            text,
+        });
+        self.link.down();
+    }
+
+    /// A notice of the tunnel's own.
+    fn notify(&self, notice: &Notice<'_>) {
+        let mut bytes = Vec::new();
+        if encode(notice, &mut bytes).is_ok() {
+            self.pass_on(&bytes, true);
+        }
+    }
+
+    /// Gives a notice to the library.
+    fn pass_on(&self, notice: &[u8], publish: bool) {
+        let mut notices = lock(&self.notices);
+        if notices.try_push(notice).is_err() {
+            let pause = || {
+                std::thread::sleep(Duration::from_micros(50));
+                !self.is_closed()
+            };
+            // A closed session reads no notices.
+            let _ = notices.push_large(notice, pause);
+        }
+        if publish {
+            notices.publish();
+        }
+    }
+
+    /// The library's memory that a payload names.
+    fn memory(&self, payload: Payload) -> Result<Range, Violation> {
+        let arenas = lock(&self.arenas);
+        let memory = arenas.get(&payload.arena);
+        let range = memory.and_then(|m| m.slice(payload.offset, payload.len));
+        range.ok_or_else(|| Violation::new("a payload outside the library's arenas"))
+    }
+
+    /// The library wants a notice of an event. One that is complete has been told of already,
+    /// and the executor tells only once.
+    fn watch(&self, event: Event) {
+        let library = self.library.get().and_then(Weak::upgrade);
+        let mut events = lock(&self.events);
+        let table = library.as_ref().map(|l| l.events());
+        match table.map(|t| (t.status(event), t.times(event))) {
+            Some((status, times_ns)) if status <= 0 => {
+                drop(events);
+                self.notify(&Notice::Completed(Completion {
+                    event,
+                    status,
+                    times_ns,
+                }));
+            }
+            _ => {
+                events.watched.insert(event);
+            }
+        }
+    }
+
+    /// An event slot of the tunnel's own; `None`: all are in use.
+    fn take_event(&self) -> Option<Event> {
+        self.library.get()?.upgrade()?.events().alloc()
+    }
+
+    /// Events of the tunnel's own that nothing names any more.
+    fn give_events(&self, spent: &[Event]) {
+        let Some(library) = self.library.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        let mut events = lock(&self.events);
+        for event in spent {
+            events.expected.remove(event);
+            library.events().free(*event);
+        }
+    }
+}

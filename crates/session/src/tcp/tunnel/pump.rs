@@ -1,0 +1,438 @@
+//! The library's rings into frames.
+
+use super::channel::{Account, Channel, Lent, Piece};
+use super::{lock, Inner};
+use crate::tcp::frame::{Kind, Violation};
+use crate::tcp::link::{Flushed, Outbox, Payload as FramePayload};
+use crate::tcp::split::{payload_of, pieces_from, with_payload};
+use crate::tcp::{record_bytes, CHUNK_BYTES};
+use baltra_ring::{Consumer, Progress, RingError, Segment};
+use baltra_wire::{
+    decode, encode, Backing, Command, Control, Direction, Event, Id, Notice, Payload, Reply,
+    Request, Waits,
+};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Unsent bytes beyond which the rings are left alone for now.
+const UNSENT_MAX: usize = 4 << 20;
+/// `CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE`
+const OUT_OF_ORDER: u64 = 1;
+/// `CL_INVALID_OPERATION`
+const INVALID_OPERATION: i32 = -59;
+
+impl From<RingError> for Violation {
+    fn from(error: RingError) -> Violation {
+        Violation(error.to_string())
+    }
+}
+
+fn malformed(error: baltra_wire::CodecError) -> Violation {
+    Violation(error.to_string())
+}
+
+/// Where the command that a queue stands at has got to.
+#[derive(Default)]
+struct Cursor {
+    /// Payload bytes sent.
+    done: u64,
+    /// The event of the piece before, which the next one waits for.
+    chain: Event,
+}
+
+/// A queue's ring.
+struct Feed {
+    channel: Arc<Channel>,
+    ring: Consumer,
+    /// The command at hand, if `held`.
+    message: Vec<u8>,
+    held: bool,
+    cursor: Cursor,
+}
+
+/// A release whose commands before it have not all been sent.
+struct Deferred {
+    message: Vec<u8>,
+    /// Queue and command count.
+    after: Vec<(Id, u64)>,
+}
+
+/// The sending side's state.
+pub(super) struct Pump {
+    control: Consumer,
+    /// Control messages taken.
+    controls: u64,
+    message: Vec<u8>,
+    scratch: Vec<u8>,
+    feeds: Vec<Feed>,
+    deferred: Vec<Deferred>,
+}
+
+impl Pump {
+    pub fn new(segment: &Segment) -> Result<Pump, RingError> {
+        Ok(Pump {
+            control: Consumer::new(segment.control())?,
+            controls: 0,
+            message: Vec::new(),
+            scratch: Vec::new(),
+            feeds: Vec::new(),
+            deferred: Vec::new(),
+        })
+    }
+
+    /// Ships what there is, as far as windows and socket allow.
+    pub fn pass(&mut self, inner: &Inner) -> Result<Flushed, Violation> {
+        let mut outbox = inner.link.outbox();
+        loop {
+            let mut moved = true;
+            if outbox.unsent() < UNSENT_MAX {
+                moved = self.drain_control(inner, &mut outbox)?;
+                moved |= self.send_deferred(inner, &mut outbox)?;
+                for at in 0..self.feeds.len() {
+                    moved |= self.drain_queue(at, inner, &mut outbox)?;
+                }
+            }
+            inner.link.acknowledge(&mut outbox);
+            let flushed = outbox.flush();
+            if !moved || flushed != Flushed::All {
+                return Ok(flushed);
+            }
+        }
+    }
+
+    fn drain_control(&mut self, inner: &Inner, outbox: &mut Outbox) -> Result<bool, Violation> {
+        let mut moved = false;
+        let mut message = std::mem::take(&mut self.message);
+        while outbox.unsent() < UNSENT_MAX && self.control.pop(&mut message)? {
+            moved = true;
+            self.controls += 1;
+            self.control(&message, inner, outbox)?;
+        }
+        self.message = message;
+        Ok(moved)
+    }
+
+    fn control(
+        &mut self,
+        message: &[u8],
+        inner: &Inner,
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
+        match decode::<Control>(message).map_err(malformed)? {
+            // Arenas are this side's own affair.
+            Control::ArenaAdd { .. } => return Ok(()),
+            Control::ArenaDrop(arena) => {
+                lock(&inner.arenas).remove(&arena);
+                return Ok(());
+            }
+            Control::EventsAdd { payload, .. } => {
+                inner.writer.add(inner.memory(payload)?);
+            }
+            Control::Queue {
+                id,
+                properties,
+                ring,
+                ..
+            } => {
+                let range = inner.memory(ring)?;
+                let progress = Progress::new(&range)?;
+                let in_order = properties & OUT_OF_ORDER == 0;
+                let channel = Arc::new(Channel::new(id, in_order, progress));
+                lock(&inner.channels).insert(id, channel.clone());
+                self.feeds.push(Feed {
+                    channel,
+                    ring: Consumer::new(range)?,
+                    message: Vec::new(),
+                    held: false,
+                    cursor: Cursor::default(),
+                });
+            }
+            Control::Buffer {
+                backing: Backing::Device(Some(payload)),
+                ..
+            }
+            | Control::Image {
+                contents: Some(payload),
+                ..
+            } => contents(payload, inner, outbox)?,
+            Control::Buffer {
+                backing: Backing::Arena(_),
+                ..
+            } => return Err(Violation::new("a buffer in place over TCP")),
+            Control::Watch(event) => inner.watch(event),
+            Control::Release { after, .. } | Control::SvmFree { after, .. } => {
+                let after = after.chunks_exact(12).map(|entry| {
+                    let (queue, count) = entry.split_at(4);
+                    (
+                        Id::from_le_bytes(queue.try_into().expect("four bytes")),
+                        u64::from_le_bytes(count.try_into().expect("eight bytes")),
+                    )
+                });
+                self.deferred.push(Deferred {
+                    message: message.to_vec(),
+                    after: after.collect(),
+                });
+                return Ok(());
+            }
+            Control::Call {
+                call,
+                request: Request::SvmMap { .. },
+            } => {
+                inner.notify(&Notice::Reply {
+                    call,
+                    reply: Reply::Error(INVALID_OPERATION),
+                });
+                return Ok(());
+            }
+            _ => {}
+        }
+        outbox.push(&inner.link, Kind::Control, 0, message, None);
+        Ok(())
+    }
+
+    /// Sends the releases whose turn has come.
+    fn send_deferred(&mut self, inner: &Inner, outbox: &mut Outbox) -> Result<bool, Violation> {
+        let mut moved = false;
+        let deferred = std::mem::take(&mut self.deferred);
+        for release in deferred {
+            let channels = lock(&inner.channels);
+            let known = release
+                .after
+                .iter()
+                .filter_map(|&(queue, count)| Some((channels.get(&queue)?, count)));
+            let ready = known
+                .clone()
+                .all(|(channel, count)| channel.account().commands_sent() >= count);
+            if !ready {
+                drop(channels);
+                self.deferred.push(release);
+                continue;
+            }
+            let mut after = Vec::new();
+            for (channel, _) in known {
+                after.extend_from_slice(&channel.id.to_le_bytes());
+                after.extend_from_slice(&channel.account().sent().to_le_bytes());
+            }
+            drop(channels);
+            moved = true;
+            self.release(&release.message, &after, inner, outbox)?;
+        }
+        Ok(moved)
+    }
+
+    fn release(
+        &mut self,
+        message: &[u8],
+        after: &[u8],
+        inner: &Inner,
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
+        let mut control = decode::<Control>(message).map_err(malformed)?;
+        match &mut control {
+            Control::Release { id, after: old, .. } => {
+                *old = after;
+                let id = *id;
+                self.feeds.retain(|f| f.channel.id != id);
+                let mut channels = lock(&inner.channels);
+                if let Some(channel) = channels.get(&id) {
+                    channel.released.store(true, Ordering::Release);
+                    // One with commands on their way is still heard of.
+                    if channel.account().is_drained() {
+                        channels.remove(&id);
+                    }
+                }
+            }
+            Control::SvmFree { after: old, .. } => *old = after,
+            _ => {}
+        }
+        self.scratch.clear();
+        encode(&control, &mut self.scratch).map_err(malformed)?;
+        outbox.push(&inner.link, Kind::Control, 0, &self.scratch, None);
+        Ok(())
+    }
+
+    fn drain_queue(
+        &mut self,
+        at: usize,
+        inner: &Inner,
+        outbox: &mut Outbox,
+    ) -> Result<bool, Violation> {
+        let mut moved = false;
+        while outbox.unsent() < UNSENT_MAX {
+            let feed = &mut self.feeds[at];
+            if !feed.held && !feed.ring.pop(&mut feed.message)? {
+                break;
+            }
+            feed.held = true;
+            let message = std::mem::take(&mut feed.message);
+            let command = decode::<Command>(&message).map_err(malformed)?;
+            if command.after_control > self.controls {
+                // Counted already, published in a moment; the kick that follows finds it.
+                moved |= self.drain_control(inner, outbox)?;
+            }
+            let known = command.after_control <= self.controls;
+            let feed = &mut self.feeds[at];
+            let sent = known
+                && ship(
+                    &command,
+                    &message,
+                    &feed.channel,
+                    &mut feed.cursor,
+                    &mut self.scratch,
+                    inner,
+                    outbox,
+                )?;
+            feed.message = message;
+            if !sent {
+                break;
+            }
+            feed.held = false;
+            feed.cursor = Cursor::default();
+            moved = true;
+        }
+        Ok(moved)
+    }
+}
+
+/// Sends an object's first contents ahead of its creation.
+fn contents(payload: Payload, inner: &Inner, outbox: &mut Outbox) -> Result<(), Violation> {
+    let mut at = 0;
+    while at < payload.len {
+        let len = (payload.len - at).min(CHUNK_BYTES);
+        let range = inner.memory(Payload {
+            offset: payload.offset + at,
+            len,
+            ..payload
+        })?;
+        let total = payload.len.to_le_bytes();
+        let payload = FramePayload::Lent(range);
+        outbox.push(&inner.link, Kind::Contents, 0, &total, Some(payload));
+        at += len;
+    }
+    Ok(())
+}
+
+/// Sends a command, or as many pieces of it as there is room for; false: some are left.
+#[allow(clippy::too_many_arguments)]
+fn ship(
+    command: &Command<'_>,
+    message: &[u8],
+    channel: &Arc<Channel>,
+    cursor: &mut Cursor,
+    scratch: &mut Vec<u8>,
+    inner: &Inner,
+    outbox: &mut Outbox,
+) -> Result<bool, Violation> {
+    let mut account = channel.account();
+    let Some((direction, whole)) = payload_of(&command.operation) else {
+        if !account.has_room(message.len(), 0) {
+            account.blocked = true;
+            return Ok(false);
+        }
+        let piece = Piece {
+            ring_bytes: record_bytes(message.len() + SLACK),
+            staged: 0,
+            last: true,
+            spent: [0; 2],
+            lent: None,
+        };
+        note(&mut account, piece, None, command.event, channel, inner);
+        outbox.push(&inner.link, Kind::Command, channel.id, message, None);
+        return Ok(true);
+    };
+    for (operation, mut payload) in pieces_from(&command.operation, whole, CHUNK_BYTES, cursor.done)
+    {
+        let len = payload.len;
+        // Only a transfer that makes no sense is longer; the executor says so.
+        payload.len = len.min(CHUNK_BYTES);
+        if !account.has_room(message.len() + 2 * SLACK, payload.len) {
+            account.blocked = true;
+            return Ok(false);
+        }
+        let last = cursor.done + len >= whole.len;
+        let (event, own) = match event_of(command, last, channel, inner) {
+            Some(found) => found,
+            None => {
+                account.blocked = true;
+                return Ok(false);
+            }
+        };
+        let chain = cursor.chain.to_le_bytes();
+        let piece = Command {
+            event,
+            after_control: command.after_control,
+            waits: match cursor.chain {
+                0 => command.waits,
+                _ => Waits(&chain),
+            },
+            operation: with_payload(&operation, payload),
+        };
+        scratch.clear();
+        encode(&piece, scratch).map_err(malformed)?;
+        let range = inner.memory(payload)?;
+        let lent = range.memory().is_borrowed().then(|| Lent {
+            arena: payload.arena,
+            frame: match direction {
+                Direction::Write => outbox.pushed() + 1,
+                Direction::Read => 0,
+            },
+        });
+        let (sent, read) = match direction {
+            Direction::Write if payload.len > 0 => (Some(range), None),
+            Direction::Write => (None, None),
+            Direction::Read => (None, Some(range)),
+        };
+        // An event in the chain is spent once the piece behind it is complete; one that only
+        // returns the window with its own piece.
+        let spent = [cursor.chain, if own && last { event } else { 0 }];
+        let piece = Piece {
+            ring_bytes: record_bytes(scratch.len() + SLACK),
+            staged: payload.len,
+            last,
+            spent,
+            lent,
+        };
+        note(&mut account, piece, read, event, channel, inner);
+        let sent = sent.map(FramePayload::Lent);
+        outbox.push(&inner.link, Kind::Command, channel.id, scratch, sent);
+        cursor.done += len;
+        cursor.chain = if own { event } else { 0 };
+    }
+    Ok(true)
+}
+
+/// A command may grow by so much when the relay puts its own numbers in.
+const SLACK: usize = 24;
+
+/// The event of a piece, and whether it is the tunnel's own; `None`: no slot is free.
+fn event_of(
+    command: &Command<'_>,
+    last: bool,
+    channel: &Channel,
+    inner: &Inner,
+) -> Option<(Event, bool)> {
+    if last && (command.event != 0 || channel.in_order) {
+        return Some((command.event, false));
+    }
+    match inner.take_event() {
+        Some(event) => Some((event, true)),
+        // The queue's order does without; only a failure half-way is not passed on.
+        None if channel.in_order => Some((0, false)),
+        None => None,
+    }
+}
+
+fn note(
+    account: &mut Account,
+    piece: Piece,
+    read: Option<baltra_ring::Range>,
+    event: Event,
+    channel: &Arc<Channel>,
+    inner: &Inner,
+) {
+    let number = account.send(piece, read);
+    if event != 0 {
+        let mut events = lock(&inner.events);
+        events.expected.insert(event, (channel.clone(), number));
+    }
+}
