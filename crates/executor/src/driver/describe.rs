@@ -1,0 +1,141 @@
+//! What a device is, for those who have not got it.
+
+use super::{load, Context, Device, LoadError};
+use baltra_opencl::*;
+use baltra_ring::lease::monotonic_ns;
+use baltra_wire::{DeviceDescription, Info};
+
+/// Vendors' parameters outside the Khronos range.
+const VENDOR_PARAMS: [std::ops::RangeInclusive<u32>; 7] = [
+    0x4000..=0x400F, // NVIDIA: compute capability, warp size, topology
+    0x4036..=0x404F, // AMD: board, memory channels
+    0x40E0..=0x40E0, // Khronos: SPIR versions
+    0x4108..=0x4109, // Intel: sub-groups
+    0x410F..=0x410F, // PCI bus
+    0x4190..=0x4194, // Intel: shared memory capabilities
+    0x4250..=0x4256, // Intel: IP version, slices
+];
+
+/// The device as its driver describes it. `host_memory` false forces the client to copy even
+/// where the device could use its memory in place.
+pub fn describe(device: Device, name: &str, host_memory: bool) -> DeviceDescription {
+    let handles = [
+        CL_DEVICE_PLATFORM as u32,
+        CL_DEVICE_PARENT_DEVICE as u32,
+        CL_DEVICE_REFERENCE_COUNT as u32,
+    ];
+    let params = (0x1000..0x1080).chain(VENDOR_PARAMS.into_iter().flatten());
+    let answers = params
+        .filter(|param| !handles.contains(param))
+        .filter_map(|param| {
+            let value = device.info(param).ok()?;
+            Some(Info { param, value })
+        });
+    let platform = (0x0900..0x0908)
+        .chain([CL_PLATFORM_ICD_SUFFIX_KHR as u32])
+        .filter_map(|param| {
+            let value = device.driver.platform_info(param).ok()?;
+            Some(Info { param, value })
+        });
+    let context = Context::new(&[device]).ok();
+    DeviceDescription {
+        name: name.into(),
+        platform: platform.collect(),
+        device: answers.collect(),
+        host_memory: host_memory && works_in_host_memory(device),
+        clock_offset_ns: context
+            .as_ref()
+            .and_then(|c| clock_offset_ns(c, device))
+            .unwrap_or(0),
+        image_formats: context.as_ref().map_or_else(Vec::new, image_formats),
+    }
+}
+
+/// Only a CPU: an integrated GPU that says "unified" may still want its own alignment or
+/// caching, which nobody has tried here.
+fn works_in_host_memory(device: Device) -> bool {
+    device.number(CL_DEVICE_HOST_UNIFIED_MEMORY as u32) != 0
+        && device.number(CL_DEVICE_TYPE as u32) & CL_DEVICE_TYPE_CPU as u64 != 0
+}
+
+/// Brackets a marker's end time between two readings of the host's clock; the tightest of a few.
+fn clock_offset_ns(context: &Context, device: Device) -> Option<i64> {
+    let queue = context
+        .queue(device, CL_QUEUE_PROFILING_ENABLE as u64)
+        .ok()?;
+    (0..8)
+        .filter_map(|_| {
+            let before = monotonic_ns();
+            let marker = queue.marker(&[], true).ok()??;
+            queue.finish().ok()?;
+            let after = monotonic_ns();
+            let [.., ended] = marker.times();
+            let middle = before + (after - before) / 2;
+            (ended != 0).then(|| (after - before, ended.wrapping_sub(middle) as i64))
+        })
+        .min()
+        .map(|(_, offset)| offset)
+}
+
+fn image_formats(context: &Context) -> Vec<(u32, u64, Vec<u8>)> {
+    let kinds = [
+        CL_MEM_OBJECT_IMAGE2D,
+        CL_MEM_OBJECT_IMAGE3D,
+        CL_MEM_OBJECT_IMAGE2D_ARRAY,
+        CL_MEM_OBJECT_IMAGE1D,
+        CL_MEM_OBJECT_IMAGE1D_ARRAY,
+        CL_MEM_OBJECT_IMAGE1D_BUFFER,
+    ];
+    let flags = [
+        CL_MEM_READ_WRITE,
+        CL_MEM_WRITE_ONLY,
+        CL_MEM_READ_ONLY,
+        CL_MEM_KERNEL_READ_AND_WRITE,
+    ];
+    let uses = kinds
+        .iter()
+        .flat_map(|kind| flags.iter().map(move |flag| (*kind as u32, *flag as u64)));
+    uses.filter_map(|(kind, flags)| {
+        let formats = context.image_formats(flags, kind).ok()?;
+        (!formats.is_empty()).then_some((kind, flags, formats))
+    })
+    .collect()
+}
+
+/// A device that a driver has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What [`Device::open`] takes.
+    pub number: usize,
+    /// The driver's platform.
+    pub platform: String,
+    /// The device's name.
+    pub name: String,
+    /// Its OpenCL version, as the driver prints it.
+    pub version: String,
+    /// `cl_device_type`
+    pub kind: u64,
+    /// Bytes of device memory.
+    pub memory_bytes: u64,
+}
+
+/// All devices of a driver library.
+pub fn list(library: &str) -> Result<Vec<Listed>, LoadError> {
+    let mut listed = Vec::new();
+    for driver in load(library)? {
+        let platform = driver
+            .platform_info(CL_PLATFORM_NAME as u32)
+            .unwrap_or_default();
+        for device in driver.devices() {
+            listed.push(Listed {
+                number: listed.len(),
+                platform: super::text(&platform),
+                name: device.text(CL_DEVICE_NAME as u32),
+                version: device.text(CL_DEVICE_VERSION as u32),
+                kind: device.number(CL_DEVICE_TYPE as u32),
+                memory_bytes: device.number(CL_DEVICE_GLOBAL_MEM_SIZE as u32),
+            });
+        }
+    }
+    Ok(listed)
+}

@@ -1,0 +1,405 @@
+//! The vendor's OpenCL driver, loaded directly and called through its own dispatch table.
+//!
+//! An ICD loader is bypassed on purpose: the executor must reach the vendor's library even
+//! where Baltra's own is installed as the system's loader or as an ICD. What the loader does is
+//! little: `clGetExtensionFunctionAddress("clIcdGetPlatformIDsKHR")` names the platforms, and the
+//! first word of every object is the dispatch table.
+
+mod describe;
+mod handle;
+mod pin;
+mod transfer;
+mod turns;
+
+pub use describe::{describe, list, Listed};
+pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
+pub use pin::Pinned;
+pub use transfer::{Enqueue, Side};
+pub use turns::{Turn, Turns};
+
+use baltra_opencl::*;
+use std::ffi::{c_char, c_void, CStr, CString};
+
+/// An OpenCL error code (negative).
+pub type Code = i32;
+
+/// What an OpenCL call comes to.
+pub type Result<T> = std::result::Result<T, Code>;
+
+/// The driver cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The library is missing or does not load.
+    #[error("cannot load the OpenCL driver '{library}': {text}")]
+    Library {
+        /// As it was asked for.
+        library: String,
+        /// The dynamic linker's reason.
+        text: String,
+    },
+    /// It is a library, but no installable OpenCL driver.
+    #[error("'{library}' is no OpenCL driver (it has no clIcdGetPlatformIDsKHR)")]
+    NoDriver {
+        /// As it was asked for.
+        library: String,
+    },
+    /// The driver works, the device is not there.
+    #[error("the driver '{library}' has no device '{device}'; it has: {have}")]
+    NoDevice {
+        /// As it was asked for.
+        library: String,
+        /// As it was asked for.
+        device: String,
+        /// What there is.
+        have: String,
+    },
+    /// A call of the initialisation failed.
+    #[error("the OpenCL driver failed in {call} ({code})")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// Its error.
+        code: Code,
+    },
+}
+
+/// A loaded driver: one platform's functions.
+pub struct Driver {
+    api: cl_icd_dispatch,
+    platform: cl_platform_id,
+}
+
+// SAFETY: OpenCL entry points are thread-safe (but for clSetKernelArg on one kernel object,
+// whose users own theirs), and the platform handle is a constant of the process.
+unsafe impl Send for Driver {}
+// SAFETY: as above.
+unsafe impl Sync for Driver {}
+
+/// Calls a driver's function that returns an error code.
+macro_rules! call {
+    ($driver:expr, $name:ident ( $($arg:expr),* $(,)? )) => {
+        match $driver.api().$name {
+            Some(function) => crate::driver::check(function($($arg),*)),
+            None => Err(baltra_opencl::CL_INVALID_OPERATION),
+        }
+    };
+}
+
+/// Calls a driver's function that returns an object and takes `errcode_ret` last.
+macro_rules! create {
+    ($driver:expr, $name:ident ( $($arg:expr),* $(,)? )) => {
+        match $driver.api().$name {
+            Some(function) => {
+                let mut code = baltra_opencl::CL_SUCCESS;
+                let made = function($($arg,)* &mut code);
+                if made.is_null() && code == baltra_opencl::CL_SUCCESS {
+                    code = baltra_opencl::CL_OUT_OF_HOST_MEMORY;
+                }
+                crate::driver::check(code).map(|()| made)
+            }
+            None => Err(baltra_opencl::CL_INVALID_OPERATION),
+        }
+    };
+}
+pub(crate) use {call, create};
+
+/// Turns a returned code into a result.
+pub(crate) fn check(code: Code) -> Result<()> {
+    if code == CL_SUCCESS {
+        Ok(())
+    } else {
+        Err(code)
+    }
+}
+
+/// One of the driver's devices.
+#[derive(Clone, Copy)]
+pub struct Device {
+    /// The driver.
+    pub driver: &'static Driver,
+    /// The device.
+    pub raw: cl_device_id,
+}
+
+// SAFETY: root devices live as long as the process; sub-devices are kept by their `SubDevice`.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Loads `library` and finds `device` in it: a number counted over all its platforms, or a
+    /// part of a name; empty: the first.
+    pub fn open(library: &str, device: &str) -> std::result::Result<Device, LoadError> {
+        let mut have = Vec::new();
+        for driver in load(library)? {
+            for found in driver.devices() {
+                let name = found.text(CL_DEVICE_NAME as u32);
+                let number = have.len().to_string();
+                if device.is_empty() || device == number || name.contains(device) {
+                    return Ok(found);
+                }
+                have.push(name);
+            }
+        }
+        Err(LoadError::NoDevice {
+            library: library.into(),
+            device: device.into(),
+            have: have.join(", "),
+        })
+    }
+
+    /// `clGetDeviceInfo`.
+    pub fn info(&self, param: u32) -> Result<Vec<u8>> {
+        query(|size, value, needed| {
+            // SAFETY: the device is live; `value` is null or has `size` bytes.
+            unsafe {
+                call!(
+                    self.driver,
+                    clGetDeviceInfo(self.raw, param, size, value, needed)
+                )
+            }
+        })
+    }
+
+    /// Whether the device is a GPU: it reaches the host's memory over a bus.
+    pub fn is_gpu(&self) -> bool {
+        self.number(CL_DEVICE_TYPE as u32) & CL_DEVICE_TYPE_GPU as u64 != 0
+    }
+
+    /// A parameter that is text; empty when the driver does not answer.
+    pub fn text(&self, param: u32) -> String {
+        text(&self.info(param).unwrap_or_default())
+    }
+
+    /// A parameter that is a number; 0 when the driver does not answer.
+    pub fn number(&self, param: u32) -> u64 {
+        number(&self.info(param).unwrap_or_default())
+    }
+}
+
+impl Driver {
+    pub(crate) fn api(&self) -> &cl_icd_dispatch {
+        &self.api
+    }
+
+    /// `clGetPlatformInfo`.
+    pub fn platform_info(&self, param: u32) -> Result<Vec<u8>> {
+        query(|size, value, needed| {
+            // SAFETY: the platform is live; `value` is null or has `size` bytes.
+            unsafe {
+                call!(
+                    self,
+                    clGetPlatformInfo(self.platform, param, size, value, needed)
+                )
+            }
+        })
+    }
+
+    /// The platform, for context properties.
+    pub fn platform(&self) -> cl_platform_id {
+        self.platform
+    }
+
+    fn devices(&'static self) -> Vec<Device> {
+        let kinds = u64::from(u32::MAX); // CL_DEVICE_TYPE_ALL
+        let mut count = 0;
+        // SAFETY: asks for the number only.
+        let asked = unsafe {
+            call!(
+                self,
+                clGetDeviceIDs(self.platform, kinds, 0, std::ptr::null_mut(), &mut count)
+            )
+        };
+        if asked.is_err() || count > 4096 {
+            return Vec::new();
+        }
+        let mut raw = vec![std::ptr::null_mut(); count as usize];
+        // SAFETY: `raw` has room for `count` devices.
+        let got = unsafe {
+            call!(
+                self,
+                clGetDeviceIDs(
+                    self.platform,
+                    kinds,
+                    count,
+                    raw.as_mut_ptr(),
+                    std::ptr::null_mut()
+                )
+            )
+        };
+        match got {
+            Ok(()) => raw
+                .into_iter()
+                .map(|raw| Device { driver: self, raw })
+                .collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// Asks for a value's size, then for the value.
+pub(crate) fn query(ask: impl Fn(usize, *mut c_void, *mut usize) -> Result<()>) -> Result<Vec<u8>> {
+    let mut needed = 0;
+    ask(0, std::ptr::null_mut(), &mut needed)?;
+    let mut value = vec![0u8; needed];
+    if needed > 0 {
+        ask(needed, value.as_mut_ptr().cast(), &mut needed)?;
+        value.truncate(needed);
+    }
+    Ok(value)
+}
+
+/// Text of a query, without its final zero.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .trim_end_matches('\0')
+        .to_owned()
+}
+
+/// A number of one to eight bytes.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_ne_bytes(word)
+}
+
+fn linker_error() -> String {
+    // SAFETY: dlerror returns null or a C string that is valid until the next dl call here.
+    unsafe {
+        let text = libc::dlerror();
+        if text.is_null() {
+            return "unknown".into();
+        }
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}
+
+type GetAddress = unsafe extern "C" fn(*const c_char) -> *mut c_void;
+type GetPlatforms = unsafe extern "C" fn(cl_uint, *mut cl_platform_id, *mut cl_uint) -> cl_int;
+
+/// Loads a driver; one entry a platform. It stays loaded for the process's life: drivers do not
+/// unload cleanly.
+fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
+    let failed = |text: String| LoadError::Library {
+        library: library.into(),
+        text,
+    };
+    let no_driver = || LoadError::NoDriver {
+        library: library.into(),
+    };
+    let path = CString::new(library).map_err(|e| failed(e.to_string()))?;
+    // SAFETY: loading runs the library's constructors: that is what a driver is for.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    if handle.is_null() {
+        return Err(failed(linker_error()));
+    }
+    // SAFETY: the handle is live and the name is a C string.
+    let address = unsafe { libc::dlsym(handle, c"clGetExtensionFunctionAddress".as_ptr()) };
+    if address.is_null() {
+        return Err(no_driver());
+    }
+    // SAFETY: the function of this name has this type in every OpenCL library.
+    let address: GetAddress = unsafe { std::mem::transmute(address) };
+    // SAFETY: a C string.
+    let platforms = unsafe { address(c"clIcdGetPlatformIDsKHR".as_ptr()) };
+    if platforms.is_null() {
+        return Err(no_driver());
+    }
+    // SAFETY: cl_khr_icd gives the function this type.
+    let platforms: GetPlatforms = unsafe { std::mem::transmute(platforms) };
+    let call_failed = |code| LoadError::Call {
+        call: "clIcdGetPlatformIDsKHR",
+        code,
+    };
+    let mut count = 0;
+    // SAFETY: asks for the number only.
+    check(unsafe { platforms(0, std::ptr::null_mut(), &mut count) }).map_err(call_failed)?;
+    let mut raw = vec![std::ptr::null_mut(); count.min(64) as usize];
+    // SAFETY: `raw` has room for as many as it says.
+    check(unsafe { platforms(raw.len() as u32, raw.as_mut_ptr(), std::ptr::null_mut()) })
+        .map_err(call_failed)?;
+    Ok(raw
+        .into_iter()
+        .filter(|p| !p.is_null())
+        .map(|p| &*Box::leak(Box::new(Driver::over(p))))
+        .collect())
+}
+
+impl Driver {
+    fn over(platform: cl_platform_id) -> Driver {
+        // SAFETY: all-zero is `None` for every entry.
+        let mut api: cl_icd_dispatch = unsafe { std::mem::zeroed() };
+        // SAFETY: cl_khr_icd: an object's first word points at its driver's dispatch table,
+        // which lives as long as the library.
+        let table = unsafe { *platform.cast::<*const cl_icd_dispatch>() };
+        // Up to OpenCL 1.2 every driver's table is filled. Later entries are only there in
+        // drivers that know the later version; the table of an older one simply ends.
+        copy_prefix(table, &mut api, PREFIX_1_2);
+        let mut driver = Driver { api, platform };
+        let version = text(
+            &driver
+                .platform_info(CL_PLATFORM_VERSION as u32)
+                .unwrap_or_default(),
+        );
+        copy_prefix(table, &mut driver.api, prefix(&version));
+        driver
+    }
+}
+
+const PREFIX_1_2: usize = std::mem::offset_of!(cl_icd_dispatch, clCreateFromGLTexture);
+
+/// How much of the dispatch table a driver of this `CL_PLATFORM_VERSION` has.
+fn prefix(version: &str) -> usize {
+    use std::mem::offset_of;
+    let number = version.strip_prefix("OpenCL ").unwrap_or_default();
+    let number = number.split(' ').next().unwrap_or_default();
+    let (major, minor) = number.split_once('.').unwrap_or(("1", "2"));
+    let minor = minor.parse().unwrap_or(0);
+    match (major.parse().unwrap_or(1), minor) {
+        (0..=1, _) => PREFIX_1_2,
+        (2, 0) => offset_of!(cl_icd_dispatch, clCloneKernel),
+        (2, 1) => offset_of!(cl_icd_dispatch, clSetProgramReleaseCallback),
+        (2, _) => offset_of!(cl_icd_dispatch, clCreateBufferWithProperties),
+        _ => size_of::<cl_icd_dispatch>(),
+    }
+}
+
+fn copy_prefix(table: *const cl_icd_dispatch, api: &mut cl_icd_dispatch, bytes: usize) {
+    // SAFETY: the driver's version says that its table has so many bytes; ours is the full
+    // struct; entries are plain function pointers or null.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            table.cast::<u8>(),
+            (api as *mut cl_icd_dispatch).cast::<u8>(),
+            bytes,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_a_missing_library_is_named() {
+        let error = Device::open("libno-such-driver.so.9", "")
+            .err()
+            .expect("there is no such library");
+        assert!(error.to_string().contains("libno-such-driver.so.9"));
+    }
+
+    #[test]
+    fn test_a_library_that_is_no_driver_is_refused() {
+        let error = Device::open("libc.so.6", "").err();
+        assert!(matches!(error, Some(LoadError::NoDriver { .. })));
+    }
+
+    #[test]
+    fn test_older_drivers_get_shorter_tables() {
+        let old = prefix("OpenCL 1.2 Vendor");
+        let middle = prefix("OpenCL 2.1 x");
+        assert!(old < middle && middle < prefix("OpenCL 3.0 CUDA 12.4"));
+        assert_eq!(prefix("nonsense"), old);
+    }
+}

@@ -1,0 +1,364 @@
+//! The device's image, where it holds one at a time: what the manager says of it, which of this
+//! process's sessions use it, and how a program asks for its own.
+//!
+//! A builder thread asks and waits; the process's main loop carries messages. When the manager
+//! is gone the image that the device was last known to hold is the only one there is.
+
+use crate::control::{ToManager, Verdict};
+use rustix::event::{eventfd, EventfdFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// How often who waits for an answer looks whether its session still wants it.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A message to the manager and the descriptor beside it.
+pub type Letter = (ToManager, Option<OwnedFd>);
+
+struct Question {
+    digest: String,
+    verdict: Option<Verdict>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The image that the device holds; empty: not known.
+    held: String,
+    connected: bool,
+    outbox: Vec<Letter>,
+    questions: HashMap<u64, Question>,
+    next: u64,
+    /// By session and digest: programs whose image that is.
+    uses: HashMap<(u64, String), usize>,
+}
+
+/// What the sessions of a process share of this.
+pub struct Images {
+    exclusive: AtomicBool,
+    state: Mutex<State>,
+    answered: Condvar,
+    wake: Arc<OwnedFd>,
+}
+
+/// A program's claim to its image; the manager hears when a session has given up the last.
+pub struct Use {
+    images: Arc<Images>,
+    session: u64,
+    digest: String,
+}
+
+/// An image's name: sha256, lower-case hexadecimal.
+pub fn digest(image: &[u8]) -> String {
+    let digits =
+        |byte: &u8| [byte >> 4, byte & 15].map(|d| char::from(b"0123456789abcdef"[d as usize]));
+    Sha256::digest(image).iter().flat_map(digits).collect()
+}
+
+impl Images {
+    /// Of a device that holds the programs of many, until the manager says otherwise.
+    pub fn new() -> io::Result<Images> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Images {
+            exclusive: AtomicBool::new(false),
+            state: Mutex::default(),
+            answered: Condvar::new(),
+            wake: Arc::new(wake),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under this lock")
+    }
+
+    /// Readable when there are messages for the manager.
+    pub fn wake(&self) -> Arc<OwnedFd> {
+        self.wake.clone()
+    }
+
+    /// Whether the device holds one image at a time.
+    pub fn is_exclusive(&self) -> bool {
+        self.exclusive.load(Ordering::Acquire)
+    }
+
+    /// The messages that wait for the manager.
+    pub fn take_outbox(&self) -> Vec<Letter> {
+        std::mem::take(&mut self.state().outbox)
+    }
+
+    fn post(&self, state: &mut State, message: ToManager, fd: Option<OwnedFd>) {
+        if state.connected {
+            state.outbox.push((message, fd));
+            // A full counter wakes as well.
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// A manager listens: it hears what is in use.
+    pub fn connect(&self) {
+        let mut state = self.state();
+        state.connected = true;
+        let held = state.held.clone();
+        let using = state.uses.keys().filter(|(_, digest)| *digest == held);
+        let using: Vec<_> = using.cloned().collect();
+        for (session, digest) in using {
+            self.post(&mut state, ToManager::InUse { session, digest }, None);
+        }
+    }
+
+    /// The manager is gone: what was asked is answered from the last known state.
+    pub fn lose(&self) {
+        let mut state = self.state();
+        state.connected = false;
+        state.outbox.clear();
+        let held = state.held.clone();
+        for question in state.questions.values_mut() {
+            let local = || alone(&held, &question.digest);
+            question.verdict.get_or_insert_with(local);
+        }
+        drop(state);
+        self.answered.notify_all();
+    }
+
+    /// The manager says that the device holds one image at a time, and which.
+    pub fn learn(&self, held: Option<String>) {
+        self.exclusive.store(true, Ordering::Release);
+        if let Some(held) = held {
+            self.state().held = held;
+        }
+    }
+
+    /// The manager's answer.
+    pub fn answer(&self, call: u64, verdict: Verdict) {
+        let mut state = self.state();
+        let state = &mut *state;
+        if let Some(question) = state.questions.get_mut(&call) {
+            if verdict == Verdict::Loaded {
+                state.held.clone_from(&question.digest);
+            }
+            question.verdict = Some(verdict);
+        }
+        self.answered.notify_all();
+    }
+
+    /// Waits until the device holds the image of `digest`, or for the reason why it does not.
+    /// `image`: its bytes, if the node has to be given them. `is_over`: nobody wants to know any
+    /// more.
+    pub fn load(
+        self: &Arc<Self>,
+        session: u64,
+        digest: String,
+        image: Option<&[u8]>,
+        kernels: &[String],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Use, String> {
+        let claim = self.claim(session, digest);
+        let mut image = image;
+        let mut fd = None;
+        loop {
+            match self.ask(&claim, kernels, fd.take(), is_over) {
+                Verdict::Loaded => return Ok(claim),
+                Verdict::Refused(reason) => return Err(reason),
+                Verdict::Lacking => {
+                    let bytes = image.take().ok_or("the node no longer has the image")?;
+                    let packed = pack(bytes).map_err(|e| format!("cannot pass the image on: {e}"));
+                    fd = Some(packed?);
+                }
+            }
+        }
+    }
+
+    fn claim(self: &Arc<Self>, session: u64, digest: String) -> Use {
+        let mut state = self.state();
+        *state.uses.entry((session, digest.clone())).or_default() += 1;
+        drop(state);
+        Use {
+            images: self.clone(),
+            session,
+            digest,
+        }
+    }
+
+    fn ask(
+        &self,
+        claim: &Use,
+        kernels: &[String],
+        fd: Option<OwnedFd>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Verdict {
+        let mut state = self.state();
+        if !state.connected {
+            return alone(&state.held, &claim.digest);
+        }
+        let call = state.next;
+        state.next += 1;
+        let question = Question {
+            digest: claim.digest.clone(),
+            verdict: None,
+        };
+        state.questions.insert(call, question);
+        let message = ToManager::Program {
+            call,
+            session: claim.session,
+            digest: claim.digest.clone(),
+            kernels: bounded(kernels),
+        };
+        self.post(&mut state, message, fd);
+        while !is_over() {
+            let question = &mut state.questions.get_mut(&call).expect("asked above");
+            if let Some(verdict) = question.verdict.take() {
+                state.questions.remove(&call);
+                return verdict;
+            }
+            let waited = self.answered.wait_timeout(state, LOOK);
+            state = waited.expect("no panic under this lock").0;
+        }
+        state.questions.remove(&call);
+        Verdict::Refused("the session ended".into())
+    }
+}
+
+impl Use {
+    /// The image's name.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        let mut state = self.images.state();
+        let key = (self.session, std::mem::take(&mut self.digest));
+        let count = state.uses.get_mut(&key).expect("counted when it was made");
+        *count -= 1;
+        if *count == 0 {
+            state.uses.remove(&key);
+            let (session, digest) = key;
+            let message = ToManager::Unused { session, digest };
+            self.images.post(&mut state, message, None);
+        }
+    }
+}
+
+/// The answer when there is nobody to ask.
+fn alone(held: &str, digest: &str) -> Verdict {
+    match held == digest {
+        true => Verdict::Loaded,
+        false => Verdict::Refused(
+            "the device would have to be reconfigured, and its manager is gone: try again when it is back"
+                .into(),
+        ),
+    }
+}
+
+/// Kernel names, for people: as many as fit a packet.
+fn bounded(kernels: &[String]) -> Vec<String> {
+    let short = kernels.iter().filter(|name| name.len() <= 256);
+    short.take(128).cloned().collect()
+}
+
+/// An image in a memory file that nobody can change any more.
+fn pack(image: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(rustix::fs::memfd_create("baltra-image", flags)?);
+    file.write_all(image)?;
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(images: &Arc<Images>, image: &[u8]) -> Result<Use, String> {
+        images.load(7, digest(image), Some(image), &[], &|| false)
+    }
+
+    /// Answers the questions in the outbox until `count` were answered.
+    fn manager(images: &Arc<Images>, verdicts: Vec<Verdict>) -> std::thread::JoinHandle<usize> {
+        let images = images.clone();
+        std::thread::spawn(move || {
+            let mut descriptors = 0;
+            for verdict in verdicts {
+                let call = loop {
+                    let mut letters = images.take_outbox().into_iter();
+                    let asked = letters.find_map(|(message, fd)| match message {
+                        ToManager::Program { call, .. } => Some((call, fd)),
+                        _ => None,
+                    });
+                    if let Some((call, fd)) = asked {
+                        descriptors += usize::from(fd.is_some());
+                        break call;
+                    }
+                    std::thread::yield_now();
+                };
+                images.answer(call, verdict);
+            }
+            descriptors
+        })
+    }
+
+    #[test]
+    fn test_the_bytes_are_sent_when_they_are_lacking_and_the_last_use_is_told() {
+        let images = Arc::new(Images::new().unwrap());
+        images.learn(None);
+        images.connect();
+        let answers = manager(
+            &images,
+            vec![Verdict::Lacking, Verdict::Loaded, Verdict::Loaded],
+        );
+        let first = load(&images, b"abc").unwrap();
+        assert!(first.digest().starts_with("ba7816bf"));
+        let second = load(&images, b"abc").unwrap();
+        assert_eq!(answers.join().unwrap(), 1);
+        drop(first);
+        assert!(images.take_outbox().is_empty());
+        drop(second);
+        let told = images.take_outbox();
+        assert!(matches!(
+            &told[..],
+            [(ToManager::Unused { session: 7, .. }, None)]
+        ));
+    }
+
+    #[test]
+    fn test_without_a_manager_the_last_known_image_is_the_only_one() {
+        let images = Arc::new(Images::new().unwrap());
+        images.learn(Some(digest(b"abc")));
+        images.connect();
+        images.lose();
+        let held = load(&images, b"abc").unwrap();
+        let reason = load(&images, b"other").err().unwrap();
+        assert!(reason.contains("manager is gone"), "{reason}");
+        images.connect();
+        let told = images.take_outbox();
+        assert!(matches!(
+            &told[..],
+            [(ToManager::InUse { session: 7, .. }, None)]
+        ));
+        drop(held);
+    }
+
+    #[test]
+    fn test_a_manager_that_dies_leaves_nobody_waiting() {
+        let images = Arc::new(Images::new().unwrap());
+        images.learn(None);
+        images.connect();
+        let asker = std::thread::spawn({
+            let images = images.clone();
+            move || load(&images, b"abc").err()
+        });
+        while images.take_outbox().is_empty() {
+            std::thread::yield_now();
+        }
+        images.lose();
+        assert!(asker.join().unwrap().is_some());
+    }
+}

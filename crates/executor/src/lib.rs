@@ -1,0 +1,26 @@
+//! The executor: a process that drives a vendor's OpenCL driver for one tenant's sessions.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`control`] | what manager and executor say to each other |
+//! | [`driver`] | the vendor's library, loaded and called |
+//! | [`session`] | one client's session: its objects, queues, events |
+//! | [`account`] | a tenant's lease, memory and counters |
+//! | [`capture`] | what kernels print |
+//! | [`sandbox`] | what the process may still do once the driver is up |
+//! | [`images`] | the device's image, where it holds one at a time |
+//! | [`process`] | the process's main loop |
+//!
+//! The executor speaks shared memory only, and takes everything in it for hostile: a record is
+//! copied once, checked, and the copy is used.
+
+pub mod account;
+pub mod capture;
+pub mod control;
+pub mod driver;
+pub mod images;
+pub mod process;
+pub mod sandbox;
+pub mod session;
+
+pub use process::{run, Options, Shared};

@@ -1,0 +1,549 @@
+//! The process: one control socket, any number of sessions.
+
+use crate::account::Account;
+use crate::capture::Capture;
+use crate::control::{Channel, SessionStart, ToExecutor, ToManager};
+use crate::driver::{self, Context, Device, Queue, Turns};
+use crate::images::Images;
+use crate::sandbox;
+use crate::session::Session;
+use anyhow::Context as _;
+use baltra_ring::LeaseHolder;
+use baltra_wire::DeviceDescription;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Long enough for a client that enqueues again as soon as it hears; the spinning thread yields.
+const SPIN_US: u64 = 50;
+
+/// How long the commands of a session that ended may run on when no other session needs the
+/// process: everything is free within a second.
+const ENDING_MAX: Duration = Duration::from_millis(800);
+
+/// The default directory's name, followed by the process's number.
+const WORK_DIR: &str = "baltra-executor-";
+
+/// How an executor is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The control socket, inherited; may be the standard input.
+    pub control_fd: RawFd,
+    /// The vendor's library.
+    pub driver: String,
+    /// Which of its devices: a number, a part of a name, or nothing for the first.
+    pub device: String,
+    /// The device's name in the manager's configuration.
+    pub name: String,
+    /// Whether buffers may lie in the client's memory, where the device can use it.
+    pub host_memory: bool,
+    /// How long a queue's thread spins for the next command before it sleeps, microseconds.
+    pub spin_us: u64,
+    /// A directory of this executor's own: compiled kernels, temporary files. Made if need be,
+    /// removed at the end.
+    pub work_dir: PathBuf,
+    /// Where the directories are that [`ToExecutor::Assign`] names; without it, and with the
+    /// sandbox, compiled kernels are not kept.
+    pub cache_root: Option<PathBuf>,
+    /// Where to call when the manager is gone and a new one has come.
+    pub adopt: Option<PathBuf>,
+    /// Whether to give up what the process does not need ([`crate::sandbox`]).
+    pub sandbox: bool,
+}
+
+impl Options {
+    /// The first device of a driver's library, the control socket as the standard input, and
+    /// otherwise what suits most.
+    pub fn new(driver: impl Into<String>) -> Options {
+        let own = format!("{WORK_DIR}{}", std::process::id());
+        Options {
+            control_fd: 0,
+            driver: driver.into(),
+            device: String::new(),
+            name: String::new(),
+            host_memory: true,
+            spin_us: SPIN_US,
+            work_dir: std::env::temp_dir().join(own),
+            cache_root: None,
+            adopt: None,
+            sandbox: true,
+        }
+    }
+
+    /// The spinning time.
+    pub fn spin(&self) -> Duration {
+        Duration::from_micros(self.spin_us)
+    }
+}
+
+/// What all sessions of the process share.
+pub struct Shared {
+    /// How it was started.
+    pub options: Options,
+    /// The device.
+    pub device: Device,
+    /// The driver's context over it, made before the first session came.
+    pub context: Arc<Context>,
+    /// The device, described.
+    pub description: DeviceDescription,
+    /// Turns at the driver, which GPU drivers want taken.
+    pub turns: Arc<Turns>,
+    /// For pinning arenas; `None`: the device works in host memory, or is no GPU.
+    pub pinning: Option<Arc<Queue>>,
+    /// The standard output, where kernels print.
+    pub capture: Option<Capture>,
+    /// The device's image, where it holds one at a time.
+    pub images: Arc<Images>,
+}
+
+impl Shared {
+    /// Loads the driver and readies it.
+    pub fn open(options: Options, capture: Option<Capture>) -> anyhow::Result<Shared> {
+        let device = Device::open(&options.driver, &options.device)?;
+        let context = Context::new(&[device])
+            .map_err(|code| anyhow::anyhow!("the driver makes no context ({code})"))?;
+        let description = driver::describe(device, &options.name, options.host_memory);
+        let gpu = device.is_gpu() && !description.host_memory;
+        let pinning = match gpu {
+            true => context.queue(device, 0).ok().map(Arc::new),
+            false => None,
+        };
+        Ok(Shared {
+            turns: Turns::new(gpu),
+            pinning,
+            device,
+            context: Arc::new(context),
+            description,
+            capture,
+            images: Arc::new(Images::new()?),
+            options,
+        })
+    }
+}
+
+/// Runs the executor until the manager ends it, or is gone and the last session too.
+pub fn run(options: Options) -> anyhow::Result<()> {
+    let channel = take_channel(options.control_fd).context("the control descriptor")?;
+    let opened = prepare(&options).and_then(|capture| Shared::open(options, capture));
+    let shared = match opened {
+        Ok(shared) => Arc::new(shared),
+        Err(e) => {
+            let text = format!("{e:#}");
+            // The manager may be gone: then nobody is left to tell.
+            let _ = channel.send(&ToManager::Failed { text }, &[]);
+            return Err(e);
+        }
+    };
+    channel
+        .send(
+            &ToManager::Ready {
+                pid: std::process::id(),
+                device: Box::new(shared.description.clone()),
+            },
+            &[],
+        )
+        .context("telling the manager")?;
+    let result = Server::new(shared.clone(), channel)?.serve();
+    // It is this executor's own and holds nothing that is still wanted. (The sandbox leaves the
+    // empty directory itself; the next executor sweeps it.)
+    let _ = std::fs::remove_dir_all(&shared.options.work_dir);
+    if matches!(result, Ok(End::Abandoned)) {
+        // SAFETY: ends the process. The driver's exit handlers would wait for the kernel.
+        unsafe { libc::_exit(1) };
+    }
+    result.map(drop)
+}
+
+/// How serving ended.
+enum End {
+    /// Nothing is left to do.
+    Done,
+    /// A command of a session that is over does not end.
+    Abandoned,
+}
+
+/// Moves the control socket where no program that the driver starts inherits it.
+fn take_channel(fd: RawFd) -> anyhow::Result<Channel> {
+    // SAFETY: the manager has put its socket there for us alone.
+    let inherited = unsafe { OwnedFd::from_raw_fd(fd) };
+    let moved = rustix::io::fcntl_dupfd_cloexec(&inherited, 3)?;
+    if fd <= 2 {
+        // The place stays taken: a file that is opened later must not become an input.
+        let null = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?;
+        let mut place = inherited;
+        rustix::io::dup2(&null, &mut place)?;
+        std::mem::forget(place);
+    }
+    Ok(Channel::new(moved))
+}
+
+/// Everything that has to be in place before the driver is loaded: its environment, its
+/// standard output, the part of the sandbox that its threads inherit.
+fn prepare(options: &Options) -> anyhow::Result<Option<Capture>> {
+    let dir = &options.work_dir;
+    sweep(dir);
+    for part in ["own", "tmp"] {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir.join(part))
+            .with_context(|| format!("cannot make {}", dir.join(part).display()))?;
+    }
+    point_cache(dir, &dir.join("own"))?;
+    std::env::set_var("POCL_CACHE_DIR", dir.join("cache"));
+    std::env::set_var("TMPDIR", dir.join("tmp"));
+    std::env::set_var("CUDA_CACHE_PATH", dir.join("cache"));
+    let capture = Capture::standard_output().context("cannot capture the standard output")?;
+    if options.sandbox {
+        sandbox::enter(options)?;
+    }
+    Ok(Some(capture))
+}
+
+/// Removes what executors left that were killed.
+fn sweep(dir: &Path) {
+    let siblings = dir.parent().and_then(|parent| parent.read_dir().ok());
+    for sibling in siblings.into_iter().flatten().flatten() {
+        let name = sibling.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(WORK_DIR));
+        let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
+        let dead = pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        if dead {
+            // Another user's cannot be removed, and need not be.
+            let _ = std::fs::remove_dir_all(sibling.path());
+        }
+    }
+}
+
+/// Makes `dir/cache` lead to `target`, in one step.
+fn point_cache(dir: &Path, target: &Path) -> anyhow::Result<()> {
+    let fresh = dir.join("cache.new");
+    // Left by nobody but an earlier, unfinished start.
+    let _ = std::fs::remove_file(&fresh);
+    std::os::unix::fs::symlink(target, &fresh)
+        .and_then(|()| std::fs::rename(&fresh, dir.join("cache")))
+        .with_context(|| format!("cannot point {} to {}", dir.display(), target.display()))
+}
+
+/// Whether files can be made in `dir`.
+fn try_write(dir: &Path) -> std::io::Result<()> {
+    let probe = dir.join(format!(".probe-{}", std::process::id()));
+    std::fs::write(&probe, b"")?;
+    std::fs::remove_file(&probe)
+}
+
+/// A tenant's account and the descriptors that it came with.
+struct Tenant {
+    name: String,
+    account: Arc<Account>,
+    page: OwnedFd,
+    bell: OwnedFd,
+}
+
+type Ended = Arc<Mutex<Vec<(u64, String)>>>;
+
+struct Server {
+    shared: Arc<Shared>,
+    /// `None`: the manager is gone.
+    channel: Option<Channel>,
+    sessions: HashMap<u64, Arc<Session>>,
+    tenants: HashMap<u64, Tenant>,
+    assigned: String,
+    draining: bool,
+    ended: Ended,
+    wake: Arc<OwnedFd>,
+}
+
+impl Server {
+    fn new(shared: Arc<Shared>, channel: Channel) -> anyhow::Result<Server> {
+        shared.images.connect();
+        let wake = shared.images.wake();
+        Ok(Server {
+            shared,
+            channel: Some(channel),
+            sessions: HashMap::new(),
+            tenants: HashMap::new(),
+            assigned: String::new(),
+            draining: false,
+            ended: Ended::default(),
+            wake,
+        })
+    }
+
+    fn serve(mut self) -> anyhow::Result<End> {
+        while !(self.sessions.is_empty() && (self.draining || self.channel.is_none())) {
+            let (control, heard) = self.wait()?;
+            for session in heard {
+                if let Some(session) = self.sessions.get(&session) {
+                    session.hear();
+                }
+            }
+            self.bury();
+            self.post();
+            if self.is_abandoned() {
+                self.abandon();
+                return Ok(End::Abandoned);
+            }
+            if control && !self.hear_manager() {
+                break;
+            }
+            if self.channel.is_none() {
+                self.call_manager();
+            }
+        }
+        for session in self.sessions.values() {
+            session.close("the executor ends");
+        }
+        Ok(End::Done)
+    }
+
+    /// Whether all that is left are sessions that ended and whose commands do not. Ending the
+    /// process is then the one way to free what they hold, and disturbs nobody.
+    fn is_abandoned(&self) -> bool {
+        let late = |s: &Arc<Session>| s.ending_for().is_some_and(|d| d >= ENDING_MAX);
+        !self.sessions.is_empty() && self.sessions.values().all(late)
+    }
+
+    fn abandon(&mut self) {
+        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
+        tracing::warn!(
+            ?sessions,
+            "a command outlives its session: the executor ends"
+        );
+        for session in sessions {
+            let reason = "a command outlived it, and the executor ended".into();
+            self.tell(&ToManager::SessionEnded { session, reason });
+        }
+    }
+
+    /// Waits until somebody says something: whether the manager, and which clients.
+    fn wait(&self) -> anyhow::Result<(bool, Vec<u64>)> {
+        let open: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| !session.is_closed())
+            .collect();
+        let sockets: Vec<_> = open.iter().map(|(_, session)| session.socket()).collect();
+        let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
+        fds.extend(sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)));
+        if let Some(channel) = &self.channel {
+            fds.push(PollFd::new(channel, PollFlags::IN));
+        }
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let moment = Timespec {
+            tv_sec: 0,
+            tv_nsec: 50_000_000,
+        };
+        let ending = open.len() < self.sessions.len();
+        let timeout = match ending {
+            true => Some(&moment),
+            false => self.channel.is_none().then_some(&second),
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let spoke = |fd: &PollFd| !fd.revents().is_empty();
+        if spoke(&fds[0]) {
+            // Only to reset it.
+            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        }
+        let heard = open
+            .iter()
+            .zip(&fds[1..])
+            .filter(|(_, fd)| spoke(fd))
+            .map(|((session, _), _)| **session)
+            .collect();
+        let control = self.channel.is_some() && fds.last().is_some_and(spoke);
+        Ok((control, heard))
+    }
+
+    /// Tells the manager of the sessions that ended.
+    fn bury(&mut self) {
+        let ended = std::mem::take(&mut *self.ended.lock().expect("no panic under this lock"));
+        for (session, reason) in ended {
+            self.sessions.remove(&session);
+            tracing::debug!(session, reason, "session ended");
+            self.tell(&ToManager::SessionEnded { session, reason });
+        }
+        let used = |tenant: &Tenant| Arc::strong_count(&tenant.account) > 1;
+        self.tenants.retain(|_, tenant| used(tenant));
+    }
+
+    /// Sends what builders have to say.
+    fn post(&mut self) {
+        for (message, fd) in self.shared.images.take_outbox() {
+            let Some(channel) = &self.channel else {
+                return;
+            };
+            let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+            if channel.send(&message, &fds).is_err() {
+                self.lose_manager();
+            }
+        }
+    }
+
+    fn tell(&mut self, message: &ToManager) {
+        if let Some(channel) = &self.channel {
+            if channel.send(message, &[]).is_err() {
+                self.lose_manager();
+            }
+        }
+    }
+
+    /// Nobody arbitrates any more: running sessions run on.
+    fn lose_manager(&mut self) {
+        if self.channel.take().is_some() {
+            self.shared.images.lose();
+            tracing::warn!(
+                sessions = self.sessions.len(),
+                "the manager is gone; sessions run on"
+            );
+            for tenant in self.tenants.values() {
+                tenant.account.lease.open();
+            }
+        }
+    }
+
+    /// Carries out the manager's next message; false: the executor is to end.
+    fn hear_manager(&mut self) -> bool {
+        let Some(channel) = &self.channel else {
+            return true;
+        };
+        match channel.receive::<ToExecutor>() {
+            Ok(Some((ToExecutor::Session(start), fds))) => {
+                let session = start.session;
+                if let Err(e) = self.open_session(start, fds) {
+                    let reason = format!("{e:#}");
+                    tracing::warn!(session, reason, "session refused");
+                    self.tell(&ToManager::SessionEnded { session, reason });
+                }
+            }
+            Ok(Some((ToExecutor::Assign { tenant, cache_dir }, _))) => {
+                self.assign(tenant, &cache_dir);
+            }
+            Ok(Some((ToExecutor::Image { digest }, _))) => self.shared.images.learn(digest),
+            Ok(Some((ToExecutor::Programmed { call, verdict }, _))) => {
+                self.shared.images.answer(call, verdict);
+            }
+            Ok(Some((ToExecutor::End { session, reason }, _))) => {
+                if let Some(session) = self.sessions.get(&session) {
+                    session.dismiss(&reason);
+                }
+            }
+            Ok(Some((ToExecutor::Drain, _))) => self.draining = true,
+            Ok(Some((ToExecutor::Exit, _))) => return false,
+            Ok(None) => self.lose_manager(),
+            Err(e) => {
+                tracing::error!(error = %e, "the manager's socket failed");
+                self.lose_manager();
+            }
+        }
+        true
+    }
+
+    fn assign(&mut self, tenant: String, cache_dir: &str) {
+        self.assigned = tenant;
+        if cache_dir.is_empty() {
+            return;
+        }
+        let options = &self.shared.options;
+        let dir = Path::new(cache_dir);
+        let kept = try_write(dir)
+            .with_context(|| format!("cannot write to {cache_dir}"))
+            .and_then(|()| point_cache(&options.work_dir, dir))
+            .and_then(|()| match options.sandbox {
+                true => sandbox::confine(options, dir),
+                false => Ok(()),
+            });
+        if let Err(e) = kept {
+            tracing::warn!(error = %format!("{e:#}"), "compiled kernels are not kept");
+        }
+    }
+
+    fn open_session(&mut self, start: SessionStart, fds: Vec<OwnedFd>) -> anyhow::Result<()> {
+        let [socket, segment, page, bell] = <[OwnedFd; 4]>::try_from(fds)
+            .map_err(|fds| anyhow::anyhow!("{} descriptors came with it", fds.len()))?;
+        let tenant = match self.tenants.entry(start.lease) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let lease = LeaseHolder::new(&page, bell.try_clone()?).context("lease page")?;
+                entry.insert(Tenant {
+                    name: start.tenant.clone(),
+                    account: Arc::new(Account::new(lease, start.limits.memory_bytes)),
+                    page,
+                    bell,
+                })
+            }
+        };
+        let (number, ended, wake) = (start.session, self.ended.clone(), self.wake.clone());
+        let session = Session::open(
+            self.shared.clone(),
+            tenant.account.clone(),
+            start,
+            socket,
+            &segment,
+            move |reason| {
+                ended
+                    .lock()
+                    .expect("no panic under this lock")
+                    .push((number, reason));
+                // It can only be full, and then it is readable anyway.
+                let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+            },
+        )
+        .context("session segment")?;
+        self.sessions.insert(number, session);
+        Ok(())
+    }
+
+    /// Looks whether a new manager has come, and reports to it.
+    fn call_manager(&mut self) {
+        let Some(path) = &self.shared.options.adopt else {
+            return;
+        };
+        let Ok(channel) = Channel::connect(path) else {
+            return;
+        };
+        let leases: Vec<_> = self.tenants.iter().collect();
+        let fds: Vec<_> = leases
+            .iter()
+            .flat_map(|(_, tenant)| [tenant.page.as_fd(), tenant.bell.as_fd()])
+            .collect();
+        let adopt = ToManager::Adopt {
+            pid: std::process::id(),
+            device: Box::new(self.shared.description.clone()),
+            tenant: self.assigned.clone(),
+            sessions: self
+                .sessions
+                .values()
+                .map(|session| session.start.clone())
+                .collect(),
+            leases: leases
+                .iter()
+                .map(|(lease, tenant)| (**lease, tenant.name.clone()))
+                .collect(),
+        };
+        match channel.send(&adopt, &fds) {
+            Ok(()) => {
+                tracing::info!(path = %path.display(), "a new manager has this executor");
+                for tenant in self.tenants.values() {
+                    tenant.account.lease.close();
+                }
+                self.channel = Some(channel);
+                self.shared.images.connect();
+            }
+            Err(e) => tracing::warn!(error = %e, "reporting to the new manager failed"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What the process may still do.
+//!
+//! The executor runs a vendor's driver and its tenant's kernels, which on a CPU are native code:
+//! a stray store of theirs can turn into any system call. So before the driver starts a single
+//! thread the process gives up what neither needs:
+//!
+//! * `no_new_privs`: no set-user-id program gives anything back;
+//! * seccomp, a list of what is denied (drivers run compilers, so starting programs stays
+//!   allowed): other processes' memory, mounts, namespaces, kernel modules, keys, BPF, the
+//!   network;
+//! * landlock, where the kernel has it: files are read-only, and only the system's; written are
+//!   the executor's own directory, the caches of compiled kernels and device nodes;
+//! * limits: no core dumps (they would hold a tenant's data).
+//!
+//! # What is promised about the caches of compiled kernels
+//!
+//! Landlock binds a thread and those that it starts later. The driver's own threads start
+//! before the executor knows its tenant, so [`confine`] takes the other tenants' caches from
+//! everything but them: from the main thread and with it from all threads of sessions, which
+//! is where programs are built and drivers read their caches. A kernel that is native code (a
+//! CPU device) runs on the driver's threads: one that breaks out can still read and write all
+//! caches under the cache root, but nothing else of the system. Where that is too much, run
+//! without a cache root: then nothing is kept. On a kernel without landlock (before 5.13) file
+//! permissions alone hold. A GPU's kernels make no system calls at all.
+
+use crate::process::Options;
+use anyhow::Context;
+use landlock::{
+    Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, ABI,
+};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use seccompiler::{
+    apply_filter_all_threads, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What landlock is asked for; an older kernel gives what it has.
+const LANDLOCK: ABI = ABI::V5;
+
+/// Descriptors: three or four an arena and session.
+const DESCRIPTORS_MAX: u64 = 65_536;
+
+/// Where a driver, its compiler and their configuration are.
+const SYSTEM: [&str; 14] = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/bin",
+    "/sbin",
+    "/etc",
+    "/opt",
+    "/proc",
+    "/sys",
+    "/run",
+    "/nix",
+    "/gnu",
+    "/var/lib/dpkg/alternatives",
+];
+
+/// What no driver and no compiler needs.
+const DENIED: [libc::c_long; 37] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_fsconfig,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_open_by_handle_at,
+];
+
+/// Socket families that lead out of the host.
+const FAMILIES_DENIED: [i32; 5] = [
+    libc::AF_INET,
+    libc::AF_INET6,
+    libc::AF_PACKET,
+    libc::AF_VSOCK,
+    libc::AF_ALG,
+];
+
+/// Gives up what the process does not need; before the driver is loaded.
+pub fn enter(options: &Options) -> anyhow::Result<()> {
+    limit().context("setting resource limits")?;
+    rustix::thread::set_no_new_privs(true).context("setting no_new_privs")?;
+    restrict_files(options).context("restricting files (landlock)")?;
+    deny_calls().context("denying system calls (seccomp)")
+}
+
+fn limit() -> anyhow::Result<()> {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)?;
+    let files = getrlimit(Resource::Nofile);
+    let most = files.maximum.unwrap_or(DESCRIPTORS_MAX);
+    let wanted = Rlimit {
+        current: Some(most.min(DESCRIPTORS_MAX)),
+        maximum: files.maximum,
+    };
+    setrlimit(Resource::Nofile, wanted)?;
+    Ok(())
+}
+
+fn deny_calls() -> anyhow::Result<()> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        DENIED.iter().map(|call| (*call, Vec::new())).collect();
+    let families = FAMILIES_DENIED.iter().map(|family| {
+        let is =
+            SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *family as u64)?;
+        SeccompRule::new(vec![is])
+    });
+    rules.insert(libc::SYS_socket, families.collect::<Result<_, _>>()?);
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPERM as u32),
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    let program: seccompiler::BpfProgram = filter.try_into()?;
+    apply_filter_all_threads(&program)?;
+    Ok(())
+}
+
+/// Adds a rule for a path that exists.
+fn allow(
+    rules: RulesetCreated,
+    path: &Path,
+    access: impl Into<landlock::BitFlags<AccessFs>>,
+) -> anyhow::Result<RulesetCreated> {
+    match PathFd::new(path) {
+        Ok(fd) => Ok(rules.add_rule(PathBeneath::new(fd, access.into()))?),
+        Err(_) => Ok(rules),
+    }
+}
+
+fn system_rules(options: &Options) -> anyhow::Result<RulesetCreated> {
+    let all = AccessFs::from_all(LANDLOCK);
+    let read = AccessFs::from_read(LANDLOCK);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .create()?;
+    for path in SYSTEM {
+        rules = allow(rules, Path::new(path), read)?;
+    }
+    if let Some(dir) = Path::new(&options.driver).parent() {
+        if dir.is_absolute() {
+            rules = allow(rules, dir, read)?;
+        }
+    }
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
+    rules = allow(rules, Path::new("/dev"), device)?;
+    // Drivers keep locks and shared segments there.
+    rules = allow(rules, Path::new("/dev/shm"), all)?;
+    allow(rules, &options.work_dir, all)
+}
+
+fn restrict_files(options: &Options) -> anyhow::Result<()> {
+    let mut rules = system_rules(options)?;
+    if let Some(root) = &options.cache_root {
+        rules = allow(rules, root, AccessFs::from_all(LANDLOCK))?;
+    }
+    rules.restrict_self()?;
+    Ok(())
+}
+
+/// Of the caches, leaves only the tenant's to this thread and those that it starts from now on.
+pub fn confine(options: &Options, cache_dir: &Path) -> anyhow::Result<()> {
+    let rules = allow(
+        system_rules(options)?,
+        cache_dir,
+        AccessFs::from_all(LANDLOCK),
+    )?;
+    rules.restrict_self()?;
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! What the executor knows of the session's events: its own private copy, indexed by slot. The
+//! shared table is only ever written, for the client.
+
+use super::notices::Notices;
+use crate::driver::{Code, Event as DriverEvent};
+use baltra_opencl::CL_COMPLETE;
+use baltra_ring::{EventWriter, Waker};
+use baltra_wire::{event_generation, event_slot, Completion, Event, Notice};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Where an event stands.
+#[derive(Clone)]
+pub enum State {
+    /// Nobody has taken its command off a channel yet, or it is a user event that nobody has
+    /// set, or its command waits itself.
+    Pending,
+    /// The driver has it.
+    Submitted(Arc<Submitted>),
+    /// `CL_COMPLETE` or an error.
+    Done(Code),
+}
+
+/// An event's command as the driver knows it.
+pub struct Submitted {
+    /// The driver's event.
+    pub event: DriverEvent,
+    /// The driver's context: wait lists cannot leave it.
+    pub context: usize,
+    /// The queue that it is in.
+    pub queue: u32,
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+#[derive(Default)]
+struct Slots {
+    slots: Vec<Slot>,
+    watched: HashSet<Event>,
+    sleepers: Vec<Arc<Sleeper>>,
+}
+
+/// A thread that sleeps on its own channel and wants to hear of changes here.
+pub struct Sleeper {
+    /// Ends its sleep.
+    pub waker: Waker,
+    /// Whether it has anything that waits.
+    pub interested: AtomicBool,
+    /// Something changed since it last looked.
+    pub changed: AtomicBool,
+}
+
+/// All events of a session.
+pub struct Board {
+    slots: Mutex<Slots>,
+    changed: Condvar,
+    waiting: AtomicU32,
+    closed: AtomicBool,
+    writer: EventWriter,
+    notices: Arc<Notices>,
+    mirror: bool,
+}
+
+impl Board {
+    /// A board on which nothing happened yet.
+    pub fn new(writer: EventWriter, notices: Arc<Notices>, mirror: bool) -> Board {
+        Board {
+            slots: Mutex::default(),
+            changed: Condvar::new(),
+            waiting: 0.into(),
+            closed: false.into(),
+            writer,
+            notices,
+            mirror,
+        }
+    }
+
+    /// The shared table.
+    pub fn writer(&self) -> &EventWriter {
+        &self.writer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().expect("no panic under this lock")
+    }
+
+    /// Whether there is such an event at all.
+    pub fn exists(&self, event: Event) -> bool {
+        event_generation(event) != 0 && self.writer.has(event)
+    }
+
+    /// A command of this event was submitted to the driver.
+    pub fn submitted(&self, event: Event, submitted: Arc<Submitted>) {
+        self.writer.set(event, baltra_opencl::CL_SUBMITTED, [0; 4]);
+        let mut slots = self.lock();
+        slots.put(event, State::Submitted(submitted));
+        self.tell(&slots);
+    }
+
+    /// A command is complete or failed: everybody is told.
+    pub fn complete(&self, event: Event, status: Code, times_ns: [u64; 4]) {
+        let status = status.min(CL_COMPLETE);
+        self.writer.set(event, status, times_ns);
+        self.note(event, status, times_ns);
+    }
+
+    /// An event that the client completes by itself: nothing is written into its table.
+    pub fn user(&self, event: Event, status: Code) {
+        self.note(event, status.min(CL_COMPLETE), [0; 4]);
+    }
+
+    fn note(&self, event: Event, status: Code, times_ns: [u64; 4]) {
+        let mut slots = self.lock();
+        let dropped = slots.put(event, State::Done(status));
+        let watched = !slots.watched.is_empty() && slots.watched.remove(&event);
+        self.tell(&slots);
+        drop(slots);
+        // A driver event is released outside the lock.
+        drop(dropped);
+        if watched || self.mirror {
+            self.notices.send(&Notice::Completed(Completion {
+                event,
+                status,
+                times_ns,
+            }));
+        }
+    }
+
+    fn tell(&self, slots: &Slots) {
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.changed.notify_all();
+        }
+        for sleeper in &slots.sleepers {
+            if sleeper.interested.load(Ordering::Acquire) {
+                sleeper.changed.store(true, Ordering::Release);
+                sleeper.waker.wake();
+            }
+        }
+    }
+
+    /// Asks for a notice once the event is complete.
+    pub fn watch(&self, event: Event) {
+        let mut slots = self.lock();
+        if let State::Done(status) = slots.get(event) {
+            drop(slots);
+            if !self.mirror {
+                self.notices.send(&Notice::Completed(Completion {
+                    event,
+                    status,
+                    times_ns: [0; 4],
+                }));
+            }
+            return;
+        }
+        if self.exists(event) && !self.mirror {
+            slots.watched.insert(event);
+        }
+    }
+
+    /// Where an event stands now.
+    pub fn state(&self, event: Event) -> State {
+        self.lock().get(event)
+    }
+
+    /// Blocks until the event is more than pending, or the session is closed.
+    pub fn wait(&self, event: Event) -> State {
+        let mut slots = self.lock();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = loop {
+            match slots.get(event) {
+                State::Pending if !self.closed.load(Ordering::Acquire) => {}
+                state => break state,
+            }
+            let waited = self.changed.wait_timeout(slots, Duration::from_millis(100));
+            slots = waited.expect("no panic under this lock").0;
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    /// Adds a thread to tell of changes.
+    pub fn subscribe(&self, sleeper: Arc<Sleeper>) {
+        self.lock().sleepers.push(sleeper);
+    }
+
+    /// Tells a thread no more.
+    pub fn unsubscribe(&self, sleeper: &Arc<Sleeper>) {
+        self.lock().sleepers.retain(|s| !Arc::ptr_eq(s, sleeper));
+    }
+
+    /// Ends all waiting; the driver's events are let go.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let slots = self.lock();
+        self.changed.notify_all();
+        self.tell(&slots);
+    }
+
+    /// Lets go of the driver's events.
+    pub fn clear(&self) {
+        let slots = std::mem::take(&mut *self.lock());
+        drop(slots);
+    }
+}
+
+impl Slots {
+    /// Of an event whose slot has a newer generation all are done with it, the client included.
+    fn get(&self, event: Event) -> State {
+        match self.slots.get(event_slot(event) as usize) {
+            Some(slot) if slot.generation == event_generation(event) => slot.state.clone(),
+            Some(slot) if slot.generation > event_generation(event) => State::Done(CL_COMPLETE),
+            _ => State::Pending,
+        }
+    }
+
+    /// Sets a state, unless the slot has moved on; returns what was there.
+    fn put(&mut self, event: Event, state: State) -> Option<State> {
+        let at = event_slot(event) as usize;
+        let generation = event_generation(event);
+        if at >= self.slots.len() {
+            // `exists` bounds the index by the slots that the client has paid for.
+            let pending = || Slot {
+                generation: 0,
+                state: State::Pending,
+            };
+            self.slots
+                .resize_with((at + 1).next_power_of_two().max(64), pending);
+        }
+        let slot = &mut self.slots[at];
+        if slot.generation > generation {
+            return Some(state);
+        }
+        slot.generation = generation;
+        Some(std::mem::replace(&mut slot.state, state))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baltra_ring::Segment;
+    use baltra_wire::event;
+
+    fn board(mirror: bool) -> (Board, baltra_ring::Consumer) {
+        let (segment, _) = Segment::create().unwrap();
+        let notices = Notices::new(segment.notices()).unwrap();
+        let consumer = baltra_ring::Consumer::new(segment.notices()).unwrap();
+        (
+            Board::new(EventWriter::new(&segment), notices, mirror),
+            consumer,
+        )
+    }
+
+    #[test]
+    fn test_an_older_generation_counts_as_done_and_a_newer_one_as_pending() {
+        let (board, _) = board(false);
+        board.complete(event(3, 2), 0, [0; 4]);
+        assert!(matches!(board.state(event(3, 1)), State::Done(0)));
+        assert!(matches!(board.state(event(3, 2)), State::Done(0)));
+        assert!(matches!(board.state(event(3, 3)), State::Pending));
+        board.complete(event(3, 1), -5, [0; 4]);
+        assert!(matches!(board.state(event(3, 2)), State::Done(0)));
+    }
+
+    #[test]
+    fn test_a_watcher_hears_once() {
+        let (board, mut consumer) = board(false);
+        let mut record = Vec::new();
+        board.watch(event(1, 1));
+        assert!(!consumer.pop(&mut record).unwrap());
+        board.user(event(1, 1), -7);
+        assert!(consumer.pop(&mut record).unwrap());
+        let Notice::Completed(completion) = baltra_wire::decode(&record).unwrap() else {
+            panic!("another notice");
+        };
+        assert_eq!((completion.event, completion.status), (event(1, 1), -7));
+        board.watch(event(1, 1));
+        assert!(consumer.pop(&mut record).unwrap());
+        assert!(!consumer.pop(&mut record).unwrap());
+    }
+
+    #[test]
+    fn test_closing_ends_a_wait() {
+        let (board, _) = board(false);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| board.wait(event(0, 1)));
+            std::thread::sleep(Duration::from_millis(10));
+            board.close();
+            assert!(matches!(waiter.join().unwrap(), State::Pending));
+        });
+    }
+}

@@ -1,0 +1,656 @@
+//! Carrying out control messages.
+
+use super::deferred::{After, What};
+use super::objects::{Context, Kernel, Memory, NameTaken, Object, Program};
+use super::queue::QueueHandle;
+use super::{pixels, Arena, Session, Violation};
+use crate::account::Charge;
+use crate::driver::{self, Code, Device};
+use baltra_opencl::*;
+use baltra_ring::{Consumer, Range};
+use baltra_wire::{
+    decode, Backing, Call, Control, Id, ImageFormat, ImageShape, Notice, Payload, Query, Reply,
+    Request,
+};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// Threads that one session can make the executor start.
+const QUEUES_MAX: usize = 256;
+
+/// The reading end of the control channel, whoever reads it just now.
+pub struct ControlState {
+    consumer: Consumer,
+    record: Vec<u8>,
+}
+
+impl ControlState {
+    /// Nothing read yet.
+    pub fn new(consumer: Consumer) -> ControlState {
+        ControlState {
+            consumer,
+            record: Vec::new(),
+        }
+    }
+}
+
+impl From<NameTaken> for Violation {
+    fn from(_: NameTaken) -> Violation {
+        Violation::new("an object's name is null, already taken, or one too many")
+    }
+}
+
+/// Names of four little-endian bytes each.
+pub fn ids(bytes: &[u8]) -> impl ExactSizeIterator<Item = Id> + '_ {
+    bytes
+        .chunks_exact(4)
+        .map(|c| u32::from_le_bytes(c.try_into().expect("chunks of four")))
+}
+
+/// Numbers of eight little-endian bytes each.
+pub fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> + '_ {
+    bytes
+        .chunks_exact(8)
+        .map(|c| u64::from_le_bytes(c.try_into().expect("chunks of eight")))
+}
+
+impl Session {
+    /// The control thread's life.
+    pub(super) fn serve_control(self: &Arc<Session>) {
+        while !self.is_closed() {
+            let mut state = self.control.lock().expect("no panic under this lock");
+            self.drain_control(&mut state);
+            drop(state);
+            // A queue that ended in the meantime may have left a release behind.
+            self.run_due();
+            self.control_waker
+                .wait_unless(Some(Duration::from_secs(1)), || self.is_closed());
+            if self.notices.is_closed() {
+                self.close("the client does not read its notices");
+            }
+        }
+    }
+
+    /// Carries out what is there.
+    pub(super) fn drain_control(self: &Arc<Session>, state: &mut ControlState) {
+        let ControlState { consumer, record } = state;
+        let mut drained = false;
+        while !self.is_closed() {
+            let done = match consumer.pop_unless(record, || self.is_closed()) {
+                Ok(false) => break,
+                Ok(true) => decode::<Control>(record)
+                    .map_err(Violation::from)
+                    .and_then(|message| self.carry_out(message, record)),
+                Err(e) => Err(Violation::from(e)),
+            };
+            if let Err(violation) = done {
+                self.fatal(&violation);
+                break;
+            }
+            // SYNC POINT: control done (pairs with `control_reached`)
+            self.control_done.fetch_add(1, Ordering::Release);
+            drained = true;
+        }
+        if drained {
+            self.control_changed.notify_all();
+        }
+    }
+
+    fn name(&self, id: Id, made: Result<Object, Code>) -> Result<(), Violation> {
+        let object = made.unwrap_or_else(Object::Failed);
+        Ok(self.objects.insert(id, object)?)
+    }
+
+    fn carry_out(self: &Arc<Session>, message: Control, record: &[u8]) -> Result<(), Violation> {
+        match message {
+            Control::ArenaAdd { arena, len } => self.add_arena(arena, len),
+            Control::ArenaDrop(arena) => {
+                self.drop_arena(arena);
+                Ok(())
+            }
+            Control::EventsAdd { first, payload } => {
+                let range = self.needed(payload)?;
+                match self.board.writer().add(range) {
+                    Some(at) if at == first => Ok(()),
+                    _ => Err(Violation::new("event slots of the wrong size or place")),
+                }
+            }
+            Control::Context { id, devices } => {
+                let made = self.make_context(devices).map(Object::Context);
+                self.name(id, made)
+            }
+            Control::Queue {
+                id,
+                context,
+                device,
+                properties,
+                ring,
+            } => self.add_queue(id, context, device, properties, ring),
+            Control::Buffer {
+                id,
+                context,
+                flags,
+                size,
+                backing,
+            } => {
+                let made = self.make_buffer(context, flags, size, backing);
+                self.name(id, made.map(Object::Memory))
+            }
+            Control::SubBuffer {
+                id,
+                parent,
+                flags,
+                origin,
+                size,
+            } => {
+                let made = self.make_sub_buffer(parent, flags, origin, size);
+                self.name(id, made.map(Object::Memory))
+            }
+            Control::Image {
+                id,
+                context,
+                flags,
+                format,
+                shape,
+                parent,
+                contents,
+            } => {
+                let made = self.make_image(context, flags, format, &shape, parent, contents);
+                self.name(id, made.map(Object::Memory))
+            }
+            Control::Sampler {
+                id,
+                context,
+                properties,
+            } => {
+                let properties: Vec<u64> = words(properties).collect();
+                let made = self
+                    .objects
+                    .context(context)
+                    .and_then(|context| context.context.sampler(&properties))
+                    .map(|sampler| Object::Sampler(Arc::new(sampler)));
+                self.name(id, made)
+            }
+            Control::ProgramSource {
+                id,
+                context,
+                source,
+            } => {
+                let made = self.make_program_source(context, source);
+                self.name(id, made)
+            }
+            Control::UserEvent { event, status } => {
+                if !self.board.exists(event) {
+                    return Err(Violation::new("a user event outside the event table"));
+                }
+                self.board.user(event, status);
+                Ok(())
+            }
+            Control::Watch(event) => {
+                self.board.watch(event);
+                Ok(())
+            }
+            Control::Kernel { id, program, name } => {
+                let made = self.objects.program(program).and_then(|program| {
+                    if !program.may_run(&self.shared.images) {
+                        return Err(CL_INVALID_PROGRAM_EXECUTABLE);
+                    }
+                    Ok(Object::Kernel(Arc::new(Kernel {
+                        program,
+                        name: name.to_owned(),
+                        queried: OnceLock::new(),
+                    })))
+                });
+                self.name(id, made)
+            }
+            Control::Release { id, after, notify } => {
+                let after = self.named_queues(after);
+                self.deferred
+                    .add(What::Object(id, notify), After::Submitted(after));
+                self.run_due();
+                Ok(())
+            }
+            Control::Call { call, request } => {
+                self.request(call, request, record);
+                Ok(())
+            }
+            Control::SvmFree { address, after } => {
+                let after = self.named_queues(after);
+                self.deferred
+                    .add(What::Svm(address), After::Completed(after));
+                self.run_due();
+                Ok(())
+            }
+        }
+    }
+
+    fn request(self: &Arc<Session>, call: Call, request: Request, record: &[u8]) {
+        let reply = match request {
+            Request::Sync => Ok(Reply::Done),
+            Request::SubDevices {
+                parent,
+                properties,
+                first,
+                count_max,
+            } => self.make_sub_devices(parent, properties, first, count_max),
+            Request::SvmMap { address, payload } => self.svm_map(address, payload),
+            Request::SvmAlloc {
+                context,
+                flags,
+                len,
+                alignment,
+            } => self.svm_alloc(context, flags, len, alignment),
+            Request::Query(
+                query @ (Query::Device { .. }
+                | Query::Memory { .. }
+                | Query::Image { .. }
+                | Query::ImageFormats { .. }
+                | Query::Timers),
+            ) => self.query(query).map(Reply::Bytes),
+            // Whatever may compile, or wait for a compilation.
+            _ => return self.builder.add(self, record.to_vec()),
+        };
+        self.reply(call, reply);
+    }
+
+    /// Answers a request.
+    pub(super) fn reply(&self, call: Call, reply: Result<Reply, Code>) {
+        let reply = reply.unwrap_or_else(Reply::Error);
+        self.notices.send(&Notice::Reply { call, reply });
+    }
+
+    fn query(&self, query: Query) -> Result<Vec<u8>, Code> {
+        match query {
+            Query::Device { device, param } => self.device(device)?.info(param),
+            Query::Memory { object, param } => self.objects.memory(object)?.mem.info(param),
+            Query::Image { image, param } => self.objects.memory(image)?.mem.image_info(param),
+            Query::ImageFormats {
+                context,
+                flags,
+                kind,
+            } => {
+                let context = self.objects.context(context)?;
+                context.context.image_formats(flags, kind)
+            }
+            Query::Timers => {
+                let (device, host) = self.shared.device.timers()?;
+                Ok([device.to_ne_bytes(), host.to_ne_bytes()].concat())
+            }
+            _ => Err(CL_INVALID_VALUE),
+        }
+    }
+
+    /// The session's device or a sub-device.
+    pub(super) fn device(&self, id: Id) -> Result<Device, Code> {
+        match id {
+            0 => Ok(self.shared.device),
+            id => Ok(self.objects.device(id)?.device()),
+        }
+    }
+
+    fn named_queues(&self, after: &[u8]) -> Vec<(Arc<QueueHandle>, u64)> {
+        after
+            .chunks_exact(12)
+            .filter_map(|entry| {
+                let (queue, count) = entry.split_at(4);
+                let queue = u32::from_le_bytes(queue.try_into().ok()?);
+                let count = u64::from_le_bytes(count.try_into().ok()?);
+                // A queue that is gone has no commands left.
+                Some((self.objects.queue(queue).ok()?, count))
+            })
+            .collect()
+    }
+
+    fn drop_arena(&self, arena: u32) {
+        // Taken off the list first: a command that finds it is already counted as taken.
+        let mut arenas = self.arenas.write().expect("no panic under this lock");
+        let Some(gone) = arenas.remove(&arena) else {
+            return;
+        };
+        drop(arenas);
+        self.arena_bytes.fetch_sub(gone.len(), Ordering::Relaxed);
+        let queues = self.queues.lock().expect("no panic under this lock");
+        let after = queues
+            .iter()
+            .map(|(queue, _)| (queue.clone(), queue.taken()))
+            .collect();
+        drop(queues);
+        self.deferred
+            .add(What::Arena(gone), After::Completed(after));
+        self.run_due();
+    }
+
+    /// Carries out the releases that wait for nothing any more.
+    pub(super) fn run_due(&self) {
+        for what in self.deferred.due() {
+            match what {
+                What::Object(id, notify) => self.release(id, notify),
+                What::Arena(arena) => drop(arena),
+                What::Svm(address) => self.svm_free(address),
+            }
+        }
+    }
+
+    fn release(&self, id: Id, notify: bool) {
+        let freed = || {
+            if notify {
+                self.notices.send(&Notice::Freed(id));
+            }
+        };
+        match self.objects.remove(id) {
+            Some(Object::Memory(memory)) if notify => {
+                let notices = self.notices.clone();
+                let told = memory.mem.on_destroyed(Box::new(move || {
+                    notices.send(&Notice::Freed(id));
+                }));
+                drop(memory);
+                if told.is_err() {
+                    freed();
+                }
+            }
+            Some(Object::Queue(queue)) => {
+                // Its thread tells of the end, having taken its last look at the ring.
+                queue.release(notify);
+            }
+            Some(Object::Kernel(kernel)) => {
+                drop(kernel);
+                self.kernels_released.fetch_add(1, Ordering::Release);
+                freed();
+            }
+            object => {
+                drop(object);
+                freed();
+            }
+        }
+    }
+
+    /// The bytes of something that the session cannot live without.
+    fn needed(&self, payload: Payload) -> Result<Range, Violation> {
+        self.payload(payload).map_err(|code| Violation {
+            code,
+            text: "a queue or event slots outside the arenas, or an arena over the limit".into(),
+        })
+    }
+
+    fn add_arena(&self, arena: u32, len: u64) -> Result<(), Violation> {
+        let fd = self
+            .inbox
+            .next(|| self.is_closed())
+            .ok_or_else(|| Violation::new("an arena was announced and did not come"))?;
+        let held = self.arena_bytes.load(Ordering::Relaxed);
+        let total = held.saturating_add(len);
+        let charge = (total <= self.start.limits.arena_bytes)
+            .then(|| self.account.charge(len))
+            .flatten();
+        let Some(charge) = charge else {
+            // What is in there cannot be used: its commands say so.
+            return Ok(());
+        };
+        let memory = baltra_ring::Memory::map(&fd, len)
+            .map_err(|e| Violation::new(format!("an arena cannot be mapped: {e}")))?;
+        let mut arenas = self.arenas.write().expect("no panic under this lock");
+        if arenas.contains_key(&arena) {
+            return Err(Violation::new("an arena's name is used twice"));
+        }
+        self.arena_bytes.fetch_add(memory.len(), Ordering::Relaxed);
+        arenas.insert(arena, Arc::new(Arena::new(memory, fd, charge)));
+        Ok(())
+    }
+
+    fn make_context(&self, devices: &[u8]) -> Result<Arc<Context>, Code> {
+        let names: Vec<Id> = if devices.is_empty() {
+            vec![0]
+        } else {
+            ids(devices).collect()
+        };
+        if names.iter().all(|id| *id == 0) {
+            // The driver's contexts are dear (a GPU's takes a tenth of a second) and what
+            // separates tenants is the process: the one made before the session came will do.
+            return Ok(Arc::new(Context {
+                context: self.shared.context.clone(),
+                devices: vec![(0, self.shared.device)],
+                _parts: Vec::new(),
+            }));
+        }
+        let mut parts = Vec::new();
+        let mut list = Vec::new();
+        for id in names {
+            if id == 0 {
+                list.push((0, self.shared.device));
+            } else {
+                let part = self.objects.device(id)?;
+                list.push((id, part.device()));
+                parts.push(part);
+            }
+        }
+        let raw: Vec<_> = list.iter().map(|(_, device)| *device).collect();
+        Ok(Arc::new(Context {
+            context: Arc::new(driver::Context::new(&raw)?),
+            devices: list,
+            _parts: parts,
+        }))
+    }
+
+    fn add_queue(
+        self: &Arc<Session>,
+        id: Id,
+        context: Id,
+        device: Id,
+        properties: u64,
+        ring: Payload,
+    ) -> Result<(), Violation> {
+        let range = self.needed(ring)?;
+        let mut queues = self.queues.lock().expect("no panic under this lock");
+        queues.retain(|(_, thread)| !thread.is_finished());
+        if queues.len() >= QUEUES_MAX {
+            return Err(Violation {
+                code: CL_OUT_OF_RESOURCES,
+                text: format!("more than {QUEUES_MAX} command queues"),
+            });
+        }
+        let made = self.objects.context(context).and_then(|context| {
+            let device = context.device(device)?;
+            let queue = context.context.queue(device, properties)?;
+            Ok((context, queue))
+        });
+        let (handle, thread) = super::queue::start(self, id, properties, &range, made)?;
+        self.objects.insert(id, Object::Queue(handle.clone()))?;
+        queues.push((handle, thread));
+        Ok(())
+    }
+
+    fn charge(&self, bytes: u64) -> Result<Charge, Code> {
+        self.account
+            .charge(bytes)
+            .ok_or(CL_MEM_OBJECT_ALLOCATION_FAILURE)
+    }
+
+    fn make_buffer(
+        &self,
+        context: Id,
+        flags: u64,
+        size: u64,
+        backing: Backing,
+    ) -> Result<Arc<Memory>, Code> {
+        let context = self.objects.context(context)?;
+        let flags = flags & !HOST_POINTER_FLAGS;
+        let (host, more, charge, arena) = match backing {
+            Backing::Device(None) => (None, 0, Some(self.charge(size)?), None),
+            Backing::Device(Some(payload)) => {
+                let range = self.payload(payload)?;
+                if payload.len < size {
+                    return Err(CL_INVALID_VALUE);
+                }
+                let charge = self.charge(size)?;
+                (Some(range), CL_MEM_COPY_HOST_PTR, Some(charge), None)
+            }
+            Backing::Arena(payload) => {
+                if payload.len < size || !self.shared.description.host_memory {
+                    return Err(CL_INVALID_VALUE);
+                }
+                let range = self.payload(payload)?;
+                (Some(range.clone()), CL_MEM_USE_HOST_PTR, None, Some(range))
+            }
+        };
+        let pointer = host.as_ref().map_or(std::ptr::null_mut(), Range::ptr);
+        // SAFETY: the range is at least `size` bytes; `host` outlives the call, and what the
+        // driver uses in place is kept by the destructor callback below.
+        let mem = unsafe {
+            context
+                .context
+                .buffer(flags | more as u64, size as usize, pointer)?
+        };
+        if let Some(range) = arena.clone() {
+            // Without it the pages could go while the driver still uses them.
+            mem.on_destroyed(Box::new(move || drop(range)))?;
+        }
+        Ok(Arc::new(Memory {
+            mem,
+            context,
+            size,
+            pixel_bytes: 0,
+            arena,
+            _charge: charge,
+            _parent: None,
+        }))
+    }
+
+    fn make_sub_buffer(
+        &self,
+        parent: Id,
+        flags: u64,
+        origin: u64,
+        size: u64,
+    ) -> Result<Arc<Memory>, Code> {
+        let parent = self.objects.memory(parent)?;
+        let mem =
+            parent
+                .mem
+                .sub_buffer(flags & !HOST_POINTER_FLAGS, origin as usize, size as usize)?;
+        let arena = match &parent.arena {
+            Some(range) => Some(range.slice(origin, size).ok_or(CL_INVALID_VALUE)?),
+            None => None,
+        };
+        Ok(Arc::new(Memory {
+            mem,
+            context: parent.context.clone(),
+            size,
+            pixel_bytes: 0,
+            arena,
+            _charge: None,
+            _parent: Some(parent),
+        }))
+    }
+
+    fn make_image(
+        &self,
+        context: Id,
+        flags: u64,
+        format: ImageFormat,
+        shape: &ImageShape,
+        parent: Id,
+        contents: Option<Payload>,
+    ) -> Result<Arc<Memory>, Code> {
+        let context = self.objects.context(context)?;
+        let pixel_bytes = pixels::pixel_bytes(format).ok_or(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR)?;
+        let bytes =
+            pixels::contents_bytes(shape, pixel_bytes).ok_or(CL_INVALID_IMAGE_DESCRIPTOR)?;
+        let parent = match parent {
+            0 => None,
+            id => Some(self.objects.memory(id)?),
+        };
+        let charge = match parent {
+            None => Some(self.charge(bytes)?),
+            Some(_) => None,
+        };
+        let host = match contents {
+            Some(payload) if payload.len < bytes => return Err(CL_INVALID_HOST_PTR),
+            Some(payload) => Some(self.payload(payload)?),
+            None => None,
+        };
+        let mut flags = flags & !HOST_POINTER_FLAGS;
+        if host.is_some() {
+            flags |= CL_MEM_COPY_HOST_PTR as u64;
+        }
+        let format = cl_image_format {
+            image_channel_order: format.order,
+            image_channel_data_type: format.kind,
+        };
+        let mem_object = parent
+            .as_ref()
+            .map_or(std::ptr::null_mut(), |p| p.mem.raw());
+        let description = cl_image_desc {
+            image_type: shape.kind,
+            image_width: shape.width as usize,
+            image_height: shape.height as usize,
+            image_depth: shape.depth as usize,
+            image_array_size: shape.array_size as usize,
+            image_row_pitch: if parent.is_some() {
+                shape.row_pitch as usize
+            } else {
+                0
+            },
+            image_slice_pitch: 0,
+            num_mip_levels: 0,
+            num_samples: 0,
+            __bindgen_anon_1: _cl_image_desc__bindgen_ty_1 { mem_object },
+        };
+        let pointer = host.as_ref().map_or(std::ptr::null_mut(), Range::ptr);
+        // SAFETY: the contents are at least the image's tight bytes, computed above.
+        let mem = unsafe {
+            context
+                .context
+                .image(flags, &format, &description, pointer)?
+        };
+        Ok(Arc::new(Memory {
+            mem,
+            context,
+            size: bytes,
+            pixel_bytes,
+            arena: None,
+            _charge: charge,
+            _parent: parent,
+        }))
+    }
+
+    fn make_program_source(&self, context: Id, source: &[u8]) -> Result<Object, Code> {
+        let context = self.objects.context(context)?;
+        let program = context.context.program_source(source)?;
+        Ok(Object::Program(Arc::new(Program {
+            program: Mutex::new(Arc::new(program)),
+            context,
+            built: false.into(),
+            options: Mutex::default(),
+            compiles: true,
+            prints: super::kernels::mentions_printf(source).into(),
+            fixed: false,
+            image: Mutex::default(),
+        })))
+    }
+
+    fn make_sub_devices(
+        &self,
+        parent: Id,
+        properties: &[u8],
+        first: Id,
+        count_max: u32,
+    ) -> Result<Reply, Code> {
+        let properties: Vec<isize> = words(properties).map(|w| w as isize).collect();
+        let parts = self
+            .device(parent)?
+            .partition(&properties, count_max.min(4096) as usize)?;
+        let count = parts.len() as u32;
+        for (at, part) in parts.into_iter().enumerate() {
+            let id = first.checked_add(at as u32).ok_or(CL_INVALID_VALUE)?;
+            self.objects
+                .insert(id, Object::Device(Arc::new(part)))
+                .map_err(|_| CL_INVALID_VALUE)?;
+        }
+        Ok(Reply::Count(count))
+    }
+}
+
+/// What the client's host pointers come to is decided here, not by its flags.
+const HOST_POINTER_FLAGS: u64 =
+    (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_ALLOC_HOST_PTR) as u64;

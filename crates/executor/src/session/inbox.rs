@@ -1,0 +1,98 @@
+//! The client's socket: descriptors of arenas come over it, and its end means the client's.
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown};
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Descriptors that a client may send ahead of the messages that announce them.
+const PENDING_MAX: usize = 256;
+const FDS_MAX: usize = 32;
+
+/// What came over a client's socket.
+pub struct Inbox {
+    socket: OwnedFd,
+    fds: Mutex<VecDeque<OwnedFd>>,
+}
+
+impl Inbox {
+    /// Over a connected stream socket.
+    pub fn new(socket: OwnedFd) -> Inbox {
+        Inbox {
+            socket,
+            fds: Mutex::default(),
+        }
+    }
+
+    /// Takes what is there now; false: the client is gone.
+    pub fn receive(&self) -> io::Result<bool> {
+        let mut pending = self.fds.lock().expect("no panic under this lock");
+        let mut bytes = [0u8; 256];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let received = rustix::net::recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut bytes)],
+                &mut ancillary,
+                RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+            );
+            match received {
+                Ok(message) => {
+                    for message in ancillary.drain() {
+                        if let RecvAncillaryMessage::ScmRights(rights) = message {
+                            pending.extend(rights);
+                        }
+                    }
+                    if message.bytes == 0 || pending.len() > PENDING_MAX {
+                        return Ok(false);
+                    }
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(true),
+                Err(rustix::io::Errno::CONNRESET) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// The next descriptor, which the client has sent before the message that asks for it: a
+    /// while is more than enough.
+    pub fn next(&self, stop: impl Fn() -> bool) -> Option<OwnedFd> {
+        let started = Instant::now();
+        loop {
+            let alive = self.receive().unwrap_or(false);
+            let mut fds = self.fds.lock().expect("no panic under this lock");
+            if let Some(fd) = fds.pop_front() {
+                return Some(fd);
+            }
+            drop(fds);
+            if !alive || stop() || started.elapsed() > Duration::from_secs(5) {
+                return None;
+            }
+            let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
+            let timeout = Timespec {
+                tv_sec: 0,
+                tv_nsec: 5_000_000,
+            };
+            // Interrupted or over: looked at again either way.
+            let _ = poll(&mut wait, Some(&timeout));
+        }
+    }
+
+    /// Lets the client know that this is the end.
+    pub fn shut_down(&self) {
+        // It may be gone already.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

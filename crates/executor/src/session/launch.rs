@@ -1,0 +1,196 @@
+//! A queue's own driver kernels: arguments travel with every launch, and what has not changed
+//! since the queue's previous launch of the kernel is not set again.
+
+use super::objects::{Context, IdMap, Kernel, Memory};
+use super::Session;
+use crate::driver::{self, number, Code};
+use baltra_opencl::*;
+use baltra_wire::{Arg, Id};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// What an argument of the driver's kernel was last set to. Objects go by name *and* handle: a
+/// handle alone may be a new object's at an old one's address.
+#[derive(PartialEq)]
+enum Set {
+    Nothing,
+    Value(Vec<u8>),
+    Local(u64),
+    Memory(Id, usize),
+    Sampler(Id, usize),
+    Svm(u64),
+}
+
+/// A driver kernel that only one queue's thread uses.
+pub struct OwnKernel {
+    /// The driver's.
+    pub kernel: driver::Kernel,
+    /// It may print.
+    pub prints: bool,
+    /// Not kept: the client's release counts, whenever this queue hears of it.
+    object: Weak<Kernel>,
+    args: Vec<Set>,
+    indirect: Vec<u64>,
+}
+
+/// A queue's kernels.
+#[derive(Default)]
+pub struct OwnKernels {
+    map: IdMap<OwnKernel>,
+    released_seen: u64,
+}
+
+impl OwnKernels {
+    /// The kernel with its arguments set. Objects that the launch uses are added to `held`,
+    /// which the caller keeps until the driver has the launch.
+    pub fn prepare(
+        &mut self,
+        session: &Session,
+        context: &Context,
+        id: Id,
+        args: (u32, &[u8]),
+        indirect: &[u8],
+        held: &mut Vec<Arc<Memory>>,
+    ) -> Result<&OwnKernel, Code> {
+        self.forget_released(session);
+        let kernel = match self.map.entry(id) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(OwnKernel::new(session.objects.kernel(id)?, context)?)
+            }
+        };
+        let (count, mut bytes) = args;
+        if count as usize != kernel.args.len() {
+            return Err(CL_INVALID_KERNEL_ARGS);
+        }
+        for at in 0..count {
+            let (arg, rest) =
+                postcard::take_from_bytes::<Arg>(bytes).map_err(|_| CL_INVALID_KERNEL_ARGS)?;
+            bytes = rest;
+            kernel.set(session, context, at, arg, held)?;
+        }
+        kernel.set_indirect(session, indirect)?;
+        Ok(kernel)
+    }
+
+    fn forget_released(&mut self, session: &Session) {
+        let released = session.kernels_released.load(Ordering::Acquire);
+        if released != self.released_seen {
+            self.released_seen = released;
+            self.map
+                .retain(|id, own| match session.objects.kernel(*id) {
+                    Ok(object) => std::ptr::eq(Arc::as_ptr(&object), own.object.as_ptr()),
+                    Err(_) => false,
+                });
+        }
+    }
+}
+
+impl OwnKernel {
+    fn new(object: Arc<Kernel>, context: &Context) -> Result<OwnKernel, Code> {
+        if object.program.context.context.raw() != context.context.raw() {
+            return Err(CL_INVALID_CONTEXT);
+        }
+        let kernel = object.program.driver().kernel(&object.name)?;
+        let count = number(&kernel.info(CL_KERNEL_NUM_ARGS as u32)?);
+        Ok(OwnKernel {
+            kernel,
+            prints: object.program.prints.load(Ordering::Relaxed),
+            args: (0..count).map(|_| Set::Nothing).collect(),
+            indirect: Vec::new(),
+            object: Arc::downgrade(&object),
+        })
+    }
+
+    fn set(
+        &mut self,
+        session: &Session,
+        context: &Context,
+        at: u32,
+        arg: Arg,
+        held: &mut Vec<Arc<Memory>>,
+    ) -> Result<(), Code> {
+        let OwnKernel { kernel, args, .. } = self;
+        let was = &mut args[at as usize];
+        let (set, now) = match arg {
+            Arg::Value(value) => {
+                if let Set::Value(old) = was {
+                    if old == value {
+                        return Ok(());
+                    }
+                    let set = kernel.set_value(at, value);
+                    old.clear();
+                    if set.is_ok() {
+                        old.extend_from_slice(value);
+                    } else {
+                        *was = Set::Nothing;
+                    }
+                    return set;
+                }
+                (kernel.set_value(at, value), Set::Value(value.to_vec()))
+            }
+            Arg::Local(len) => {
+                if *was == Set::Local(len) {
+                    return Ok(());
+                }
+                (kernel.set_local(at, len as usize), Set::Local(len))
+            }
+            Arg::Memory(0) => {
+                if *was == Set::Memory(0, 0) {
+                    return Ok(());
+                }
+                (kernel.set_memory(at, None), Set::Memory(0, 0))
+            }
+            Arg::Memory(id) => {
+                let memory = session.objects.memory(id)?;
+                if memory.context.context.raw() != context.context.raw() {
+                    return Err(CL_INVALID_CONTEXT);
+                }
+                let now = Set::Memory(id, memory.mem.raw() as usize);
+                let set = match *was == now {
+                    true => Ok(()),
+                    false => kernel.set_memory(at, Some(&memory.mem)),
+                };
+                held.push(memory);
+                (set, now)
+            }
+            Arg::Sampler(id) => {
+                let sampler = session.objects.sampler(id)?;
+                let now = Set::Sampler(id, sampler.raw() as usize);
+                if *was == now {
+                    return Ok(());
+                }
+                (kernel.set_sampler(at, &sampler), now)
+            }
+            Arg::Svm(address) => {
+                if *was == Set::Svm(address) {
+                    return Ok(());
+                }
+                if address != 0 {
+                    session.svm_range(address, 1)?;
+                }
+                (kernel.set_svm(at, address), Set::Svm(address))
+            }
+        };
+        *was = if set.is_ok() { now } else { Set::Nothing };
+        set
+    }
+
+    fn set_indirect(&mut self, session: &Session, indirect: &[u8]) -> Result<(), Code> {
+        if indirect.is_empty() && self.indirect.is_empty() {
+            return Ok(());
+        }
+        let addresses: Vec<u64> = super::control::words(indirect).collect();
+        if addresses == self.indirect {
+            return Ok(());
+        }
+        for address in &addresses {
+            session.svm_range(*address, 1)?;
+        }
+        if !addresses.is_empty() {
+            self.kernel.set_svm_indirect(&addresses)?;
+        }
+        self.indirect = addresses;
+        Ok(())
+    }
+}

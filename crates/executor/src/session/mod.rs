@@ -1,0 +1,295 @@
+//! One client's session.
+//!
+//! | thread | what it does |
+//! |---|---|
+//! | control | carries out control messages when the client rings ([`control`]) |
+//! | one a queue | takes commands off the queue's channel, drives the driver's queue ([`queue`], [`unordered`]) |
+//! | builder | programs: what may take long ([`programs`]) |
+//!
+//! A queue thread that meets a command which presupposes control messages drains the control
+//! channel itself, under its lock: no command waits for another thread to be scheduled.
+
+mod arena;
+pub mod board;
+mod control;
+mod deferred;
+mod headers;
+mod inbox;
+mod kernels;
+mod launch;
+mod notices;
+mod objects;
+mod pixels;
+mod programs;
+mod queue;
+mod submit;
+mod svm;
+mod unordered;
+
+pub use notices::Notices;
+
+use crate::account::Account;
+use crate::control::SessionStart;
+use crate::driver::Code;
+use crate::Shared;
+use arena::Arena;
+use baltra_opencl::*;
+use baltra_ring::{Consumer, EventWriter, Range, Segment, Waker};
+use baltra_wire::{Notice, Payload};
+use board::Board;
+use control::ControlState;
+use deferred::Deferred;
+use inbox::Inbox;
+use objects::Objects;
+use programs::Builder;
+use queue::QueueHandle;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use svm::Svm;
+
+/// The client broke the protocol: its session ends.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Violation {
+    /// The OpenCL error that its calls see.
+    pub code: Code,
+    /// What it did.
+    pub text: String,
+}
+
+impl Violation {
+    fn new(text: impl Into<String>) -> Violation {
+        Violation {
+            code: CL_INVALID_VALUE,
+            text: text.into(),
+        }
+    }
+}
+
+/// A session being served.
+pub struct Session {
+    /// As the manager announced it.
+    pub start: SessionStart,
+    shared: Arc<Shared>,
+    account: Arc<Account>,
+    objects: Objects,
+    board: Board,
+    notices: Arc<Notices>,
+    arenas: RwLock<HashMap<u32, Arc<Arena>>>,
+    arena_bytes: AtomicU64,
+    control: Mutex<ControlState>,
+    control_done: AtomicU64,
+    control_changed: Condvar,
+    control_waker: Waker,
+    deferred: Deferred,
+    queues: Mutex<Vec<(Arc<QueueHandle>, JoinHandle<()>)>>,
+    builder: Builder,
+    svm: Mutex<Svm>,
+    /// Counts released kernels, so that queues know when to look through their own.
+    kernels_released: AtomicU64,
+    inbox: Inbox,
+    closed: AtomicBool,
+    closed_at: OnceLock<Instant>,
+    reason: Mutex<Option<String>>,
+}
+
+impl Session {
+    /// Begins to serve; `ended` is called with the reason once everything is freed.
+    pub fn open(
+        shared: Arc<Shared>,
+        account: Arc<Account>,
+        start: SessionStart,
+        socket: OwnedFd,
+        segment: &OwnedFd,
+        ended: impl FnOnce(String) + Send + 'static,
+    ) -> io::Result<Arc<Session>> {
+        let segment = Segment::map(segment)?;
+        let notices = Notices::new(segment.notices())?;
+        let consumer = Consumer::new(segment.control())?;
+        let session = Arc::new(Session {
+            objects: Objects::new(start.limits.objects),
+            board: Board::new(
+                EventWriter::new(&segment),
+                notices.clone(),
+                start.flags.mirror,
+            ),
+            notices,
+            arenas: RwLock::default(),
+            arena_bytes: 0.into(),
+            control_waker: consumer.waker(),
+            control: Mutex::new(ControlState::new(consumer)),
+            control_done: 0.into(),
+            control_changed: Condvar::new(),
+            deferred: Deferred::default(),
+            queues: Mutex::default(),
+            builder: Builder::default(),
+            svm: Mutex::default(),
+            kernels_released: 0.into(),
+            inbox: Inbox::new(socket),
+            closed: false.into(),
+            closed_at: OnceLock::new(),
+            reason: Mutex::default(),
+            start,
+            shared,
+            account,
+        });
+        let own = session.clone();
+        std::thread::Builder::new()
+            .name(format!("control {}", session.start.session))
+            .spawn(move || {
+                own.serve_control();
+                ended(own.tear_down());
+            })?;
+        Ok(session)
+    }
+
+    /// Whether the session is ending.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// How long the session has been ending: its commands are waited for, and nothing ends a
+    /// kernel that does not end by itself.
+    pub fn ending_for(&self) -> Option<Duration> {
+        self.closed_at.get().map(Instant::elapsed)
+    }
+
+    /// Ends the session; returns at once. The first reason counts.
+    pub fn close(&self, reason: &str) {
+        self.reason
+            .lock()
+            .expect("no panic under this lock")
+            .get_or_insert_with(|| reason.to_owned());
+        self.closed.store(true, Ordering::Release);
+        self.closed_at.get_or_init(Instant::now);
+        self.notices.close();
+        self.inbox.shut_down();
+        self.board.close();
+        self.control_waker.wake();
+        self.control_changed.notify_all();
+        for (queue, _) in &*self.queues.lock().expect("no panic under this lock") {
+            queue.wake();
+        }
+    }
+
+    /// Ends the session because of what the client did, and tells it.
+    fn fatal(&self, violation: &Violation) {
+        if self.is_closed() {
+            return;
+        }
+        tracing::warn!(
+            session = self.start.session,
+            tenant = self.start.tenant,
+            reason = violation.text,
+            "session ended: the client broke the protocol"
+        );
+        self.notices.send(&Notice::Fatal {
+            code: violation.code,
+            text: &violation.text,
+        });
+        self.close(&format!("protocol violation: {}", violation.text));
+    }
+
+    /// Ends the session for the manager, and tells the client.
+    pub fn dismiss(&self, reason: &str) {
+        if self.is_closed() {
+            return;
+        }
+        self.notices.send(&Notice::Fatal {
+            code: CL_DEVICE_NOT_AVAILABLE,
+            text: reason,
+        });
+        self.close(reason);
+    }
+
+    /// The client's socket, to poll.
+    pub fn socket(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.inbox.as_fd()
+    }
+
+    /// Takes what came over the client's socket; its end ends the session.
+    pub fn hear(&self) {
+        match self.inbox.receive() {
+            Ok(true) => {}
+            Ok(false) => self.close("the client is gone"),
+            Err(e) => self.close(&format!("the client's socket failed: {e}")),
+        }
+    }
+
+    /// Waits for the threads, then frees everything. Runs on the control thread.
+    fn tear_down(&self) -> String {
+        self.close("the session ended");
+        loop {
+            let queue = self.queues.lock().expect("no panic under this lock").pop();
+            match queue {
+                Some((_, thread)) => drop(thread.join()),
+                None => break,
+            }
+        }
+        self.builder.join();
+        self.board.clear();
+        drop(self.objects.take_all());
+        self.svm.lock().expect("no panic under this lock").clear();
+        self.arenas
+            .write()
+            .expect("no panic under this lock")
+            .clear();
+        let reason = self.reason.lock().expect("no panic under this lock");
+        reason.clone().unwrap_or_default()
+    }
+
+    /// The bytes that a payload names.
+    fn payload(&self, payload: Payload) -> Result<Range, Code> {
+        self.arena(payload.arena)?.slice(payload)
+    }
+
+    fn arena(&self, arena: u32) -> Result<Arc<Arena>, Code> {
+        let arenas = self.arenas.read().expect("no panic under this lock");
+        arenas.get(&arena).cloned().ok_or(CL_OUT_OF_RESOURCES)
+    }
+
+    /// As [`Session::payload`], for a transfer: whether the device reaches the bytes by itself.
+    fn pinned_payload(&self, payload: Payload) -> Result<(Range, bool), Code> {
+        let arena = self.arena(payload.arena)?;
+        let range = arena.slice(payload)?;
+        let pinned = arena.is_pinned(&self.shared);
+        Ok((range, pinned))
+    }
+
+    fn has_reached(&self, count: u64) -> bool {
+        // SYNC POINT: control done (pairs with `drain_control`)
+        self.control_done.load(Ordering::Acquire) >= count
+    }
+
+    /// Drains the control channel until `count` messages are carried out; false when the
+    /// session ends first.
+    fn control_reached(self: &Arc<Session>, count: u64) -> bool {
+        if self.has_reached(count) {
+            return true;
+        }
+        let mut state = self.control.lock().expect("no panic under this lock");
+        loop {
+            self.drain_control(&mut state);
+            if self.has_reached(count) {
+                return true;
+            }
+            if self.is_closed() {
+                return false;
+            }
+            let wait = Duration::from_millis(10);
+            let waited = self.control_changed.wait_timeout(state, wait);
+            state = waited.expect("no panic under this lock").0;
+        }
+    }
+
+    /// The device's clock now.
+    fn device_ns(&self) -> u64 {
+        let offset = self.shared.description.clock_offset_ns;
+        baltra_ring::lease::monotonic_ns().wrapping_add_signed(offset)
+    }
+}

@@ -1,0 +1,137 @@
+//! The stream of notices to the client. Nobody who has something to say ever waits for a client
+//! that does not listen: what the ring cannot take now goes to a backlog, which a thread of its
+//! own carries off.
+
+use baltra_ring::{Producer, Range, RingError};
+use baltra_wire::Notice;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A client that lets more than this pile up has lost its session.
+const BACKLOG_BYTES_MAX: usize = 512 << 20;
+
+struct State {
+    /// `None` while the backlog's thread has it.
+    producer: Option<Producer>,
+    backlog: VecDeque<Vec<u8>>,
+    backlog_bytes: usize,
+    scratch: Vec<u8>,
+}
+
+/// The executor's end of a session's notices.
+pub struct Notices {
+    state: Mutex<State>,
+    closed: AtomicBool,
+}
+
+impl Notices {
+    /// Over the segment's notice ring.
+    pub fn new(ring: Range) -> Result<Arc<Notices>, RingError> {
+        Ok(Arc::new(Notices {
+            state: Mutex::new(State {
+                producer: Some(Producer::new(ring)?),
+                backlog: VecDeque::new(),
+                backlog_bytes: 0,
+                scratch: Vec::new(),
+            }),
+            closed: false.into(),
+        }))
+    }
+
+    /// Says something, without waiting.
+    pub fn send(self: &Arc<Notices>, notice: &Notice) {
+        if self.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock().expect("no panic under this lock");
+        let state = &mut *state;
+        state.scratch.clear();
+        if baltra_wire::encode(notice, &mut state.scratch).is_err() {
+            return;
+        }
+        if let Some(producer) = &mut state.producer {
+            if producer.try_push(&state.scratch).is_ok() {
+                producer.publish();
+                return;
+            }
+        }
+        state.backlog_bytes += state.scratch.len();
+        if state.backlog_bytes > BACKLOG_BYTES_MAX {
+            self.close();
+            return;
+        }
+        state.backlog.push_back(std::mem::take(&mut state.scratch));
+        if let Some(producer) = state.producer.take() {
+            let notices = self.clone();
+            std::thread::spawn(move || notices.carry_off(producer));
+        }
+    }
+
+    fn carry_off(&self, mut producer: Producer) {
+        loop {
+            let message = {
+                let mut state = self.state.lock().expect("no panic under this lock");
+                let Some(message) = state.backlog.pop_front() else {
+                    state.producer = Some(producer);
+                    return;
+                };
+                state.backlog_bytes -= message.len();
+                message
+            };
+            let pushed = producer.push_large(&message, || {
+                std::thread::sleep(Duration::from_micros(50));
+                !self.closed.load(Ordering::Relaxed)
+            });
+            if pushed.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Nothing more is said; what waits for room is dropped.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client let too much pile up, or the session is over.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baltra_ring::{ring_bytes, Consumer, Memory};
+    use baltra_wire::{decode, Reply};
+
+    #[test]
+    fn test_a_reply_larger_than_the_ring_arrives_and_keeps_its_place() {
+        let bytes = ring_bytes(4096) as u64;
+        let memory = Memory::anonymous(bytes).unwrap();
+        let range = memory.slice(0, bytes).unwrap();
+        let notices = Notices::new(range.clone()).unwrap();
+        let mut consumer = Consumer::new(range).unwrap();
+        for call in 0..4 {
+            let reply = Reply::Bytes(vec![call as u8; 20_000]);
+            notices.send(&Notice::Reply { call, reply });
+            notices.send(&Notice::Freed(call));
+        }
+        let mut record = Vec::new();
+        let mut pop = || {
+            while !consumer.pop(&mut record).unwrap() {
+                consumer.wait(Duration::ZERO, Some(Duration::from_millis(10)));
+            }
+            match decode::<Notice>(&record).unwrap() {
+                Notice::Reply { call, .. } => (call, true),
+                Notice::Freed(call) => (call, false),
+                other => panic!("{other:?}"),
+            }
+        };
+        for call in 0..4 {
+            assert_eq!((pop(), pop()), ((call, true), (call, false)));
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The builder: requests that may take long, carried out one behind the other by a thread of
+//! their own, so that a compilation holds up neither commands nor the control channel.
+
+use super::control::ids;
+use super::headers::Headers;
+use super::kernels::{describe, mentions_printf};
+use super::objects::{Context, Object, Program};
+use super::Session;
+use crate::driver::{self, number, Code, Device};
+use crate::images::{digest, Use};
+use baltra_opencl::*;
+use baltra_wire::{decode, Control, Id, Notice, Query, Reply, Request};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Requests that wait; a client that sends more waits itself.
+const WAITING_MAX: usize = 256;
+
+struct Worker {
+    jobs: SyncSender<Vec<u8>>,
+    thread: JoinHandle<()>,
+}
+
+/// A session's builder; its thread starts with the first request.
+#[derive(Default)]
+pub struct Builder {
+    worker: Mutex<Option<Worker>>,
+}
+
+impl Builder {
+    /// Hands over the record of a [`Control::Call`].
+    pub fn add(&self, session: &Arc<Session>, record: Vec<u8>) {
+        let mut worker = self.worker.lock().expect("no panic under this lock");
+        let jobs = match &*worker {
+            Some(worker) => worker.jobs.clone(),
+            None => {
+                let (jobs, queue) = sync_channel(WAITING_MAX);
+                let own = session.clone();
+                let thread = std::thread::spawn(move || own.build_all(queue));
+                *worker = Some(Worker {
+                    jobs: jobs.clone(),
+                    thread,
+                });
+                jobs
+            }
+        };
+        drop(worker);
+        // It only fails when the builder is gone, with its session.
+        let _ = jobs.send(record);
+    }
+
+    /// Waits for the builder to end; the session is closed.
+    pub fn join(&self) {
+        let worker = self.worker.lock().expect("no panic under this lock").take();
+        if let Some(Worker { jobs, thread }) = worker {
+            drop(jobs);
+            drop(thread.join());
+        }
+    }
+}
+
+impl Session {
+    fn build_all(&self, jobs: Receiver<Vec<u8>>) {
+        for record in jobs {
+            if self.is_closed() {
+                continue;
+            }
+            let Ok(Control::Call { call, request }) = decode(&record) else {
+                continue;
+            };
+            let reply = self.build(request);
+            self.reply(call, reply);
+        }
+    }
+
+    fn build(&self, request: Request) -> Result<Reply, Code> {
+        match request {
+            Request::ProgramBinary {
+                id,
+                context,
+                devices,
+                binaries,
+            } => self.program_binary(id, context, devices, &binaries),
+            Request::ProgramIl { id, context, il } => {
+                let context = self.objects.context(context)?;
+                let program = context.context.program_il(il)?;
+                self.add_program(id, program, context, (true, false), mentions_printf(il))
+            }
+            Request::ProgramBuiltIn {
+                id,
+                context,
+                devices,
+                names,
+            } => {
+                let context = self.objects.context(context)?;
+                let list = devices_of(&context, devices)?;
+                let program = context.context.program_built_in(&list, names)?;
+                self.add_program(id, program, context, (false, true), false)
+            }
+            Request::SpecializationConstant { program, id, value } => {
+                let program = self.objects.program(program)?;
+                program.driver().specialization_constant(id, value)?;
+                Ok(Reply::Done)
+            }
+            Request::Build {
+                program,
+                devices,
+                options,
+                files,
+            } => {
+                let program = self.objects.program(program)?;
+                let list = devices_of(&program.context, devices)?;
+                self.remember(&program, options);
+                let headers = Headers::lay_out(&files)?;
+                let options = headers.options(options);
+                let driver = program.renewed()?;
+                let code = with_arg_info(&options, program.compiles, |options| {
+                    driver.build(&list, options)
+                });
+                let reply = self.built(&program, code);
+                Ok(self.loaded(&program, reply))
+            }
+            Request::Compile {
+                program,
+                devices,
+                options,
+                headers,
+                header_names,
+                files,
+            } => {
+                let laid_out = Headers::lay_out(&files)?;
+                self.compile(
+                    program,
+                    devices,
+                    options,
+                    (headers, &header_names),
+                    &laid_out,
+                )
+            }
+            Request::Link {
+                id,
+                context,
+                devices,
+                options,
+                inputs,
+            } => self.link(id, context, devices, options, inputs),
+            Request::Kernels { program } => {
+                let program = self.objects.program(program)?;
+                Ok(self.built(&program, CL_SUCCESS))
+            }
+            Request::Query(query) => self.query_program(query).map(Reply::Bytes),
+            _ => Err(CL_INVALID_VALUE),
+        }
+    }
+
+    fn add_program(
+        &self,
+        id: Id,
+        program: driver::Program,
+        context: Arc<Context>,
+        (compiles, fixed): (bool, bool),
+        prints: bool,
+    ) -> Result<Reply, Code> {
+        let program = Program {
+            program: Mutex::new(Arc::new(program)),
+            context,
+            built: false.into(),
+            options: Mutex::default(),
+            compiles,
+            prints: AtomicBool::new(prints),
+            fixed,
+            image: Mutex::default(),
+        };
+        self.objects
+            .insert(id, Object::Program(Arc::new(program)))
+            .map_err(|_| CL_INVALID_VALUE)?;
+        Ok(Reply::Done)
+    }
+
+    fn program_binary(
+        &self,
+        id: Id,
+        context: Id,
+        devices: &[u8],
+        binaries: &[&[u8]],
+    ) -> Result<Reply, Code> {
+        let name = context;
+        let context = self.objects.context(name)?;
+        let list = devices_of(&context, devices)?;
+        let prints = binaries.iter().any(|binary| mentions_printf(binary));
+        let (program, status) = context.context.program_binary(&list, binaries);
+        match program {
+            Ok(program) => {
+                let image = self.image_of_binary(name, binaries)?;
+                self.add_program(id, program, context, (false, false), prints)?;
+                let program = self.objects.program(id)?;
+                *program.image.lock().expect("no panic under this lock") = image;
+                Ok(Reply::Binaries(status))
+            }
+            // The statuses say which binary it is.
+            Err(CL_INVALID_BINARY) => Ok(Reply::Binaries(status)),
+            Err(code) => Err(code),
+        }
+    }
+
+    fn compile(
+        &self,
+        program: Id,
+        devices: &[u8],
+        options: &str,
+        (headers, names): (&[u8], &[&str]),
+        laid_out: &Headers,
+    ) -> Result<Reply, Code> {
+        let program = self.objects.program(program)?;
+        let list = devices_of(&program.context, devices)?;
+        let headers = self.programs(headers)?;
+        if headers.len() != names.len() {
+            return Err(CL_INVALID_VALUE);
+        }
+        if headers.iter().any(|h| h.prints.load(Ordering::Relaxed)) {
+            program.prints.store(true, Ordering::Relaxed);
+        }
+        let headers: Vec<_> = headers.iter().map(|h| h.driver()).collect();
+        let pairs: Vec<_> = headers
+            .iter()
+            .map(|h| &**h)
+            .zip(names.iter().copied())
+            .collect();
+        self.remember(&program, options);
+        let options = laid_out.options(options);
+        let driver = program.renewed()?;
+        let code = with_arg_info(&options, program.compiles, |options| {
+            driver.compile(&list, options, &pairs)
+        });
+        Ok(self.built(&program, code))
+    }
+
+    fn link(
+        &self,
+        id: Id,
+        context: Id,
+        devices: &[u8],
+        options: &str,
+        inputs: &[u8],
+    ) -> Result<Reply, Code> {
+        let context = self.objects.context(context)?;
+        let list = devices_of(&context, devices)?;
+        let inputs = self.programs(inputs)?;
+        let prints = inputs.iter().any(|p| p.prints.load(Ordering::Relaxed));
+        let drivers: Vec<_> = inputs.iter().map(|p| p.driver()).collect();
+        let raw: Vec<_> = drivers.iter().map(|p| &**p).collect();
+        let (program, code) = context.context.link(&list, options, &raw);
+        let Some(program) = program else {
+            return Err(if code < 0 {
+                code
+            } else {
+                CL_LINK_PROGRAM_FAILURE
+            });
+        };
+        self.add_program(id, program, context, (false, false), prints)?;
+        let program = self.objects.program(id)?;
+        self.remember(&program, options);
+        let reply = self.built(&program, code);
+        Ok(self.loaded(&program, reply))
+    }
+
+    fn programs(&self, names: &[u8]) -> Result<Vec<Arc<Program>>, Code> {
+        ids(names).map(|id| self.objects.program(id)).collect()
+    }
+
+    fn remember(&self, program: &Program, options: &str) {
+        let mut kept = program.options.lock().expect("no panic under this lock");
+        options.clone_into(&mut kept);
+    }
+
+    /// The outcome of a build, device by device.
+    fn built(&self, program: &Program, code: Code) -> Reply {
+        let options = program
+            .options
+            .lock()
+            .expect("no panic under this lock")
+            .clone();
+        let driver = program.driver();
+        let devices = program.context.devices.iter().map(|(id, device)| {
+            let ask = |param: i32| driver.build_info(*device, param as u32).unwrap_or_default();
+            let mut log = ask(CL_PROGRAM_BUILD_LOG);
+            if log.last() == Some(&0) {
+                log.pop();
+            }
+            (
+                *id,
+                number(&ask(CL_PROGRAM_BUILD_STATUS)) as i32,
+                options.clone(),
+                log,
+                number(&ask(CL_PROGRAM_BINARY_TYPE)) as u32,
+            )
+        });
+        let kernels = program
+            .context
+            .devices
+            .first()
+            .and_then(|(_, device)| describe(&driver, *device).ok());
+        Reply::Built {
+            code,
+            devices: devices.collect(),
+            kernels: kernels.unwrap_or_default(),
+        }
+    }
+
+    /// On a device that holds one image at a time: waits until it holds this one.
+    fn image_of_binary(&self, context: Id, binaries: &[&[u8]]) -> Result<Option<Use>, Code> {
+        let images = &self.shared.images;
+        let Some(binary) = binaries.first().filter(|_| images.is_exclusive()) else {
+            return Ok(None);
+        };
+        let is_over = || self.is_closed();
+        let session = self.start.session;
+        let loaded = images.load(session, digest(binary), Some(binary), &[], &is_over);
+        loaded.map(Some).map_err(|reason| {
+            tracing::info!(session, reason, "image refused");
+            // There is no log yet where the caller would find it.
+            self.notices.send(&Notice::Context {
+                context,
+                text: &reason,
+            });
+            CL_DEVICE_NOT_AVAILABLE
+        })
+    }
+
+    /// On a device that holds one image at a time a program is built when the device holds it:
+    /// what a build comes to.
+    fn loaded(&self, program: &Program, built: Reply) -> Reply {
+        let Reply::Built {
+            code: CL_SUCCESS,
+            devices,
+            kernels,
+        } = built
+        else {
+            return built;
+        };
+        let executable = |kind: u32| kind == CL_PROGRAM_BINARY_TYPE_EXECUTABLE as u32;
+        let wanted = !program.fixed
+            && self.shared.images.is_exclusive()
+            && devices.iter().any(|d| executable(d.4));
+        let names: Vec<String> = kernels.iter().map(|k| k.name.clone()).collect();
+        let outcome = match wanted {
+            true => self.load(program, &names),
+            false => Ok(()),
+        };
+        let Err(reason) = outcome else {
+            return Reply::Built {
+                code: CL_SUCCESS,
+                devices,
+                kernels,
+            };
+        };
+        tracing::info!(session = self.start.session, reason, "image refused");
+        let refused = devices.into_iter().map(|(id, _, options, mut log, _)| {
+            log.extend_from_slice(reason.as_bytes());
+            (id, CL_BUILD_ERROR, options, log, 0)
+        });
+        Reply::Built {
+            code: CL_DEVICE_NOT_AVAILABLE,
+            devices: refused.collect(),
+            kernels: Vec::new(),
+        }
+    }
+
+    fn load(&self, program: &Program, kernels: &[String]) -> Result<(), String> {
+        let earlier = program
+            .image
+            .lock()
+            .expect("no panic under this lock")
+            .take();
+        let images = &self.shared.images;
+        let (session, is_over) = (self.start.session, || self.is_closed());
+        let claim = match &earlier {
+            // What the client brought is its image, whatever the driver makes of it.
+            Some(image) if !program.compiles => {
+                images.load(session, image.digest().to_owned(), None, kernels, &is_over)?
+            }
+            _ => {
+                let binaries = program.driver().binaries();
+                let binaries = binaries.map_err(|code| format!("no binary ({code})"))?;
+                let binary = binaries.into_iter().find(|b| !b.is_empty());
+                let binary = binary.ok_or("the driver gives no binary")?;
+                images.load(session, digest(&binary), Some(&binary), kernels, &is_over)?
+            }
+        };
+        *program.image.lock().expect("no panic under this lock") = Some(claim);
+        Ok(())
+    }
+
+    fn query_program(&self, query: Query) -> Result<Vec<u8>, Code> {
+        match query {
+            Query::Program { program, param } => {
+                let program = self.objects.program(program)?;
+                if param != CL_PROGRAM_BINARIES as u32 {
+                    return program.driver().info(param);
+                }
+                let binaries = program.driver().binaries()?;
+                Ok(binaries
+                    .into_iter()
+                    .find(|b| !b.is_empty())
+                    .unwrap_or_default())
+            }
+            Query::ProgramBuild {
+                program,
+                device,
+                param,
+            } => {
+                let program = self.objects.program(program)?;
+                if param == CL_PROGRAM_BUILD_OPTIONS as u32 {
+                    let options = program.options.lock().expect("no panic under this lock");
+                    return Ok([options.as_bytes(), &[0]].concat());
+                }
+                let device = program.context.device(device)?;
+                program.driver().build_info(device, param)
+            }
+            Query::KernelWorkGroup {
+                kernel,
+                device,
+                param,
+            } => self.with_kernel(kernel, |kernel| {
+                kernel.work_group_info(self.device(device)?, param)
+            }),
+            Query::KernelSubGroup {
+                kernel,
+                device,
+                param,
+                input,
+                len_max,
+            } => self.with_kernel(kernel, |kernel| {
+                let device = self.device(device)?;
+                kernel.sub_group_info(device, param, input, len_max.min(1 << 16) as usize)
+            }),
+            _ => Err(CL_INVALID_VALUE),
+        }
+    }
+
+    fn with_kernel(
+        &self,
+        id: Id,
+        ask: impl FnOnce(&driver::Kernel) -> Result<Vec<u8>, Code>,
+    ) -> Result<Vec<u8>, Code> {
+        let kernel = self.objects.kernel(id)?;
+        let queried = kernel
+            .queried
+            .get_or_init(|| kernel.program.driver().kernel(&kernel.name));
+        ask(queried.as_ref().map_err(|code| *code)?)
+    }
+}
+
+/// The named devices of a context; none named: the driver's default, all.
+fn devices_of(context: &Context, names: &[u8]) -> Result<Vec<Device>, Code> {
+    ids(names).map(|id| context.device(id)).collect()
+}
+
+/// Builds with argument information, which the library needs and the application never sees
+/// among its options. Should that fail the application's own options decide: with the
+/// information NVIDIA's compiler stumbles over kernels that do nothing.
+fn with_arg_info(
+    options: &str,
+    compiles: bool,
+    build: impl Fn(&str) -> driver::Result<()>,
+) -> Code {
+    const ARG_INFO: &str = "-cl-kernel-arg-info";
+    if compiles && !options.contains(ARG_INFO) && build(&format!("{ARG_INFO} {options}")).is_ok() {
+        return CL_SUCCESS;
+    }
+    build(options).err().unwrap_or(CL_SUCCESS)
+}

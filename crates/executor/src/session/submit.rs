@@ -1,0 +1,563 @@
+//! Handing one command to the driver: ids looked up, ranges checked, arguments set.
+
+use super::board::Submitted;
+use super::launch::OwnKernels;
+use super::objects::{Context, Memory};
+use super::{pixels, Session};
+use crate::driver::{self, Code, Enqueue, Side, Turn};
+use baltra_opencl::*;
+use baltra_ring::Range;
+use baltra_wire::{Direction, Id, Notice, Operation, Payload, Region};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Commands in one turn at the driver, some tens of microseconds: others wait for theirs.
+const TURN_COMMANDS_MAX: u32 = 32;
+/// Smaller writes are staged by the driver at once and block nobody.
+const BLOCKING_WRITE_BYTES: usize = 64 << 10;
+
+/// What came of a command.
+pub enum Outcome {
+    /// The driver has it; its event where one was asked for.
+    Driver(Option<driver::Event>),
+    /// It is carried out.
+    Done,
+    /// There was nothing to do: it is complete when all before it are.
+    Nothing,
+    /// It is carried out, and all before it too: the driver was waited for.
+    Finished,
+}
+
+/// How to carry out a command.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    /// Wait list and event.
+    pub enqueue: Enqueue<'a>,
+    /// Commands of the queue run in order.
+    pub ordered: bool,
+    /// All before it are complete and it waits for nothing.
+    pub idle: bool,
+    /// Nothing is known to follow it: a transfer from or to ordinary memory may as well wait for
+    /// its end. Drivers copy there a good deal faster when they may block (30 µs of a small read
+    /// on an H200); pinned memory needs no such help.
+    pub last: bool,
+}
+
+/// A driver's queue and what it takes to fill it.
+pub struct Lane {
+    session: Arc<Session>,
+    context: Arc<Context>,
+    /// The driver's queue.
+    pub queue: driver::Queue,
+    turn: Turn,
+    /// Commands handed over in this turn.
+    turn_commands: u32,
+    unflushed: bool,
+    /// Driver events that nobody needs: letting go of one is a call too, for the next turn.
+    spent: Vec<Arc<Submitted>>,
+    kernels: OwnKernels,
+    /// Objects of the command that is being submitted.
+    held: Vec<Arc<Memory>>,
+    /// Bytes moved to the device and from it, not yet counted.
+    pub moved: (u64, u64),
+}
+
+impl Lane {
+    /// A lane over a fresh driver queue.
+    pub fn new(session: Arc<Session>, context: Arc<Context>, queue: driver::Queue) -> Lane {
+        Lane {
+            turn: Turn::new(&session.shared.turns),
+            turn_commands: 0,
+            unflushed: false,
+            spent: Vec::new(),
+            session,
+            context,
+            queue,
+            kernels: OwnKernels::default(),
+            held: Vec::new(),
+            moved: (0, 0),
+        }
+    }
+
+    /// The driver's context, as wait lists know it.
+    pub fn context(&self) -> usize {
+        self.context.context.raw() as usize
+    }
+
+    fn memory(&self, id: Id) -> Result<Arc<Memory>, Code> {
+        let memory = self.session.objects.memory(id)?;
+        if memory.context.context.raw() != self.context.context.raw() {
+            return Err(CL_INVALID_CONTEXT);
+        }
+        Ok(memory)
+    }
+
+    fn buffer(&self, id: Id) -> Result<Arc<Memory>, Code> {
+        let memory = self.memory(id)?;
+        match memory.pixel_bytes {
+            0 => Ok(memory),
+            _ => Err(CL_INVALID_MEM_OBJECT),
+        }
+    }
+
+    /// Whether the buffer's bytes lie in the client's memory.
+    pub fn is_local(&self, buffer: Id) -> bool {
+        self.buffer(buffer)
+            .is_ok_and(|buffer| buffer.arena.is_some())
+    }
+
+    fn image(&self, id: Id) -> Result<Arc<Memory>, Code> {
+        let memory = self.memory(id)?;
+        match memory.pixel_bytes {
+            0 => Err(CL_INVALID_MEM_OBJECT),
+            _ => Ok(memory),
+        }
+    }
+
+    fn count(&mut self, direction: Direction, bytes: u64) {
+        match direction {
+            Direction::Write => self.moved.0 += bytes,
+            Direction::Read => self.moved.1 += bytes,
+        }
+    }
+
+    /// The driver begins with what it has, and others may have their turn. Comes before any
+    /// waiting; the next command begins another turn.
+    pub fn flush(&mut self) {
+        if std::mem::take(&mut self.unflushed) {
+            // An error shows again in the wait that follows.
+            let _ = self.queue.flush();
+        }
+        self.turn_commands = 0;
+        self.turn.end();
+    }
+
+    /// Lets go of a complete command's event, when it suits.
+    pub fn spend(&mut self, event: Arc<Submitted>) {
+        self.spent.push(event);
+    }
+
+    /// Hands the operation to the driver, or carries it out.
+    pub fn submit(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+        if self.turn_commands >= TURN_COMMANDS_MAX {
+            self.flush();
+        }
+        self.turn.begin();
+        self.turn_commands += 1;
+        self.spent.clear();
+        let outcome = self.hand_over(operation, how);
+        self.unflushed |= matches!(outcome, Ok(Outcome::Driver(_)));
+        outcome
+    }
+
+    fn hand_over(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+        let driver = Outcome::Driver;
+        let enqueue = how.enqueue;
+        match *operation {
+            Operation::Launch { .. } => self.launch(operation, how),
+            Operation::Buffer {
+                direction,
+                buffer,
+                offset,
+                payload,
+            } => self.transfer(direction, buffer, offset, payload, how),
+            Operation::BufferRect {
+                direction,
+                buffer,
+                ref region,
+                payload,
+            } => {
+                let buffer = self.buffer(buffer)?;
+                let host = self.tight(payload, region.size, 1)?;
+                if !pixels::box_fits(region, buffer.size) {
+                    return Err(CL_INVALID_VALUE);
+                }
+                self.count(direction, payload.len);
+                let read = direction == Direction::Read;
+                let size = sizes(region.size);
+                // SAFETY: `host` holds the whole box; an arena is only unmapped once all
+                // commands taken before are complete.
+                unsafe {
+                    self.queue
+                        .rect(enqueue, read, &buffer.mem, side(region), &size, host.ptr())
+                }
+                .map(driver)
+            }
+            Operation::Image {
+                direction,
+                image,
+                ref region,
+                payload,
+            } => {
+                let image = self.image(image)?;
+                let host = self.tight(payload, region.size, image.pixel_bytes)?;
+                self.count(direction, payload.len);
+                let read = direction == Direction::Read;
+                let (origin, size) = (sizes(region.origin), sizes(region.size));
+                // SAFETY: as above, in pixels.
+                unsafe {
+                    self.queue
+                        .image(enqueue, read, &image.mem, &origin, &size, host.ptr())
+                }
+                .map(driver)
+            }
+            Operation::Migrate { objects, flags } => {
+                self.held.clear();
+                for id in super::control::ids(objects) {
+                    let memory = self.memory(id)?;
+                    self.held.push(memory);
+                }
+                let raw: Vec<_> = self.held.iter().map(|memory| memory.mem.raw()).collect();
+                self.queue.migrate(enqueue, &raw, flags).map(driver)
+            }
+            Operation::Marker | Operation::Barrier if how.ordered && enqueue.waits.is_empty() => {
+                if how.idle {
+                    return Ok(Outcome::Done);
+                }
+                if !enqueue.event {
+                    return Ok(Outcome::Nothing);
+                }
+                self.queue.marker(&[], true).map(driver)
+            }
+            Operation::Marker => self.queue.marker(enqueue.waits, enqueue.event).map(driver),
+            Operation::Barrier => self.queue.barrier(enqueue).map(driver),
+            Operation::Svm { .. } | Operation::SvmCopy { .. } | Operation::SvmFill { .. } => {
+                self.svm(operation, enqueue)
+            }
+            _ => self.on_device(operation, enqueue),
+        }
+    }
+
+    fn launch(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+        let Operation::Launch {
+            kernel,
+            dimensions,
+            offset,
+            global,
+            local,
+            arg_count,
+            args,
+            svm_indirect,
+        } = *operation
+        else {
+            return Err(CL_INVALID_VALUE);
+        };
+        if !(1..=3).contains(&dimensions) {
+            return Err(CL_INVALID_WORK_DIMENSION);
+        }
+        self.held.clear();
+        let own = self.kernels.prepare(
+            &self.session,
+            &self.context,
+            kernel,
+            (arg_count, args),
+            svm_indirect,
+            &mut self.held,
+        )?;
+        let (offset, global, local) = (sizes(offset), sizes(global), sizes(local));
+        let launch = || {
+            self.queue.launch(
+                how.enqueue,
+                &own.kernel,
+                dimensions.into(),
+                &offset,
+                &global,
+                &local,
+            )
+        };
+        let capture = match &self.session.shared.capture {
+            Some(capture) if own.prints => capture,
+            _ => {
+                let event = launch()?;
+                self.held.clear();
+                return Ok(Outcome::Driver(event));
+            }
+        };
+        // Alone: what comes out of the process while it runs is this kernel's.
+        self.turn.end();
+        self.queue.finish()?;
+        let notices = &self.session.notices;
+        let event = capture.during(
+            || {
+                let event = launch()?;
+                self.queue.finish()?;
+                Ok::<_, Code>(event)
+            },
+            |printed| notices.send(&Notice::Printed(printed)),
+        )?;
+        self.held.clear();
+        Ok(Outcome::Driver(event))
+    }
+
+    fn transfer(
+        &mut self,
+        direction: Direction,
+        buffer: Id,
+        offset: u64,
+        payload: Payload,
+        how: How,
+    ) -> Result<Outcome, Code> {
+        let buffer = self.buffer(buffer)?;
+        let (host, pinned) = self.session.pinned_payload(payload)?;
+        let len = payload.len;
+        check_range(offset, len, buffer.size)?;
+        self.count(direction, len);
+        if let Some(arena) = buffer.arena.as_ref().filter(|_| how.idle) {
+            let device = arena.slice(offset, len).ok_or(CL_INVALID_VALUE)?;
+            let (from, to) = match direction {
+                Direction::Write => (&host, &device),
+                Direction::Read => (&device, &host),
+            };
+            // SAFETY: both ranges have `len` bytes and may overlap; others may write there
+            // meanwhile, which spoils nothing but the client's own bytes.
+            unsafe { std::ptr::copy(from.ptr(), to.ptr(), len as usize) };
+            return Ok(Outcome::Done);
+        }
+        let (offset, len) = (offset as usize, len as usize);
+        let blocking = match direction {
+            _ if pinned => false,
+            Direction::Read => how.last,
+            Direction::Write => how.last && len >= BLOCKING_WRITE_BYTES,
+        };
+        if blocking {
+            self.turn.end();
+        }
+        // SAFETY: `host` has `len` bytes; an arena is only unmapped once all commands taken
+        // before are complete.
+        let event = unsafe {
+            match direction {
+                Direction::Write => {
+                    self.queue
+                        .write(how.enqueue, false, &buffer.mem, offset, len, host.ptr())
+                }
+                Direction::Read => {
+                    self.queue
+                        .read(how.enqueue, blocking, &buffer.mem, offset, len, host.ptr())
+                }
+            }
+        };
+        match event? {
+            None if blocking && direction == Direction::Read => Ok(Outcome::Finished),
+            event => Ok(Outcome::Driver(event)),
+        }
+    }
+
+    /// A payload that holds a box tightly.
+    fn tight(&self, payload: Payload, size: [u64; 3], unit: u64) -> Result<Range, Code> {
+        let bytes = pixels::volume(size).and_then(|v| v.checked_mul(unit));
+        match bytes {
+            Some(bytes) if bytes > 0 && bytes <= payload.len => self.session.payload(payload),
+            _ => Err(CL_INVALID_VALUE),
+        }
+    }
+
+    /// Operations between objects of the device.
+    fn on_device(&mut self, operation: &Operation, enqueue: Enqueue) -> Result<Outcome, Code> {
+        let event = match *operation {
+            Operation::CopyBuffer {
+                source,
+                target,
+                source_offset,
+                target_offset,
+                len,
+            } => {
+                let (source, target) = (self.buffer(source)?, self.buffer(target)?);
+                check_range(source_offset, len, source.size)?;
+                check_range(target_offset, len, target.size)?;
+                self.queue.copy(
+                    enqueue,
+                    (&source.mem, source_offset as usize),
+                    (&target.mem, target_offset as usize),
+                    len as usize,
+                )
+            }
+            Operation::CopyBufferRect {
+                source,
+                target,
+                ref source_region,
+                ref target_region,
+            } => {
+                let (source, target) = (self.buffer(source)?, self.buffer(target)?);
+                let target_region = Region {
+                    size: source_region.size,
+                    ..*target_region
+                };
+                if !pixels::box_fits(source_region, source.size)
+                    || !pixels::box_fits(&target_region, target.size)
+                {
+                    return Err(CL_INVALID_VALUE);
+                }
+                self.queue.copy_rect(
+                    enqueue,
+                    (&source.mem, side(source_region)),
+                    (&target.mem, side(&target_region)),
+                    &sizes(source_region.size),
+                )
+            }
+            Operation::CopyImage {
+                source,
+                target,
+                source_origin,
+                target_origin,
+                size,
+            } => {
+                let (source, target) = (self.image(source)?, self.image(target)?);
+                self.queue.copy_image(
+                    enqueue,
+                    (&source.mem, &sizes(source_origin)),
+                    (&target.mem, &sizes(target_origin)),
+                    &sizes(size),
+                )
+            }
+            Operation::CopyImageToBuffer {
+                image,
+                buffer,
+                origin,
+                size,
+                offset,
+            } => {
+                let (image, buffer) = (self.image(image)?, self.buffer(buffer)?);
+                check_pixels(&image, &buffer, size, offset)?;
+                self.queue.copy_image_to_buffer(
+                    enqueue,
+                    (&image.mem, &sizes(origin)),
+                    &sizes(size),
+                    (&buffer.mem, offset as usize),
+                )
+            }
+            Operation::CopyBufferToImage {
+                buffer,
+                image,
+                offset,
+                origin,
+                size,
+            } => {
+                let (image, buffer) = (self.image(image)?, self.buffer(buffer)?);
+                check_pixels(&image, &buffer, size, offset)?;
+                self.queue.copy_buffer_to_image(
+                    enqueue,
+                    (&buffer.mem, offset as usize),
+                    (&image.mem, &sizes(origin)),
+                    &sizes(size),
+                )
+            }
+            Operation::FillBuffer {
+                buffer,
+                pattern,
+                offset,
+                len,
+            } => {
+                let buffer = self.buffer(buffer)?;
+                check_range(offset, len, buffer.size)?;
+                check_pattern(pattern, len)?;
+                self.queue
+                    .fill(enqueue, &buffer.mem, pattern, offset as usize, len as usize)
+            }
+            Operation::FillImage {
+                image,
+                color,
+                origin,
+                size,
+            } => {
+                let image = self.image(image)?;
+                let color: &[u8; 16] = color.try_into().map_err(|_| CL_INVALID_VALUE)?;
+                self.queue
+                    .fill_image(enqueue, &image.mem, color, &sizes(origin), &sizes(size))
+            }
+            _ => Err(CL_INVALID_OPERATION),
+        };
+        event.map(Outcome::Driver)
+    }
+
+    fn svm(&mut self, operation: &Operation, enqueue: Enqueue) -> Result<Outcome, Code> {
+        let event = match *operation {
+            Operation::SvmCopy {
+                target,
+                source,
+                len,
+            } => {
+                let target = self.session.svm_range(target, len)?;
+                let source = self.session.svm_range(source, len)?;
+                // SAFETY: both lie in allocations of the session, which are only freed once all
+                // commands taken before are complete.
+                unsafe {
+                    self.queue.svm_copy(
+                        enqueue,
+                        target.cast::<c_void>(),
+                        source.cast::<c_void>(),
+                        len as usize,
+                    )
+                }
+            }
+            Operation::Svm {
+                direction,
+                address,
+                payload,
+            } => {
+                let host = self.session.payload(payload)?;
+                let device = self.session.svm_range(address, payload.len)?;
+                self.count(direction, payload.len);
+                let (target, source) = match direction {
+                    Direction::Write => (device, host.ptr()),
+                    Direction::Read => (host.ptr(), device),
+                };
+                // SAFETY: as above; the payload's arena outlives the command too.
+                unsafe {
+                    self.queue.svm_copy(
+                        enqueue,
+                        target.cast::<c_void>(),
+                        source.cast::<c_void>(),
+                        payload.len as usize,
+                    )
+                }
+            }
+            Operation::SvmFill {
+                address,
+                pattern,
+                len,
+            } => {
+                let target = self.session.svm_range(address, len)?;
+                check_pattern(pattern, len)?;
+                // SAFETY: as above.
+                unsafe {
+                    self.queue
+                        .svm_fill(enqueue, target.cast::<c_void>(), pattern, len as usize)
+                }
+            }
+            _ => Err(CL_INVALID_OPERATION),
+        };
+        event.map(Outcome::Driver)
+    }
+}
+
+fn sizes(of: [u64; 3]) -> [usize; 3] {
+    of.map(|n| n as usize)
+}
+
+fn side(region: &Region) -> Side {
+    (
+        sizes(region.origin),
+        region.row_pitch as usize,
+        region.slice_pitch as usize,
+    )
+}
+
+fn check_range(offset: u64, len: u64, size: u64) -> Result<(), Code> {
+    match offset.checked_add(len) {
+        Some(end) if len > 0 && end <= size => Ok(()),
+        _ => Err(CL_INVALID_VALUE),
+    }
+}
+
+fn check_pattern(pattern: &[u8], len: u64) -> Result<(), Code> {
+    let unit = pattern.len();
+    if !unit.is_power_of_two() || unit > 128 || !len.is_multiple_of(unit as u64) {
+        return Err(CL_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+fn check_pixels(image: &Memory, buffer: &Memory, size: [u64; 3], offset: u64) -> Result<(), Code> {
+    let bytes = pixels::volume(size).and_then(|v| v.checked_mul(image.pixel_bytes));
+    check_range(offset, bytes.ok_or(CL_INVALID_VALUE)?, buffer.size)
+}

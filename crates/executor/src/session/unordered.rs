@@ -1,0 +1,327 @@
+//! The out-of-order queue: commands wait in a list, and whatever is ready goes to the driver's
+//! own out-of-order queue; completions come by callback.
+
+use super::board::{Sleeper, State, Submitted};
+use super::queue::Base;
+use super::submit::{How, Lane, Outcome};
+use super::Violation;
+use crate::driver::{Code, Enqueue};
+use baltra_opencl::*;
+use baltra_wire::{decode, Command, Event, Operation};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Commands taken off the channel and not complete; at most so many.
+const OPEN_MAX: usize = 4096;
+
+/// What has to be over before a command may go to the driver.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// Its own wait list.
+    Waits,
+    /// All before it (a marker without a wait list).
+    AllBefore,
+    /// As its wait list or all before it say, and nothing behind it goes earlier.
+    Barrier,
+}
+
+enum Stage {
+    Waiting { record: Vec<u8>, order: Order },
+    Driver(Arc<Submitted>),
+    Ended,
+}
+
+struct Open {
+    event: Event,
+    stage: Stage,
+}
+
+/// What the driver's callbacks say: command number and status.
+type Ends = Arc<Mutex<Vec<(u64, Code)>>>;
+
+struct Unordered {
+    base: Base,
+    lane: Lane,
+    /// Every command from number `first` on.
+    open: VecDeque<Open>,
+    first: u64,
+    in_driver: usize,
+    waiting: usize,
+    ends: Ends,
+    sleeper: Arc<Sleeper>,
+}
+
+/// The thread's life.
+pub fn run(base: Base, lane: Lane) {
+    let sleeper = Arc::new(Sleeper {
+        waker: base.consumer.waker(),
+        interested: AtomicBool::new(false),
+        changed: AtomicBool::new(false),
+    });
+    base.session.board.subscribe(sleeper.clone());
+    let mut queue = Unordered {
+        base,
+        lane,
+        open: VecDeque::new(),
+        first: 1,
+        in_driver: 0,
+        waiting: 0,
+        ends: Ends::default(),
+        sleeper: sleeper.clone(),
+    };
+    queue.serve();
+    queue.base.session.board.unsubscribe(&sleeper);
+}
+
+impl Unordered {
+    fn serve(&mut self) {
+        let spin = self.base.session.shared.options.spin();
+        loop {
+            let over = self.base.is_over();
+            if over && (self.base.session.is_closed() || self.open.is_empty()) {
+                break;
+            }
+            self.collect();
+            if let Err(violation) = self.ingest() {
+                self.base.session.fatal(&violation);
+                break;
+            }
+            self.sleeper
+                .interested
+                .store(self.waiting > 0, Ordering::Release);
+            self.sleeper.changed.store(false, Ordering::Release);
+            if let Err(violation) = self.submit_ready() {
+                self.base.session.fatal(&violation);
+                break;
+            }
+            self.advance();
+            self.base.show(self.open.len() as u64);
+            if self.in_driver == 0 {
+                self.base.end_task(&mut self.lane.moved);
+            }
+            self.base.session.run_due();
+            let (ends, sleeper, base) = (&self.ends, &self.sleeper, &self.base);
+            let full = self.open.len() >= OPEN_MAX;
+            let called = || {
+                !ends.lock().expect("no panic under this lock").is_empty()
+                    || sleeper.changed.load(Ordering::Acquire)
+                    || base.is_called() && self.open.is_empty()
+                    || base.session.is_closed()
+            };
+            if full {
+                // The channel may be filled, which is no reason to stay awake.
+                if !called() {
+                    std::thread::sleep(std::time::Duration::from_micros(50));
+                }
+            } else {
+                self.base.consumer.wait_unless(spin, None, called);
+            }
+        }
+        self.lane.flush();
+        while self.in_driver > 0 {
+            // What the driver has is waited for, or its callbacks would find nobody.
+            let _ = self.lane.queue.finish();
+            self.collect();
+            if self.in_driver > 0 {
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+        }
+        self.base.end_task(&mut self.lane.moved);
+        self.base.show(0);
+    }
+
+    /// Takes in what the driver's callbacks have said.
+    fn collect(&mut self) {
+        let ends = std::mem::take(&mut *self.ends.lock().expect("no panic under this lock"));
+        for (number, status) in ends {
+            let at = (number - self.first) as usize;
+            let open = &mut self.open[at];
+            if let Stage::Driver(submitted) = std::mem::replace(&mut open.stage, Stage::Ended) {
+                self.in_driver -= 1;
+                let times = self.base.times_of(&submitted.event);
+                self.base.ended(number, open.event, status, times);
+            }
+        }
+    }
+
+    fn ingest(&mut self) -> Result<(), Violation> {
+        let mut record = Vec::new();
+        while self.open.len() < OPEN_MAX && self.base.take(&mut record)? {
+            let command: Command = decode(&record)?;
+            let event = command.event;
+            if event != 0 && !self.base.session.board.exists(event) {
+                return Err(Violation::new("an event outside the event table"));
+            }
+            let order = match command.operation {
+                Operation::Barrier => Order::Barrier,
+                Operation::Marker if command.waits.is_empty() => Order::AllBefore,
+                _ => Order::Waits,
+            };
+            self.open.push_back(Open {
+                event,
+                stage: Stage::Waiting {
+                    record: std::mem::take(&mut record),
+                    order,
+                },
+            });
+            self.waiting += 1;
+            self.base.took(self.first + self.open.len() as u64 - 1);
+        }
+        Ok(())
+    }
+
+    /// Hands over whatever is ready, in order as far as barriers and markers ask for it.
+    fn submit_ready(&mut self) -> Result<(), Violation> {
+        if self.waiting == 0 {
+            return Ok(());
+        }
+        if self.base.is_wanted_back() {
+            if self.in_driver > 0 {
+                return Ok(());
+            }
+            self.base.end_task(&mut self.lane.moved);
+        }
+        let mut all_before = true;
+        for at in 0..self.open.len() {
+            let open = &mut self.open[at];
+            let Stage::Waiting { record, order } = &mut open.stage else {
+                continue;
+            };
+            let order = *order;
+            let record = std::mem::take(record);
+            let event = open.event;
+            let command: Command = decode(&record)?;
+            if !self.base.session.has_reached(command.after_control) {
+                self.lane.flush();
+            }
+            let reached = self.base.session.control_reached(command.after_control);
+            let bare = command.waits.is_empty();
+            let free = match order {
+                Order::Waits => true,
+                Order::AllBefore => all_before,
+                Order::Barrier => !bare || all_before,
+            };
+            let waits = if reached && free {
+                self.resolve(&command)
+            } else {
+                None
+            };
+            let Some(waits) = waits else {
+                if let Stage::Waiting { record: place, .. } = &mut self.open[at].stage {
+                    *place = record;
+                }
+                if order == Order::Barrier {
+                    break;
+                }
+                all_before = false;
+                continue;
+            };
+            if waits.is_ok() && !self.base.holds_device() {
+                self.lane.flush();
+                if !self.base.begin_task() {
+                    break;
+                }
+            }
+            self.waiting -= 1;
+            self.submit(at, event, &command, waits);
+        }
+        self.lane.flush();
+        Ok(())
+    }
+
+    /// The driver events that the command waits for, or the failure among them; `None`: it has to
+    /// wait here.
+    fn resolve(&self, command: &Command) -> Option<Result<Vec<Arc<Submitted>>, Code>> {
+        let mut waits = Vec::new();
+        let failed = Some(Err(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST));
+        for event in command.waits.iter() {
+            if !self.base.session.board.exists(event) {
+                return failed;
+            }
+            match self.base.session.board.state(event) {
+                State::Pending => return None,
+                State::Done(status) if status < 0 => return failed,
+                State::Done(_) => {}
+                State::Submitted(submitted) if submitted.context == self.lane.context() => {
+                    waits.push(submitted);
+                }
+                State::Submitted(_) => return None,
+            }
+        }
+        Some(Ok(waits))
+    }
+
+    fn submit(
+        &mut self,
+        at: usize,
+        event: Event,
+        command: &Command,
+        waits: Result<Vec<Arc<Submitted>>, Code>,
+    ) {
+        let number = self.first + at as u64;
+        let since_ns = self.base.session.device_ns();
+        let outcome = waits.and_then(|waits| {
+            let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
+            let how = How {
+                enqueue: Enqueue {
+                    waits: &list,
+                    event: true,
+                },
+                ordered: false,
+                idle: false,
+                last: false,
+            };
+            self.lane.submit(&command.operation, how)
+        });
+        let (status, times) = match outcome {
+            Ok(Outcome::Driver(Some(driver))) => {
+                let submitted = Arc::new(Submitted {
+                    event: driver,
+                    context: self.lane.context(),
+                    queue: self.base.handle.id,
+                });
+                self.open[at].stage = Stage::Driver(submitted.clone());
+                self.in_driver += 1;
+                if event != 0 {
+                    let board = &self.base.session.board;
+                    board.submitted(event, submitted.clone());
+                }
+                let (ends, waker) = (self.ends.clone(), self.base.consumer.waker());
+                let told = submitted.event.on_complete(Box::new(move |status| {
+                    ends.lock()
+                        .expect("no panic under this lock")
+                        .push((number, status));
+                    waker.wake();
+                }));
+                if told.is_err() {
+                    self.lane.flush();
+                    let status = submitted.event.wait();
+                    let mut ends = self.ends.lock().expect("no panic under this lock");
+                    ends.push((number, status));
+                }
+                return;
+            }
+            Ok(_) => (CL_COMPLETE, self.base.times_now(since_ns)),
+            Err(code) => (code, [0; 4]),
+        };
+        self.open[at].stage = Stage::Ended;
+        self.base.ended(number, event, status, times);
+    }
+
+    /// Publishes how many commands from the start are complete, and how many are with the
+    /// driver.
+    fn advance(&mut self) {
+        let before = self.first;
+        while matches!(self.open.front(), Some(open) if matches!(open.stage, Stage::Ended)) {
+            self.open.pop_front();
+            self.first += 1;
+        }
+        let gone = |open: &&Open| !matches!(open.stage, Stage::Waiting { .. });
+        let with_driver = self.open.iter().take_while(gone).count() as u64;
+        self.base.submitted(self.first - 1 + with_driver);
+        if self.first != before {
+            self.base.publish(self.first - 1);
+        }
+    }
+}
