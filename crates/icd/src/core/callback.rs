@@ -1,0 +1,46 @@
+//! The thread that runs the application's callbacks.
+//!
+//! They do not run on a session's notice thread: one that blocks, or calls what waits for the
+//! other side, would stop the session.
+
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Mutex, OnceLock};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs `job` on the callback thread, after all jobs that were given before.
+pub fn run(job: impl FnOnce() + Send + 'static) {
+    static JOBS: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
+    let jobs = JOBS.get_or_init(|| {
+        let (sender, receiver) = channel::<Job>();
+        std::thread::Builder::new()
+            .name("baltra-callback".into())
+            .spawn(move || {
+                for job in receiver {
+                    job();
+                }
+            })
+            .expect("a thread can be started");
+        Mutex::new(sender)
+    });
+    let sender = jobs.lock().expect("no panic under this lock");
+    // The receiver lives as long as the process.
+    let _ = sender.send(Box::new(job));
+}
+
+/// An application's pointer that travels to the callback thread: the application answers for
+/// its being usable there.
+#[derive(Clone, Copy)]
+pub struct Opaque(pub usize);
+
+impl Opaque {
+    /// Wraps a pointer.
+    pub fn new<T>(pointer: *mut T) -> Opaque {
+        Opaque(pointer as usize)
+    }
+
+    /// The pointer.
+    pub fn pointer<T>(self) -> *mut T {
+        self.0 as *mut T
+    }
+}

@@ -1,0 +1,206 @@
+//! `cl_context`: devices, and for each session among them a context of its own.
+
+use crate::core::callback;
+use crate::core::device::Device;
+use crate::core::lost;
+use crate::core::object::{Class, Object, Ref};
+use crate::core::queue::give_up;
+use crate::core::session::Session;
+use crate::core::svm;
+use crate::core::transfer::PendingReads;
+use baltra_opencl::*;
+use baltra_session::client::{Client, Queue};
+use baltra_wire::{Control, Event, Id};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+type Job = Box<dyn FnOnce() + Send>;
+/// Tells the application of an error in the context.
+pub type Notify = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A context's part in one session.
+pub struct Member {
+    /// The session's client end.
+    pub client: Arc<Client>,
+    /// The context's name in that session.
+    pub id: Id,
+    /// The session's (root) device.
+    pub device: Ref<Device>,
+    session: Arc<Session>,
+    /// The queue that moves memory objects between members.
+    mover: OnceLock<Arc<Queue>>,
+    /// Slots whose handles are gone but whose commands are not complete.
+    orphans: Mutex<Vec<Event>>,
+    orphan_count: AtomicUsize,
+}
+
+impl Member {
+    /// An event slot.
+    pub fn new_event(&self) -> Result<Event, i32> {
+        // The sweep costs a look at each orphan: not for every few of them.
+        if self.orphan_count.load(Ordering::Relaxed) >= 256 {
+            let mut orphans = self.orphans.lock().expect("no panic under this lock");
+            let events = self.client.events();
+            orphans.retain(|&event| {
+                let open = events.status(event) > 0;
+                if !open {
+                    events.free(event);
+                }
+                open
+            });
+            // Those that stay are not looked at again before as many more have come.
+            let left = orphans.len().min(128);
+            self.orphan_count.store(left, Ordering::Relaxed);
+        }
+        self.client.new_event().map_err(lost)
+    }
+
+    /// The queue for moves between members.
+    pub fn mover(&self) -> Result<&Arc<Queue>, i32> {
+        if let Some(mover) = self.mover.get() {
+            return Ok(mover);
+        }
+        let queue = self.client.open_queue(self.id, 0, 0).map_err(lost)?;
+        Ok(self.mover.get_or_init(|| queue))
+    }
+
+    /// Gives a slot back, now or once its command is complete.
+    pub fn free_event(&self, event: Event) {
+        if event == 0 {
+            return;
+        }
+        let events = self.client.events();
+        if events.status(event) <= 0 {
+            events.free(event);
+            return;
+        }
+        let mut orphans = self.orphans.lock().expect("no panic under this lock");
+        orphans.push(event);
+        self.orphan_count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One `cl_context`.
+pub struct Context {
+    /// The devices as the application gave them.
+    pub devices: Vec<Ref<Device>>,
+    /// One for each session.
+    pub members: Vec<Member>,
+    /// `CL_CONTEXT_PROPERTIES`, with its final zero; empty where none were given.
+    pub properties: Vec<isize>,
+    /// Where staged reads will still write into the application's memory.
+    pub reads: PendingReads,
+    notify: Option<Notify>,
+    destructors: Mutex<Vec<Job>>,
+}
+
+impl Class for Context {
+    type Raw = _cl_context;
+    const TAG: u32 = 0xba17_0003;
+    const INVALID: i32 = CL_INVALID_CONTEXT;
+
+    fn ended(object: &Object<Context>) {
+        svm::free_all(object);
+    }
+}
+
+impl Context {
+    /// `clCreateContext`; opens the devices' sessions.
+    pub fn create(
+        devices: Vec<Ref<Device>>,
+        properties: Vec<isize>,
+        notify: Option<Notify>,
+    ) -> Result<Ref<Context>, i32> {
+        let mut members: Vec<Member> = Vec::new();
+        for device in &devices {
+            let session = device.session()?;
+            if members
+                .iter()
+                .any(|m| Arc::ptr_eq(&m.client, &session.client))
+            {
+                continue;
+            }
+            members.push(Member {
+                id: session.client.new_id(),
+                client: session.client.clone(),
+                device: device.root_device().share(),
+                session,
+                mover: OnceLock::new(),
+                orphans: Mutex::default(),
+                orphan_count: AtomicUsize::new(0),
+            });
+        }
+        for member in &members {
+            let here = devices
+                .iter()
+                .filter(|d| std::ptr::eq(d.root_device(), &*member.device));
+            let names: Vec<u8> = here.flat_map(|d| d.id.to_le_bytes()).collect();
+            let control = Control::Context {
+                id: member.id,
+                devices: &names,
+            };
+            member.client.control(&control).map_err(lost)?;
+        }
+        let context = Object::new(Context {
+            devices,
+            members,
+            properties,
+            reads: PendingReads::default(),
+            notify,
+            destructors: Mutex::default(),
+        });
+        for member in &context.members {
+            let weak = Arc::downgrade(&context);
+            member.session.register(member.id, weak);
+        }
+        Ok(context)
+    }
+
+    /// Whether the device is one of the context's.
+    pub fn has(&self, device: &Object<Device>) -> bool {
+        self.devices.iter().any(|d| std::ptr::eq(&**d, device))
+    }
+
+    /// Which member's session a device is in.
+    pub fn member_of(&self, device: &Object<Device>) -> Option<usize> {
+        let root = device.root_device();
+        self.members
+            .iter()
+            .position(|m| std::ptr::eq(&*m.device, root))
+    }
+
+    /// Calls the application's error callback.
+    pub fn report(&self, text: &str) {
+        if let Some(notify) = &self.notify {
+            notify(text);
+        }
+    }
+
+    /// `clSetContextDestructorCallback`.
+    pub fn at_end(&self, job: Job) {
+        let mut destructors = self.destructors.lock().expect("no panic under this lock");
+        destructors.push(job);
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        for member in &self.members {
+            member.session.forget(member.id);
+            if let Some(mover) = member.mover.get() {
+                give_up(&member.client, mover);
+            }
+            // A session that is over has released everything.
+            let _ = member.client.release(member.id, None);
+        }
+        let jobs = self
+            .destructors
+            .get_mut()
+            .expect("no panic under this lock");
+        // The registered callback functions are called in the reverse order in which they were
+        // registered.
+        for job in std::mem::take(jobs).into_iter().rev() {
+            callback::run(job);
+        }
+    }
+}

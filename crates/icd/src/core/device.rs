@@ -1,0 +1,392 @@
+//! A device of a manager, or a part of one.
+
+use crate::core::lost;
+use crate::core::object::{Class, Object, Ref};
+use crate::core::platform::platform;
+use crate::core::session::Session;
+use baltra_opencl::*;
+use baltra_session::Endpoint;
+use baltra_wire::{DeviceDescription, Id, Query, Reply, Request};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// What the checks of arguments need to know, read once.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Work-items in a work-group.
+    pub max_work_group_size: usize,
+    /// Work-items in a work-group, in each dimension.
+    pub max_work_item_sizes: [usize; 3],
+    /// Bytes of one memory object.
+    pub mem_alloc_max: u64,
+    /// 32 or 64.
+    pub address_bits: u32,
+    /// Whether there are images.
+    pub images: bool,
+    /// `cl_device_svm_capabilities`
+    pub svm: u64,
+    /// Major and minor OpenCL version.
+    pub version: (u32, u32),
+    /// Bytes of a kernel's arguments.
+    pub max_parameter_size: usize,
+    /// Bytes that a sub-buffer's origin is a multiple of.
+    pub base_align: usize,
+    /// `cl_command_queue_properties` of queues on the host.
+    pub queue_properties: u64,
+}
+
+/// One `cl_device_id`.
+pub struct Device {
+    /// The sub-device's name in its session; 0: the session's device itself.
+    pub id: Id,
+    /// Checked values.
+    pub limits: Limits,
+    endpoint: Endpoint,
+    description: Arc<DeviceDescription>,
+    /// Sub-devices: what the executor said, by parameter.
+    own: Mutex<HashMap<i32, Option<Vec<u8>>>>,
+    parent: Option<Ref<Device>>,
+    memory_bytes: u64,
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+impl Class for Device {
+    type Raw = _cl_device_id;
+    const TAG: u32 = 0xba17_0002;
+    const INVALID: i32 = CL_INVALID_DEVICE;
+}
+
+/// Extensions of the device's that reach the application: those that are in the kernel language
+/// or in the information queries, and need no entry point of ours that we have not got.
+const EXTENSIONS: &[&str] = &[
+    "cl_khr_3d_image_writes",
+    "cl_khr_async_work_group_copy_fence",
+    "cl_khr_byte_addressable_store",
+    "cl_khr_create_command_queue",
+    "cl_khr_depth_images",
+    "cl_khr_device_uuid",
+    "cl_khr_expect_assume",
+    "cl_khr_extended_async_copies",
+    "cl_khr_extended_bit_ops",
+    "cl_khr_extended_versioning",
+    "cl_khr_fp16",
+    "cl_khr_fp64",
+    "cl_khr_global_int32_base_atomics",
+    "cl_khr_global_int32_extended_atomics",
+    "cl_khr_icd",
+    "cl_khr_il_program",
+    "cl_khr_image2d_from_buffer",
+    "cl_khr_int64_base_atomics",
+    "cl_khr_int64_extended_atomics",
+    "cl_khr_integer_dot_product",
+    "cl_khr_local_int32_base_atomics",
+    "cl_khr_local_int32_extended_atomics",
+    "cl_khr_pci_bus_info",
+    "cl_khr_spir",
+    "cl_khr_spirv_extended_debug_info",
+    "cl_khr_spirv_linkonce_odr",
+    "cl_khr_spirv_no_integer_wrap_decoration",
+    "cl_khr_srgb_image_writes",
+    "cl_khr_subgroup_ballot",
+    "cl_khr_subgroup_clustered_reduce",
+    "cl_khr_subgroup_extended_types",
+    "cl_khr_subgroup_non_uniform_arithmetic",
+    "cl_khr_subgroup_non_uniform_vote",
+    "cl_khr_subgroup_rotate",
+    "cl_khr_subgroup_shuffle",
+    "cl_khr_subgroup_shuffle_relative",
+    "cl_khr_subgroups",
+    "cl_khr_work_group_uniform_arithmetic",
+    "cl_ext_float_atomics",
+    "cl_amd_device_attribute_query",
+    "cl_amd_media_ops",
+    "cl_amd_media_ops2",
+    "cl_intel_required_subgroup_size",
+    "cl_intel_subgroups",
+    "cl_intel_subgroups_char",
+    "cl_intel_subgroups_long",
+    "cl_intel_subgroups_short",
+    "cl_nv_compiler_options",
+    "cl_nv_device_attribute_query",
+    "cl_nv_kernel_attribute",
+    "cl_nv_pragma_unroll",
+];
+
+/// Kernel language features that need what the library has not got.
+const FEATURES_WITHOUT: &[&str] = &["__opencl_c_device_enqueue", "__opencl_c_pipes"];
+
+fn passes(extension: &str) -> bool {
+    EXTENSIONS.contains(&extension)
+}
+
+/// Keeps those `cl_name_version`s (a version, then 64 bytes of name) that `keep` likes.
+fn filter_versions(bytes: &[u8], keep: impl Fn(&str) -> bool) -> Vec<u8> {
+    let entries = bytes.chunks_exact(size_of::<cl_name_version>());
+    let kept = entries.filter(|entry| {
+        let name = entry[4..].split(|&b| b == 0).next().unwrap_or_default();
+        std::str::from_utf8(name).is_ok_and(&keep)
+    });
+    kept.flatten().copied().collect()
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        8 => u64::from_ne_bytes(bytes.try_into().expect("eight bytes")),
+        4 => u32::from_ne_bytes(bytes.try_into().expect("four bytes")).into(),
+        _ => 0,
+    }
+}
+
+/// "OpenCL 1.2 more": (1, 2).
+fn parse_version(text: &str) -> (u32, u32) {
+    let number = text.split_whitespace().nth(1).unwrap_or_default();
+    let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
+    (major.parse().unwrap_or(1), minor.parse().unwrap_or(0))
+}
+
+impl Device {
+    /// A manager's device.
+    pub fn root(endpoint: Endpoint, description: DeviceDescription, memory_bytes: u64) -> Device {
+        let description = Arc::new(description);
+        Device::new(0, endpoint, description, None, memory_bytes)
+    }
+
+    fn new(
+        id: Id,
+        endpoint: Endpoint,
+        description: Arc<DeviceDescription>,
+        parent: Option<Ref<Device>>,
+        memory_bytes: u64,
+    ) -> Device {
+        let mut device = Device {
+            id,
+            endpoint,
+            description,
+            parent,
+            memory_bytes,
+            limits: Limits::default(),
+            own: Mutex::default(),
+            session: Mutex::default(),
+        };
+        let sizes = device
+            .info(CL_DEVICE_MAX_WORK_ITEM_SIZES)
+            .unwrap_or_default();
+        let mut sizes = sizes.chunks_exact(8).map(|b| word(b) as usize);
+        device.limits = Limits {
+            max_work_group_size: device.number(CL_DEVICE_MAX_WORK_GROUP_SIZE) as usize,
+            max_work_item_sizes: std::array::from_fn(|_| sizes.next().unwrap_or(1)),
+            mem_alloc_max: device.number(CL_DEVICE_MAX_MEM_ALLOC_SIZE),
+            address_bits: device.number(CL_DEVICE_ADDRESS_BITS) as u32,
+            images: device.number(CL_DEVICE_IMAGE_SUPPORT) != 0,
+            svm: device.number(CL_DEVICE_SVM_CAPABILITIES),
+            version: parse_version(&device.text(CL_DEVICE_VERSION)),
+            max_parameter_size: device.number(CL_DEVICE_MAX_PARAMETER_SIZE) as usize,
+            base_align: (device.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) as usize / 8).max(1),
+            queue_properties: device.number(CL_DEVICE_QUEUE_PROPERTIES),
+        };
+        device
+    }
+
+    /// What the manager said of the (root) device.
+    pub fn description(&self) -> &DeviceDescription {
+        &self.description
+    }
+
+    /// The device that this one is a part of.
+    pub fn parent(&self) -> Option<&Ref<Device>> {
+        self.parent.as_ref()
+    }
+
+    /// The device's session, opened by the first caller; a lost one is replaced.
+    pub fn session(&self) -> Result<Arc<Session>, i32> {
+        if let Some(parent) = &self.parent {
+            // A part lives in the session that it was made in.
+            return parent.session();
+        }
+        let mut open = self.session.lock().expect("no panic under this lock");
+        if let Some(session) = &*open {
+            if session.client.is_lost().is_none() {
+                return Ok(session.clone());
+            }
+        }
+        let session = Session::open(&self.endpoint, &self.description.name)
+            .map(Arc::new)
+            .ok_or(CL_DEVICE_NOT_AVAILABLE)?;
+        *open = Some(session.clone());
+        Ok(session)
+    }
+
+    /// The answer to `clGetDeviceInfo`; `None`: the device does not know this parameter.
+    pub fn info(&self, param: i32) -> Option<Vec<u8>> {
+        let driver = || self.driver(param);
+        let number = |n: u64, bytes: usize| Some(n.to_ne_bytes()[..bytes].to_vec());
+        match param {
+            CL_DEVICE_PLATFORM => number(platform().handle() as u64, size_of::<usize>()),
+            CL_DEVICE_PARENT_DEVICE => {
+                let parent = self.parent.as_ref().map_or(0, |p| p.handle() as u64);
+                number(parent, size_of::<usize>())
+            }
+            CL_DEVICE_EXTENSIONS => {
+                let text = driver()?;
+                let text = String::from_utf8_lossy(&text);
+                let text = text.trim_end_matches('\0');
+                let kept: Vec<&str> = text.split_whitespace().filter(|e| passes(e)).collect();
+                Some(format!("{}\0", kept.join(" ")).into_bytes())
+            }
+            CL_DEVICE_EXTENSIONS_WITH_VERSION => Some(filter_versions(&driver()?, passes)),
+            CL_DEVICE_OPENCL_C_FEATURES => {
+                let keep = |name: &str| !FEATURES_WITHOUT.contains(&name);
+                Some(filter_versions(&driver()?, keep))
+            }
+            // Native kernels are the application's own code, which is not where the device is.
+            CL_DEVICE_EXECUTION_CAPABILITIES => number(CL_EXEC_KERNEL as u64, 8),
+            CL_DEVICE_SVM_CAPABILITIES => {
+                let mask = match self.description.host_memory {
+                    true => CL_DEVICE_SVM_COARSE_GRAIN_BUFFER | CL_DEVICE_SVM_FINE_GRAIN_BUFFER,
+                    false => CL_DEVICE_SVM_COARSE_GRAIN_BUFFER,
+                };
+                number(word(&driver()?) & mask as u64, 8)
+            }
+            // Neither queues on the device nor pipes.
+            CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES | CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES => {
+                driver()?;
+                number(0, 8)
+            }
+            CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE
+            | CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE
+            | CL_DEVICE_MAX_ON_DEVICE_QUEUES
+            | CL_DEVICE_MAX_ON_DEVICE_EVENTS
+            | CL_DEVICE_PIPE_SUPPORT
+            | CL_DEVICE_MAX_PIPE_ARGS
+            | CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS
+            | CL_DEVICE_PIPE_MAX_PACKET_SIZE => {
+                driver()?;
+                number(0, 4)
+            }
+            CL_DEVICE_GLOBAL_MEM_SIZE | CL_DEVICE_MAX_MEM_ALLOC_SIZE => {
+                number(word(&driver()?).min(self.memory_bytes), 8)
+            }
+            CL_DEVICE_AVAILABLE => {
+                let session = self.session.lock().expect("no panic under this lock");
+                let lost = session.as_ref().and_then(|s| s.client.is_lost());
+                number(u64::from(lost.is_none()), 4)
+            }
+            _ => driver(),
+        }
+    }
+
+    /// What the driver says.
+    fn driver(&self, param: i32) -> Option<Vec<u8>> {
+        if self.id != 0 {
+            let known = self.own.lock().expect("no panic under this lock");
+            if let Some(value) = known.get(&param) {
+                return value.clone();
+            }
+            drop(known);
+            let query = Query::Device {
+                device: self.id,
+                param: param as u32,
+            };
+            let client = &self.session().ok()?.client;
+            let value = match client.call(Request::Query(query)) {
+                Ok(Reply::Bytes(bytes)) => Some(bytes),
+                Ok(_) => None,
+                Err(_) => return None,
+            };
+            let mut known = self.own.lock().expect("no panic under this lock");
+            known.insert(param, value.clone());
+            return value;
+        }
+        self.description.info(param as u32).map(<[u8]>::to_vec)
+    }
+
+    /// A parameter that is a number of four or eight bytes; 0 where it is not known.
+    pub fn number(&self, param: i32) -> u64 {
+        self.info(param).map_or(0, |bytes| word(&bytes))
+    }
+
+    /// A parameter that is a text, without its final zero.
+    pub fn text(&self, param: i32) -> String {
+        let bytes = self.info(param).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        text.trim_end_matches('\0').to_owned()
+    }
+}
+
+impl Object<Device> {
+    /// The device that the session is on: itself, or the one that it is a part of.
+    pub fn root_device(&self) -> &Object<Device> {
+        match &self.parent {
+            Some(parent) => parent.root_device(),
+            None => self,
+        }
+    }
+
+    /// `clCreateSubDevices`: at the most `count_max` parts.
+    pub fn divide(&self, properties: &[isize], count_max: u32) -> Result<Vec<Ref<Device>>, i32> {
+        let session = self.session()?;
+        let first = session.client.new_ids(count_max);
+        let mut bytes = Vec::new();
+        for &property in properties {
+            bytes.extend((property as u64).to_le_bytes());
+        }
+        let request = Request::SubDevices {
+            parent: self.id,
+            properties: &bytes,
+            first,
+            count_max,
+        };
+        match session.client.call(request).map_err(lost)? {
+            Reply::Count(count) => {
+                let part = |i| {
+                    Object::new(Device::new(
+                        first + i,
+                        self.endpoint.clone(),
+                        self.description.clone(),
+                        Some(self.share()),
+                        self.memory_bytes,
+                    ))
+                };
+                Ok((0..count.min(count_max)).map(part).collect())
+            }
+            Reply::Error(code) => Err(code),
+            _ => Err(CL_OUT_OF_RESOURCES),
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.id == 0 {
+            return;
+        }
+        if let Ok(session) = self.session() {
+            // A session that is over has released everything.
+            let _ = session.client.release(self.id, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_versions_are_read_from_the_texts_beginning() {
+        assert_eq!(parse_version("OpenCL 3.0 PoCL HSTR: cpu"), (3, 0));
+        assert_eq!(parse_version("OpenCL 1.2 CUDA"), (1, 2));
+        assert_eq!(parse_version(""), (1, 0));
+    }
+
+    #[test]
+    fn test_extensions_that_need_entry_points_are_left_out() {
+        assert!(passes("cl_khr_fp64"));
+        assert!(!passes("cl_khr_gl_sharing"));
+        let mut bytes = Vec::new();
+        for name in ["cl_khr_gl_sharing", "cl_khr_fp64"] {
+            bytes.extend(7u32.to_ne_bytes());
+            bytes.extend(name.bytes().chain(std::iter::repeat(0)).take(64));
+        }
+        assert_eq!(filter_versions(&bytes, passes), &bytes[68..]);
+    }
+}

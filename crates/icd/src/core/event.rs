@@ -1,0 +1,393 @@
+//! `cl_event`: the status that the application sees.
+//!
+//! Most events are a slot of the session's event table, which the executor writes. An event may
+//! also be born complete (the library did the work itself), or be the application's own. Where
+//! a command has a part on this side (a read whose bytes still lie in the staging block), the
+//! event becomes complete for the application only when that part has been run; whoever looks
+//! at the status first runs it (see [`crate::core::queue`]).
+
+use crate::core::callback;
+use crate::core::context::Context;
+use crate::core::lost;
+use crate::core::object::{Class, Object, Ref};
+use crate::core::queue::Queue;
+use baltra_opencl::*;
+use baltra_wire::{Control, Event as Slot};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Condvar, Mutex};
+
+/// `Event::known` while the status is not final.
+const OPEN: i32 = i32::MAX;
+
+type Job = Box<dyn FnOnce(i32) + Send>;
+
+/// One `cl_event`.
+pub struct Event {
+    /// The context.
+    pub context: Ref<Context>,
+    /// The queue; `None` for the application's own events.
+    pub queue: Option<Ref<Queue>>,
+    /// `CL_COMMAND_…`
+    pub command: i32,
+    /// The member whose session `slot` is of.
+    pub member: usize,
+    /// The slot; 0: born complete.
+    pub slot: Slot,
+    /// The command's number in its queue.
+    number: u64,
+    /// The final status, once known.
+    known: AtomicI32,
+    /// Of an event that was born complete.
+    times_ns: [u64; 4],
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// The application's own events: what to do when the status is set.
+    jobs: Vec<Job>,
+    /// Slots of other sessions that stand for this event there.
+    proxies: Vec<(usize, Slot)>,
+}
+
+impl Class for Event {
+    type Raw = _cl_event;
+    const TAG: u32 = 0xba17_0006;
+    const INVALID: i32 = CL_INVALID_EVENT;
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+impl Event {
+    /// The event of a command that has been pushed.
+    pub fn of_command(queue: &Object<Queue>, command: i32, slot: Slot, number: u64) -> Ref<Event> {
+        Event::new(queue, command, slot, number, OPEN, [0; 4])
+    }
+
+    /// The event of a command that is complete already.
+    pub fn complete(queue: &Object<Queue>, command: i32, times_ns: [u64; 4]) -> Ref<Event> {
+        Event::new(queue, command, 0, 0, CL_COMPLETE, times_ns)
+    }
+
+    fn new(
+        queue: &Object<Queue>,
+        command: i32,
+        slot: Slot,
+        number: u64,
+        known: i32,
+        times_ns: [u64; 4],
+    ) -> Ref<Event> {
+        Object::new(Event {
+            context: queue.context.clone(),
+            queue: Some(queue.share()),
+            command,
+            member: queue.member,
+            slot,
+            number,
+            known: AtomicI32::new(known),
+            times_ns,
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// `clCreateUserEvent`.
+    pub fn user(context: &Object<Context>) -> Result<Ref<Event>, i32> {
+        Ok(Object::new(Event {
+            slot: context.members[0].new_event()?,
+            context: context.share(),
+            queue: None,
+            command: CL_COMMAND_USER,
+            member: 0,
+            number: 0,
+            known: AtomicI32::new(OPEN),
+            times_ns: [0; 4],
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    fn is_user(&self) -> bool {
+        self.queue.is_none()
+    }
+
+    /// What the executor (or the application) has said so far, whatever is left to do here.
+    pub fn slot_status(&self) -> i32 {
+        match self.known.load(Ordering::Acquire) {
+            OPEN if self.is_user() => {
+                let client = &self.context.members[0].client;
+                client.is_lost().unwrap_or(CL_SUBMITTED)
+            }
+            OPEN => self.client_status(),
+            known => known,
+        }
+    }
+
+    fn client_status(&self) -> i32 {
+        let client = &self.context.members[self.member].client;
+        client.events().status(self.slot)
+    }
+
+    /// `CL_EVENT_COMMAND_EXECUTION_STATUS`.
+    pub fn status(&self) -> i32 {
+        match self.known.load(Ordering::Acquire) {
+            OPEN => match self.slot_status() {
+                status if status > 0 => status,
+                status => self.settle(status),
+            },
+            known => known,
+        }
+    }
+
+    /// The command is complete where the device is: does what is left to do here.
+    fn settle(&self, status: i32) -> i32 {
+        if let Some(queue) = &self.queue {
+            queue.settle(self.number);
+            self.known.store(status, Ordering::Release);
+        }
+        status
+    }
+
+    /// Blocks until the event is complete or failed, and tells which.
+    pub fn wait(&self) -> i32 {
+        if self.is_user() {
+            let mut waiting = self.waiting.lock().expect("no panic under this lock");
+            loop {
+                let status = self.slot_status();
+                if status <= 0 {
+                    return status;
+                }
+                // Woken by the application's call; the timeout is for a session that is lost.
+                let timeout = std::time::Duration::from_millis(100);
+                let woken = self.changed.wait_timeout(waiting, timeout);
+                waiting = woken.expect("no panic under this lock").0;
+            }
+        }
+        let client = &self.context.members[self.member].client;
+        let status = self.status();
+        if status <= 0 {
+            client.hear_prints();
+            return status;
+        }
+        let status = client.wait_event(self.slot);
+        self.settle(status)
+    }
+
+    /// Sees to it that the command is going to be executed.
+    pub fn flush(&self) {
+        if let Some(queue) = &self.queue {
+            if self.known.load(Ordering::Relaxed) == OPEN {
+                queue.channel.flush();
+            }
+        }
+    }
+
+    /// `clSetUserEventStatus`.
+    pub fn set_user(&self, status: i32) -> Result<(), i32> {
+        // CL_INVALID_EVENT if event is not a valid user event object.
+        if !self.is_user() {
+            return Err(CL_INVALID_EVENT);
+        }
+        // CL_INVALID_OPERATION if the execution_status for event has already been changed by a
+        // previous call to clSetUserEventStatus.
+        self.known
+            .compare_exchange(OPEN, status, Ordering::AcqRel, Ordering::Relaxed)
+            .map_err(|_| CL_INVALID_OPERATION)?;
+        let (jobs, proxies) = {
+            let mut waiting = self.waiting.lock().expect("no panic under this lock");
+            let jobs = std::mem::take(&mut waiting.jobs);
+            (jobs, waiting.proxies.clone())
+        };
+        self.changed.notify_all();
+        for (member, slot) in [(0, self.slot)].into_iter().chain(proxies) {
+            set_slot(&self.context, member, slot, status);
+        }
+        for job in jobs {
+            job(status);
+        }
+        Ok(())
+    }
+
+    /// The slot that stands for this event in a member's session; `None`: it is complete, and
+    /// need not be waited for.
+    pub fn slot_in(&self, member: usize) -> Result<Option<Slot>, i32> {
+        if self.slot_status() == CL_COMPLETE {
+            return Ok(None);
+        }
+        if member == self.member {
+            return Ok(Some(self.slot));
+        }
+        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        if let Some(&(_, slot)) = waiting.proxies.iter().find(|p| p.0 == member) {
+            return Ok(Some(slot));
+        }
+        let slot = self.context.members[member].new_event()?;
+        waiting.proxies.push((member, slot));
+        drop(waiting);
+        if self.is_user() {
+            let status = self.known.load(Ordering::Acquire);
+            if status != OPEN {
+                // Set meanwhile, perhaps without having seen the new proxy.
+                set_slot(&self.context, member, slot, status);
+            }
+            return Ok(Some(slot));
+        }
+        let context = self.context.clone();
+        let then = move |status| set_slot(&context, member, slot, status);
+        self.then(Box::new(then))?;
+        Ok(Some(slot))
+    }
+
+    /// Runs `job` when the command is complete where the device is: on the session's notice
+    /// thread, or at once.
+    pub fn then(&self, job: Job) -> Result<(), i32> {
+        if self.is_user() {
+            let mut waiting = self.waiting.lock().expect("no panic under this lock");
+            let status = self.slot_status();
+            if status > 0 {
+                waiting.jobs.push(job);
+                return Ok(());
+            }
+            drop(waiting);
+            job(status);
+            return Ok(());
+        }
+        let status = self.slot_status();
+        if status <= 0 {
+            job(status);
+            return Ok(());
+        }
+        let client = &self.context.members[self.member].client;
+        let then = move |done: baltra_wire::Completion| job(done.status);
+        client.watch(self.slot, Box::new(then)).map_err(lost)
+    }
+
+    /// Nanoseconds of queued, submitted, started and ended.
+    pub fn times_ns(&self) -> [u64; 4] {
+        if self.slot == 0 {
+            return self.times_ns;
+        }
+        let client = &self.context.members[self.member].client;
+        client.events().times(self.slot)
+    }
+}
+
+impl Object<Event> {
+    /// `clSetEventCallback`: runs `job` on the callback thread once the status is at most
+    /// `when`, with `when` or the error.
+    pub fn on(&self, when: i32, job: Job) -> Result<(), i32> {
+        let event = self.share();
+        let fire = move |_| {
+            callback::run(move || {
+                // For the application the event is complete when all of it is.
+                let status = event.wait();
+                job(if status < 0 { status } else { when });
+            })
+        };
+        if when > CL_COMPLETE && self.status() <= when {
+            fire(0);
+            return Ok(());
+        }
+        self.then(Box::new(fire))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let proxies = std::mem::take(&mut self.waiting.get_mut().expect("no panic").proxies);
+        for (member, slot) in [(self.member, self.slot)].into_iter().chain(proxies) {
+            self.context.members[member].free_event(slot);
+        }
+    }
+}
+
+/// Completes a slot that stands for something on this side, here and at the executor.
+pub fn set_slot(context: &Context, member: usize, slot: Slot, status: i32) {
+    let client = &context.members[member].client;
+    client.events().set(slot, status, [monotonic_ns(); 4]);
+    // A session that is lost has no one to tell.
+    let _ = client.control(&Control::UserEvent {
+        event: slot,
+        status,
+    });
+}
+
+/// An event wait list, checked.
+#[derive(Default)]
+pub struct Waits<'a> {
+    events: Vec<&'a Object<Event>>,
+}
+
+impl<'a> Waits<'a> {
+    /// Appends an event.
+    pub fn push(&mut self, event: &'a Object<Event>) {
+        self.events.push(event);
+    }
+
+    /// No events at all.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// The events.
+    pub fn iter(&self) -> impl Iterator<Item = &'a Object<Event>> + '_ {
+        self.events.iter().copied()
+    }
+
+    /// Whether all are complete; an error where one has failed.
+    pub fn are_complete(&self) -> Result<bool, i32> {
+        let mut complete = true;
+        for event in &self.events {
+            match event.status() {
+                status if status < 0 => return Err(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST),
+                CL_COMPLETE => {}
+                _ => complete = false,
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Flushes their queues and blocks until all are over; an error where one has failed.
+    pub fn wait(&self) -> Result<(), i32> {
+        for event in &self.events {
+            event.flush();
+        }
+        let mut result = Ok(());
+        for event in &self.events {
+            if event.wait() < 0 {
+                result = Err(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+            }
+        }
+        result
+    }
+
+    /// The slots to send with a command to a member's session.
+    pub fn slots(&self, member: usize) -> Result<Vec<Slot>, i32> {
+        let mut slots = Vec::new();
+        for event in &self.events {
+            slots.extend(event.slot_in(member)?);
+        }
+        Ok(slots)
+    }
+
+    /// Those whose commands have a part on this side that has not been run yet.
+    /// (An in-order queue minds its own by itself.)
+    pub fn with_local_part(&self, for_queue: &Queue) -> Vec<Ref<Event>> {
+        let minded = |q: &Ref<Queue>| std::ptr::eq::<Queue>(&***q, for_queue) && q.in_order();
+        let open = self.events.iter().filter(|event| {
+            let queue = event.queue.as_ref().filter(|q| !minded(q));
+            event.known.load(Ordering::Relaxed) == OPEN && queue.is_some_and(|q| q.has_local())
+        });
+        open.map(|event| event.share()).collect()
+    }
+}

@@ -1,0 +1,243 @@
+//! Launches: the path that is taken a million times a second.
+//!
+//! Nothing in here allocates, looks at the clock or takes a lock that another kernel or queue
+//! takes, unless the context spans several sessions.
+
+use crate::core::event::Waits;
+use crate::core::kernel::{Args, Kernel, Replica};
+use crate::core::object::Object;
+use crate::core::queue::{Access, Queue, Use};
+use baltra_opencl::*;
+use baltra_wire::Operation;
+
+/// The index space of a launch, checked against the kernel and the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// 1 to 3.
+    pub dimensions: u8,
+    /// First global id.
+    pub offset: [u64; 3],
+    /// Work-items.
+    pub global: [u64; 3],
+    /// Work-items in a group; zeros: the driver chooses.
+    pub local: [u64; 3],
+}
+
+/// What bounds an index space.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// `CL_KERNEL_COMPILE_WORK_GROUP_SIZE`; zeros: none is demanded.
+    pub group_demanded: [usize; 3],
+    /// Work-items in a group: the kernel's and the device's least.
+    pub group_max: usize,
+    /// `CL_DEVICE_MAX_WORK_ITEM_SIZES`
+    pub items_max: [usize; 3],
+    /// The last group in a direction may be smaller.
+    pub uneven: bool,
+    /// `CL_DEVICE_ADDRESS_BITS`
+    pub address_bits: u32,
+}
+
+impl Space {
+    /// Checks what the application gave, with the driver's errors.
+    pub fn new(
+        offset: Option<&[usize]>,
+        global: &[usize],
+        local: Option<&[usize]>,
+        bounds: &Bounds,
+    ) -> Result<Space, i32> {
+        let dimensions = global.len();
+        let mut space = Space {
+            dimensions: dimensions as u8,
+            offset: [0; 3],
+            global: [1; 3],
+            local: [0; 3],
+        };
+        let last = u64::MAX >> (64 - bounds.address_bits.clamp(1, 64));
+        for axis in 0..dimensions {
+            // "CL_INVALID_GLOBAL_WORK_SIZE if … any of the values specified in global_work_size …
+            // exceed the maximum value representable by size_t on the device."
+            space.global[axis] = global[axis] as u64;
+            if space.global[axis] > last {
+                return Err(CL_INVALID_GLOBAL_WORK_SIZE);
+            }
+            // "CL_INVALID_GLOBAL_OFFSET if the value specified in global_work_size + the
+            // corresponding values in global_work_offset for any dimensions is greater than the
+            // maximum value representable by size_t on the device."
+            space.offset[axis] = offset.map_or(0, |o| o[axis]) as u64;
+            let end = space.offset[axis].checked_add(space.global[axis]);
+            if end.is_none_or(|end| end > last) {
+                return Err(CL_INVALID_GLOBAL_OFFSET);
+            }
+        }
+        // Drivers take a group of zeros as none given, which the specification does not rule out.
+        let local = local.filter(|local| local.iter().any(|&n| n != 0));
+        match local {
+            Some(local) => space.group(local, bounds)?,
+            // "If local_work_size is NULL and the kernel … is declared with reqd_work_group_size,
+            // that is the work-group size."
+            None if bounds.group_demanded != [0; 3] => {
+                let demanded = bounds.group_demanded;
+                space.group(&demanded[..dimensions], bounds)?;
+            }
+            None => {}
+        }
+        Ok(space)
+    }
+
+    fn group(&mut self, local: &[usize], bounds: &Bounds) -> Result<(), i32> {
+        // "CL_INVALID_WORK_GROUP_SIZE if … the total number of work-items in the work-group … is
+        // greater than the value specified by CL_KERNEL_WORK_GROUP_SIZE" or the device's.
+        let items = local.iter().fold(1, |all: usize, &n| all.saturating_mul(n));
+        if items > bounds.group_max {
+            return Err(CL_INVALID_WORK_GROUP_SIZE);
+        }
+        self.local = [1; 3];
+        for (axis, &n) in local.iter().enumerate() {
+            // "CL_INVALID_WORK_GROUP_SIZE if local_work_size is specified and … does not match the
+            // required work-group size for kernel in the program source."
+            let demanded = bounds.group_demanded[axis];
+            if n == 0 || (demanded != 0 && demanded != n) {
+                return Err(CL_INVALID_WORK_GROUP_SIZE);
+            }
+            // "CL_INVALID_WORK_GROUP_SIZE if … is not consistent with … or the global size is not
+            // evenly divisible" where groups must be even.
+            if !bounds.uneven && !self.global[axis].is_multiple_of(n as u64) {
+                return Err(CL_INVALID_WORK_GROUP_SIZE);
+            }
+            // "CL_INVALID_WORK_ITEM_SIZE if the number of work-items specified in any of
+            // local_work_size[0] … is greater than the corresponding values specified by
+            // CL_DEVICE_MAX_WORK_ITEM_SIZES."
+            if n > bounds.items_max[axis] {
+                return Err(CL_INVALID_WORK_ITEM_SIZE);
+            }
+            self.local[axis] = n as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    /// The kernel where the queue is; an error where it has none there.
+    pub fn at_queue(&self, queue: &Queue) -> Result<(usize, &Replica), i32> {
+        // "CL_INVALID_PROGRAM_EXECUTABLE if there is no successfully built program executable
+        // available for device associated with command_queue."
+        let found = self.replica(queue.member);
+        found.ok_or(CL_INVALID_PROGRAM_EXECUTABLE)
+    }
+
+    /// Enqueues a launch.
+    pub fn launch(
+        &self,
+        queue: &Object<Queue>,
+        command: i32,
+        space: &Space,
+        waits: &Waits<'_>,
+        event_ret: *mut cl_event,
+    ) -> Result<(), i32> {
+        let (at, replica) = self.at_queue(queue)?;
+        let mut args = self.args();
+        // "CL_INVALID_KERNEL_ARGS if all the kernel arguments have not been set."
+        if !args.are_late() {
+            let operation = operation(&args, at, replica, self.kinds.len(), space)?;
+            return queue.enqueue(command, waits, event_ret, &[], &operation);
+        }
+        let memories = args.settle(at, queue.member)?;
+        let uses: Vec<Use<'_>> = memories
+            .iter()
+            .map(|memory| Use {
+                memory,
+                // What a kernel does to a buffer is not known.
+                access: Access::ReadWrite,
+            })
+            .collect();
+        let operation = operation(&args, at, replica, self.kinds.len(), space)?;
+        queue.enqueue(command, waits, event_ret, &uses, &operation)
+    }
+}
+
+fn operation<'a>(
+    args: &'a Args,
+    at: usize,
+    replica: &Replica,
+    count: usize,
+    space: &Space,
+) -> Result<Operation<'a>, i32> {
+    Ok(Operation::Launch {
+        kernel: replica.id,
+        dimensions: space.dimensions,
+        offset: space.offset,
+        global: space.global,
+        local: space.local,
+        arg_count: count as u32,
+        args: args.encoded(at)?,
+        svm_indirect: &args.svm_indirect,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        group_demanded: [0; 3],
+        group_max: 256,
+        items_max: [256, 256, 64],
+        uneven: false,
+        address_bits: 64,
+    };
+
+    fn with_local(global: &[usize], local: &[usize], bounds: &Bounds) -> Result<Space, i32> {
+        Space::new(None, global, Some(local), bounds)
+    }
+
+    #[test]
+    fn test_a_space_without_groups_leaves_them_to_the_driver() {
+        let space = Space::new(Some(&[8]), &[100], None, &BOUNDS).unwrap();
+        assert_eq!(space.global, [100, 1, 1]);
+        assert_eq!(space.offset, [8, 0, 0]);
+        assert_eq!(space.local, [0; 3]);
+    }
+
+    #[test]
+    fn test_groups_stay_inside_the_bounds() {
+        let wrong = Err(CL_INVALID_WORK_GROUP_SIZE);
+        assert!(with_local(&[64, 64], &[16, 16], &BOUNDS).is_ok());
+        assert_eq!(with_local(&[64, 64], &[32, 16], &BOUNDS), wrong);
+        assert_eq!(with_local(&[64], &[48], &BOUNDS), wrong);
+        assert_eq!(with_local(&[64, 64], &[8, 0], &BOUNDS), wrong);
+        assert_eq!(with_local(&[64], &[0], &BOUNDS).unwrap().local, [0; 3]);
+        let deep = with_local(&[1, 1, 128], &[1, 1, 128], &BOUNDS);
+        assert_eq!(deep, Err(CL_INVALID_WORK_ITEM_SIZE));
+        let uneven = Bounds {
+            uneven: true,
+            ..BOUNDS
+        };
+        assert!(with_local(&[64], &[48], &uneven).is_ok());
+    }
+
+    #[test]
+    fn test_a_demanded_group_is_taken_and_no_other() {
+        let bounds = Bounds {
+            group_demanded: [8, 4, 1],
+            ..BOUNDS
+        };
+        let space = Space::new(None, &[16, 8], None, &bounds).unwrap();
+        assert_eq!(space.local, [8, 4, 1]);
+        let other = with_local(&[16, 8], &[4, 8], &bounds);
+        assert_eq!(other, Err(CL_INVALID_WORK_GROUP_SIZE));
+    }
+
+    #[test]
+    fn test_ids_stay_inside_the_devices_addresses() {
+        let bounds = Bounds {
+            address_bits: 32,
+            ..BOUNDS
+        };
+        let space = |offset, global| Space::new(Some(&[offset]), &[global], None, &bounds);
+        assert_eq!(space(0, 1 << 33), Err(CL_INVALID_GLOBAL_WORK_SIZE));
+        assert_eq!(space(u32::MAX as usize, 2), Err(CL_INVALID_GLOBAL_OFFSET));
+        let all = Space::new(Some(&[usize::MAX]), &[2], None, &BOUNDS);
+        assert_eq!(all, Err(CL_INVALID_GLOBAL_OFFSET));
+    }
+}

@@ -1,0 +1,311 @@
+//! `cl_mem`: buffers, sub-buffers and images, with one replica in each session of the context.
+//!
+//! On a device that works in host memory a buffer's bytes are a block of the session's arena,
+//! and reads, writes and maps are this library's own copies. Elsewhere they are the device's.
+
+use crate::core::callback;
+use crate::core::context::{Context, Member};
+use crate::core::image::ImageInfo;
+use crate::core::live;
+use crate::core::lost;
+use crate::core::map::Mapping;
+use crate::core::object::{Class, Object, Ref};
+use crate::core::replica::Coherence;
+use crate::core::svm;
+use baltra_opencl::*;
+use baltra_session::client::Block;
+use baltra_wire::{Backing, Control, Id, Request};
+use std::sync::{Arc, Mutex, OnceLock};
+
+type Job = Box<dyn FnOnce() + Send>;
+/// Sends an object's creation to a member's session under the given name.
+type Make = Box<dyn Fn(&Member, usize, Id) -> Result<(), i32> + Send + Sync>;
+
+/// `cl_mem_flags` about the host pointer.
+pub const HOST_POINTER_FLAGS: u64 =
+    (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR) as u64;
+/// `cl_mem_flags` that are this library's business: the host pointer's, and what the host may do,
+/// which is checked here (mapping for writing, for one, reads behind the scenes).
+pub const HOST_FLAGS: u64 = HOST_POINTER_FLAGS
+    | (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS) as u64;
+/// Buffers of so many bytes start at a page.
+const PAGE_BYTES: usize = 4096;
+
+/// A memory object in one session.
+pub struct Replica {
+    /// Its name there.
+    pub id: Id,
+    /// The buffer's bytes, where the device works in host memory.
+    pub block: Option<Arc<Block>>,
+}
+
+/// What a memory object is made of.
+pub struct New {
+    /// The context.
+    pub context: Ref<Context>,
+    /// `CL_MEM_OBJECT_…`
+    pub kind: i32,
+    /// `cl_mem_flags`, complete (defaults and the parent's filled in).
+    pub flags: u64,
+    /// Bytes.
+    pub size: usize,
+    /// The application's pointer with `CL_MEM_USE_HOST_PTR`; else 0.
+    pub host_ptr: usize,
+    /// What it is a part of, or made over.
+    pub parent: Option<Ref<Memory>>,
+    /// First byte in the parent (sub-buffers).
+    pub origin: usize,
+    /// Of images.
+    pub image: Option<ImageInfo>,
+    /// `CL_MEM_PROPERTIES`, with its final zero; empty where none were given.
+    pub properties: Vec<u64>,
+}
+
+/// One `cl_mem`.
+pub struct Memory {
+    /// The context.
+    pub context: Ref<Context>,
+    /// `CL_MEM_OBJECT_…`
+    pub kind: i32,
+    /// `cl_mem_flags`
+    pub flags: u64,
+    /// Bytes.
+    pub size: usize,
+    /// The application's pointer with `CL_MEM_USE_HOST_PTR`; else 0.
+    pub host_ptr: usize,
+    /// What it is a part of, or made over.
+    pub parent: Option<Ref<Memory>>,
+    /// First byte in the parent (sub-buffers).
+    pub origin: usize,
+    /// Of images.
+    pub image: Option<ImageInfo>,
+    /// `CL_MEM_PROPERTIES`
+    pub properties: Vec<u64>,
+    /// What the application has mapped.
+    pub maps: Mutex<Vec<Mapping>>,
+    /// Which replicas hold the contents (contexts of several sessions).
+    pub coherence: Mutex<Coherence>,
+    replicas: Box<[OnceLock<Replica>]>,
+    making: Mutex<()>,
+    make: Option<Make>,
+    destructors: Mutex<Vec<Job>>,
+}
+
+impl Class for Memory {
+    type Raw = _cl_mem;
+    const TAG: u32 = 0xba17_0005;
+    const INVALID: i32 = CL_INVALID_MEM_OBJECT;
+
+    fn ended(object: &Object<Memory>) {
+        live::MEMORY.remove(object.handle() as usize);
+    }
+}
+
+impl Memory {
+    /// A buffer or sub-buffer; a buffer's first contents are copied from `contents`.
+    pub fn buffer(new: New, contents: Option<&[u8]>) -> Result<Ref<Memory>, i32> {
+        let memory = Memory::with(new, None);
+        // A context of one session creates at once, so that an error is this call's.
+        if memory.context.members.len() == 1 || contents.is_some() {
+            memory.replica(0, contents)?;
+        }
+        if contents.is_some() {
+            memory.coherence.lock().expect("no panic").hold_only(0);
+        }
+        Ok(memory.known())
+    }
+
+    /// An object that `make` creates in a member's session, at once in the first member's.
+    pub fn create(
+        new: New,
+        make: impl Fn(&Member, usize, Id) -> Result<(), i32> + Send + Sync + 'static,
+    ) -> Result<Ref<Memory>, i32> {
+        let memory = Memory::with(new, Some(Box::new(make)));
+        memory.replica(0, None)?;
+        memory.coherence.lock().expect("no panic").hold_only(0);
+        Ok(memory.known())
+    }
+
+    fn known(self) -> Ref<Memory> {
+        let memory = Object::new(self);
+        live::MEMORY.add(memory.handle() as usize);
+        memory
+    }
+
+    fn with(new: New, make: Option<Make>) -> Memory {
+        let members = new.context.members.len();
+        Memory {
+            context: new.context,
+            kind: new.kind,
+            flags: new.flags,
+            size: new.size,
+            host_ptr: new.host_ptr,
+            parent: new.parent,
+            origin: new.origin,
+            image: new.image,
+            properties: new.properties,
+            maps: Mutex::default(),
+            coherence: Mutex::default(),
+            replicas: (0..members).map(|_| OnceLock::new()).collect(),
+            making: Mutex::new(()),
+            make,
+            destructors: Mutex::default(),
+        }
+    }
+
+    /// The object's name in a member's session, where it is created if it is not there yet.
+    pub fn id_in(&self, member: usize) -> Result<Id, i32> {
+        Ok(self.replica(member, None)?.id)
+    }
+
+    /// The object in a member's session.
+    pub fn replica(&self, member: usize, contents: Option<&[u8]>) -> Result<&Replica, i32> {
+        if let Some(replica) = self.replicas[member].get() {
+            return Ok(replica);
+        }
+        let _making = self.making.lock().expect("no panic under this lock");
+        if let Some(replica) = self.replicas[member].get() {
+            return Ok(replica);
+        }
+        let replica = self.make(member, contents)?;
+        Ok(self.replicas[member].get_or_init(|| replica))
+    }
+
+    fn make(&self, index: usize, contents: Option<&[u8]>) -> Result<Replica, i32> {
+        let member = &self.context.members[index];
+        let client = &member.client;
+        let id = client.new_id();
+        if let Some(make) = &self.make {
+            make(member, index, id)?;
+            return Ok(Replica { id, block: None });
+        }
+        if let Some(parent) = &self.parent {
+            let control = Control::SubBuffer {
+                id,
+                parent: parent.id_in(index)?,
+                flags: self.flags & !HOST_FLAGS,
+                origin: self.origin as u64,
+                size: self.size as u64,
+            };
+            client.control(&control).map_err(lost)?;
+            return Ok(Replica { id, block: None });
+        }
+        let mut block = None;
+        if client.host_memory() || contents.is_some() {
+            let align = match self.size {
+                n if n >= PAGE_BYTES => PAGE_BYTES,
+                _ => 128,
+            };
+            let new = client.allocate(self.size as u64, align as u64);
+            let new = Arc::new(new.map_err(lost)?);
+            if let Some(contents) = contents {
+                let n = contents.len().min(self.size);
+                crate::core::copy::copy(contents.as_ptr(), new.ptr(), n);
+            }
+            block = Some(new);
+        }
+        let backing = match &block {
+            Some(block) if client.host_memory() => Backing::Arena(block.payload()),
+            other => Backing::Device(other.as_ref().map(|b| b.payload())),
+        };
+        let control = Control::Buffer {
+            id,
+            context: member.id,
+            flags: self.flags & !HOST_FLAGS,
+            size: self.size as u64,
+            backing,
+        };
+        client.control(&control).map_err(lost)?;
+        if !client.host_memory() {
+            if let Some(block) = block.take() {
+                // The device has its copy when the control channel has got so far.
+                let done = Box::new(move |_| drop(block));
+                client.call_then(Request::Sync, done).map_err(lost)?;
+            }
+        }
+        Ok(Replica { id, block })
+    }
+
+    /// Whether it is an image.
+    pub fn is_image(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// The buffer that the bytes belong to, and the first of them.
+    pub fn whole(&self) -> (&Memory, usize) {
+        match &self.parent {
+            Some(parent) if !self.is_image() => {
+                let (whole, origin) = parent.whole();
+                (whole, origin + self.origin)
+            }
+            _ => (self, 0),
+        }
+    }
+
+    /// The buffer's bytes in place, where the member's device works in host memory: valid for
+    /// `size` bytes as long as the object lives.
+    pub fn in_place(&self, member: usize) -> Result<Option<*mut u8>, i32> {
+        if self.is_image() || !self.context.members[member].client.host_memory() {
+            return Ok(None);
+        }
+        let (whole, origin) = self.whole();
+        let block = whole.replica(member, None)?.block.as_ref();
+        Ok(block.map(|block| {
+            // SAFETY: a sub-buffer lies inside its parent, whose block has the parent's size.
+            unsafe { block.ptr().add(origin) }
+        }))
+    }
+
+    /// `CL_MEM_USES_SVM_POINTER`.
+    pub fn uses_svm(&self) -> bool {
+        let (whole, _) = self.whole();
+        whole.host_ptr != 0 && svm::has(&whole.context, whole.host_ptr)
+    }
+
+    /// `clSetMemObjectDestructorCallback`.
+    pub fn at_end(&self, job: Job) {
+        let mut destructors = self.destructors.lock().expect("no panic under this lock");
+        destructors.push(job);
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let jobs = self
+            .destructors
+            .get_mut()
+            .expect("no panic under this lock");
+        // The registered callback functions are called in the reverse order in which they were
+        // registered, when the memory object's resources are freed: the last replica's end.
+        let jobs = std::mem::take(jobs).into_iter().rev().collect::<Vec<_>>();
+        let finale = (!jobs.is_empty()).then(|| Arc::new(Finale(Mutex::new(jobs))));
+        for (index, replica) in self.replicas.iter_mut().enumerate() {
+            let Some(replica) = replica.take() else {
+                continue;
+            };
+            let client = &self.context.members[index].client;
+            let Replica { id, block } = replica;
+            let freed: Option<Job> = match (&finale, block) {
+                (None, None) => None,
+                (finale, block) => {
+                    let finale = finale.clone();
+                    Some(Box::new(move || drop((block, finale))))
+                }
+            };
+            // A session that is over has released everything.
+            let _ = client.release(id, freed);
+        }
+    }
+}
+
+/// Runs the destructor callbacks when the last replica lets go of it.
+struct Finale(Mutex<Vec<Job>>);
+
+impl Drop for Finale {
+    fn drop(&mut self) {
+        let jobs = std::mem::take(self.0.get_mut().expect("no panic under this lock"));
+        for job in jobs {
+            callback::run(job);
+        }
+    }
+}

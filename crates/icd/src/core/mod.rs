@@ -1,0 +1,37 @@
+//! The objects behind the handles, and their side of the session.
+
+pub mod args;
+pub mod buffer;
+pub mod build;
+pub mod callback;
+pub mod context;
+pub mod copy;
+pub mod device;
+pub mod event;
+pub mod image;
+pub mod image_map;
+pub mod include;
+pub mod kernel;
+pub mod launch;
+pub mod layout;
+pub mod live;
+pub mod map;
+pub mod memory;
+pub mod object;
+pub mod pixel;
+pub mod platform;
+pub mod program;
+pub mod queue;
+pub mod replica;
+pub mod sampler;
+pub mod session;
+pub mod svm;
+pub mod transfer;
+
+use baltra_session::client::Lost;
+
+/// The error of a call on a session that is over: `CL_DEVICE_NOT_AVAILABLE`, or what the
+/// executor gave as the reason.
+pub fn lost(lost: Lost) -> i32 {
+    lost.0
+}

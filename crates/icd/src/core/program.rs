@@ -1,0 +1,442 @@
+//! Programs: one object for the application, one replica in each session of its context.
+
+use crate::core::build::{Build, Gathering};
+use crate::core::context::Context;
+use crate::core::device::Device;
+use crate::core::lost;
+use crate::core::object::{Class, Object, Ref, WeakRef};
+use baltra_opencl::*;
+use baltra_session::client::Client;
+use baltra_wire::{Control, Id, KernelDescription, Query, Reply, Request};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What the driver is given to make a program from.
+#[derive(Debug)]
+pub enum Origin {
+    /// The source strings, joined.
+    Source(Vec<u8>),
+    /// Intermediate language.
+    Il(Vec<u8>),
+    /// Binaries, which live in the driver alone.
+    Binary,
+    /// The device's own kernels: names, separated by semicolons.
+    BuiltIn,
+    /// `clLinkProgram`.
+    Linked,
+}
+
+/// A program.
+pub struct Program {
+    /// The context.
+    pub context: Ref<Context>,
+    /// The devices that it is for.
+    pub devices: Vec<Ref<Device>>,
+    /// What it was made from.
+    pub origin: Origin,
+    /// Kernel objects made from it and still alive.
+    pub kernels_attached: AtomicU32,
+    replicas: Vec<Replica>,
+    state: Mutex<State>,
+    me: WeakRef<Program>,
+}
+
+impl Class for Program {
+    type Raw = _cl_program;
+    const TAG: u32 = 0xba17_0007;
+    const INVALID: i32 = CL_INVALID_PROGRAM;
+}
+
+/// The program in one session.
+#[derive(Clone)]
+pub struct Replica {
+    /// The session.
+    pub client: Arc<Client>,
+    /// The program's name there.
+    pub id: Id,
+    /// The context's name there.
+    pub context: Id,
+    /// Which of the context's members the session is.
+    pub member: usize,
+}
+
+/// What building has made of it.
+#[derive(Default)]
+pub struct State {
+    /// One for each of the program's devices.
+    pub builds: Vec<Build>,
+    /// For each replica, its kernels; empty: no executable there.
+    kernels: Vec<Vec<Arc<KernelDescription>>>,
+    /// A build, compilation or link is on its way.
+    pub busy: bool,
+    /// Each device's binary, once it has been asked for.
+    binaries: Option<Vec<Arc<[u8]>>>,
+}
+
+impl Program {
+    /// `clCreateProgramWithSource`: does not wait for the other side.
+    pub fn from_source(context: &Ref<Context>, source: Vec<u8>) -> Result<Ref<Program>, i32> {
+        let program = Program::new(context, context.devices.clone(), Origin::Source(source));
+        let Origin::Source(source) = &program.origin else {
+            unreachable!("made two lines above");
+        };
+        for replica in &program.replicas {
+            replica.control(&Control::ProgramSource {
+                id: replica.id,
+                context: replica.context,
+                source,
+            })?;
+        }
+        Ok(program)
+    }
+
+    /// `clCreateProgramWithIL`.
+    pub fn from_il(context: &Ref<Context>, il: Vec<u8>) -> Result<Ref<Program>, i32> {
+        let program = Program::new(context, context.devices.clone(), Origin::Il(il));
+        let Origin::Il(il) = &program.origin else {
+            unreachable!("made two lines above");
+        };
+        for replica in &program.replicas {
+            replica.call(Request::ProgramIl {
+                id: replica.id,
+                context: replica.context,
+                il,
+            })?;
+        }
+        Ok(program)
+    }
+
+    /// `clCreateProgramWithBinary`: the program, or the error, and each binary's status.
+    pub fn from_binaries(
+        context: &Ref<Context>,
+        devices: Vec<Ref<Device>>,
+        binaries: &[&[u8]],
+    ) -> (Result<Ref<Program>, i32>, Vec<i32>) {
+        let program = Program::new(context, devices, Origin::Binary);
+        let mut statuses = vec![CL_INVALID_VALUE; binaries.len()];
+        let mut outcome = Ok(());
+        for replica in &program.replicas {
+            let mine = program.devices_at(replica.member);
+            let reply = replica.call(Request::ProgramBinary {
+                id: replica.id,
+                context: replica.context,
+                devices: &program.names(&mine),
+                binaries: mine.iter().map(|&at| binaries[at]).collect(),
+            });
+            match reply {
+                Ok(Reply::Binaries(found)) => {
+                    for (&at, status) in mine.iter().zip(found) {
+                        statuses[at] = status;
+                        if status != CL_SUCCESS {
+                            // "CL_INVALID_BINARY if an invalid program binary was encountered
+                            // for any device."
+                            outcome = Err(CL_INVALID_BINARY);
+                        }
+                    }
+                }
+                Ok(_) => mine.iter().for_each(|&at| statuses[at] = CL_SUCCESS),
+                Err(code) => {
+                    mine.iter().for_each(|&at| statuses[at] = code);
+                    outcome = Err(code);
+                }
+            }
+        }
+        (outcome.map(|()| program), statuses)
+    }
+
+    /// `clCreateProgramWithBuiltInKernels`.
+    pub fn from_built_in(
+        context: &Ref<Context>,
+        devices: Vec<Ref<Device>>,
+        names: &str,
+    ) -> Result<Ref<Program>, i32> {
+        let program = Program::new(context, devices, Origin::BuiltIn);
+        for replica in &program.replicas {
+            replica.call(Request::ProgramBuiltIn {
+                id: replica.id,
+                context: replica.context,
+                devices: &program.names(&program.devices_at(replica.member)),
+                names,
+            })?;
+            // The kernels of such a program are there without a build.
+            let reply = replica.call(Request::Kernels {
+                program: replica.id,
+            })?;
+            if let Reply::Built { kernels, .. } = reply {
+                program.built_in(replica, kernels);
+            }
+        }
+        Ok(program)
+    }
+
+    /// A program whose replicas have names but do not exist on the other side yet.
+    pub fn new(context: &Ref<Context>, devices: Vec<Ref<Device>>, origin: Origin) -> Ref<Program> {
+        let replicas: Vec<Replica> = context
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(member, _)| {
+                devices
+                    .iter()
+                    .any(|d| context.member_of(d) == Some(*member))
+            })
+            .map(|(at, member)| Replica {
+                id: member.client.new_id(),
+                client: member.client.clone(),
+                context: member.id,
+                member: at,
+            })
+            .collect();
+        let state = State {
+            builds: vec![Build::default(); devices.len()],
+            kernels: vec![Vec::new(); replicas.len()],
+            ..State::default()
+        };
+        Object::new_cyclic(|me| Program {
+            context: context.clone(),
+            devices,
+            origin,
+            kernels_attached: AtomicU32::new(0),
+            replicas,
+            state: Mutex::new(state),
+            me: me.clone(),
+        })
+    }
+
+    /// The replicas, in the order of the context's sessions.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.replicas
+    }
+
+    /// The replica in one of the context's sessions.
+    pub fn replica(&self, member: usize) -> Option<&Replica> {
+        self.replicas.iter().find(|r| r.member == member)
+    }
+
+    /// Indices of the devices that belong to one of the context's sessions.
+    pub fn devices_at(&self, member: usize) -> Vec<usize> {
+        let here = |at: &usize| self.context.member_of(&self.devices[*at]) == Some(member);
+        (0..self.devices.len()).filter(here).collect()
+    }
+
+    /// Devices as the protocol names them, four bytes each.
+    pub fn names(&self, devices: &[usize]) -> Vec<u8> {
+        let name = |&at: &usize| self.devices[at].id.to_le_bytes();
+        devices.iter().flat_map(name).collect()
+    }
+
+    /// The state, for as long as it takes to look.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics with the lock")
+    }
+
+    /// This program, to keep while something works on it.
+    pub fn share(&self) -> Ref<Program> {
+        self.me.upgrade().expect("whoever calls holds it")
+    }
+
+    /// The kernels of the first replica that has an executable.
+    pub fn kernels(&self) -> Option<Vec<Arc<KernelDescription>>> {
+        let state = self.state();
+        if !state.builds.iter().any(Build::is_executable) {
+            return None;
+        }
+        let found = state.kernels.iter().find(|k| !k.is_empty());
+        Some(found.cloned().unwrap_or_default())
+    }
+
+    /// A kernel's description in each replica: `None` where that has none of the name.
+    pub fn describe(&self, name: &str) -> Vec<Option<Arc<KernelDescription>>> {
+        let find = |kernels: &Vec<Arc<KernelDescription>>| {
+            kernels.iter().find(|k| k.name == name).cloned()
+        };
+        self.state().kernels.iter().map(find).collect()
+    }
+
+    /// Each device's binary; empty where there is none.
+    pub fn binaries(&self) -> Result<Vec<Arc<[u8]>>, i32> {
+        if let Some(known) = &self.state().binaries {
+            return Ok(known.clone());
+        }
+        let mut binaries: Vec<Arc<[u8]>> = vec![Arc::from([]); self.devices.len()];
+        for replica in &self.replicas {
+            let reply = replica.call(Request::Query(Query::Program {
+                program: replica.id,
+                param: CL_PROGRAM_BINARIES as u32,
+            }))?;
+            let Reply::Bytes(bytes) = reply else {
+                return Err(CL_OUT_OF_RESOURCES);
+            };
+            let binary: Arc<[u8]> = bytes.into();
+            for at in self.devices_at(replica.member) {
+                binaries[at] = binary.clone();
+            }
+        }
+        let mut state = self.state();
+        if !state.busy {
+            state.binaries = Some(binaries.clone());
+        }
+        Ok(binaries)
+    }
+
+    /// An information query that the driver answers, from the first replica.
+    pub fn query(&self, param: u32) -> Result<Vec<u8>, i32> {
+        let replica = self.replicas.first().ok_or(CL_INVALID_PROGRAM)?;
+        match replica.call(Request::Query(Query::Program {
+            program: replica.id,
+            param,
+        }))? {
+            Reply::Bytes(bytes) => Ok(bytes),
+            _ => Err(CL_INVALID_VALUE),
+        }
+    }
+
+    /// Whether the program's kernels may be launched with a last group that is smaller: the
+    /// device can, and the program's language has it ("-cl-std=CL2.0" or newer, and not
+    /// "-cl-uniform-work-group-size").
+    pub fn allows_uneven(&self, member: usize) -> bool {
+        let Some(&at) = self.devices_at(member).first() else {
+            return false;
+        };
+        let device = &self.devices[at];
+        let able = match device.limits.version {
+            version if version < (2, 0) => false,
+            version if version < (3, 0) => true,
+            _ => device.number(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT) != 0,
+        };
+        let state = self.state();
+        let options = &state.builds[at].options;
+        let modern = match self.origin {
+            Origin::Source(_) => ["-cl-std=CL2", "-cl-std=CL3", "-cl-std=CLC++"]
+                .iter()
+                .any(|o| options.contains(o)),
+            _ => true,
+        };
+        able && modern && !options.contains("-cl-uniform-work-group-size")
+    }
+
+    /// `clSetProgramSpecializationConstant`.
+    pub fn specialize(&self, id: u32, value: &[u8]) -> Result<(), i32> {
+        for replica in &self.replicas {
+            replica.call(Request::SpecializationConstant {
+                program: replica.id,
+                id,
+                value,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Marks the program as being built.
+    pub fn begin(&self, devices: &[usize], options: &str) -> Result<(), i32> {
+        let mut state = self.state();
+        // "CL_INVALID_OPERATION if the build of a program executable for any of the devices
+        // listed in device_list by a previous call to clBuildProgram for program has not
+        // completed."
+        if state.busy {
+            return Err(CL_INVALID_OPERATION);
+        }
+        state.busy = true;
+        state.binaries = None;
+        for &at in devices {
+            state.builds[at] = Build::begun(options);
+        }
+        Ok(())
+    }
+
+    /// Takes in what the sessions answered.
+    pub fn end(&self, gathering: &Gathering) {
+        let mut state = self.state();
+        for (member, reply) in gathering.replies() {
+            let Some(at) = self.replicas.iter().position(|r| r.member == *member) else {
+                continue;
+            };
+            let mine = self.devices_at(*member);
+            match reply {
+                Reply::Built {
+                    devices, kernels, ..
+                } => {
+                    for (id, status, options, log, kind) in devices {
+                        let here = mine.iter().find(|&&d| self.devices[d].id == *id);
+                        if let Some(&device) = here {
+                            state.builds[device].answered(*status, options, log, *kind);
+                        }
+                    }
+                    state.kernels[at] = kernels.iter().cloned().map(Arc::new).collect();
+                }
+                Reply::Error(_) => state.kernels[at].clear(),
+                _ => {}
+            }
+            for device in mine {
+                state.builds[device].settle();
+            }
+        }
+        state.busy = false;
+    }
+
+    /// The kernels of a program that needs no build.
+    fn built_in(&self, replica: &Replica, kernels: Vec<KernelDescription>) {
+        let mut state = self.state();
+        for at in self.devices_at(replica.member) {
+            state.builds[at].answered(CL_BUILD_SUCCESS, "", &[], EXECUTABLE);
+        }
+        if let Some(at) = self
+            .replicas
+            .iter()
+            .position(|r| r.member == replica.member)
+        {
+            state.kernels[at] = kernels.into_iter().map(Arc::new).collect();
+        }
+    }
+}
+
+const EXECUTABLE: u32 = CL_PROGRAM_BINARY_TYPE_EXECUTABLE as u32;
+
+impl Replica {
+    /// A message without an answer.
+    pub fn control(&self, message: &Control<'_>) -> Result<(), i32> {
+        self.client.control(message).map_err(lost)
+    }
+
+    /// A request; an OpenCL error in the reply is this function's error.
+    pub fn call(&self, request: Request<'_>) -> Result<Reply, i32> {
+        match self.client.call(request).map_err(lost)? {
+            Reply::Error(code) => Err(code),
+            reply => Ok(reply),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        for replica in &self.replicas {
+            // A lost session has nothing to release.
+            let _ = replica.client.release(replica.id, None);
+        }
+    }
+}
+
+/// A kernel object counts for the program that it was made from until it goes.
+pub struct Attached(Ref<Program>);
+
+impl Attached {
+    /// Counts one.
+    pub fn new(program: &Ref<Program>) -> Attached {
+        program.kernels_attached.fetch_add(1, Ordering::AcqRel);
+        Attached(program.clone())
+    }
+}
+
+impl std::ops::Deref for Attached {
+    type Target = Ref<Program>;
+
+    fn deref(&self) -> &Ref<Program> {
+        &self.0
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.kernels_attached.fetch_sub(1, Ordering::AcqRel);
+    }
+}

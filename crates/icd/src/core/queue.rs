@@ -1,0 +1,427 @@
+//! `cl_command_queue`: enqueueing, and what is left to do on this side.
+//!
+//! A command may have a *part on this side* that comes after its part on the device: a read's
+//! bytes go from the staging block to the application's memory, a staging block is given back.
+//! Such steps are kept with their command's number. Everybody who is about to tell the
+//! application that a command is complete first runs the steps up to that command
+//! ([`Queue::settle`]); large ones are also run by the session's notice thread when their time
+//! comes, so that the copy overlaps with what the application does.
+
+use crate::core::callback;
+use crate::core::context::{Context, Member};
+use crate::core::device::Device;
+use crate::core::event::{Event, Waits};
+use crate::core::lost;
+use crate::core::memory::Memory;
+use crate::core::object::{Class, Object, Ref, WeakRef};
+use baltra_opencl::*;
+use baltra_session::client::{Client, Queue as Channel};
+use baltra_wire::{Event as Slot, Operation};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Enqueueing looks for finished steps once so many are kept.
+const STEPS_MANY: usize = 64;
+
+/// Every command, for [`Queue::settle`].
+const ALL: u64 = u64::MAX;
+
+/// What is left to do on this side; told whether the device's part succeeded.
+pub type Step = Box<dyn FnOnce(bool) + Send>;
+
+struct Kept {
+    number: u64,
+    slot: Slot,
+    /// Keeps the slot until the step has been run; `None`: the slot is the step's own.
+    event: Option<Ref<Event>>,
+    run: Step,
+}
+
+/// How a command uses a memory object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Its contents matter and stay.
+    Read,
+    /// All of its contents are replaced.
+    Write,
+    /// Its contents matter and change.
+    ReadWrite,
+}
+
+/// A memory object that a command uses.
+#[derive(Clone, Copy)]
+pub struct Use<'a> {
+    /// Which.
+    pub memory: &'a Object<Memory>,
+    /// How.
+    pub access: Access,
+}
+
+/// One `cl_command_queue`.
+pub struct Queue {
+    /// The context.
+    pub context: Ref<Context>,
+    /// The device.
+    pub device: Ref<Device>,
+    /// The member whose session it is in.
+    pub member: usize,
+    /// The queue's end in the session.
+    pub channel: Arc<Channel>,
+    /// `cl_command_queue_properties`
+    pub properties: u64,
+    /// `CL_QUEUE_PROPERTIES_ARRAY`
+    pub property_list: Vec<u64>,
+    steps: Mutex<VecDeque<Kept>>,
+    step_count: AtomicUsize,
+    /// Events of other queues with a part on this side, that commands here have waited for.
+    behind: Mutex<Vec<(u64, Ref<Event>)>>,
+    behind_count: AtomicUsize,
+}
+
+impl Class for Queue {
+    type Raw = _cl_command_queue;
+    const TAG: u32 = 0xba17_0004;
+    const INVALID: i32 = CL_INVALID_COMMAND_QUEUE;
+}
+
+impl Queue {
+    /// `clCreateCommandQueue…`, its arguments checked.
+    pub fn create(
+        context: Ref<Context>,
+        device: Ref<Device>,
+        properties: u64,
+        property_list: Vec<u64>,
+    ) -> Result<Ref<Queue>, i32> {
+        let member = context.member_of(&device).ok_or(CL_INVALID_DEVICE)?;
+        let here = &context.members[member];
+        let channel = here
+            .client
+            .open_queue(here.id, device.id, properties)
+            .map_err(lost)?;
+        Ok(Object::new(Queue {
+            context,
+            device,
+            member,
+            channel,
+            properties,
+            property_list,
+            steps: Mutex::default(),
+            step_count: AtomicUsize::new(0),
+            behind: Mutex::default(),
+            behind_count: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Its member of the context.
+    pub fn here(&self) -> &Member {
+        &self.context.members[self.member]
+    }
+
+    /// Whether commands run one after the other.
+    pub fn in_order(&self) -> bool {
+        self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 == 0
+    }
+
+    /// Whether events tell times.
+    pub fn profiles(&self) -> bool {
+        self.properties & CL_QUEUE_PROFILING_ENABLE as u64 != 0
+    }
+
+    /// Whether anything is left to do on this side.
+    pub fn has_local(&self) -> bool {
+        self.step_count.load(Ordering::Acquire) != 0
+            || self.behind_count.load(Ordering::Acquire) != 0
+    }
+
+    /// Nothing is on its way: what the library does by itself comes behind all of it.
+    pub fn is_idle(&self) -> bool {
+        let idle = self.channel.is_idle();
+        if idle && self.has_local() {
+            self.settle(match self.in_order() {
+                true => self.channel.completed(),
+                false => ALL,
+            });
+        }
+        idle
+    }
+
+    /// Command `number` is complete where the device is: does what is left to do here for it
+    /// and, in order, for those before it.
+    pub fn settle(&self, number: u64) {
+        if !self.has_local() {
+            return;
+        }
+        if self.behind_count.load(Ordering::Acquire) != 0 {
+            // Strictly earlier than what waits for it, or the search would not end.
+            let reached = |n: u64| match self.in_order() {
+                true => n <= number,
+                false => n == number || number == ALL,
+            };
+            let mut behind = self.behind.lock().expect("no panic under this lock");
+            let before: Vec<_> = behind.iter().filter(|b| reached(b.0)).cloned().collect();
+            drop(behind);
+            // Not under the lock: that queue may be waiting for an event of this one.
+            for (_, event) in &before {
+                event.wait();
+            }
+            behind = self.behind.lock().expect("no panic under this lock");
+            let waited = |b: &(u64, Ref<Event>)| {
+                let same = |w: &(u64, Ref<Event>)| w.0 == b.0 && Arc::ptr_eq(&w.1, &b.1);
+                before.iter().any(same)
+            };
+            behind.retain(|b| !waited(b));
+            self.behind_count.store(behind.len(), Ordering::Release);
+        }
+        self.run_steps(number);
+    }
+
+    /// Runs the steps whose commands are complete where the device is. They run under the lock,
+    /// so that whoever finds none left knows that they have been run.
+    pub fn run_steps(&self, number: u64) {
+        if self.step_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let client = &self.here().client;
+        let events = client.events();
+        let in_order = self.in_order();
+        let mut steps = self.steps.lock().expect("no step panics");
+        let mut at = 0;
+        while at < steps.len() {
+            let step = &steps[at];
+            let mut status = events.status(step.slot);
+            if status > 0 && (in_order && step.number <= number) {
+                status = client.wait_event(step.slot);
+            }
+            if status > 0 {
+                if in_order {
+                    break;
+                }
+                at += 1;
+                continue;
+            }
+            let step = steps.remove(at).expect("inside");
+            (step.run)(status == CL_COMPLETE);
+            if step.event.is_none() {
+                self.here().free_event(step.slot);
+            }
+            self.step_count.store(steps.len(), Ordering::Release);
+        }
+    }
+
+    /// `clFinish`: an error is that of a command whose event nobody has, or of the session.
+    pub fn finish(&self) -> Result<(), i32> {
+        let number = self.channel.pushed();
+        let result = self.channel.wait(number);
+        self.settle(if self.in_order() { number } else { ALL });
+        result
+    }
+
+    /// The application has let go of the queue: what is left to do here is done when its time
+    /// comes, by a thread of its own, for the steps' events keep the queue.
+    pub fn abandon(queue: Ref<Queue>) {
+        queue.channel.flush();
+        if queue.has_local() {
+            // Without a thread, whoever looks at an event does it.
+            let name = std::thread::Builder::new().name("baltra-settle".into());
+            let _ = name.spawn(move || queue.drain());
+        }
+    }
+
+    /// Waits until everything enqueued so far is complete, whether it succeeded or not; an
+    /// error only if the session is lost.
+    pub fn drain(&self) -> Result<(), i32> {
+        let _ = self.finish();
+        match self.here().client.is_lost() {
+            Some(code) => Err(code),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What [`Object::submit`] made.
+pub struct Submitted {
+    /// The command's slot; 0 where none was wanted.
+    pub slot: Slot,
+    /// Its number in the queue.
+    pub number: u64,
+}
+
+/// A command on its way into the queue.
+pub struct Submission<'a, 'w> {
+    /// `CL_COMMAND_…`
+    pub command: i32,
+    /// What it waits for.
+    pub waits: &'a Waits<'w>,
+    /// More slots of this session that it waits for.
+    pub more: &'a [Slot],
+    /// Where the application wants its event; may be null.
+    pub event_ret: *mut cl_event,
+    /// What is left to do here afterwards.
+    pub step: Option<Step>,
+}
+
+impl Object<Queue> {
+    /// Enqueues a command that is the executor's alone.
+    pub fn enqueue(
+        &self,
+        command: i32,
+        waits: &Waits<'_>,
+        event_ret: *mut cl_event,
+        uses: &[Use<'_>],
+        operation: &Operation<'_>,
+    ) -> Result<(), i32> {
+        let submission = Submission {
+            command,
+            waits,
+            more: &[],
+            event_ret,
+            step: None,
+        };
+        self.submit(submission, uses, operation).map(drop)
+    }
+
+    /// Enqueues a command.
+    pub fn submit(
+        &self,
+        submission: Submission<'_, '_>,
+        uses: &[Use<'_>],
+        operation: &Operation<'_>,
+    ) -> Result<Submitted, i32> {
+        let Submission {
+            command,
+            waits,
+            more,
+            event_ret,
+            step,
+        } = submission;
+        let mut slots = match waits.is_empty() {
+            true => Vec::new(),
+            false => waits.slots(self.member)?,
+        };
+        slots.extend_from_slice(more);
+        let shared = self.context.members.len() > 1 && !uses.is_empty();
+        if shared {
+            crate::core::replica::prepare(self, uses, &mut slots)?;
+        }
+        let wanted = !event_ret.is_null();
+        let slot = match wanted || step.is_some() || shared {
+            true => self.here().new_event()?,
+            false => 0,
+        };
+        let number = match self.channel.push(slot, &slots, operation) {
+            Ok(number) => number,
+            Err(error) => {
+                if slot != 0 {
+                    self.here().client.events().free(slot);
+                }
+                return Err(lost(error));
+            }
+        };
+        let event = (wanted || shared).then(|| Event::of_command(self, command, slot, number));
+        if let Some(run) = step {
+            self.keep(Kept {
+                number,
+                slot,
+                event: event.clone(),
+                run,
+            });
+        }
+        if !waits.is_empty() {
+            self.come_behind(number, waits.with_local_part(self));
+        } else if !self.in_order() && self.behind_count.load(Ordering::Acquire) != 0 {
+            // A marker or barrier stands behind all that those before it stand behind.
+            if matches!(operation, Operation::Marker | Operation::Barrier) {
+                let behind = self.behind.lock().expect("no panic under this lock");
+                let events = behind.iter().map(|b| b.1.clone()).collect();
+                drop(behind);
+                self.come_behind(number, events);
+            }
+        }
+        if let Some(event) = event {
+            if shared {
+                crate::core::replica::used(self, uses, &event);
+            }
+            if wanted {
+                // SAFETY: not null, and the application's place for an event, as its caller
+                // has promised to the entry point.
+                unsafe { event_ret.write(event.give()) };
+            }
+        }
+        Ok(Submitted { slot, number })
+    }
+
+    fn come_behind(&self, number: u64, events: Vec<Ref<Event>>) {
+        if events.is_empty() {
+            return;
+        }
+        let mut behind = self.behind.lock().expect("no panic under this lock");
+        behind.extend(events.into_iter().map(|event| (number, event)));
+        self.behind_count.store(behind.len(), Ordering::Release);
+    }
+
+    fn keep(&self, step: Kept) {
+        let mut steps = self.steps.lock().expect("no step panics");
+        steps.push_back(step);
+        self.step_count.store(steps.len(), Ordering::Release);
+        let many = steps.len() >= STEPS_MANY;
+        drop(steps);
+        if many {
+            self.run_steps(0);
+        }
+    }
+
+    /// Gives the application the event of a command that the library has done by itself since
+    /// `started_ns` (`CLOCK_MONOTONIC`).
+    pub fn complete(&self, command: i32, event_ret: *mut cl_event, started_ns: u64) {
+        if event_ret.is_null() {
+            return;
+        }
+        let mut times = [0; 4];
+        if self.profiles() {
+            let offset = self.device.description().clock_offset_ns;
+            let ended = crate::core::event::monotonic_ns();
+            let device = |ns: u64| ns.wrapping_add_signed(offset);
+            times = [
+                started_ns,
+                started_ns,
+                started_ns,
+                ended.max(started_ns + 1),
+            ]
+            .map(device);
+        }
+        let event = Event::complete(self, command, times);
+        // SAFETY: as in `submit`.
+        unsafe { event_ret.write(event.give()) };
+    }
+
+    /// Lets the notice thread run the steps up to a command when it is complete.
+    pub fn settle_by_itself(&self, submitted: &Submitted) {
+        let queue: WeakRef<Queue> = Arc::downgrade(&self.share());
+        let number = submitted.number;
+        let then = move |_| {
+            if let Some(queue) = queue.upgrade() {
+                // The steps alone: nothing here may wait for what this thread does elsewhere.
+                queue.run_steps(number);
+                callback::run(move || drop(queue));
+            }
+        };
+        // A lost session completes everything, and whoever looks runs the step.
+        let _ = self.here().client.watch(submitted.slot, Box::new(then));
+    }
+}
+
+/// Releases a queue's channel. Its ring is in use until the executor says that it is not.
+pub fn give_up(client: &Client, channel: &Arc<Channel>) {
+    channel.flush();
+    let id = channel.id();
+    let channel = channel.clone();
+    // A session that is over has released everything.
+    let _ = client.release(id, Some(Box::new(move || drop(channel))));
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        give_up(&self.here().client, &self.channel);
+    }
+}

@@ -1,0 +1,209 @@
+//! The process's sessions: which managers there are, and one session for each device in use.
+
+use crate::core::callback;
+use crate::core::context::Context;
+use crate::core::object::WeakRef;
+use baltra_session::client::{Client, Handler};
+use baltra_session::Endpoint;
+use baltra_wire::{DeviceDescription, Hello, Id, VERSION};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// What the managers on `endpoint` offer.
+pub struct Offer {
+    /// Where.
+    pub endpoint: Endpoint,
+    /// The devices, with the tenant's limits applied by the caller.
+    pub devices: Vec<DeviceDescription>,
+    /// Device memory that the tenant may have, bytes.
+    pub memory_bytes: u64,
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
+}
+
+/// The directory of the daemons' sockets: `$BALTRA_RUNTIME_DIR`, `$XDG_RUNTIME_DIR/baltra`,
+/// `/run/baltra` (root), `/tmp/baltra-<uid>`.
+fn runtime_dirs() -> Vec<PathBuf> {
+    let named = variable("BALTRA_RUNTIME_DIR");
+    if !named.is_empty() {
+        return vec![named.into()];
+    }
+    let mut dirs = Vec::new();
+    let session = variable("XDG_RUNTIME_DIR");
+    if !session.is_empty() {
+        dirs.push(PathBuf::from(session).join("baltra"));
+    }
+    dirs.push("/run/baltra".into());
+    // SAFETY: has no preconditions.
+    let uid = unsafe { libc::getuid() };
+    dirs.push(format!("/tmp/baltra-{uid}").into());
+    dirs
+}
+
+/// The managers to ask: those of `BALTRA_ENDPOINT`, separated by commas, or the first default
+/// socket that exists.
+pub fn endpoints() -> Vec<Endpoint> {
+    let named = variable("BALTRA_ENDPOINT");
+    if !named.is_empty() {
+        let parse = |text: &str| match text.parse() {
+            Ok(endpoint) => Some(endpoint),
+            Err(error) => {
+                eprintln!("baltra: BALTRA_ENDPOINT: {text}: {error}");
+                None
+            }
+        };
+        return named.split(',').map(str::trim).filter_map(parse).collect();
+    }
+    let sockets = runtime_dirs().into_iter().map(|d| d.join("baltra.sock"));
+    let found = sockets.into_iter().find(|socket| socket.exists());
+    found.map(Endpoint::Unix).into_iter().collect()
+}
+
+fn hello(device: &str) -> Hello {
+    let program = std::env::current_exe().unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    Hello {
+        version: VERSION,
+        tenant: variable("BALTRA_TENANT"),
+        token: variable("BALTRA_TOKEN"),
+        instance: match variable("BALTRA_INSTANCE") {
+            none if none.is_empty() => format!("{name} ({})", std::process::id()),
+            given => given,
+        },
+        device: device.to_owned(),
+        resume: None,
+        mirror: false,
+    }
+}
+
+/// Whether `BALTRA_DEVICE` (names or `node/name`, separated by commas; empty: all) means a device.
+fn wanted(list: &str, node: &str, name: &str) -> bool {
+    let mut entries = list.split(',').map(str::trim).filter(|e| !e.is_empty());
+    let means = |entry: &str| match entry.rsplit_once('/') {
+        Some((at, device)) => at == node && device == name,
+        None => entry == name,
+    };
+    list.trim().is_empty() || entries.any(means)
+}
+
+/// Asks every manager for its devices. Those that do not answer are told of on stderr, for
+/// OpenCL has no other place, and left out.
+pub fn list() -> Vec<Offer> {
+    let mut offers = Vec::new();
+    let named = variable("BALTRA_DEVICE");
+    let mut others = Vec::new();
+    for endpoint in endpoints() {
+        match Client::list(&endpoint, hello("")) {
+            Ok(mut welcome) => {
+                let node = &welcome.node;
+                let (devices, left): (Vec<_>, Vec<_>) = std::mem::take(&mut welcome.devices)
+                    .into_iter()
+                    .partition(|d| wanted(&named, node, &d.name));
+                others.extend(left.into_iter().map(|d| format!("{node}/{}", d.name)));
+                offers.push(Offer {
+                    endpoint,
+                    devices,
+                    memory_bytes: welcome.limits.memory_bytes,
+                });
+            }
+            Err(error) => eprintln!("baltra: {error}"),
+        }
+    }
+    if !others.is_empty() && offers.iter().all(|o| o.devices.is_empty()) {
+        let others = others.join(", ");
+        eprintln!("baltra: BALTRA_DEVICE: no device is called '{named}'; there are {others}");
+    }
+    offers
+}
+
+/// An open session.
+pub struct Session {
+    /// Its client end.
+    pub client: Arc<Client>,
+    listener: Arc<Listener>,
+}
+
+impl Session {
+    /// Opens a session on a device. The reason for a failure is told on stderr.
+    pub fn open(endpoint: &Endpoint, device: &str) -> Option<Session> {
+        let listener = Arc::new(Listener::default());
+        match Client::connect(endpoint, hello(device), listener.clone()) {
+            Ok(client) => Some(Session { client, listener }),
+            Err(error) => {
+                eprintln!("baltra: device {device}: {error}");
+                None
+            }
+        }
+    }
+
+    /// Errors in the context go to its callback from now on.
+    pub fn register(&self, id: Id, context: WeakRef<Context>) {
+        let mut contexts = self.listener.contexts.lock().expect("no panic under it");
+        contexts.insert(id, context);
+    }
+
+    /// The context is gone.
+    pub fn forget(&self, id: Id) {
+        let mut contexts = self.listener.contexts.lock().expect("no panic under it");
+        contexts.remove(&id);
+    }
+}
+
+/// Hears what the executor says unasked.
+#[derive(Default)]
+struct Listener {
+    contexts: Mutex<HashMap<Id, WeakRef<Context>>>,
+}
+
+impl Handler for Listener {
+    fn printed(&self, text: &[u8]) {
+        print(text);
+    }
+
+    fn context_error(&self, context: Id, text: &str) {
+        let contexts = self.contexts.lock().expect("no panic under it");
+        if let Some(context) = contexts.get(&context).and_then(WeakRef::upgrade) {
+            context.report(text);
+        }
+    }
+
+    fn lost(&self, _code: i32, text: &str) {
+        let contexts: Vec<_> = {
+            let contexts = self.contexts.lock().expect("no panic under it");
+            contexts.values().filter_map(WeakRef::upgrade).collect()
+        };
+        for context in &contexts {
+            context.report(text);
+        }
+        callback::run(move || drop(contexts));
+    }
+}
+
+extern "C" {
+    /// C's `stdout`: kernels print where the program's own `printf` does, in its buffer's order.
+    static stdout: *mut libc::FILE;
+}
+
+fn print(text: &[u8]) {
+    // SAFETY: the C library's own stream, which locks itself; the text is borrowed for the call.
+    unsafe {
+        libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout);
+        libc::fflush(stdout);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wanted;
+
+    #[test]
+    fn test_a_device_is_meant_by_its_name_anywhere_or_at_its_node() {
+        assert!(wanted("", "east", "cpu0") && wanted(" ", "east", "cpu0"));
+        assert!(wanted("cpu0", "east", "cpu0") && !wanted("cpu0", "east", "cpu1"));
+        assert!(wanted("west/cpu0, east/cpu0", "east", "cpu0"));
+        assert!(!wanted("west/cpu0,cpu1", "east", "cpu0"));
+    }
+}
