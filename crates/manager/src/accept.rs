@@ -1,0 +1,360 @@
+//! Clients come in here: reads a hello and nothing after it, and hands the session over.
+
+use crate::executors::{hand_over, Error as PoolError};
+use crate::node::{Device, Node, SessionRecord};
+use crate::tenants::{Error as TenantError, Peer, Tenant};
+use baltra_executor::control::SessionStart;
+use baltra_ring::Segment;
+use baltra_session::handshake;
+use baltra_wire::{Hello, Refusal, SessionFlags, Welcome, VERSION};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Of what a client says that it is, so many characters are kept: an instance's name and its mark.
+const INSTANCE_MAX: usize = 160;
+
+/// Through which door a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The session socket: the kernel says who the client is.
+    Unix,
+    /// The relay socket: a process of ours speaks for a remote client, who has a token.
+    Relay,
+}
+
+/// Bounds how many connections have not said who they are.
+struct Turnstile {
+    inside: Mutex<usize>,
+    left: Condvar,
+    max: usize,
+}
+
+struct Ticket(Arc<Turnstile>);
+
+impl Turnstile {
+    fn enter(self: &Arc<Self>) -> Ticket {
+        let mut inside = self.inside.lock().expect("no panic under this lock");
+        while *inside >= self.max {
+            inside = self.left.wait(inside).expect("no panic under this lock");
+        }
+        *inside += 1;
+        Ticket(self.clone())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        *self.0.inside.lock().expect("no panic under this lock") -= 1;
+        self.0.left.notify_one();
+    }
+}
+
+/// Accepts for as long as the process lives. Each connection has a thread until it is handed over.
+pub fn serve(node: Arc<Node>, listener: UnixListener, door: Door) {
+    let turnstile = Arc::new(Turnstile {
+        inside: Mutex::new(0),
+        left: Condvar::new(),
+        max: node.options.listen.pending_max,
+    });
+    loop {
+        let ticket = turnstile.enter();
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: those in use come free.
+                tracing::warn!(%error, "cannot accept a connection");
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+        };
+        let node = node.clone();
+        let spawned = std::thread::Builder::new()
+            .name("hello".into())
+            .stack_size(256 << 10)
+            .spawn(move || {
+                greet(&node, stream, door, ticket);
+            });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread for a connection");
+        }
+    }
+}
+
+fn greet(node: &Arc<Node>, stream: UnixStream, door: Door, ticket: Ticket) {
+    let hello = handshake::read_hello(&stream, node.options.listen.hello_timeout());
+    drop(ticket);
+    let outcome = match hello {
+        Ok(hello) => welcome(node, &stream, door, &hello),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(Refusal::Malformed(error.to_string()))
+        }
+        // Nobody there to answer.
+        Err(error) => {
+            tracing::debug!(%error, "a connection said no hello");
+            return;
+        }
+    };
+    if let Err(refusal) = outcome {
+        tracing::debug!(%refusal, "refused a client");
+        let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
+        let _ = handshake::answer(&stream, &Err(refusal), None);
+    }
+}
+
+fn welcome(
+    node: &Arc<Node>,
+    stream: &UnixStream,
+    door: Door,
+    hello: &Hello,
+) -> Result<(), Refusal> {
+    if hello.version.major != VERSION.major {
+        return Err(Refusal::Version {
+            manager: VERSION,
+            client: hello.version,
+        });
+    }
+    let credentials = rustix::net::sockopt::socket_peercred(stream)
+        .map_err(|e| Refusal::NotAllowed(format!("the kernel does not say who you are: {e}")))?;
+    let (uid, pid) = (credentials.uid.as_raw(), credentials.pid.as_raw_nonzero());
+    let peer = match door {
+        Door::Unix => Peer::User(uid),
+        Door::Relay => Peer::Remote,
+    };
+    let tenant = node
+        .tenants
+        .identify(peer, &hello.tenant, &hello.token)
+        .map_err(|error| match error {
+            TenantError::NotAllowed(text) => Refusal::NotAllowed(text),
+            other => Refusal::NotAllowed(other.to_string()),
+        })?;
+    let limits = tenant.limits.or(node.options.limits);
+    let mut welcome = Welcome {
+        version: VERSION,
+        session: 0,
+        key: [0; 16],
+        tenant: tenant.name.clone(),
+        node: node.options.node.name.clone(),
+        devices: Vec::new(),
+        limits: limits.wire(),
+        flags: SessionFlags {
+            mirror: hello.mirror,
+        },
+    };
+    if hello.device.is_empty() {
+        let own = node.devices.iter().filter(|d| d.allows(&tenant.name));
+        let described = own.filter_map(|d| description(node, d));
+        welcome.devices = described.collect();
+        let _ = stream.set_write_timeout(Some(node.options.listen.hello_timeout()));
+        let _ = handshake::answer(stream, &Ok(welcome), None);
+        return Ok(());
+    }
+    let device = choose(node, &hello.device, &tenant)?;
+    let link = node.registry.as_ref();
+    if let Some(why) = link.and_then(|l| l.refusal(device.name(), &hello.instance)) {
+        return Err(Refusal::Busy(format!("device '{}' {why}", device.name())));
+    }
+    if node.is_draining() {
+        return Err(Refusal::Busy(
+            "the manager is shutting down: connect again when it is back".into(),
+        ));
+    }
+    welcome.limits.task_ms = device
+        .task_limit(limits.task_ms)
+        .map_or(0, |limit| limit.as_millis() as u64);
+    let client = Client {
+        tenant: &tenant,
+        hello,
+        uid,
+        pid: pid.get() as u32,
+        door,
+        sessions_max: limits.sessions,
+    };
+    open(node, &device, stream, client, welcome)
+}
+
+/// The description, waited for where the driver is still being loaded for the first time.
+fn description(node: &Node, device: &Device) -> Option<baltra_wire::DeviceDescription> {
+    let deadline = Instant::now() + Duration::from_millis(node.options.executors.start_timeout_ms);
+    loop {
+        if let Some(description) = device.description.get() {
+            return Some((*description).clone());
+        }
+        if device.pool.failure().is_some() || Instant::now() > deadline {
+            return None;
+        }
+        device.pool.wait_change(Duration::from_millis(20));
+    }
+}
+
+fn choose(node: &Node, name: &str, tenant: &Tenant) -> Result<Arc<Device>, Refusal> {
+    let named = node.device(name).filter(|d| d.allows(&tenant.name));
+    named.cloned().ok_or_else(|| {
+        let own = node.devices.iter().filter(|d| d.allows(&tenant.name));
+        let names: Vec<&str> = own.map(|d| d.name()).collect();
+        Refusal::NoDevice(format!(
+            "'{}' is not here; tenant '{}' may use: {}",
+            name.chars().take(64).collect::<String>().escape_debug(),
+            tenant.name,
+            match names.is_empty() {
+                true => "none".into(),
+                false => names.join(", "),
+            }
+        ))
+    })
+}
+
+struct Client<'a> {
+    tenant: &'a Tenant,
+    hello: &'a Hello,
+    uid: u32,
+    pid: u32,
+    door: Door,
+    sessions_max: Option<u32>,
+}
+
+fn open(
+    node: &Arc<Node>,
+    device: &Arc<Device>,
+    stream: &UnixStream,
+    client: Client<'_>,
+    mut welcome: Welcome,
+) -> Result<(), Refusal> {
+    let broken = |error: io::Error| Refusal::Busy(format!("cannot make a session: {error}"));
+    let tenant = client.tenant;
+    let session = node.next_number();
+    welcome.session = session;
+    getrandom::fill(&mut welcome.key).map_err(|e| Refusal::Busy(e.to_string()))?;
+    let (_segment, segment) = Segment::create().map_err(broken)?;
+    register(node, device, session, &client)?;
+
+    // An executor may die between being chosen and being told: then another is chosen.
+    let mut tries = 0;
+    let done = loop {
+        let place = match device.pool.place(&tenant.name, session) {
+            Ok(place) => place,
+            Err(error @ (PoolError::Driver(_) | PoolError::Closed)) => {
+                break Err(Refusal::NoDevice(format!("'{}': {error}", device.name())));
+            }
+            Err(error) => break Err(Refusal::Busy(error.to_string())),
+        };
+        if let Some(record) = node.sessions().get_mut(&session) {
+            record.executor = place.executor;
+            record.executor_pid = place.process.pid;
+        }
+        if welcome.devices.is_empty() {
+            let description = device.description.get();
+            welcome.devices = description.map(|d| (*d).clone()).into_iter().collect();
+        }
+        let handed = node
+            .lease(device, place.executor, tenant)
+            .and_then(|metered| {
+                let start = SessionStart {
+                    session,
+                    tenant: tenant.name.clone(),
+                    limits: welcome.limits,
+                    flags: welcome.flags,
+                    lease: metered.lease.id,
+                };
+                let fds = [
+                    stream.as_fd(),
+                    segment.as_fd(),
+                    metered.lease.page.as_fd(),
+                    metered.lease.bell.as_fd(),
+                ];
+                let cache = cache_dir(device, tenant);
+                hand_over(&place, tenant, &cache, start, &fds)
+            });
+        match handed {
+            Ok(()) => break Ok(place),
+            Err(error) if tries < 3 => {
+                tries += 1;
+                tracing::warn!(pid = place.process.pid, %error, "an executor takes no session");
+                place.process.kill("it takes no session");
+                device.pool.forget(place.executor, session);
+            }
+            Err(error) => break Err(broken(error)),
+        }
+    };
+    match done {
+        Ok(place) => {
+            node.accounts.count_session(&tenant.name, device.name());
+            node.urge_registry();
+            tracing::debug!(
+                session,
+                tenant = tenant.name,
+                device = device.name(),
+                executor = place.process.pid,
+                "session opened"
+            );
+            // A client that is gone by now is the executor's to notice.
+            let _ = stream.set_write_timeout(Some(node.options.listen.hello_timeout()));
+            let _ = handshake::answer(stream, &Ok(welcome), Some(&segment));
+            let _ = stream.set_write_timeout(None);
+            Ok(())
+        }
+        Err(refusal) => {
+            node.sessions().remove(&session);
+            Err(refusal)
+        }
+    }
+}
+
+fn register(
+    node: &Node,
+    device: &Device,
+    session: u64,
+    client: &Client<'_>,
+) -> Result<(), Refusal> {
+    let mut sessions = node.sessions();
+    let all = node.options.listen.sessions_max;
+    if sessions.len() >= all {
+        return Err(Refusal::Busy(format!(
+            "{all} sessions are open on this node: close one, or raise 'listen.sessions_max'"
+        )));
+    }
+    let name = &client.tenant.name;
+    if let Some(max) = client.sessions_max {
+        let own = sessions.values().filter(|s| s.tenant == *name).count();
+        if own >= max as usize {
+            return Err(Refusal::Busy(format!(
+                "tenant '{name}' has its {max} sessions open: close one, or ask the operator (`baltra tenant quota {name} --sessions N`)"
+            )));
+        }
+    }
+    let record = SessionRecord {
+        tenant: name.clone(),
+        device: device.name().to_owned(),
+        executor: 0,
+        executor_pid: 0,
+        instance: client.hello.instance.chars().take(INSTANCE_MAX).collect(),
+        pid: client.pid,
+        uid: client.uid,
+        transport: match client.door {
+            Door::Unix => "unix",
+            Door::Relay => "tcp",
+        },
+        since: Instant::now(),
+    };
+    sessions.insert(session, record);
+    Ok(())
+}
+
+/// Where a tenant's compiled kernels are kept; empty when that cannot be made.
+fn cache_dir(device: &Device, tenant: &Tenant) -> String {
+    use std::os::unix::fs::DirBuilderExt;
+    let path = device.cache_dir().join(&tenant.name);
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&path);
+    match made {
+        Ok(()) => path.to_string_lossy().into_owned(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "no cache for compiled kernels");
+            String::new()
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Usage per tenant and device: what a bill is made from.
+//!
+//! Executors count in their lease pages. Every second (and when a lease ends) the manager adds
+//! what is new there, at most what can be true, and records the totals.
+
+use crate::gate::Lease;
+use crate::store::{self, Store};
+use baltra_ring::lease::LATENCY_BUCKETS;
+use baltra_ring::Usage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Totals since the tenant was first seen on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Used {
+    /// Nanoseconds in which a task ran.
+    pub busy_ns: u64,
+    /// Tasks ended.
+    pub tasks: u64,
+    /// Commands carried out.
+    pub calls: u64,
+    /// Bytes written to the device.
+    pub bytes_in: u64,
+    /// Bytes read from it.
+    pub bytes_out: u64,
+    /// Sessions opened.
+    pub sessions: u64,
+}
+
+/// Task latencies since the manager started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// See [`LATENCY_BUCKETS`].
+    pub buckets: [u64; LATENCY_BUCKETS],
+    /// Nanoseconds.
+    pub sum_ns: u64,
+}
+
+#[derive(Default)]
+struct Account {
+    used: Used,
+    latency: Latency,
+    recorded: Used,
+}
+
+type Key = (String, String);
+
+/// One line of the books: tenant, device, totals, latencies.
+pub type Line = (String, String, Used, Latency);
+
+/// The books.
+pub struct Accounts {
+    store: Arc<Store>,
+    books: Mutex<BTreeMap<Key, Account>>,
+}
+
+/// A lease and what was counted of it already.
+#[derive(Debug)]
+pub struct Metered {
+    /// The lease.
+    pub lease: Arc<Lease>,
+    device: String,
+    seen: Mutex<(Usage, Instant)>,
+}
+
+impl Metered {
+    /// From its present counters on: those of an adopted executor stand in the books already.
+    pub fn new(lease: Arc<Lease>, device: &str) -> Metered {
+        let seen = Mutex::new((lease.granter.usage(), Instant::now()));
+        Metered {
+            lease,
+            device: device.to_owned(),
+            seen,
+        }
+    }
+}
+
+impl Accounts {
+    /// With the totals on record.
+    pub fn load(store: Arc<Store>) -> Result<Accounts, store::Error> {
+        let books = store.usage()?.into_iter().map(|(tenant, device, used)| {
+            let account = Account {
+                used,
+                recorded: used,
+                ..Account::default()
+            };
+            ((tenant, device), account)
+        });
+        Ok(Accounts {
+            books: Mutex::new(books.collect()),
+            store,
+        })
+    }
+
+    fn with<T>(&self, tenant: &str, device: &str, f: impl FnOnce(&mut Account) -> T) -> T {
+        let mut books = self.books.lock().expect("no panic under this lock");
+        f(books
+            .entry((tenant.to_owned(), device.to_owned()))
+            .or_default())
+    }
+
+    /// A session was opened.
+    pub fn count_session(&self, tenant: &str, device: &str) {
+        self.with(tenant, device, |a| a.used.sessions += 1);
+    }
+
+    /// Adds what a lease counted since the last call.
+    pub fn read(&self, metered: &Metered) {
+        let mut seen = metered.seen.lock().expect("no panic under this lock");
+        let now = Instant::now();
+        let usage = metered.lease.granter.usage();
+        let elapsed = now.duration_since(seen.1).as_nanos() as u64;
+        let (new, latency) = difference(&seen.0, &usage, elapsed);
+        *seen = (usage, now);
+        self.with(&metered.lease.tenant, &metered.device, |a| {
+            a.used.busy_ns = a.used.busy_ns.saturating_add(new.busy_ns);
+            a.used.tasks = a.used.tasks.saturating_add(new.tasks);
+            a.used.calls = a.used.calls.saturating_add(new.calls);
+            a.used.bytes_in = a.used.bytes_in.saturating_add(new.bytes_in);
+            a.used.bytes_out = a.used.bytes_out.saturating_add(new.bytes_out);
+            for (sum, more) in a.latency.buckets.iter_mut().zip(latency.buckets) {
+                *sum = sum.saturating_add(more);
+            }
+            a.latency.sum_ns = a.latency.sum_ns.saturating_add(latency.sum_ns);
+        });
+    }
+
+    /// All lines, in the order of their names.
+    pub fn lines(&self) -> Vec<Line> {
+        let books = self.books.lock().expect("no panic under this lock");
+        let line = |((tenant, device), a): (&Key, &Account)| {
+            (tenant.clone(), device.clone(), a.used, a.latency)
+        };
+        books.iter().map(line).collect()
+    }
+
+    /// Records what changed.
+    pub fn flush(&self, synced: bool) -> Result<(), store::Error> {
+        let changed: Vec<(Key, Used)> = {
+            let mut books = self.books.lock().expect("no panic under this lock");
+            books
+                .iter_mut()
+                .filter(|(_, a)| a.used != a.recorded || synced)
+                .map(|(key, a)| {
+                    a.recorded = a.used;
+                    (key.clone(), a.used)
+                })
+                .collect()
+        };
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let lines = changed
+            .iter()
+            .map(|((t, d), u)| (t.as_str(), d.as_str(), *u));
+        self.store.put_usage(lines, synced)
+    }
+}
+
+/// What is new, and can be true: no counter goes back, and nobody is busy longer than the clock.
+fn difference(old: &Usage, new: &Usage, elapsed_ns: u64) -> (Used, Latency) {
+    let used = Used {
+        busy_ns: new.busy_ns.saturating_sub(old.busy_ns).min(elapsed_ns),
+        tasks: new.tasks.saturating_sub(old.tasks),
+        calls: new.calls.saturating_sub(old.calls),
+        bytes_in: new.bytes_in.saturating_sub(old.bytes_in),
+        bytes_out: new.bytes_out.saturating_sub(old.bytes_out),
+        sessions: 0,
+    };
+    let latency = Latency {
+        buckets: std::array::from_fn(|i| new.latency[i].saturating_sub(old.latency[i])),
+        sum_ns: new.latency_sum_ns.saturating_sub(old.latency_sum_ns),
+    };
+    (used, latency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_only_what_can_be_true_is_counted() {
+        let old = Usage {
+            busy_ns: 100,
+            tasks: 10,
+            ..Usage::default()
+        };
+        let lie = Usage {
+            busy_ns: u64::MAX,
+            tasks: 3,
+            ..Usage::default()
+        };
+        let (used, _) = difference(&old, &lie, 50);
+        assert_eq!((used.busy_ns, used.tasks), (50, 0));
+    }
+
+    #[test]
+    fn test_totals_survive_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        {
+            let accounts = Accounts::load(Arc::new(Store::open(&path).unwrap())).unwrap();
+            accounts.count_session("red", "cpu");
+            accounts.flush(true).unwrap();
+        }
+        let accounts = Accounts::load(Arc::new(Store::open(&path).unwrap())).unwrap();
+        accounts.count_session("red", "cpu");
+        assert_eq!(accounts.lines()[0].2.sessions, 2);
+    }
+}

@@ -1,0 +1,63 @@
+//! Executors of a manager that died come back here, with the sessions that they kept serving.
+
+use crate::executors::Process;
+use crate::node::Node;
+use anyhow::{Context, Result};
+use baltra_executor::control::Channel;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Listens for them.
+pub(crate) fn bind(path: &Path) -> Result<OwnedFd> {
+    let bound = || -> rustix::io::Result<OwnedFd> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let _ = std::fs::remove_file(path);
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(0o600))?;
+        rustix::net::listen(&socket, 64)?;
+        Ok(socket)
+    };
+    bound().with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+/// Takes them in for as long as the process lives.
+pub(crate) fn serve(node: &Arc<Node>, listener: &OwnedFd) {
+    loop {
+        let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an executor");
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+        };
+        if let Err(error) = admit(node, socket) {
+            tracing::warn!("an executor is not adopted: {error:#}");
+        }
+    }
+}
+
+fn admit(node: &Arc<Node>, socket: OwnedFd) -> Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(&socket)?;
+    let pid = peer.pid.as_raw_nonzero().get() as u32;
+    let patience = Some(Duration::from_secs(1));
+    rustix::net::sockopt::set_socket_timeout(
+        socket.as_fd(),
+        rustix::net::sockopt::Timeout::Recv,
+        patience,
+    )?;
+    let process = Process::new(Channel::new(socket), pid, None)?;
+    let (message, fds) = process
+        .receive()?
+        .context("it hung up before it said who it is")?;
+    process.wait_for_ever()?;
+    node.adopt(process, message, fds)
+}

@@ -1,0 +1,436 @@
+//! A device's executors: started ahead of time, handed to tenants, noticed when they die.
+
+mod process;
+
+pub use process::{Launch, Process};
+
+use crate::accounts::Metered;
+use crate::options::Isolation;
+use crate::tenants::Tenant;
+use baltra_executor::control::{SessionStart, ToExecutor};
+use baltra_wire::DeviceDescription;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// So many executors in a row may die without a word while they start: then it is the driver.
+const SILENT_DEATHS_MAX: u32 = 3;
+
+/// Where an executor stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Loading its driver.
+    Starting,
+    /// Nobody's yet.
+    Warm,
+    /// A tenant's, or everybody's.
+    Serving,
+    /// Told to end; gets no more sessions.
+    Ending,
+}
+
+/// One executor, as the pool knows it.
+pub struct Executor {
+    /// The process and its control socket.
+    pub process: Arc<Process>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Whose it is; empty: nobody's, or everybody's.
+    pub tenant: String,
+    /// By tenant.
+    pub leases: HashMap<String, Arc<Metered>>,
+    /// The sessions that it serves.
+    pub sessions: BTreeSet<u64>,
+    /// Since when it has none.
+    pub idle_since: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    executors: BTreeMap<u64, Executor>,
+    /// Why the driver cannot be used, and when it is tried again.
+    failure: Option<(String, Instant)>,
+    failures: u32,
+    closed: bool,
+    /// Sessions that wait for an executor to become warm.
+    wanting: usize,
+}
+
+/// A session's place.
+pub struct Place {
+    /// The executor's number in its pool.
+    pub executor: u64,
+    /// Its process.
+    pub process: Arc<Process>,
+    /// Whether it has to be told first whose it is.
+    pub assign: bool,
+}
+
+/// How a pool keeps executors.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// What separates tenants.
+    pub isolation: Isolation,
+    /// Warm ones to keep.
+    pub prestart: usize,
+    /// At most so many at all.
+    pub count_max: usize,
+    /// How long one may load its driver.
+    pub start_timeout: Duration,
+    /// How long one without sessions is kept.
+    pub idle: Duration,
+}
+
+/// The executors of one device.
+pub struct Pool {
+    options: PoolOptions,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Why a session got no executor.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The driver cannot be used.
+    #[error("the driver cannot be used: {0}")]
+    Driver(String),
+    /// As many as there may be.
+    #[error("all {0} executors are in use: close a session, or raise 'executors.count_max'")]
+    Full(usize),
+    /// The driver takes too long.
+    #[error("the driver was not ready within {0:?}: `baltra logs` may say why")]
+    Slow(Duration),
+    /// The manager ends.
+    #[error("the manager is shutting down")]
+    Closed,
+}
+
+impl Pool {
+    /// Without executors.
+    pub fn new(options: PoolOptions) -> Pool {
+        Pool {
+            options,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under this lock")
+    }
+
+    /// An executor for a session of `tenant`. Waits while one is being started; [`Pool::lacking`]
+    /// starts it. The session counts as its own from now on.
+    pub fn place(&self, tenant: &str, session: u64) -> Result<Place, Error> {
+        let deadline = Instant::now() + self.options.start_timeout;
+        let mut state = self.state();
+        loop {
+            if state.closed {
+                return Err(Error::Closed);
+            }
+            if let Some(place) = state.place(self.options.isolation, tenant, session) {
+                self.changed.notify_all();
+                return Ok(place);
+            }
+            if let Some((reason, _)) = &state.failure {
+                return Err(Error::Driver(reason.clone()));
+            }
+            let starting = state.count(Phase::Starting);
+            if starting == 0 && state.executors.len() >= self.options.count_max {
+                return Err(Error::Full(self.options.count_max));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Slow(self.options.start_timeout));
+            }
+            state.wanting += 1;
+            self.changed.notify_all();
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .expect("no panic under this lock")
+                .0;
+            state.wanting -= 1;
+        }
+    }
+
+    /// How many executors to start now.
+    pub fn lacking(&self) -> usize {
+        let state = self.state();
+        let paused = state
+            .failure
+            .as_ref()
+            .is_some_and(|(_, at)| Instant::now() < *at);
+        if state.closed || paused {
+            return 0;
+        }
+        let at_hand = state.count(Phase::Warm) + state.count(Phase::Starting);
+        let shared = self.options.isolation == Isolation::Device;
+        let wanted = match shared {
+            true => usize::from(state.count(Phase::Serving) == 0),
+            false => self.options.prestart.max(state.wanting),
+        };
+        let room = self.options.count_max.saturating_sub(state.executors.len());
+        wanted.saturating_sub(at_hand).min(room)
+    }
+
+    /// Sleeps until something changed or `timeout` is over; says whether a session waits.
+    pub fn wait_change(&self, timeout: Duration) -> bool {
+        let state = self.state();
+        let (state, _) = self
+            .changed
+            .wait_timeout(state, timeout)
+            .expect("no panic under this lock");
+        state.wanting > 0
+    }
+
+    /// A process was started. Its number is the caller's.
+    pub fn add(&self, id: u64, process: Arc<Process>, phase: Phase) {
+        let executor = Executor {
+            process,
+            phase,
+            tenant: String::new(),
+            leases: HashMap::new(),
+            sessions: BTreeSet::new(),
+            idle_since: Instant::now(),
+        };
+        self.state().executors.insert(id, executor);
+    }
+
+    /// Its driver is loaded.
+    pub fn ready(&self, id: u64) {
+        let mut state = self.state();
+        state.failure = None;
+        state.failures = 0;
+        if let Some(e) = state.executors.get_mut(&id) {
+            if e.phase == Phase::Starting {
+                e.phase = Phase::Warm;
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Looks at or changes one executor.
+    pub fn with<T>(&self, id: u64, f: impl FnOnce(&mut Executor) -> T) -> Option<T> {
+        self.state().executors.get_mut(&id).map(f)
+    }
+
+    /// A session of it is over.
+    pub fn session_ended(&self, id: u64, session: u64) {
+        let mut state = self.state();
+        if let Some(e) = state.executors.get_mut(&id) {
+            e.sessions.remove(&session);
+            e.idle_since = Instant::now();
+            if self.options.isolation == Isolation::Session && e.sessions.is_empty() {
+                e.phase = Phase::Ending;
+                let _ = e.process.send(&ToExecutor::Exit, &[]);
+            }
+        }
+    }
+
+    /// A placed session did not get there after all; its executor is not asked again.
+    pub fn forget(&self, id: u64, session: u64) {
+        if let Some(e) = self.state().executors.get_mut(&id) {
+            e.sessions.remove(&session);
+            e.phase = Phase::Ending;
+        }
+    }
+
+    /// It is gone. Where its driver never came up, `told` is what it said of that itself; without
+    /// a word it may have been killed by somebody, so that others are started before the driver
+    /// takes the blame for `ended`.
+    pub fn remove(&self, id: u64, told: Option<String>, ended: &str) -> Option<Executor> {
+        let mut state = self.state();
+        let executor = state.executors.remove(&id);
+        if executor
+            .as_ref()
+            .is_some_and(|e| e.phase == Phase::Starting)
+        {
+            match told {
+                Some(reason) => state.fail(reason),
+                None if state.failures + 1 < SILENT_DEATHS_MAX => state.failures += 1,
+                None => state.fail(format!("its executor ended: {ended}")),
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+        executor
+    }
+
+    /// No process could be started at all.
+    pub fn start_failed(&self, reason: String) {
+        self.state().fail(reason);
+        self.changed.notify_all();
+    }
+
+    /// Why the driver cannot be used, if it cannot.
+    pub fn failure(&self) -> Option<String> {
+        self.state()
+            .failure
+            .as_ref()
+            .map(|(reason, _)| reason.clone())
+    }
+
+    /// Ends what has been without sessions for long, or takes too long to start.
+    pub fn reap(&self) {
+        let mut state = self.state();
+        let shared = self.options.isolation == Isolation::Device;
+        for e in state.executors.values_mut() {
+            let idle = e.idle_since.elapsed();
+            match e.phase {
+                Phase::Serving if e.sessions.is_empty() && idle > self.options.idle && !shared => {
+                    e.phase = Phase::Ending;
+                    e.idle_since = Instant::now();
+                    let _ = e.process.send(&ToExecutor::Exit, &[]);
+                }
+                Phase::Starting if idle > self.options.start_timeout => {
+                    e.process.kill("its driver takes too long to load");
+                }
+                Phase::Ending if e.sessions.is_empty() && idle > Duration::from_secs(2) => {
+                    e.process.kill("it does not end when told to");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// No more sessions; every executor is told to end now (`exit`), or with its last session.
+    pub fn close(&self, exit: bool) {
+        let mut state = self.state();
+        state.closed = true;
+        for e in state.executors.values_mut() {
+            let (message, over) = match exit || e.sessions.is_empty() {
+                true => (ToExecutor::Exit, true),
+                false => (ToExecutor::Drain, false),
+            };
+            if over {
+                e.phase = Phase::Ending;
+                e.idle_since = Instant::now();
+            }
+            let _ = e.process.send(&message, &[]);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Says something to every executor.
+    pub fn tell_all(&self, message: &ToExecutor) {
+        let state = self.state();
+        let executors = state.executors.values();
+        let all: Vec<_> = executors.map(|e| e.process.clone()).collect();
+        // One that does not read its socket holds up the sender for a while, and nobody else.
+        drop(state);
+        for process in all {
+            let _ = process.send(message, &[]);
+        }
+    }
+
+    /// Kills what is left.
+    pub fn kill_all(&self) {
+        for e in self.state().executors.values() {
+            e.process.kill("the manager ends");
+        }
+    }
+
+    /// Ends a tenant's own executors; says how many sessions they had.
+    pub fn evict(&self, tenant: &str) -> usize {
+        let mut state = self.state();
+        let own = state.executors.values_mut().filter(|e| e.tenant == tenant);
+        own.map(|e| {
+            e.phase = Phase::Ending;
+            e.idle_since = Instant::now();
+            let _ = e.process.send(&ToExecutor::Exit, &[]);
+            e.sessions.len()
+        })
+        .sum()
+    }
+
+    /// How many executors there are.
+    pub fn count(&self) -> usize {
+        self.state().executors.len()
+    }
+
+    /// All leases, for accounting.
+    pub fn leases(&self) -> Vec<Arc<Metered>> {
+        let state = self.state();
+        let all = state.executors.values().flat_map(|e| e.leases.values());
+        all.cloned().collect()
+    }
+}
+
+impl State {
+    fn fail(&mut self, reason: String) {
+        self.failures += 1;
+        let pause = Duration::from_secs(1 << self.failures.min(5));
+        self.failure = Some((reason, Instant::now() + pause));
+    }
+
+    fn count(&self, phase: Phase) -> usize {
+        self.executors.values().filter(|e| e.phase == phase).count()
+    }
+
+    fn place(&mut self, isolation: Isolation, tenant: &str, session: u64) -> Option<Place> {
+        let fits = |e: &Executor| match isolation {
+            Isolation::Tenant => e.phase == Phase::Serving && e.tenant == tenant,
+            Isolation::Session => false,
+            Isolation::Device => e.phase == Phase::Serving,
+        };
+        let find = |executors: &BTreeMap<u64, Executor>, fits: &dyn Fn(&Executor) -> bool| {
+            executors.iter().find(|(_, e)| fits(e)).map(|(id, _)| *id)
+        };
+        let id = find(&self.executors, &fits)
+            .or_else(|| find(&self.executors, &|e| e.phase == Phase::Warm))?;
+        let e = self.executors.get_mut(&id).expect("just found");
+        let fresh = e.phase == Phase::Warm;
+        e.phase = Phase::Serving;
+        e.sessions.insert(session);
+        let assign = fresh && isolation != Isolation::Device;
+        if assign {
+            e.tenant = tenant.to_owned();
+        }
+        Some(Place {
+            executor: id,
+            process: e.process.clone(),
+            assign,
+        })
+    }
+}
+
+/// Gives a placed session to its executor.
+pub fn hand_over(
+    place: &Place,
+    tenant: &Tenant,
+    cache_dir: &str,
+    start: SessionStart,
+    fds: &[BorrowedFd<'_>],
+) -> std::io::Result<()> {
+    if place.assign {
+        let assign = ToExecutor::Assign {
+            tenant: tenant.name.clone(),
+            cache_dir: cache_dir.to_owned(),
+        };
+        place.process.send(&assign, &[])?;
+    }
+    place.process.send(&ToExecutor::Session(start), fds)
+}
+
+/// The device as its newest executor described it.
+#[derive(Default)]
+pub struct Description(Mutex<Option<Arc<DeviceDescription>>>);
+
+impl Description {
+    /// The newest.
+    pub fn get(&self) -> Option<Arc<DeviceDescription>> {
+        self.0.lock().expect("no panic under this lock").clone()
+    }
+
+    /// Replaces it.
+    pub fn set(&self, description: DeviceDescription) {
+        *self.0.lock().expect("no panic under this lock") = Some(Arc::new(description));
+    }
+}
+
+#[cfg(test)]
+mod tests;

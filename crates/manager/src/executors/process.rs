@@ -1,0 +1,185 @@
+//! One executor's process.
+
+use baltra_executor::control::{Channel, ToExecutor, ToManager};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::sockopt::{set_socket_timeout, Timeout};
+use rustix::process::{PidfdFlags, Signal};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// How to start an executor.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program; empty: this one.
+    pub program: PathBuf,
+    /// The driver's library.
+    pub driver: PathBuf,
+    /// Which of its devices ([`crate::options::DeviceOptions::select`]).
+    pub select: String,
+    /// Whether buffers may lie in the client's memory.
+    pub host_memory: bool,
+    /// How long queues spin, microseconds.
+    pub spin_us: u64,
+    /// Whether it confines itself.
+    pub sandbox: bool,
+    /// Where tenants' directories for compiled kernels are.
+    pub cache: PathBuf,
+    /// Where each executor gets a directory of its own.
+    pub work: PathBuf,
+    /// Where it comes back to when its manager died.
+    pub adopt: PathBuf,
+    /// The device's name.
+    pub device: String,
+}
+
+impl Launch {
+    /// Starts it. The control socket is its standard input.
+    pub fn start(&self, id: u64) -> io::Result<Process> {
+        let work = self.work.join(id.to_string());
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&work)?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.cache)?;
+        let (ours, theirs) = Channel::pair()?;
+        let program = match self.program.as_os_str().is_empty() {
+            // Also when the file was replaced under the running daemon.
+            true => PathBuf::from("/proc/self/exe"),
+            false => self.program.clone(),
+        };
+        let mut command = Command::new(program);
+        command
+            .arg0("baltra")
+            .arg("executor")
+            .arg("--name")
+            .arg(&self.device)
+            .arg("--driver")
+            .arg(&self.driver)
+            .arg("--select")
+            .arg(&self.select)
+            .arg("--spin-us")
+            .arg(self.spin_us.to_string())
+            .arg("--cache-root")
+            .arg(&self.cache)
+            .arg("--work-dir")
+            .arg(&work)
+            .arg("--adopt")
+            .arg(&self.adopt)
+            .stdin(Stdio::from(theirs.into_fd()))
+            .stdout(Stdio::null());
+        if !self.sandbox {
+            command.arg("--no-sandbox");
+        }
+        if !self.host_memory {
+            command.arg("--no-host-memory");
+        }
+        // The loader's and our own variables would lead the driver back to us.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("OCL_ICD_") || text.starts_with("BALTRA_") {
+                command.env_remove(name);
+            }
+        }
+        let child = command.spawn()?;
+        let mut process = Process::new(ours, child.id(), Some(child))?;
+        process.work = Some(work);
+        Ok(process)
+    }
+}
+
+/// A running executor: its control socket and a sure way to end it.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    channel: Channel,
+    pidfd: OwnedFd,
+    child: Mutex<Option<Child>>,
+    killed: AtomicBool,
+    work: Option<PathBuf>,
+}
+
+impl Process {
+    /// Over a connected control socket. `child`: it is ours to reap.
+    pub fn new(channel: Channel, pid: u32, child: Option<Child>) -> io::Result<Process> {
+        let number = rustix::process::Pid::from_raw(pid as i32)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no process number"))?;
+        let pidfd = rustix::process::pidfd_open(number, PidfdFlags::empty())?;
+        // An executor that does not read its socket must not hold up a connecting client.
+        let patience = Some(Duration::from_secs(1));
+        set_socket_timeout(channel.as_fd(), Timeout::Send, patience)?;
+        Ok(Process {
+            pid,
+            channel,
+            pidfd,
+            child: Mutex::new(child),
+            killed: AtomicBool::new(false),
+            work: None,
+        })
+    }
+
+    /// Sends one message, with its descriptors.
+    pub fn send(&self, message: &ToExecutor, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.channel.send(message, fds)
+    }
+
+    /// Waits for the next message; `None`: it is gone.
+    pub fn receive(&self) -> io::Result<Option<(ToManager, Vec<OwnedFd>)>> {
+        self.channel.receive()
+    }
+
+    /// Reads block without bound from now on.
+    pub fn wait_for_ever(&self) -> io::Result<()> {
+        set_socket_timeout(self.channel.as_fd(), Timeout::Recv, None)?;
+        Ok(())
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self, reason: &str) {
+        if !self.killed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(pid = self.pid, reason, "killing an executor");
+        }
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Whether [`Process::kill`] was called.
+    pub fn was_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Its socket is closed: waits for its end, which is near or is brought about, and says how
+    /// it ended.
+    pub fn finish(&self) -> String {
+        // A driver's threads and memory take their time.
+        let patience = Timespec {
+            tv_sec: 2,
+            tv_nsec: 0,
+        };
+        let mut set = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let ended = rustix::event::poll(&mut set, Some(&patience)) == Ok(1);
+        if !ended {
+            self.kill("it closed its socket and did not end");
+        }
+        if let Some(work) = &self.work {
+            // It removes its directory itself when it ends in order.
+            let _ = std::fs::remove_dir_all(work);
+        }
+        match self.child.lock().expect("no panic under this lock").take() {
+            Some(mut child) => match child.wait() {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            },
+            None => "gone".into(),
+        }
+    }
+}

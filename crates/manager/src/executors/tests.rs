@@ -1,0 +1,111 @@
+use super::*;
+use baltra_executor::control::Channel;
+
+fn pool(isolation: Isolation, prestart: usize) -> Pool {
+    Pool::new(PoolOptions {
+        isolation,
+        prestart,
+        count_max: 3,
+        start_timeout: Duration::from_millis(50),
+        idle: Duration::ZERO,
+    })
+}
+
+fn starting(pool: &Pool, id: u64) -> Channel {
+    let (ours, theirs) = Channel::pair().unwrap();
+    let process = Process::new(ours, std::process::id(), None).unwrap();
+    pool.add(id, Arc::new(process), Phase::Starting);
+    theirs
+}
+
+fn warm(pool: &Pool, id: u64) -> Channel {
+    let theirs = starting(pool, id);
+    pool.ready(id);
+    theirs
+}
+
+#[test]
+fn test_sessions_of_a_tenant_share_an_executor_and_tenants_do_not() {
+    let pool = pool(Isolation::Tenant, 2);
+    let _ends = [warm(&pool, 1), warm(&pool, 2)];
+    let first = pool.place("red", 10).unwrap();
+    assert!(first.assign);
+    let second = pool.place("red", 11).unwrap();
+    assert_eq!((first.executor, second.assign), (second.executor, false));
+    let other = pool.place("blue", 12).unwrap();
+    assert_ne!(other.executor, first.executor);
+    assert_eq!(pool.lacking(), 1, "room for one more of three");
+}
+
+#[test]
+fn test_each_session_has_its_own_executor_where_asked_for() {
+    let pool = pool(Isolation::Session, 1);
+    let ends = [warm(&pool, 1), warm(&pool, 2)];
+    let first = pool.place("red", 10).unwrap();
+    let second = pool.place("red", 11).unwrap();
+    assert_ne!(first.executor, second.executor);
+    pool.session_ended(1, 10);
+    let (message, _) = ends[0].receive::<ToExecutor>().unwrap().unwrap();
+    assert_eq!(message, ToExecutor::Exit);
+}
+
+#[test]
+fn test_all_share_one_executor_where_asked_for() {
+    let pool = pool(Isolation::Device, 2);
+    assert_eq!(pool.lacking(), 1);
+    let _end = warm(&pool, 1);
+    let first = pool.place("red", 10).unwrap();
+    let second = pool.place("blue", 11).unwrap();
+    assert_eq!(first.executor, second.executor);
+    assert!(!first.assign && !second.assign);
+    assert_eq!(pool.lacking(), 0);
+}
+
+#[test]
+fn test_a_driver_that_fails_is_said_and_tried_again_later() {
+    let pool = pool(Isolation::Tenant, 2);
+    let _end = starting(&pool, 1);
+    pool.remove(1, Some("no such library".into()), "exit status: 1");
+    assert_eq!(pool.lacking(), 0);
+    let error = pool.place("red", 10).err().unwrap();
+    assert!(error.to_string().contains("no such library"));
+}
+
+#[test]
+fn test_executors_killed_while_they_start_are_replaced_at_once_but_not_for_ever() {
+    let pool = pool(Isolation::Tenant, 2);
+    for id in 1..SILENT_DEATHS_MAX.into() {
+        let _end = starting(&pool, id);
+        pool.remove(id, None, "signal: 9 (SIGKILL)");
+        assert_eq!((pool.failure(), pool.lacking()), (None, 2));
+    }
+    let _end = starting(&pool, 9);
+    pool.remove(9, None, "signal: 11 (SIGSEGV)");
+    assert!(pool.failure().unwrap().contains("signal: 11"));
+}
+
+#[test]
+fn test_a_full_pool_and_a_slow_driver_are_told_apart() {
+    let full = pool(Isolation::Tenant, 1);
+    let _ends: Vec<_> = (0..3).map(|id| warm(&full, id)).collect();
+    for name in ["a", "b", "c"] {
+        full.place(name, 1).unwrap();
+    }
+    assert!(matches!(full.place("d", 1), Err(Error::Full(3))));
+    let slow = pool(Isolation::Tenant, 1);
+    assert!(matches!(slow.place("a", 1), Err(Error::Slow(_))));
+}
+
+#[test]
+fn test_an_idle_executor_is_told_to_end_and_gets_no_more_sessions() {
+    let pool = pool(Isolation::Tenant, 0);
+    let end = warm(&pool, 1);
+    pool.place("red", 10).unwrap();
+    pool.reap();
+    pool.session_ended(1, 10);
+    std::thread::sleep(Duration::from_millis(2));
+    pool.reap();
+    let (message, _) = end.receive::<ToExecutor>().unwrap().unwrap();
+    assert_eq!(message, ToExecutor::Exit);
+    assert!(matches!(pool.place("red", 11), Err(Error::Slow(_))));
+}

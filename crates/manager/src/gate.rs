@@ -1,0 +1,81 @@
+//! The gate: which executors may use a device now.
+//!
+//! [`scheduler`] is pure: it is told what leases look like and when, and says what to do. The
+//! order among waiting clients is a [`Policy`]'s, one file each. [`thread`] joins it to lease
+//! pages and the clock.
+
+mod fair;
+mod fifo;
+mod priority;
+pub mod scheduler;
+mod thread;
+
+#[cfg(test)]
+mod tests;
+
+pub use scheduler::{Action, Scheduler, Work};
+pub use thread::{Gate, Lease};
+
+use crate::options::PolicyKind;
+use std::time::Duration;
+
+/// Names a lease at the gate; never used again.
+pub type ClientId = u64;
+
+/// What a client is entitled to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Clients of one tenant share its entitlement.
+    pub tenant: String,
+    /// Under `fair`; at least 1.
+    pub weight: u32,
+    /// Under `priority`; the higher goes first.
+    pub priority: i32,
+}
+
+/// Orders clients. All times are nanoseconds of one monotonic clock.
+pub trait Policy: Send {
+    /// A client came.
+    fn add(&mut self, client: ClientId, share: &Share);
+
+    /// A client went, or its share changes (an [`Policy::add`] follows).
+    fn remove(&mut self, client: ClientId);
+
+    /// A client that neither held nor waited wants the device.
+    fn wake(&mut self, client: ClientId, now_ns: u64);
+
+    /// A client neither holds nor wants the device any more.
+    fn sleep(&mut self, client: ClientId);
+
+    /// A client held the device so long while another waited.
+    fn charge(&mut self, client: ClientId, held_ns: u64);
+
+    /// Sort key among waiting clients: the smallest goes first. Equal keys go by arrival.
+    fn rank(&self, client: ClientId) -> i128;
+
+    /// Whether `holder`, which has held for `held_ns`, makes way for `waiting` at its next task
+    /// boundary.
+    fn yields(&self, holder: ClientId, waiting: ClientId, held_ns: u64, quantum_ns: u64) -> bool;
+}
+
+/// The policy of a name.
+pub fn policy(kind: PolicyKind) -> Box<dyn Policy> {
+    match kind {
+        PolicyKind::Fifo => Box::new(fifo::Fifo),
+        PolicyKind::Fair => Box::new(fair::Fair::default()),
+        PolicyKind::Priority => Box::new(priority::Priority::default()),
+    }
+}
+
+/// How a gate works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateOptions {
+    /// Clients that may hold the device at once.
+    pub slots: usize,
+    /// Which order.
+    pub policy: PolicyKind,
+    /// How long a holder may go on while another waits.
+    pub quantum: Duration,
+    /// How long a holder without a task keeps the device while another waits.
+    pub linger: Duration,
+}

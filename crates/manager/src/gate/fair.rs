@@ -1,0 +1,129 @@
+//! `fair`: weighted fair queueing on device time.
+//!
+//! Each tenant has a virtual time, which advances by held time ÷ weight whenever it holds the
+//! device while somebody waits. The tenant that is furthest behind goes first, and a holder makes
+//! way once its quantum is over and it is ahead of a waiting tenant. A tenant that comes back from
+//! sleep keeps at most [`CREDIT_NS`] of its backlog: nobody saves up the device by not using it.
+
+use super::{ClientId, Policy, Share};
+use std::collections::HashMap;
+
+/// The backlog that a sleeping tenant keeps, nanoseconds at weight 1. Longer than a long task
+/// (a matrix multiplication of 512 takes 95 ms on two cores): a tenant of short tasks that
+/// misses a beat gets the device back once such a task is through.
+const CREDIT_NS: i128 = 200_000_000;
+
+/// Virtual nanoseconds in one nanosecond at weight 1.
+const SCALE: i128 = 1 << 20;
+
+#[derive(Debug, Default)]
+struct Tenant {
+    weight: i128,
+    virtual_time: i128,
+    clients: u32,
+    awake: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Fair {
+    tenants: HashMap<String, Tenant>,
+    clients: HashMap<ClientId, (String, bool)>,
+    /// The furthest-behind awake tenant's virtual time when there last was one.
+    floor: i128,
+}
+
+impl Fair {
+    fn tenant(&self, client: ClientId) -> Option<&Tenant> {
+        self.tenants.get(&self.clients.get(&client)?.0)
+    }
+
+    fn update_floor(&mut self) {
+        let awake = self.tenants.values().filter(|t| t.awake > 0);
+        if let Some(least) = awake.map(|t| t.virtual_time).min() {
+            self.floor = self.floor.max(least);
+        }
+    }
+}
+
+impl Policy for Fair {
+    fn add(&mut self, client: ClientId, share: &Share) {
+        let floor = self.floor;
+        let tenant = self
+            .tenants
+            .entry(share.tenant.clone())
+            .or_insert_with(|| Tenant {
+                virtual_time: floor,
+                ..Tenant::default()
+            });
+        tenant.weight = i128::from(share.weight.max(1));
+        tenant.clients += 1;
+        self.clients.insert(client, (share.tenant.clone(), false));
+    }
+
+    fn remove(&mut self, client: ClientId) {
+        self.sleep(client);
+        let Some((name, _)) = self.clients.remove(&client) else {
+            return;
+        };
+        // A tenant that is gone is remembered while it is ahead: leaving and coming back pays
+        // no debt.
+        let floor = self.floor;
+        let tenant = self.tenants.get_mut(&name).expect("clients have tenants");
+        tenant.clients -= 1;
+        self.tenants
+            .retain(|_, t| t.clients > 0 || t.virtual_time > floor);
+    }
+
+    fn wake(&mut self, client: ClientId, _: u64) {
+        let Some((name, awake)) = self.clients.get_mut(&client) else {
+            return;
+        };
+        if std::mem::replace(awake, true) {
+            return;
+        }
+        let others = self
+            .tenants
+            .iter()
+            .filter(|(other, t)| *other != name && t.awake > 0)
+            .map(|(_, t)| t.virtual_time)
+            .min();
+        let floor = others.unwrap_or(self.floor);
+        let tenant = self.tenants.get_mut(name).expect("clients have tenants");
+        if tenant.awake == 0 {
+            let least = floor - CREDIT_NS * SCALE / tenant.weight;
+            tenant.virtual_time = tenant.virtual_time.max(least);
+        }
+        tenant.awake += 1;
+        self.update_floor();
+    }
+
+    fn sleep(&mut self, client: ClientId) {
+        let Some((name, awake)) = self.clients.get_mut(&client) else {
+            return;
+        };
+        if std::mem::replace(awake, false) {
+            let tenant = self.tenants.get_mut(name).expect("clients have tenants");
+            tenant.awake -= 1;
+        }
+        self.update_floor();
+    }
+
+    fn charge(&mut self, client: ClientId, held_ns: u64) {
+        if let Some((name, _)) = self.clients.get(&client) {
+            let tenant = self.tenants.get_mut(name).expect("clients have tenants");
+            tenant.virtual_time += i128::from(held_ns) * SCALE / tenant.weight;
+        }
+        self.update_floor();
+    }
+
+    fn rank(&self, client: ClientId) -> i128 {
+        self.tenant(client).map_or(i128::MAX, |t| t.virtual_time)
+    }
+
+    fn yields(&self, holder: ClientId, waiting: ClientId, held_ns: u64, quantum_ns: u64) -> bool {
+        // Two clients of one tenant have one virtual time: they take turns by quantum.
+        let same =
+            self.clients.get(&holder).map(|c| &c.0) == self.clients.get(&waiting).map(|c| &c.0);
+        held_ns >= quantum_ns && (same || self.rank(waiting) < self.rank(holder))
+    }
+}

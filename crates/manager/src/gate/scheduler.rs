@@ -1,0 +1,362 @@
+//! Decides who holds the device, without any I/O.
+//!
+//! The caller tells each lease's state ([`Scheduler::observe`]), asks what to do
+//! ([`Scheduler::decide`]), does it, tells the states again, and sleeps until a lease changes or
+//! [`Scheduler::deadline_ns`] passes.
+
+use super::{ClientId, GateOptions, Policy, Share};
+use baltra_ring::LeaseState;
+use std::collections::BTreeMap;
+
+/// What a holder has done so far, as its executor counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Tasks ended.
+    pub tasks: u64,
+    /// Nanoseconds in which a task ran, the running one included.
+    pub busy_ns: u64,
+}
+
+/// A client that comes back soon is waited for so long: this part of the quantum.
+const AWAITED_PART: u64 = 10;
+/// Soon: the mean of its gaps between tasks is shorter than that by this factor.
+const AWAITED_FACTOR: u64 = 4;
+
+/// What to do with a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Give it: the client waits.
+    Grant(ClientId),
+    /// Take it: the client holds it and runs nothing.
+    Take(ClientId),
+    /// Want it back at the end of the running task.
+    Revoke(ClientId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Free,
+    Waiting,
+    Idle { since_ns: u64 },
+    Busy,
+    Revoked,
+}
+
+struct Client {
+    phase: Phase,
+    /// Since when it waits, counted rather than timed: arrivals never tie.
+    arrival: u64,
+    granted_ns: u64,
+    charged_ns: u64,
+    /// The holder's counts when it was granted the device, and when it was last seen.
+    work_granted: Work,
+    work: Work,
+    /// It waited for the device that it holds, and has not begun a task yet.
+    expected: bool,
+    /// Its gaps between tasks are short.
+    brisk: bool,
+}
+
+impl Client {
+    fn holds(&self) -> bool {
+        !matches!(self.phase, Phase::Free | Phase::Waiting)
+    }
+
+    /// Learns from the present hold how long its gaps between tasks are.
+    fn learn(&mut self, awaited_ns: u64, now_ns: u64) {
+        let tasks = self.work.tasks.saturating_sub(self.work_granted.tasks);
+        if tasks == 0 {
+            return;
+        }
+        let busy_ns = self.work.busy_ns.saturating_sub(self.work_granted.busy_ns);
+        let idle_ns = now_ns
+            .saturating_sub(self.granted_ns)
+            .saturating_sub(busy_ns);
+        self.brisk = idle_ns / tasks <= awaited_ns / AWAITED_FACTOR;
+    }
+}
+
+/// One device's gate.
+pub struct Scheduler {
+    slots: usize,
+    paused: bool,
+    quantum_ns: u64,
+    linger_ns: u64,
+    policy: Box<dyn Policy>,
+    clients: BTreeMap<ClientId, Client>,
+    arrivals: u64,
+}
+
+impl Scheduler {
+    /// Without clients.
+    pub fn new(options: GateOptions) -> Scheduler {
+        Scheduler {
+            slots: options.slots.max(1),
+            paused: false,
+            quantum_ns: options.quantum.as_nanos() as u64,
+            linger_ns: options.linger.as_nanos() as u64,
+            policy: super::policy(options.policy),
+            clients: BTreeMap::new(),
+            arrivals: 0,
+        }
+    }
+
+    /// How many clients may hold the device at once. More than that may hold it already: they
+    /// keep it until they yield.
+    pub fn set_slots(&mut self, slots: usize) {
+        self.slots = slots.max(1);
+    }
+
+    /// Paused, nobody gets the device and whoever has it makes way.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// A client comes; its lease is free.
+    pub fn add(&mut self, client: ClientId, share: &Share) {
+        self.policy.add(client, share);
+        let fresh = Client {
+            phase: Phase::Free,
+            arrival: 0,
+            granted_ns: 0,
+            charged_ns: 0,
+            work_granted: Work::default(),
+            work: Work::default(),
+            expected: false,
+            brisk: false,
+        };
+        self.clients.insert(client, fresh);
+    }
+
+    /// A client goes, whatever it held.
+    pub fn remove(&mut self, client: ClientId) {
+        if self.clients.remove(&client).is_some() {
+            self.policy.remove(client);
+        }
+    }
+
+    /// A client's entitlement changes.
+    pub fn change(&mut self, client: ClientId, share: &Share, now_ns: u64) {
+        let Some(c) = self.clients.get(&client) else {
+            return;
+        };
+        let awake = c.phase != Phase::Free;
+        self.policy.remove(client);
+        self.policy.add(client, share);
+        if awake {
+            self.policy.wake(client, now_ns);
+        }
+    }
+
+    /// What a lease looks like now; `work` tells an idle holder from one that was busy between
+    /// two looks, and how soon it comes back.
+    pub fn observe(&mut self, client: ClientId, state: LeaseState, work: Work, now_ns: u64) {
+        let contended = self.waiting().next().is_some();
+        let awaited_ns = self.quantum_ns / AWAITED_PART;
+        let Some(c) = self.clients.get_mut(&client) else {
+            return;
+        };
+        let before = c.phase;
+        let held = c.holds();
+        c.phase = match state {
+            LeaseState::Free => Phase::Free,
+            LeaseState::Waiting => Phase::Waiting,
+            LeaseState::Busy => Phase::Busy,
+            LeaseState::Revoked => Phase::Revoked,
+            LeaseState::Idle => match before {
+                Phase::Idle { since_ns } if c.work == work => Phase::Idle { since_ns },
+                _ => Phase::Idle { since_ns: now_ns },
+            },
+        };
+        let worked = c.work != work;
+        c.expected &= !worked;
+        c.work = work;
+        let holds = c.holds();
+        if held && worked {
+            c.learn(awaited_ns, now_ns);
+        }
+        if held && !holds && contended {
+            let owed = now_ns.saturating_sub(c.charged_ns);
+            self.policy.charge(client, owed);
+        }
+        let c = self.clients.get_mut(&client).expect("looked up above");
+        if holds && !held {
+            c.granted_ns = now_ns;
+            c.charged_ns = now_ns;
+            c.work_granted = work;
+            c.expected = before == Phase::Waiting && matches!(c.phase, Phase::Idle { .. });
+        }
+        let arrives = c.phase == Phase::Waiting && before != Phase::Waiting;
+        if arrives {
+            self.arrivals += 1;
+            c.arrival = self.arrivals;
+        }
+        if arrives && !contended {
+            // What was held while nobody waited was nobody else's: it is not charged.
+            for c in self.clients.values_mut().filter(|c| c.holds()) {
+                c.charged_ns = now_ns;
+            }
+        }
+        let c = self.clients.get_mut(&client).expect("looked up above");
+        match (before == Phase::Free, c.phase == Phase::Free) {
+            (true, false) => self.policy.wake(client, now_ns),
+            (false, true) => self.policy.sleep(client),
+            _ => {}
+        }
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = ClientId> + '_ {
+        self.clients
+            .iter()
+            .filter(|(_, c)| c.phase == Phase::Waiting)
+            .map(|(id, _)| *id)
+    }
+
+    /// Clients that hold the device.
+    pub fn holders(&self) -> impl Iterator<Item = ClientId> + '_ {
+        self.clients
+            .iter()
+            .filter(|(_, c)| c.holds())
+            .map(|(id, _)| *id)
+    }
+
+    /// Whether one more client could hold the device and nobody waits for that.
+    pub fn has_room(&self) -> bool {
+        !self.paused && self.waiting().next().is_none() && self.holders().count() < self.slots
+    }
+
+    /// How many clients wait.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting().count()
+    }
+
+    /// Held time counts only while somebody waits: then it is another's.
+    fn charge(&mut self, now_ns: u64) {
+        let contended = self.waiting().next().is_some();
+        for (id, c) in &mut self.clients {
+            if c.holds() {
+                let owed = now_ns.saturating_sub(c.charged_ns);
+                c.charged_ns = now_ns;
+                if contended && owed > 0 {
+                    self.policy.charge(*id, owed);
+                }
+            }
+        }
+    }
+
+    /// What to do now. Each action is done (or fails, because the lease moved) and its lease
+    /// observed before the next call.
+    pub fn decide(&mut self, now_ns: u64) -> Vec<Action> {
+        self.charge(now_ns);
+        if self.paused {
+            return self.clear();
+        }
+        let mut order: Vec<ClientId> = self.waiting().collect();
+        if order.is_empty() {
+            return Vec::new();
+        }
+        order.sort_by_key(|id| (self.policy.rank(*id), self.clients[id].arrival));
+        let holders: Vec<ClientId> = self.holders().collect();
+        let mut actions = Vec::new();
+        let free = self.slots.saturating_sub(holders.len());
+        let mut waiting = order.into_iter();
+        actions.extend(waiting.by_ref().take(free).map(Action::Grant));
+
+        // The others need a holder to make way; some already do.
+        let leaving = holders
+            .iter()
+            .filter(|id| self.clients[id].phase == Phase::Revoked)
+            .count();
+        let mut candidates: Vec<ClientId> = holders
+            .into_iter()
+            .filter(|id| self.clients[id].phase != Phase::Revoked)
+            .collect();
+        for wanting in waiting.skip(leaving) {
+            let victim = candidates
+                .iter()
+                .copied()
+                .filter_map(|id| Some((self.reclaim(id, wanting, now_ns)?, id)))
+                .max_by_key(|(action, id)| {
+                    let idle = matches!(action, Action::Take(_));
+                    let longest = now_ns.saturating_sub(self.clients[id].granted_ns);
+                    (idle, self.policy.rank(*id), longest)
+                });
+            let Some((action, victim)) = victim else {
+                break;
+            };
+            candidates.retain(|id| *id != victim);
+            actions.push(action);
+        }
+        actions
+    }
+
+    fn clear(&self) -> Vec<Action> {
+        let make_way = |(id, c): (&ClientId, &Client)| match c.phase {
+            Phase::Idle { .. } => Some(Action::Take(*id)),
+            Phase::Busy => Some(Action::Revoke(*id)),
+            _ => None,
+        };
+        self.clients.iter().filter_map(make_way).collect()
+    }
+
+    /// How `holder` is made to make way for `wanting`, if it has to yet.
+    fn reclaim(&self, holder: ClientId, wanting: ClientId, now_ns: u64) -> Option<Action> {
+        let c = &self.clients[&holder];
+        let held_ns = now_ns.saturating_sub(c.granted_ns);
+        let yields = self
+            .policy
+            .yields(holder, wanting, held_ns, self.quantum_ns);
+        match c.phase {
+            Phase::Idle { since_ns } => {
+                let lingered = now_ns.saturating_sub(since_ns) >= self.patience_ns(c);
+                (yields || lingered).then_some(Action::Take(holder))
+            }
+            Phase::Busy => yields.then_some(Action::Revoke(holder)),
+            _ => None,
+        }
+    }
+
+    /// How long an idle holder is waited for. One that has just been granted what it waited for
+    /// is on its way: on a busy host its thread takes longer to get a processor than any linger,
+    /// and a lease that is gone by then is asked for again, for ever. One that has come back
+    /// quickly every time will again. Both pay for what they hold.
+    fn patience_ns(&self, client: &Client) -> u64 {
+        match client {
+            Client { expected: true, .. } => self.quantum_ns.max(self.linger_ns),
+            Client { brisk: true, .. } => self.linger_ns.max(self.quantum_ns / AWAITED_PART),
+            _ => self.linger_ns,
+        }
+    }
+
+    /// When to look again even if nothing rings; `None`: not before.
+    pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
+        if self.paused {
+            return None;
+        }
+        let phases = self.clients.values().map(|c| c.phase);
+        let leaving = phases.filter(|p| *p == Phase::Revoked).count();
+        if self.waiting().count() <= leaving {
+            // Whoever waits has a holder that makes way and rings then.
+            return None;
+        }
+        self.clients
+            .values()
+            .filter_map(|c| {
+                let quantum_ends = c.granted_ns.saturating_add(self.quantum_ns);
+                // Past its quantum a holder that is not yet ahead is looked at again a quantum
+                // later; an idle one as soon as it has lingered.
+                let look = if quantum_ends > now_ns {
+                    quantum_ends
+                } else {
+                    now_ns + self.quantum_ns.max(100_000)
+                };
+                match c.phase {
+                    Phase::Idle { since_ns } => Some(look.min(since_ns + self.patience_ns(c))),
+                    Phase::Busy => Some(look),
+                    _ => None,
+                }
+            })
+            .min()
+            .map(|at| at.max(now_ns))
+    }
+}

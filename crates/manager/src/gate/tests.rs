@@ -1,0 +1,391 @@
+use super::*;
+use baltra_ring::LeaseState;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// A simulated client: runs tasks of `task_ns`, then thinks for `think_ns` (0: at once).
+#[derive(Clone, Debug)]
+struct Load {
+    weight: u32,
+    priority: i32,
+    task_ns: u64,
+    think_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Simulated {
+    load: Load,
+    state: LeaseState,
+    /// When the running task ends or, without one, when the next one is wanted.
+    until_ns: u64,
+    busy_ns: u64,
+    tasks: u64,
+    waiting_since_ns: u64,
+    longest_wait_ns: u64,
+}
+
+struct World {
+    scheduler: Scheduler,
+    clients: BTreeMap<ClientId, Simulated>,
+    now_ns: u64,
+    slots: usize,
+    /// Time in which a slot was free although somebody waited.
+    wasted_ns: u64,
+}
+
+const MS: u64 = 1_000_000;
+
+fn options(policy: PolicyKind, slots: usize) -> GateOptions {
+    GateOptions {
+        slots,
+        policy,
+        quantum: Duration::from_millis(1),
+        linger: Duration::from_micros(50),
+    }
+}
+
+impl World {
+    fn new(policy: PolicyKind, slots: usize, loads: &[Load]) -> World {
+        let mut scheduler = Scheduler::new(options(policy, slots));
+        let clients = loads.iter().zip(1..).map(|(load, id)| {
+            let share = Share {
+                tenant: format!("t{id}"),
+                weight: load.weight,
+                priority: load.priority,
+            };
+            scheduler.add(id, &share);
+            let fresh = Simulated {
+                load: load.clone(),
+                state: LeaseState::Free,
+                until_ns: 0,
+                busy_ns: 0,
+                tasks: 0,
+                waiting_since_ns: 0,
+                longest_wait_ns: 0,
+            };
+            (id, fresh)
+        });
+        let clients = clients.collect();
+        World {
+            scheduler,
+            clients,
+            now_ns: 0,
+            slots,
+            wasted_ns: 0,
+        }
+    }
+
+    fn tell(&mut self, id: ClientId) {
+        let c = &self.clients[&id];
+        let work = Work {
+            tasks: c.tasks,
+            busy_ns: c.busy_ns,
+        };
+        self.scheduler.observe(id, c.state, work, self.now_ns);
+    }
+
+    fn step_clients(&mut self) {
+        let now = self.now_ns;
+        let ids: Vec<_> = self.clients.keys().copied().collect();
+        for id in ids {
+            let c = self.clients.get_mut(&id).unwrap();
+            let before = c.state;
+            if matches!(c.state, LeaseState::Busy | LeaseState::Revoked) && now >= c.until_ns {
+                c.busy_ns += c.load.task_ns;
+                c.tasks += 1;
+                c.until_ns = now + c.load.think_ns;
+                c.state = match c.state {
+                    LeaseState::Busy => LeaseState::Idle,
+                    _ => LeaseState::Free,
+                };
+            }
+            if now >= c.until_ns {
+                match c.state {
+                    LeaseState::Idle => {
+                        c.state = LeaseState::Busy;
+                        c.until_ns = now + c.load.task_ns;
+                    }
+                    LeaseState::Free => {
+                        c.state = LeaseState::Waiting;
+                        c.waiting_since_ns = now;
+                    }
+                    _ => {}
+                }
+            }
+            if c.state != before {
+                self.tell(id);
+            }
+        }
+    }
+
+    fn step_gate(&mut self) {
+        loop {
+            let actions = self.scheduler.decide(self.now_ns);
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions {
+                let (Action::Grant(id) | Action::Take(id) | Action::Revoke(id)) = action;
+                let now = self.now_ns;
+                let c = self.clients.get_mut(&id).unwrap();
+                c.state = match (action, c.state) {
+                    (Action::Grant(_), LeaseState::Waiting) => {
+                        c.longest_wait_ns = c.longest_wait_ns.max(now - c.waiting_since_ns);
+                        c.until_ns = now + c.load.task_ns;
+                        LeaseState::Busy
+                    }
+                    (Action::Take(_), LeaseState::Idle) => LeaseState::Free,
+                    (Action::Revoke(_), LeaseState::Busy) => LeaseState::Revoked,
+                    other => panic!("an action that does not fit: {other:?}"),
+                };
+                self.tell(id);
+            }
+        }
+    }
+
+    fn run(&mut self, until_ns: u64) {
+        while self.now_ns < until_ns {
+            self.step_clients();
+            self.step_gate();
+            self.step_clients();
+            let held = self.scheduler.holders().count();
+            assert!(held <= self.slots, "{held} holders of {} slots", self.slots);
+            let events = self
+                .clients
+                .values()
+                .filter(|c| c.state != LeaseState::Waiting);
+            let next = events
+                .map(|c| c.until_ns)
+                .filter(|at| *at > self.now_ns)
+                .chain(self.scheduler.deadline_ns(self.now_ns))
+                .min()
+                .unwrap_or(until_ns)
+                .clamp(self.now_ns + 1, until_ns);
+            let waits = self.scheduler.waiting_count() > 0;
+            if waits && held < self.slots {
+                self.wasted_ns += next - self.now_ns;
+            }
+            self.now_ns = next;
+        }
+    }
+
+    fn share(&self, id: ClientId) -> f64 {
+        let all: u64 = self.clients.values().map(|c| c.busy_ns).sum();
+        self.clients[&id].busy_ns as f64 / all as f64
+    }
+}
+
+fn load(weight: u32, priority: i32, task_us: u64, think_us: u64) -> Load {
+    Load {
+        weight,
+        priority,
+        task_ns: task_us * 1000,
+        think_ns: think_us * 1000,
+    }
+}
+
+fn any_loads() -> impl Strategy<Value = Vec<Load>> {
+    let one = (1u32..8, -2i32..3, 5u64..5_000, 0u64..3_000);
+    prop::collection::vec(one.prop_map(|(w, p, t, k)| load(w, p, t, k)), 1..7)
+}
+
+fn any_policy() -> impl Strategy<Value = PolicyKind> {
+    prop::sample::select(vec![
+        PolicyKind::Fifo,
+        PolicyKind::Fair,
+        PolicyKind::Priority,
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn test_slots_are_neither_exceeded_nor_left_free_while_somebody_waits(
+        loads in any_loads(), slots in 1usize..4, policy in any_policy(),
+    ) {
+        let mut world = World::new(policy, slots, &loads);
+        world.run(200 * MS);
+        prop_assert_eq!(world.wasted_ns, 0);
+    }
+
+    #[test]
+    fn test_nobody_starves_under_fair_and_fifo(
+        loads in any_loads(), slots in 1usize..3, fair in any::<bool>(),
+    ) {
+        let policy = if fair { PolicyKind::Fair } else { PolicyKind::Fifo };
+        let mut world = World::new(policy, slots, &loads);
+        world.run(2_500 * MS);
+        for (id, c) in &world.clients {
+            prop_assert!(c.tasks > 0, "client {} of {:?} never ran", id, loads);
+            prop_assert!(c.longest_wait_ns < 1_800 * MS, "client {} waited {} ns", id, c.longest_wait_ns);
+        }
+    }
+
+    #[test]
+    fn test_the_device_is_shared_by_weight(
+        weights in prop::collection::vec((1u32..6, 10u64..3_000), 2..6),
+    ) {
+        let loads: Vec<_> = weights.iter().map(|(w, t)| load(*w, 0, *t, 0)).collect();
+        let mut world = World::new(PolicyKind::Fair, 1, &loads);
+        world.run(4_000 * MS);
+        let all: u32 = weights.iter().map(|(w, _)| w).sum();
+        for (i, (weight, _)) in weights.iter().enumerate() {
+            let expected = f64::from(*weight) / f64::from(all);
+            let share = world.share(i as ClientId + 1);
+            prop_assert!((share - expected).abs() < 0.03, "{} got {:.3} of {:.3}", i, share, expected);
+        }
+    }
+}
+
+#[test]
+fn test_short_tasks_beside_long_ones_get_half_and_wait_for_one_task() {
+    // Blocking 26 µs tasks with 20 µs between them, beside 95 ms tasks without a pause.
+    let loads = [load(1, 0, 26, 20), load(1, 0, 95_000, 0)];
+    let mut world = World::new(PolicyKind::Fair, 1, &loads);
+    world.run(20_000 * MS);
+    let held = world.clients[&1].tasks * 46_000;
+    let part = held as f64 / world.now_ns as f64;
+    assert!((0.45..0.55).contains(&part), "held {part:.2} of the time");
+    assert!(world.clients[&1].longest_wait_ns <= 96 * MS);
+}
+
+#[test]
+fn test_the_higher_priority_goes_first_at_every_task_boundary() {
+    let loads = [
+        load(1, 5, 26, 400),
+        load(1, 0, 2_000, 0),
+        load(1, 0, 2_000, 0),
+    ];
+    let mut world = World::new(PolicyKind::Priority, 1, &loads);
+    world.run(2_000 * MS);
+    assert!(world.clients[&1].longest_wait_ns <= 2 * MS + 1);
+    let low = (world.clients[&2].tasks, world.clients[&3].tasks);
+    assert!(low.0.abs_diff(low.1) <= 2, "equals take turns: {low:?}");
+}
+
+#[test]
+fn test_a_sole_user_is_left_alone() {
+    let mut world = World::new(PolicyKind::Fair, 1, &[load(1, 0, 30, 500)]);
+    world.run(100 * MS);
+    assert_eq!(world.scheduler.deadline_ns(world.now_ns), None);
+    assert!(world.scheduler.decide(world.now_ns).is_empty());
+    assert!(world.clients[&1].tasks > 180);
+}
+
+#[test]
+fn test_sleep_saves_up_no_device_time() {
+    let loads = [load(1, 0, 500, 0), load(1, 0, 500, 0)];
+    let mut world = World::new(PolicyKind::Fair, 1, &loads);
+    world.clients.get_mut(&2).unwrap().until_ns = 5_000 * MS;
+    world.run(5_000 * MS);
+    let before = world.clients[&1].tasks;
+    world.run(6_000 * MS);
+    let after = world.clients[&1].tasks - before;
+    assert!(after > 500, "the one that stayed got {after} of 2000 tasks");
+}
+
+#[test]
+fn test_a_client_that_vanishes_frees_its_slot() {
+    let loads = [load(1, 0, 1_000_000, 0), load(1, 0, 10, 0)];
+    let mut world = World::new(PolicyKind::Fair, 1, &loads);
+    world.run(10 * MS);
+    world.scheduler.remove(1);
+    world.clients.remove(&1);
+    world.run(20 * MS);
+    assert!(world.clients[&2].tasks > 100);
+}
+
+#[test]
+fn test_two_clients_of_one_tenant_take_turns_and_share_one_entitlement() {
+    let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 1));
+    let share = |tenant: &str| Share {
+        tenant: tenant.into(),
+        weight: 1,
+        priority: 0,
+    };
+    scheduler.add(1, &share("a"));
+    scheduler.add(2, &share("a"));
+    scheduler.observe(1, LeaseState::Busy, Work::default(), 0);
+    scheduler.observe(2, LeaseState::Waiting, Work::default(), 0);
+    assert!(scheduler.decide(MS / 2).is_empty());
+    assert_eq!(scheduler.decide(MS), vec![Action::Revoke(1)]);
+}
+
+#[test]
+fn test_time_held_while_nobody_waited_is_not_charged() {
+    let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 1));
+    for id in [1, 2] {
+        let share = Share {
+            tenant: format!("t{id}"),
+            weight: 1,
+            priority: 0,
+        };
+        scheduler.add(id, &share);
+    }
+    let grant = |scheduler: &mut Scheduler, id, now| {
+        assert_eq!(scheduler.decide(now), [Action::Grant(id)]);
+        scheduler.observe(id, LeaseState::Busy, Work::default(), now);
+    };
+    scheduler.observe(1, LeaseState::Waiting, Work::default(), 0);
+    grant(&mut scheduler, 1, 0);
+    // Alone for five seconds; then the other comes.
+    let mut now = 5_000 * MS;
+    scheduler.observe(2, LeaseState::Waiting, Work::default(), now);
+    now += 2 * MS;
+    assert_eq!(scheduler.decide(now), [Action::Revoke(1)]);
+    scheduler.observe(1, LeaseState::Free, Work::default(), now);
+    scheduler.observe(1, LeaseState::Waiting, Work::default(), now);
+    grant(&mut scheduler, 2, now);
+    // They are even: the first gets it back after a quantum or so, not after five seconds.
+    now += 4 * MS;
+    assert_eq!(scheduler.decide(now), [Action::Revoke(2)]);
+}
+
+/// One slot, two tenants: the first waits and is granted the device, the second waits.
+fn contended() -> Scheduler {
+    let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 1));
+    for id in [1, 2] {
+        let share = Share {
+            tenant: format!("t{id}"),
+            weight: 1,
+            priority: 0,
+        };
+        scheduler.add(id, &share);
+        scheduler.observe(id, LeaseState::Waiting, Work::default(), 0);
+    }
+    assert_eq!(scheduler.decide(0), [Action::Grant(1)]);
+    scheduler
+}
+
+const US: u64 = 1_000;
+
+#[test]
+fn test_who_waited_is_left_the_device_until_it_comes_for_it_or_a_quantum_is_over() {
+    let mut scheduler = contended();
+    scheduler.observe(1, LeaseState::Idle, Work::default(), 0);
+    let later = 900 * US;
+    scheduler.observe(1, LeaseState::Idle, Work::default(), later);
+    assert!(scheduler.decide(later).is_empty(), "long past the linger");
+    let over = MS;
+    scheduler.observe(1, LeaseState::Idle, Work::default(), over);
+    assert_eq!(scheduler.decide(over), [Action::Take(1)]);
+}
+
+#[test]
+fn test_who_comes_back_quickly_is_waited_for_longer_than_who_does_not() {
+    for (gap_us, awaited) in [(10, true), (60, false)] {
+        let mut scheduler = contended();
+        scheduler.observe(1, LeaseState::Busy, Work::default(), 0);
+        let work = Work {
+            tasks: 3,
+            busy_ns: 100 * US,
+        };
+        let now = (100 + 3 * gap_us) * US;
+        scheduler.observe(1, LeaseState::Idle, work, now);
+        // The linger is 50 µs, a tenth of the quantum 100.
+        let now = now + 70 * US;
+        scheduler.observe(1, LeaseState::Idle, work, now);
+        assert_eq!(scheduler.decide(now).is_empty(), awaited, "{gap_us} µs");
+    }
+}

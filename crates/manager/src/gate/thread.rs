@@ -1,0 +1,411 @@
+//! One thread a device: joins the scheduler to lease pages, bells and the clock, and ends tasks
+//! that outlive their limit.
+
+use super::{Action, ClientId, GateOptions, Scheduler, Share, Work};
+use baltra_ring::{lease, LeaseGranter, LeaseState};
+use rustix::event::{epoll, eventfd, EventfdFlags, PollFd, PollFlags, Timespec};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The wake-up's key in the epoll set; leases count from 1.
+const WAKE: u64 = 0;
+/// How often running tasks are compared with their limit.
+const WATCH: Duration = Duration::from_millis(20);
+
+/// A tenant's claim to a device, made by the manager for one executor.
+pub struct Lease {
+    /// Names it on this node.
+    pub id: ClientId,
+    /// Whose device time it counts.
+    pub tenant: String,
+    /// The shared page, for the executor.
+    pub page: OwnedFd,
+    /// The holder's bell, for the executor.
+    pub bell: OwnedFd,
+    /// The manager's side.
+    pub granter: LeaseGranter,
+}
+
+impl Lease {
+    /// A fresh one.
+    pub fn new(id: ClientId, tenant: &str) -> io::Result<Lease> {
+        let (page, bell) = lease::create()?;
+        Lease::over(id, tenant, page, bell)
+    }
+
+    /// Over a page and bell that an executor brought with it.
+    pub fn over(id: ClientId, tenant: &str, page: OwnedFd, bell: OwnedFd) -> io::Result<Lease> {
+        let granter = LeaseGranter::new(&page, bell.try_clone()?)?;
+        Ok(Lease {
+            id,
+            tenant: tenant.to_owned(),
+            page,
+            bell,
+            granter,
+        })
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = f.debug_struct("Lease");
+        text.field("id", &self.id).field("tenant", &self.tenant);
+        text.finish_non_exhaustive()
+    }
+}
+
+type Kill = Box<dyn Fn(&str) + Send>;
+
+enum Order {
+    Add {
+        lease: Arc<Lease>,
+        share: Share,
+        task_limit: Option<Duration>,
+        kill: Kill,
+    },
+    Change {
+        client: ClientId,
+        share: Share,
+        task_limit: Option<Duration>,
+    },
+    Remove(ClientId),
+    Slots(usize),
+    Pause(bool),
+    Stop,
+}
+
+struct Shared {
+    orders: Mutex<Vec<Order>>,
+    wake: OwnedFd,
+    waiting: AtomicUsize,
+    holding: AtomicUsize,
+}
+
+/// A handle on a device's gate; its thread ends with the last one.
+#[derive(Clone)]
+pub struct Gate {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.order(Order::Stop);
+    }
+}
+
+impl Shared {
+    fn order(&self, order: Order) {
+        self.orders
+            .lock()
+            .expect("no panic under this lock")
+            .push(order);
+        // A full counter wakes as well.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Gate {
+    /// Starts the gate of the device `name`.
+    pub fn start(name: &str, options: GateOptions) -> io::Result<Gate> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared {
+            orders: Mutex::default(),
+            wake,
+            waiting: AtomicUsize::new(0),
+            holding: AtomicUsize::new(0),
+        });
+        let keeper = Keeper::new(shared.clone(), options)?;
+        std::thread::Builder::new()
+            .name(format!("gate-{name}"))
+            .spawn(move || keeper.run())?;
+        Ok(Gate {
+            owner: Arc::new(Owner { shared }),
+        })
+    }
+
+    /// Lets a lease take part. `kill` ends its executor, with the reason, when a task runs
+    /// longer than `task_limit`.
+    pub fn add(
+        &self,
+        lease: Arc<Lease>,
+        share: Share,
+        task_limit: Option<Duration>,
+        kill: impl Fn(&str) + Send + 'static,
+    ) {
+        self.owner.shared.order(Order::Add {
+            lease,
+            share,
+            task_limit,
+            kill: Box::new(kill),
+        });
+    }
+
+    /// A tenant's entitlement changed.
+    pub fn change(&self, client: ClientId, share: Share, task_limit: Option<Duration>) {
+        self.owner.shared.order(Order::Change {
+            client,
+            share,
+            task_limit,
+        });
+    }
+
+    /// Its executor is gone.
+    pub fn remove(&self, client: ClientId) {
+        self.owner.shared.order(Order::Remove(client));
+    }
+
+    /// How many clients may hold the device at once, from now on.
+    pub fn set_slots(&self, slots: usize) {
+        self.owner.shared.order(Order::Slots(slots));
+    }
+
+    /// Takes the device from everybody at the next task boundaries, or gives it out again.
+    pub fn pause(&self, paused: bool) {
+        self.owner.shared.order(Order::Pause(paused));
+    }
+
+    /// Clients that hold the device now, as the gate last saw it.
+    pub fn holding(&self) -> usize {
+        self.owner.shared.holding.load(Ordering::Relaxed)
+    }
+
+    /// Clients that wait now.
+    pub fn waiting(&self) -> usize {
+        self.owner.shared.waiting.load(Ordering::Relaxed)
+    }
+}
+
+struct Member {
+    lease: Arc<Lease>,
+    task_limit: Option<Duration>,
+    kill: Kill,
+    /// The running task, by the holder's clock, and when the manager first saw it.
+    task: Option<(u64, u64)>,
+    /// Since when it is wanted back: a holder cannot forge this one.
+    revoked_ns: Option<u64>,
+    killed: bool,
+}
+
+struct Keeper {
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    scheduler: Scheduler,
+    members: HashMap<ClientId, Member>,
+}
+
+impl Keeper {
+    fn new(shared: Arc<Shared>, options: GateOptions) -> io::Result<Keeper> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = epoll::EventData::new_u64(WAKE);
+        epoll::add(&epoll, &shared.wake, wake, edge())?;
+        Ok(Keeper {
+            shared,
+            epoll,
+            scheduler: Scheduler::new(options),
+            members: HashMap::new(),
+        })
+    }
+
+    fn run(mut self) {
+        // Deadlines are tens of microseconds; the kernel's default slack is 50.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+        let mut rung = Vec::new();
+        loop {
+            if !self.take_orders() {
+                return;
+            }
+            for client in rung.drain(..) {
+                self.observe(client);
+            }
+            let holders: Vec<ClientId> = self.scheduler.holders().collect();
+            for client in holders {
+                self.observe(client);
+            }
+            self.act();
+            let waiting = self.scheduler.waiting_count();
+            self.shared.waiting.store(waiting, Ordering::Relaxed);
+            let holding = self.scheduler.holders().count();
+            self.shared.holding.store(holding, Ordering::Relaxed);
+            let watching = self.watch();
+            self.sleep(watching, &mut rung);
+        }
+    }
+
+    fn take_orders(&mut self) -> bool {
+        let orders =
+            std::mem::take(&mut *self.shared.orders.lock().expect("no panic under this lock"));
+        for order in orders {
+            match order {
+                Order::Add {
+                    lease,
+                    share,
+                    task_limit,
+                    kill,
+                } => self.admit(lease, &share, task_limit, kill),
+                Order::Change {
+                    client,
+                    share,
+                    task_limit,
+                } => {
+                    self.scheduler.change(client, &share, lease::monotonic_ns());
+                    if let Some(member) = self.members.get_mut(&client) {
+                        member.task_limit = task_limit;
+                    }
+                }
+                Order::Remove(client) => {
+                    self.scheduler.remove(client);
+                    if let Some(member) = self.members.remove(&client) {
+                        let _ = epoll::delete(&self.epoll, &member.lease.bell);
+                    }
+                }
+                Order::Slots(slots) => self.scheduler.set_slots(slots),
+                Order::Pause(paused) => self.scheduler.set_paused(paused),
+                Order::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn admit(&mut self, lease: Arc<Lease>, share: &Share, limit: Option<Duration>, kill: Kill) {
+        let id = lease.id;
+        let bell = epoll::EventData::new_u64(id);
+        if let Err(error) = epoll::add(&self.epoll, &lease.bell, bell, edge()) {
+            tracing::error!(lease = id, %error, "a lease cannot take part at the gate");
+            kill("the gate cannot watch its lease");
+            return;
+        }
+        self.scheduler.add(id, share);
+        let member = Member {
+            lease,
+            task_limit: limit,
+            kill,
+            task: None,
+            revoked_ns: None,
+            killed: false,
+        };
+        self.members.insert(id, member);
+        self.observe(id);
+        // Ahead of the first task, where there is room anyway: it then costs no round trip.
+        if self.scheduler.has_room() && self.members[&id].lease.granter.grant() {
+            self.observe(id);
+        }
+    }
+
+    fn observe(&mut self, client: ClientId) {
+        let Some(member) = self.members.get(&client) else {
+            return;
+        };
+        let granter = &member.lease.granter;
+        let usage = granter.usage();
+        let work = Work {
+            tasks: usage.tasks,
+            busy_ns: usage.busy_ns,
+        };
+        self.scheduler
+            .observe(client, granter.state(), work, lease::monotonic_ns());
+    }
+
+    fn act(&mut self) {
+        // Each round either changes a lease or fails because its holder did; a holder that
+        // keeps changing it is another round's business.
+        for _ in 0..4 {
+            let actions = self.scheduler.decide(lease::monotonic_ns());
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                let (Action::Grant(id) | Action::Take(id) | Action::Revoke(id)) = action;
+                let Some(member) = self.members.get_mut(&id) else {
+                    continue;
+                };
+                let granter = &member.lease.granter;
+                match action {
+                    Action::Grant(_) => granter.grant(),
+                    Action::Take(_) => granter.take_idle(),
+                    Action::Revoke(_) => granter.revoke(),
+                };
+                self.observe(id);
+            }
+        }
+    }
+
+    /// Ends executors whose task outlives its limit; says whether any task is being watched.
+    fn watch(&mut self) -> bool {
+        let now = lease::monotonic_ns();
+        let mut watching = false;
+        for member in self.members.values_mut() {
+            let Some(limit) = member.task_limit.filter(|_| !member.killed) else {
+                continue;
+            };
+            let granter = &member.lease.granter;
+            let state = granter.state();
+            let began = granter.busy_since_ns();
+            member.task = match (state, began, member.task) {
+                (LeaseState::Busy | LeaseState::Revoked, Some(began), Some((same, seen)))
+                    if same == began =>
+                {
+                    Some((began, seen))
+                }
+                (LeaseState::Busy | LeaseState::Revoked, began, _) => {
+                    Some((began.unwrap_or(0), now))
+                }
+                _ => None,
+            };
+            member.revoked_ns = match state {
+                LeaseState::Revoked => Some(member.revoked_ns.unwrap_or(now)),
+                _ => None,
+            };
+            watching |= !matches!(state, LeaseState::Free);
+            let over = |since: u64| now.saturating_sub(since) > limit.as_nanos() as u64;
+            if member.task.is_some_and(|(_, seen)| over(seen))
+                || member.revoked_ns.is_some_and(over)
+            {
+                member.killed = true;
+                (member.kill)(&format!("a task ran longer than {} ms", limit.as_millis()));
+            }
+        }
+        watching
+    }
+
+    fn sleep(&self, watching: bool, rung: &mut Vec<ClientId>) {
+        let now = lease::monotonic_ns();
+        let mut timeout = self
+            .scheduler
+            .deadline_ns(now)
+            .map(|at| Duration::from_nanos(at - now));
+        if watching {
+            timeout = Some(timeout.map_or(WATCH, |t| t.min(WATCH)));
+        }
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs() as i64,
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        // epoll's own timeout counts whole milliseconds.
+        let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut set, timeout.as_ref());
+        let mut events = Vec::with_capacity(64);
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let _ = epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&now),
+        );
+        rung.extend(events.iter().map(|e| e.data.u64()).filter(|id| *id != WAKE));
+    }
+}
+
+/// Edge-triggered: each ring of a bell is told once, and nobody need reset the bell.
+fn edge() -> epoll::EventFlags {
+    epoll::EventFlags::IN | epoll::EventFlags::ET
+}

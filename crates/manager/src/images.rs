@@ -1,0 +1,357 @@
+//! The image store: accelerators by the sha256 of their bytes.
+//!
+//! An image is `DIGEST.image`, its metadata `DIGEST.json`. Both are written beside their place and
+//! renamed into it, the metadata last: what is listed is whole.
+
+use crate::tenants::hex;
+use rustix::fs::SealFlags;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The longest image, bytes.
+pub const IMAGE_BYTES_MAX: u64 = 2 << 30;
+
+/// What clients brought is kept up to so many bytes; the oldest goes first.
+pub const BROUGHT_BYTES_MAX: u64 = 4 << 30;
+
+/// What is known of an accelerator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// sha256 of its bytes, hexadecimal.
+    pub digest: String,
+    /// What people call it.
+    pub name: String,
+    /// The kernels in it.
+    pub kernels: Vec<String>,
+    /// What it runs on; empty: anything.
+    pub target: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Seconds since 1970.
+    pub pushed_at_s: u64,
+    /// The tenant whose program brought it; empty: an operator did.
+    #[serde(default)]
+    pub brought_by: String,
+}
+
+/// Why an image cannot be stored, found or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The disk.
+    #[error("cannot use the image store")]
+    Io(#[from] io::Error),
+    /// No such image.
+    #[error("there is no accelerator '{0}' (`baltra accelerator ls` lists them)")]
+    Unknown(String),
+    /// More than one fits.
+    #[error("'{0}' fits {1} accelerators: give more digits of the digest")]
+    Ambiguous(String, usize),
+    /// Too long.
+    #[error("an image is at most {IMAGE_BYTES_MAX} bytes")]
+    TooLong,
+    /// Not what it says.
+    #[error("the image's bytes are not those of its digest")]
+    Digest,
+    /// No bytes at all.
+    #[error("the image is empty")]
+    Empty,
+    /// A name that cannot be.
+    #[error("'{0}' is no accelerator name: up to 63 letters, digits, '-', '_' or '.'")]
+    Name(String),
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Images {
+    root: PathBuf,
+}
+
+/// An image on its way in; nothing of it stays unless it is finished.
+pub struct Upload {
+    file: tempfile::NamedTempFile,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Images {
+    /// In a directory, made when it is not there.
+    pub fn open(root: &Path) -> io::Result<Images> {
+        fs::create_dir_all(root)?;
+        Ok(Images {
+            root: root.to_owned(),
+        })
+    }
+
+    /// Begins to take an image in.
+    pub fn upload(&self) -> Result<Upload, Error> {
+        Ok(Upload {
+            file: tempfile::NamedTempFile::new_in(&self.root)?,
+            hash: Sha256::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Keeps an image. One of the same bytes gets the new metadata.
+    pub fn finish(&self, upload: Upload, mut metadata: Metadata) -> Result<Metadata, Error> {
+        if !crate::options::valid_name(&metadata.name) {
+            return Err(Error::Name(metadata.name.chars().take(64).collect()));
+        }
+        if upload.bytes == 0 {
+            return Err(Error::Empty);
+        }
+        metadata.digest = hex(&upload.hash.finalize());
+        metadata.bytes = upload.bytes;
+        metadata.pushed_at_s = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |t| t.as_secs());
+        upload.file.as_file().sync_all()?;
+        let kept = upload.file.persist(self.image(&metadata.digest));
+        kept.map_err(|e| Error::Io(e.error))?;
+        self.describe(&metadata)?;
+        Ok(metadata)
+    }
+
+    fn describe(&self, metadata: &Metadata) -> Result<(), Error> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
+        serde_json::to_writer(&mut file, metadata).map_err(io::Error::from)?;
+        file.as_file().sync_all()?;
+        let kept = file.persist(self.metadata(&metadata.digest));
+        kept.map_err(|e| Error::Io(e.error))?;
+        Ok(())
+    }
+
+    /// Whether the image of a digest is here.
+    pub fn has(&self, digest: &str) -> bool {
+        self.metadata(digest).exists()
+    }
+
+    /// What the image of a digest is called, if it is here and has a name.
+    pub fn name(&self, digest: &str) -> Option<String> {
+        let text = fs::read(self.metadata(digest)).ok()?;
+        let metadata: Metadata = serde_json::from_slice(&text).ok()?;
+        Some(metadata.name).filter(|name| !name.is_empty())
+    }
+
+    /// Keeps what a client's program brought: a sealed memory file, and `metadata` with the
+    /// digest that its bytes must have. What is here already stays as it is.
+    pub fn take_in(&self, file: File, mut metadata: Metadata) -> Result<(), Error> {
+        if self.has(&metadata.digest) {
+            return Ok(());
+        }
+        // Only memory files have seals: nothing that a read could hang on.
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(io::Error::from)?;
+        if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK) {
+            return Err(Error::Digest);
+        }
+        let mut upload = self.upload()?;
+        let mut part = vec![0; 1 << 20];
+        loop {
+            match file.read_at(&mut part, upload.bytes)? {
+                0 => break,
+                read => upload.write(&part[..read])?,
+            }
+        }
+        if hex(&upload.hash.clone().finalize()) != metadata.digest {
+            return Err(Error::Digest);
+        }
+        // Never a name that an operator may have given.
+        metadata.name = format!("program-{}", &metadata.digest[..12]);
+        self.finish(upload, metadata).map(drop)
+    }
+
+    /// Adds the kernels' names to what a client brought without.
+    pub fn name_kernels(&self, digest: &str, kernels: Vec<String>) -> Result<(), Error> {
+        let text = fs::read(self.metadata(digest))?;
+        let mut known: Metadata = serde_json::from_slice(&text).map_err(io::Error::from)?;
+        if known.kernels.is_empty() && !known.brought_by.is_empty() {
+            known.kernels = kernels;
+            self.describe(&known)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what clients brought, the oldest first, down to `bytes_max`; not what is `kept`.
+    pub fn trim(&self, bytes_max: u64, kept: &dyn Fn(&str) -> bool) -> Result<(), Error> {
+        let mut brought = self.list()?;
+        brought.retain(|m| !m.brought_by.is_empty());
+        brought.sort_by_key(|m| m.pushed_at_s);
+        let mut bytes: u64 = brought.iter().map(|m| m.bytes).sum();
+        for old in brought.iter().filter(|m| !kept(&m.digest)) {
+            if bytes <= bytes_max {
+                break;
+            }
+            fs::remove_file(self.metadata(&old.digest))?;
+            fs::remove_file(self.image(&old.digest))?;
+            bytes -= old.bytes;
+        }
+        Ok(())
+    }
+
+    /// Where an image's bytes are.
+    pub fn image(&self, digest: &str) -> PathBuf {
+        self.root.join(format!("{digest}.image"))
+    }
+
+    fn metadata(&self, digest: &str) -> PathBuf {
+        self.root.join(format!("{digest}.json"))
+    }
+
+    /// All, by name.
+    pub fn list(&self) -> Result<Vec<Metadata>, Error> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "json") {
+                let text = fs::read(&path)?;
+                match serde_json::from_slice::<Metadata>(&text) {
+                    Ok(metadata) => found.push(metadata),
+                    Err(error) => {
+                        tracing::warn!(path = %path.display(), %error, "passed over");
+                    }
+                }
+            }
+        }
+        found.sort_by(|a, b| (&a.name, &a.digest).cmp(&(&b.name, &b.digest)));
+        Ok(found)
+    }
+
+    /// By name, digest, or six or more digits of one. Of several with the name, the newest.
+    pub fn find(&self, wanted: &str) -> Result<Metadata, Error> {
+        let all = self.list()?;
+        let named = all.iter().filter(|m| m.name == wanted);
+        if let Some(newest) = named.max_by_key(|m| m.pushed_at_s) {
+            return Ok(newest.clone());
+        }
+        let long_enough = wanted.len() >= 6;
+        let fits: Vec<_> = all
+            .into_iter()
+            .filter(|m| long_enough && m.digest.starts_with(wanted))
+            .collect();
+        match <[Metadata; 1]>::try_from(fits) {
+            Ok([one]) => Ok(one),
+            Err(none) if none.is_empty() => Err(Error::Unknown(wanted.chars().take(80).collect())),
+            Err(many) => Err(Error::Ambiguous(wanted.to_owned(), many.len())),
+        }
+    }
+
+    /// Removes one.
+    pub fn remove(&self, wanted: &str) -> Result<Metadata, Error> {
+        let found = self.find(wanted)?;
+        fs::remove_file(self.metadata(&found.digest))?;
+        fs::remove_file(self.image(&found.digest))?;
+        Ok(found)
+    }
+}
+
+impl Upload {
+    /// The next bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.bytes += bytes.len() as u64;
+        if self.bytes > IMAGE_BYTES_MAX {
+            return Err(Error::TooLong);
+        }
+        self.hash.update(bytes);
+        Ok(self.file.write_all(bytes)?)
+    }
+}
+
+/// Whether a peer's text can be a digest, and so a file's name.
+pub fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+
+    /// As an executor passes it on.
+    fn bring(images: &Images, digest: &str, bytes: &[u8]) -> Result<(), Error> {
+        let flags = MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(rustix::fs::memfd_create("image", flags).unwrap());
+        file.write_all(bytes).unwrap();
+        let seals = SealFlags::WRITE | SealFlags::SHRINK;
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        let metadata = Metadata {
+            digest: digest.into(),
+            brought_by: "red".into(),
+            ..Metadata::default()
+        };
+        images.take_in(file, metadata)
+    }
+
+    #[test]
+    fn test_what_a_client_brings_is_checked_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = Images::open(dir.path()).unwrap();
+        let pushed = push(&images, "pushed", b"operator's").unwrap();
+        let digest = hex(&Sha256::digest(b"abc"));
+        let other = hex(&Sha256::digest(b"other"));
+        assert!(matches!(
+            bring(&images, &digest, b"abd"),
+            Err(Error::Digest)
+        ));
+        let unsealed = File::open("/dev/zero").unwrap();
+        assert!(images.take_in(unsealed, Metadata::default()).is_err());
+        bring(&images, &digest, b"abc").unwrap();
+        bring(&images, &other, b"other").unwrap();
+        images.name_kernels(&digest, vec!["k".into()]).unwrap();
+        assert_eq!(images.find(&digest).unwrap().kernels, ["k"]);
+        images.trim(5, &|kept| kept == digest).unwrap();
+        assert!(images.has(&digest) && images.has(&pushed.digest) && !images.has(&other));
+        assert!(is_digest(&digest) && !is_digest("../../etc/passwd"));
+    }
+
+    fn push(images: &Images, name: &str, bytes: &[u8]) -> Result<Metadata, Error> {
+        let mut upload = images.upload()?;
+        upload.write(bytes)?;
+        let metadata = Metadata {
+            name: name.into(),
+            ..Metadata::default()
+        };
+        images.finish(upload, metadata)
+    }
+
+    #[test]
+    fn test_an_image_is_found_by_name_digest_and_prefix() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = Images::open(dir.path()).unwrap();
+        let sobel = push(&images, "sobel", b"abc").unwrap();
+        assert!(sobel.digest.starts_with("ba7816bf"));
+        for wanted in ["sobel", "ba7816", sobel.digest.as_str()] {
+            assert_eq!(images.find(wanted).unwrap(), sobel);
+        }
+        assert!(matches!(images.find("ba7"), Err(Error::Unknown(_))));
+        assert_eq!(fs::read(images.image(&sobel.digest)).unwrap(), b"abc");
+        images.remove("sobel").unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn test_equal_bytes_are_stored_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = Images::open(dir.path()).unwrap();
+        push(&images, "a", b"abc").unwrap();
+        push(&images, "b", b"abc").unwrap();
+        let all = images.list().unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].name, "b");
+    }
+
+    #[test]
+    fn test_an_unfinished_upload_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = Images::open(dir.path()).unwrap();
+        let mut upload = images.upload().unwrap();
+        upload.write(b"abc").unwrap();
+        drop(upload);
+        assert!(push(&images, "a/b", b"abc").is_err());
+        assert!(push(&images, "empty", b"").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! Prometheus metrics, read from the books and pools when they are asked for.
+
+use crate::accounts::Used;
+use crate::node::{Device, Node};
+use crate::service::read_leases;
+use anyhow::{Context, Result};
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use baltra_ring::lease::LATENCY_BUCKETS;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
+use std::fmt::Error;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Listens on the address of `metrics.address`.
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("cannot serve metrics on {address}, from 'metrics.address' (empty: none)")
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves `/metrics` and `/healthz`.
+pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
+    let text = {
+        let node = node.clone();
+        move || async move { ([(CONTENT_TYPE, FORMAT)], render(&node)) }
+    };
+    let router = axum::Router::new()
+        .route("/metrics", get(text))
+        .route("/healthz", get(|| async { "ok\n" }));
+    let served = async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, router).await
+    };
+    if let Err(error) = served.await {
+        tracing::error!(%error, "metrics are no longer served");
+    }
+}
+
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The whole page.
+pub fn render(node: &Arc<Node>) -> String {
+    read_leases(node);
+    let mut registry = Registry::with_prefix("baltra");
+    registry.register_collector(Box::new(NodeCollector(node.clone())));
+    let mut text = String::new();
+    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+    text
+}
+
+struct NodeCollector(Arc<Node>);
+
+impl std::fmt::Debug for NodeCollector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeCollector")
+    }
+}
+
+/// A metric's name, help, unit and how it is read.
+type Row<S, T> = (&'static str, &'static str, Option<Unit>, fn(&S) -> T);
+
+/// Label values of a line of the books.
+type Labels = [(&'static str, String); 2];
+
+impl Collector for NodeCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let node = &self.0;
+        let lines = node.accounts.lines();
+        let labels = |tenant: &str, device: &str| -> Labels {
+            [("device", device.into()), ("tenant", tenant.into())]
+        };
+        let counters: [Row<Used, f64>; 4] = [
+            (
+                "device_busy",
+                "Device time in which a task ran",
+                Some(Unit::Seconds),
+                |u| u.busy_ns as f64 / 1e9,
+            ),
+            ("tasks", "Tasks ended", None, |u| u.tasks as f64),
+            ("commands", "Commands carried out", None, |u| u.calls as f64),
+            ("sessions_opened", "Sessions opened", None, |u| {
+                u.sessions as f64
+            }),
+        ];
+        for (name, help, unit, value) in counters {
+            let mut family =
+                encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+            for (tenant, device, used, _) in &lines {
+                let labels = labels(tenant, device);
+                let metric = family.encode_family(&labels)?;
+                ConstCounter::new(value(used)).encode(metric)?;
+            }
+        }
+        self.encode_bytes(&mut encoder, &lines)?;
+        self.encode_latency(&mut encoder, &lines)?;
+        self.encode_gauges(&mut encoder)?;
+        self.encode_devices(&mut encoder)
+    }
+}
+
+impl NodeCollector {
+    fn encode_bytes(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        lines: &[crate::accounts::Line],
+    ) -> Result<(), Error> {
+        let help = "Bytes moved to and from the device";
+        let mut family = encoder.encode_descriptor("bytes", help, None, MetricType::Counter)?;
+        for (tenant, device, used, _) in lines {
+            for (direction, bytes) in [("in", used.bytes_in), ("out", used.bytes_out)] {
+                let labels = [
+                    ("device", device.as_str()),
+                    ("tenant", tenant.as_str()),
+                    ("direction", direction),
+                ];
+                let metric = family.encode_family(&labels)?;
+                ConstCounter::new(bytes).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_latency(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        lines: &[crate::accounts::Line],
+    ) -> Result<(), Error> {
+        let help = "From a task's flush to its end";
+        let mut family = encoder.encode_descriptor(
+            "task_latency",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        for (tenant, device, _, latency) in lines {
+            // Bucket i of the page lies below 2^i microseconds; the last has no bound.
+            let bounds = (0..LATENCY_BUCKETS).map(|i| match i + 1 == LATENCY_BUCKETS {
+                true => f64::INFINITY,
+                false => (1u64 << i) as f64 / 1e6,
+            });
+            let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
+            let count = latency
+                .buckets
+                .iter()
+                .fold(0u64, |a, b| a.saturating_add(*b));
+            let labels = [("device", device.as_str()), ("tenant", tenant.as_str())];
+            family
+                .encode_family(&labels)?
+                .encode_histogram::<NoLabelSet>(
+                    latency.sum_ns as f64 / 1e9,
+                    count,
+                    &buckets,
+                    None,
+                )?;
+        }
+        Ok(())
+    }
+
+    /// What is so now, by device and tenant.
+    fn encode_gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let node = &self.0;
+        let mut sessions: BTreeMap<(String, String), i64> = BTreeMap::new();
+        for s in node.sessions().values() {
+            *sessions
+                .entry((s.device.clone(), s.tenant.clone()))
+                .or_default() += 1;
+        }
+        let (mut queued, mut memory) = (BTreeMap::new(), BTreeMap::new());
+        for device in &node.devices {
+            for metered in device.pool.leases() {
+                let usage = metered.lease.granter.usage();
+                let key = (device.name().to_owned(), metered.lease.tenant.clone());
+                let clamp = |n: u64| n.min(i64::MAX as u64) as i64;
+                *queued.entry(key.clone()).or_insert(0i64) += clamp(usage.queued);
+                *memory.entry(key).or_insert(0i64) += clamp(usage.memory_bytes);
+            }
+        }
+        for (name, help, values) in [
+            ("sessions", "Open sessions", sessions),
+            ("queue_depth", "Commands enqueued and not complete", queued),
+            (
+                "memory_bytes",
+                "Device and arena memory that sessions hold",
+                memory,
+            ),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for ((device, tenant), value) in values {
+                let labels = [("device", device), ("tenant", tenant)];
+                let metric = family.encode_family(&labels)?;
+                ConstGauge::new(value).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_devices(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let devices = &self.0.devices;
+        let gauges: [Row<Device, i64>; 4] = [
+            ("executors", "Executor processes", None, |d| {
+                d.pool.count() as i64
+            }),
+            (
+                "gate_waiting",
+                "Executors that wait for the device",
+                None,
+                |d| d.gate.waiting() as i64,
+            ),
+            (
+                "device_slots",
+                "Executors that may use the device at once",
+                None,
+                |d| d.slots() as i64,
+            ),
+            ("device_up", "Whether the driver answers", None, |d| {
+                i64::from(d.description.get().is_some() && d.pool.failure().is_none())
+            }),
+        ];
+        for (name, help, _, value) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for device in devices {
+                let labels = [("device", device.name())];
+                let metric = family.encode_family(&labels)?;
+                ConstGauge::new(value(device)).encode(metric)?;
+            }
+        }
+        let counters: [Row<Device, u64>; 2] = [
+            (
+                "executor_deaths",
+                "Executors that died unasked",
+                None,
+                |d| d.deaths.load(Ordering::Relaxed),
+            ),
+            (
+                "reconfigurations",
+                "Times that the device's image was changed",
+                None,
+                |d| d.reconfigurations.load(Ordering::Relaxed),
+            ),
+        ];
+        for (name, help, _, value) in counters {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for device in devices {
+                let labels = [("device", device.name())];
+                let metric = family.encode_family(&labels)?;
+                ConstCounter::new(value(device)).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,567 @@
+//! What the manager's threads share: devices, sessions, tenants, books.
+
+use crate::accounts::{Accounts, Metered};
+use crate::configuration::Configuration;
+use crate::executors::{Description, Launch, Phase, Pool, PoolOptions, Process};
+use crate::gate::{Gate, GateOptions, Lease};
+use crate::images::Images;
+use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
+use crate::programs::Question;
+use crate::registry::Link;
+use crate::relay::Relays;
+use crate::tenants::{Tenant, Tenants};
+use baltra_executor::control::{ToExecutor, ToManager};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// `CL_DEVICE_TYPE` and its CPU bit, `CL_DEVICE_MAX_COMPUTE_UNITS`.
+const DEVICE_TYPE: u32 = 0x1000;
+const DEVICE_TYPE_CPU: u64 = 1 << 1;
+
+/// Slots where nothing bounds them.
+const SLOTS_MANY: usize = 1 << 16;
+
+/// A device and all that belongs to it.
+pub struct Device {
+    /// As configured.
+    pub options: DeviceOptions,
+    /// The library to load.
+    pub driver: PathBuf,
+    /// Its executors.
+    pub pool: Pool,
+    /// Its gate.
+    pub gate: Gate,
+    /// The driver's own words.
+    pub description: Description,
+    /// Executors that died unasked.
+    pub deaths: AtomicU64,
+    /// Times that its image was changed.
+    pub reconfigurations: AtomicU64,
+    /// The image that it holds, where it holds one at a time.
+    pub configuration: Configuration,
+    launch: Launch,
+    slots: AtomicU64,
+}
+
+impl Device {
+    fn new(options: &DeviceOptions, driver: PathBuf, all: &Options) -> std::io::Result<Device> {
+        let executors = &all.executors;
+        let pool = Pool::new(PoolOptions {
+            isolation: options.isolation,
+            prestart: options.prestart.unwrap_or(executors.prestart),
+            count_max: executors.count_max,
+            start_timeout: Duration::from_millis(executors.start_timeout_ms),
+            idle: Duration::from_secs(executors.idle_s),
+        });
+        let slots = match options.slots {
+            0 => 1,
+            n => n as usize,
+        };
+        let gate = Gate::start(
+            &options.name,
+            GateOptions {
+                slots,
+                policy: options.policy,
+                quantum: options.quantum(),
+                linger: Duration::from_micros(options.linger_us),
+            },
+        )?;
+        let launch = Launch {
+            program: executors.program.clone(),
+            driver: driver.clone(),
+            select: options.select.clone(),
+            host_memory: options.host_memory,
+            spin_us: executors.spin_us,
+            sandbox: executors.sandbox,
+            cache: all.paths.state.join("cache").join(&options.name),
+            work: all.paths.state.join("executors"),
+            adopt: all.paths.adopt_socket(),
+            device: options.name.clone(),
+        };
+        Ok(Device {
+            options: options.clone(),
+            driver,
+            pool,
+            gate,
+            description: Description::default(),
+            deaths: AtomicU64::new(0),
+            reconfigurations: AtomicU64::new(0),
+            configuration: Configuration::default(),
+            launch,
+            slots: AtomicU64::new(slots as u64),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// Executors that may use it at once.
+    pub fn slots(&self) -> usize {
+        self.slots.load(Ordering::Relaxed) as usize
+    }
+
+    /// Where tenants' directories for compiled kernels are.
+    pub fn cache_dir(&self) -> &std::path::Path {
+        &self.launch.cache
+    }
+
+    /// Whether the configuration lets a tenant use it.
+    pub fn allows(&self, tenant: &str) -> bool {
+        let allowed = &self.options.tenants;
+        allowed.is_empty() || allowed.iter().any(|t| t == tenant)
+    }
+
+    /// A task may run so long.
+    pub fn task_limit(&self, tenant_ms: Option<u64>) -> Option<Duration> {
+        [self.options.task_ms, tenant_ms.unwrap_or(0)]
+            .into_iter()
+            .filter(|ms| *ms > 0)
+            .min()
+            .map(Duration::from_millis)
+    }
+
+    /// Tells a new executor that programs ask for their image here.
+    fn tell_image(&self, process: &Process) {
+        if self.options.image == ImageKind::Exclusive {
+            let digest = self.configuration.image();
+            // One that cannot be told will not take a session either.
+            let _ = process.send(&ToExecutor::Image { digest }, &[]);
+        }
+    }
+
+    /// The driver has told what it is: the number of slots follows from that.
+    fn learn(&self, description: baltra_wire::DeviceDescription) {
+        if self.options.slots == 0 {
+            let cpu = description.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0;
+            let slots = match (self.options.isolation, cpu) {
+                (Isolation::Device, _) => SLOTS_MANY,
+                (_, true) => std::thread::available_parallelism().map_or(1, usize::from),
+                (_, false) => 1,
+            };
+            self.slots.store(slots as u64, Ordering::Relaxed);
+            self.gate.set_slots(slots);
+        }
+        self.description.set(description);
+    }
+}
+
+/// A session, for people to look at.
+#[derive(Clone, Debug)]
+pub struct SessionRecord {
+    /// Whose.
+    pub tenant: String,
+    /// On which device.
+    pub device: String,
+    /// The executor's number.
+    pub executor: u64,
+    /// The executor's process.
+    pub executor_pid: u32,
+    /// What the client says it is.
+    pub instance: String,
+    /// The client's process; 0: elsewhere.
+    pub pid: u32,
+    /// The client's user.
+    pub uid: u32,
+    /// `unix` or `tcp`.
+    pub transport: &'static str,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// Everything that threads share.
+pub struct Node {
+    /// The configuration.
+    pub options: Options,
+    /// The devices, in the configuration's order.
+    pub devices: Vec<Arc<Device>>,
+    /// Who may connect.
+    pub tenants: Tenants,
+    /// What they used.
+    pub accounts: Accounts,
+    /// Accelerators' images.
+    pub images: Images,
+    /// Relays of clients elsewhere.
+    pub relays: Arc<Relays>,
+    /// The pool that the node belongs to, if it does.
+    pub registry: Option<Arc<Link>>,
+    /// When the manager started.
+    pub started: Instant,
+    sessions: Mutex<BTreeMap<u64, SessionRecord>>,
+    next: AtomicU64,
+    draining: AtomicBool,
+}
+
+impl Node {
+    /// With its devices, whose gates run from now on.
+    pub fn new(
+        options: Options,
+        generation: u64,
+        tenants: Tenants,
+        accounts: Accounts,
+        images: Images,
+    ) -> anyhow::Result<Node> {
+        let registry = Link::new(&options)?.map(Arc::new);
+        let vendors = std::path::Path::new(crate::drivers::VENDORS);
+        let mut devices = Vec::new();
+        for device in &options.devices {
+            let driver = crate::drivers::resolve(&device.driver, vendors)
+                .map_err(|e| anyhow::anyhow!(e).context(format!("device '{}'", device.name)))?;
+            devices.push(Arc::new(Device::new(device, driver, &options)?));
+        }
+        Ok(Node {
+            options,
+            devices,
+            tenants,
+            accounts,
+            images,
+            relays: Arc::default(),
+            registry,
+            started: Instant::now(),
+            sessions: Mutex::default(),
+            // Numbers of an earlier manager's sessions live on in the executors it left.
+            next: AtomicU64::new(generation << 32 | 1),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// A number that nothing else on this node has or had.
+    pub fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The device of a name.
+    pub fn device(&self, name: &str) -> Option<&Arc<Device>> {
+        self.devices.iter().find(|d| d.name() == name)
+    }
+
+    /// The open sessions.
+    pub fn sessions(&self) -> MutexGuard<'_, BTreeMap<u64, SessionRecord>> {
+        self.sessions.lock().expect("no panic under this lock")
+    }
+
+    /// Whether new sessions are refused.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Refuses new sessions from now on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// The registry, if there is one, should hear soon of what has just changed.
+    pub(crate) fn urge_registry(&self) {
+        if let Some(link) = &self.registry {
+            link.urge();
+        }
+    }
+
+    /// Whether every device has answered or failed.
+    pub fn is_ready(&self) -> bool {
+        let told = |d: &Arc<Device>| d.description.get().is_some() || d.pool.failure().is_some();
+        self.devices.iter().all(told)
+    }
+
+    /// A tenant's share or limits changed: the gates follow.
+    pub fn tenant_changed(&self, tenant: &Tenant) {
+        let limit_ms = tenant.limits.or(self.options.limits).task_ms;
+        for device in &self.devices {
+            for metered in device.pool.leases() {
+                if metered.lease.tenant == tenant.name {
+                    let limit = device.task_limit(limit_ms);
+                    device.gate.change(metered.lease.id, tenant.share(), limit);
+                }
+            }
+        }
+    }
+
+    /// The executor's lease for a tenant, made when there is none.
+    pub fn lease(
+        &self,
+        device: &Device,
+        executor: u64,
+        tenant: &Tenant,
+    ) -> std::io::Result<Arc<Metered>> {
+        let found = device
+            .pool
+            .with(executor, |e| e.leases.get(&tenant.name).cloned());
+        match found {
+            Some(Some(metered)) => return Ok(metered),
+            Some(None) => {}
+            None => return Err(std::io::ErrorKind::BrokenPipe.into()),
+        }
+        let lease = Lease::new(self.next_number(), &tenant.name)?;
+        self.add_lease(device, executor, tenant, lease)
+    }
+
+    fn add_lease(
+        &self,
+        device: &Device,
+        executor: u64,
+        tenant: &Tenant,
+        lease: Lease,
+    ) -> std::io::Result<Arc<Metered>> {
+        let fresh = Arc::new(Metered::new(Arc::new(lease), device.name()));
+        let (kept, process) = device
+            .pool
+            .with(executor, |e| {
+                let slot = e.leases.entry(tenant.name.clone());
+                (slot.or_insert(fresh.clone()).clone(), e.process.clone())
+            })
+            .ok_or(std::io::ErrorKind::BrokenPipe)?;
+        // Two sessions of a tenant may have raced; the first one's lease counts.
+        if Arc::ptr_eq(&kept, &fresh) {
+            let limit_ms = tenant.limits.or(self.options.limits).task_ms;
+            device.gate.add(
+                fresh.lease.clone(),
+                tenant.share(),
+                device.task_limit(limit_ms),
+                move |reason| process.kill(reason),
+            );
+        }
+        Ok(kept)
+    }
+
+    /// Starts one executor and the thread that listens to it.
+    pub fn start_executor(self: &Arc<Self>, device: &Arc<Device>) {
+        let id = self.next_number();
+        match device.launch.start(id) {
+            Ok(process) => self.serve(device, id, Arc::new(process), Phase::Starting),
+            Err(error) => {
+                tracing::error!(device = device.name(), %error, "cannot start an executor");
+                device
+                    .pool
+                    .start_failed(format!("cannot start an executor: {error}"));
+            }
+        }
+    }
+
+    fn serve(self: &Arc<Self>, device: &Arc<Device>, id: u64, process: Arc<Process>, phase: Phase) {
+        device.pool.add(id, process.clone(), phase);
+        let node = self.clone();
+        let device = device.clone();
+        let spawned = std::thread::Builder::new()
+            .name(format!("executor-{}", process.pid))
+            .spawn({
+                let process = process.clone();
+                move || node.listen(&device, id, &process)
+            });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "cannot listen to an executor");
+            process.kill("the manager cannot listen to it");
+        }
+    }
+
+    fn listen(self: &Arc<Self>, device: &Arc<Device>, id: u64, process: &Arc<Process>) {
+        let mut failure = None;
+        loop {
+            match process.receive() {
+                Ok(Some((message, fds))) => {
+                    self.hear(device, id, process, (message, fds), &mut failure);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(pid = process.pid, %error, "an executor talks nonsense");
+                    process.kill("it broke the control protocol");
+                    break;
+                }
+            }
+        }
+        self.bury(device, id, process, failure);
+    }
+
+    fn hear(
+        self: &Arc<Self>,
+        device: &Arc<Device>,
+        id: u64,
+        process: &Arc<Process>,
+        (message, fds): (ToManager, Vec<OwnedFd>),
+        failure: &mut Option<String>,
+    ) {
+        // An executor can only speak for what is its own.
+        let owns = |session| device.pool.with(id, |e| e.sessions.contains(&session)) == Some(true);
+        match message {
+            ToManager::Ready {
+                device: mut told, ..
+            } => {
+                told.name = device.name().to_owned();
+                device.learn(*told);
+                device.tell_image(process);
+                device.pool.ready(id);
+                tracing::debug!(device = device.name(), pid = process.pid, "executor ready");
+            }
+            ToManager::SessionEnded { session, reason } => {
+                if owns(session) {
+                    self.sessions().remove(&session);
+                    device.configuration.forget(session);
+                    device.pool.session_ended(id, session);
+                    self.urge_registry();
+                    tracing::debug!(session, reason = clip(&reason), "session ended");
+                }
+            }
+            ToManager::Failed { text } => {
+                tracing::error!(
+                    device = device.name(),
+                    reason = clip(&text),
+                    "the driver cannot be used"
+                );
+                *failure = Some(clip(&text).to_owned());
+            }
+            ToManager::Program {
+                call,
+                session,
+                digest,
+                kernels,
+            } if owns(session) => {
+                let question = Question {
+                    call,
+                    session,
+                    digest,
+                    kernels,
+                    image: fds.into_iter().next(),
+                };
+                self.program(device, process, question);
+            }
+            ToManager::Unused { session, digest } if owns(session) => {
+                device.configuration.leave(session, &digest);
+            }
+            ToManager::InUse { session, digest } if owns(session) => {
+                let tenant = self.sessions().get(&session).map(|s| s.tenant.clone());
+                let known = tenant.is_some_and(|tenant| {
+                    crate::images::is_digest(&digest)
+                        && device.configuration.adopt(session, &tenant, &digest)
+                });
+                if !known {
+                    tracing::warn!(session, image = clip(&digest), "not what the device holds");
+                }
+            }
+            // Of a session that is over.
+            ToManager::Program { .. } | ToManager::Unused { .. } | ToManager::InUse { .. } => {}
+            // Only the first message of an executor that somebody else started.
+            ToManager::Adopt { .. } => {}
+        }
+    }
+
+    fn bury(&self, device: &Device, id: u64, process: &Process, failure: Option<String>) {
+        let ended = process.finish();
+        let asked = device
+            .pool
+            .with(id, |e| e.phase == Phase::Ending)
+            .unwrap_or(true);
+        let Some(executor) = device.pool.remove(id, failure, &ended) else {
+            return;
+        };
+        for metered in executor.leases.values() {
+            device.gate.remove(metered.lease.id);
+            self.accounts.read(metered);
+        }
+        let mut sessions = self.sessions();
+        for session in &executor.sessions {
+            sessions.remove(session);
+        }
+        drop(sessions);
+        for session in &executor.sessions {
+            device.configuration.forget(*session);
+        }
+        if !asked {
+            device.deaths.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                device = device.name(),
+                pid = process.pid,
+                tenant = executor.tenant,
+                sessions = executor.sessions.len(),
+                ended,
+                killed = process.was_killed(),
+                "an executor died"
+            );
+        }
+    }
+
+    /// Takes over an executor that a manager before this one left behind.
+    pub fn adopt(
+        self: &Arc<Self>,
+        process: Process,
+        message: ToManager,
+        fds: Vec<OwnedFd>,
+    ) -> anyhow::Result<()> {
+        let ToManager::Adopt {
+            device: told,
+            tenant,
+            sessions,
+            leases,
+            ..
+        } = message
+        else {
+            anyhow::bail!("expected to be told who it is");
+        };
+        let device = self
+            .device(&told.name)
+            .ok_or_else(|| anyhow::anyhow!("device '{}' is not served here", clip(&told.name)))?
+            .clone();
+        if fds.len() != leases.len() * 2 {
+            anyhow::bail!("{} descriptors for {} leases", fds.len(), leases.len());
+        }
+        let id = self.next_number();
+        let pid = process.pid;
+        let process = Arc::new(process);
+        device.pool.add(id, process.clone(), Phase::Serving);
+        device.pool.with(id, |e| e.tenant = tenant);
+        let mut fds = fds.into_iter();
+        for (lease, name) in leases {
+            let (Some(page), Some(bell)) = (fds.next(), fds.next()) else {
+                break;
+            };
+            let tenant = self
+                .tenants
+                .get(&name)
+                .unwrap_or_else(|| Tenant::named(&name));
+            let lease = Lease::over(lease, &name, page, bell)?;
+            self.add_lease(&device, id, &tenant, lease)?;
+        }
+        let mut open = self.sessions();
+        for session in &sessions {
+            let record = SessionRecord {
+                tenant: session.tenant.clone(),
+                device: device.name().to_owned(),
+                executor: id,
+                executor_pid: pid,
+                instance: "(of an earlier manager)".into(),
+                pid: 0,
+                uid: 0,
+                transport: "unix",
+                since: Instant::now(),
+            };
+            open.insert(session.session, record);
+            device.pool.with(id, |e| e.sessions.insert(session.session));
+        }
+        drop(open);
+        tracing::info!(
+            device = device.name(),
+            pid,
+            sessions = sessions.len(),
+            "executor adopted"
+        );
+        device.learn(*told);
+        device.tell_image(&process);
+        let node = self.clone();
+        std::thread::Builder::new()
+            .name(format!("executor-{pid}"))
+            .spawn(move || node.listen(&device, id, &process))?;
+        Ok(())
+    }
+}
+
+/// A peer's text, at a length that a log bears.
+fn clip(text: &str) -> &str {
+    let mut end = text.len().min(500);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

@@ -1,0 +1,623 @@
+//! The configuration: one typed struct, made from layers and checked before any port opens.
+
+mod join;
+mod load;
+mod paths;
+
+pub use load::{default_text, Loader, SECTIONS_ELSEWHERE};
+
+use baltra_wire::Limits;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything that a Device Manager is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// `[node]`
+    pub node: NodeOptions,
+    /// `[paths]`
+    pub paths: PathOptions,
+    /// `[listen]`
+    pub listen: ListenOptions,
+    /// `[metrics]`
+    pub metrics: MetricsOptions,
+    /// `[executors]`
+    pub executors: ExecutorOptions,
+    /// `[log]`
+    pub log: LogOptions,
+    /// What a tenant gets that says nothing else.
+    pub limits: LimitOptions,
+    /// `[[device]]`
+    #[serde(rename = "device")]
+    pub devices: Vec<DeviceOptions>,
+    /// `[[tenant]]`: tenants that the store need not know.
+    #[serde(rename = "tenant")]
+    pub tenants: Vec<TenantOptions>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            node: NodeOptions::default(),
+            paths: PathOptions::default(),
+            listen: ListenOptions::default(),
+            metrics: MetricsOptions::default(),
+            executors: ExecutorOptions::default(),
+            log: LogOptions::default(),
+            limits: LimitOptions::default(),
+            devices: vec![DeviceOptions::default()],
+            tenants: Vec::new(),
+        }
+    }
+}
+
+/// Who this node is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeOptions {
+    /// Its name in the cluster; the host's name by default.
+    pub name: String,
+    /// The registry to join: `http://host:port` or `https://host:port`; empty: none.
+    pub registry: String,
+    /// What the registry asks of managers; empty: nothing.
+    pub registry_token: String,
+    /// With `https`: certificates that vouch for the registry's, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registry_ca: Option<PathBuf>,
+    /// Where applications find this node's sessions, as `BALTRA_ENDPOINT` takes it; empty: the
+    /// Unix socket where the registry is on this host, and the address of `listen.tcp`.
+    pub advertise: Vec<String>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        let name = rustix::system::uname();
+        NodeOptions {
+            name: name.nodename().to_string_lossy().into_owned(),
+            registry: String::new(),
+            registry_token: String::new(),
+            registry_ca: None,
+            advertise: Vec::new(),
+        }
+    }
+}
+
+/// Where files go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PathOptions {
+    /// Sockets, lock, log: gone with the daemon.
+    pub runtime: PathBuf,
+    /// Tenants, usage, images, compiled kernels: kept.
+    pub state: PathBuf,
+}
+
+impl Default for PathOptions {
+    fn default() -> Self {
+        PathOptions {
+            runtime: baltra_session::default_runtime_dir(),
+            state: paths::default_state(),
+        }
+    }
+}
+
+impl PathOptions {
+    /// Where clients connect.
+    pub fn session_socket(&self) -> PathBuf {
+        self.runtime.join("baltra.sock")
+    }
+
+    /// Where operators ask.
+    pub fn control_socket(&self) -> PathBuf {
+        self.runtime.join("control.sock")
+    }
+
+    /// Where relays of remote clients connect: only a token counts there.
+    pub fn relay_socket(&self) -> PathBuf {
+        self.runtime.join("relay.sock")
+    }
+
+    /// Where executors of a manager that died come back to.
+    pub fn adopt_socket(&self) -> PathBuf {
+        self.runtime.join("executors.sock")
+    }
+
+    /// Held as long as a manager lives.
+    pub fn lock_file(&self) -> PathBuf {
+        self.runtime.join("manager.lock")
+    }
+
+    /// What a daemon in the background writes.
+    pub fn log_file(&self) -> PathBuf {
+        self.runtime.join("manager.log")
+    }
+
+    /// Who the node is to its registry.
+    pub fn identity_file(&self) -> PathBuf {
+        self.state.join("node.json")
+    }
+}
+
+/// Doors for clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenOptions {
+    /// The session socket's permissions, octal: who may connect at all.
+    pub unix_mode: String,
+    /// A TCP address for clients elsewhere; absent: none.
+    pub tcp: Option<SocketAddr>,
+    /// Certificate chain for TCP, PEM; with `tls_key`.
+    pub tls_cert: Option<PathBuf>,
+    /// Private key, PEM.
+    pub tls_key: Option<PathBuf>,
+    /// How long a new connection may take to say who it is.
+    pub hello_timeout_ms: u64,
+    /// Connections that have not said it yet.
+    pub pending_max: usize,
+    /// Open sessions on the whole node.
+    pub sessions_max: usize,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        ListenOptions {
+            unix_mode: "0666".into(),
+            tcp: None,
+            tls_cert: None,
+            tls_key: None,
+            hello_timeout_ms: 2000,
+            pending_max: 128,
+            sessions_max: 4096,
+        }
+    }
+}
+
+impl ListenOptions {
+    /// The permission bits of [`ListenOptions::unix_mode`].
+    pub fn mode(&self) -> Option<u32> {
+        u32::from_str_radix(self.unix_mode.trim_start_matches("0o"), 8)
+            .ok()
+            .filter(|mode| *mode <= 0o777)
+    }
+
+    /// How long a new connection may take to say who it is.
+    pub fn hello_timeout(&self) -> Duration {
+        Duration::from_millis(self.hello_timeout_ms)
+    }
+}
+
+/// Prometheus.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsOptions {
+    /// Where `/metrics` is served; empty: nowhere.
+    pub address: String,
+}
+
+impl Default for MetricsOptions {
+    fn default() -> Self {
+        MetricsOptions {
+            address: "127.0.0.1:9464".into(),
+        }
+    }
+}
+
+impl MetricsOptions {
+    /// The address, if any; `Err` when it is none.
+    pub fn socket(&self) -> Result<Option<SocketAddr>, std::net::AddrParseError> {
+        match self.address.as_str() {
+            "" | "off" => Ok(None),
+            text => text.parse().map(Some),
+        }
+    }
+}
+
+/// How executors are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExecutorOptions {
+    /// Warm executors for each device, its driver loaded, nobody's yet.
+    pub prestart: usize,
+    /// At most so many executors for each device.
+    pub count_max: usize,
+    /// An executor without sessions ends after so long.
+    pub idle_s: u64,
+    /// How long a driver may take to load.
+    pub start_timeout_ms: u64,
+    /// How long running sessions may go on at shutdown.
+    pub drain_ms: u64,
+    /// Executors confine themselves (`baltra doctor` says what this host allows).
+    pub sandbox: bool,
+    /// How long a queue's thread spins for the next command before it sleeps, microseconds.
+    pub spin_us: u64,
+    /// Runs executors: this program when empty.
+    pub program: PathBuf,
+}
+
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        ExecutorOptions {
+            prestart: 2,
+            count_max: 256,
+            idle_s: 60,
+            start_timeout_ms: 30_000,
+            drain_ms: 5000,
+            sandbox: true,
+            spin_us: 50,
+            program: PathBuf::new(),
+        }
+    }
+}
+
+/// What is logged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogOptions {
+    /// A `tracing` filter: `info`, `baltra_manager=debug`, …
+    pub level: String,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions {
+            level: "info".into(),
+        }
+    }
+}
+
+/// Limits of a tenant; what is absent comes from `[limits]`, then from the defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitOptions {
+    /// Device memory, all sessions together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Arena memory of one session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arena_bytes: Option<u64>,
+    /// Live objects in a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<u32>,
+    /// Commands enqueued and not complete, in a queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_commands: Option<u32>,
+    /// A task that runs longer is ended with its executor; 0: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_ms: Option<u64>,
+    /// Open sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+}
+
+impl LimitOptions {
+    /// These, and `base` where these say nothing.
+    pub fn or(self, base: LimitOptions) -> LimitOptions {
+        LimitOptions {
+            memory_bytes: self.memory_bytes.or(base.memory_bytes),
+            arena_bytes: self.arena_bytes.or(base.arena_bytes),
+            objects: self.objects.or(base.objects),
+            queued_commands: self.queued_commands.or(base.queued_commands),
+            task_ms: self.task_ms.or(base.task_ms),
+            sessions: self.sessions.or(base.sessions),
+        }
+    }
+
+    /// As the wire says them.
+    pub fn wire(self) -> Limits {
+        let base = Limits::default();
+        Limits {
+            memory_bytes: self.memory_bytes.unwrap_or(base.memory_bytes),
+            arena_bytes: self.arena_bytes.unwrap_or(base.arena_bytes),
+            objects: self.objects.unwrap_or(base.objects),
+            queued_commands: self.queued_commands.unwrap_or(base.queued_commands),
+            task_ms: self.task_ms.unwrap_or(base.task_ms),
+        }
+    }
+}
+
+/// What separates tenants of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// A process for each tenant: a crash or stray store is the tenant's own.
+    #[default]
+    Tenant,
+    /// A process for each session.
+    Session,
+    /// One process for all: what a kernel may reach is the device's promise alone.
+    Device,
+}
+
+/// In which order the gate grants the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyKind {
+    /// In the order of asking.
+    Fifo,
+    /// Equal device time, by weight.
+    #[default]
+    Fair,
+    /// The highest priority first, at every task boundary.
+    Priority,
+}
+
+/// How a device holds programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageKind {
+    /// Programs of many tenants at once.
+    #[default]
+    Shared,
+    /// One image at a time, as an FPGA.
+    Exclusive,
+}
+
+macro_rules! display_as_serialized {
+    ($($kind:ty { $($variant:ident => $text:literal),+ })+) => {$(
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $(Self::$variant => $text),+ })
+            }
+        }
+    )+};
+}
+display_as_serialized! {
+    Isolation { Tenant => "tenant", Session => "session", Device => "device" }
+    PolicyKind { Fifo => "fifo", Fair => "fair", Priority => "priority" }
+    ImageKind { Shared => "shared", Exclusive => "exclusive" }
+}
+
+/// A device and how it is shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceOptions {
+    /// Unique on the node; `auto`: `device0`, `device1`, ….
+    pub name: String,
+    /// The driver's library, or `auto`.
+    pub driver: String,
+    /// Which of the driver's devices: a number, counted over its platforms, or a part of its
+    /// name; empty: the first.
+    pub select: String,
+    /// Whether buffers may lie in the client's memory, where the device can use it.
+    pub host_memory: bool,
+    /// What separates tenants.
+    pub isolation: Isolation,
+    /// Executors that may use the device at once; 0: as many as a CPU device has cores; one on
+    /// others, and no bound where all share an executor.
+    pub slots: u32,
+    /// In which order they get it.
+    pub policy: PolicyKind,
+    /// A holder may keep the device so long while another waits, milliseconds.
+    pub quantum_ms: f64,
+    /// An idle holder keeps the device so long while another waits, microseconds: between two
+    /// blocking tasks of a client lie some.
+    pub linger_us: u64,
+    /// How it holds programs.
+    pub image: ImageKind,
+    /// Overrides `[executors] prestart`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prestart: Option<usize>,
+    /// A task that runs longer is ended with its executor, milliseconds; 0: never. The tenant's
+    /// own limit counts where it is shorter.
+    pub task_ms: u64,
+    /// Tenants that may use it; empty: all.
+    pub tenants: Vec<String>,
+    /// What queries may ask for as `label.KEY=VALUE`, where the node has joined a registry.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        DeviceOptions {
+            name: "auto".into(),
+            driver: "auto".into(),
+            select: String::new(),
+            host_memory: true,
+            isolation: Isolation::default(),
+            slots: 0,
+            policy: PolicyKind::default(),
+            quantum_ms: 10.0,
+            linger_us: 100,
+            image: ImageKind::default(),
+            prestart: None,
+            task_ms: 0,
+            tenants: Vec::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+impl DeviceOptions {
+    /// How long a holder may keep the device while another waits.
+    pub fn quantum(&self) -> Duration {
+        Duration::from_nanos((self.quantum_ms * 1e6) as u64)
+    }
+}
+
+/// A tenant of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantOptions {
+    /// Its name.
+    pub name: String,
+    /// Its share under `fair`.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// Its rank under `priority`: the higher goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// What it may have.
+    #[serde(default)]
+    pub limits: LimitOptions,
+    /// sha256 of its token, hexadecimal; empty: it has none.
+    #[serde(default)]
+    pub token_sha256: String,
+    /// Users (numbers) who may be it over the Unix socket.
+    #[serde(default)]
+    pub users: Vec<u32>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What is wrong with a configuration, by its key.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("'{key}' {problem}")]
+pub struct Invalid {
+    /// Where.
+    pub key: String,
+    /// What.
+    pub problem: String,
+}
+
+fn invalid(key: impl Into<String>, problem: impl Into<String>) -> Invalid {
+    Invalid {
+        key: key.into(),
+        problem: problem.into(),
+    }
+}
+
+/// Names of devices and tenants: what fits a file name, a metric label and a command line.
+pub fn valid_name(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+impl Options {
+    /// Checks what no single key's type can say, and numbers devices named `auto`.
+    pub fn validate(mut self) -> Result<Options, Invalid> {
+        if self.node.name.is_empty() {
+            self.node.name = NodeOptions::default().name;
+        }
+        let longest = self
+            .paths
+            .session_socket()
+            .as_os_str()
+            .len()
+            .max(self.paths.adopt_socket().as_os_str().len());
+        if longest > 107 {
+            return Err(invalid(
+                "paths.runtime",
+                format!("is too long for a Unix socket ({longest} bytes with the socket's name, 107 at most)"),
+            ));
+        }
+        if self.listen.mode().is_none() {
+            return Err(invalid("listen.unix_mode", "is no octal mode such as 0666"));
+        }
+        if self.listen.tls_cert.is_some() != self.listen.tls_key.is_some() {
+            return Err(invalid(
+                "listen.tls_cert",
+                "and 'listen.tls_key' go together: give both or none",
+            ));
+        }
+        if self.listen.pending_max == 0 || self.listen.hello_timeout_ms == 0 {
+            return Err(invalid(
+                "listen",
+                "pending_max and hello_timeout_ms must not be 0",
+            ));
+        }
+        if let Err(error) = self.metrics.socket() {
+            return Err(invalid(
+                "metrics.address",
+                format!("is no address such as 127.0.0.1:9464 ({error}); empty for none"),
+            ));
+        }
+        if self.executors.count_max == 0 {
+            return Err(invalid("executors.count_max", "must not be 0"));
+        }
+        self.node.validate()?;
+        self.validate_devices()?;
+        self.validate_tenants()?;
+        Ok(self)
+    }
+
+    fn validate_devices(&mut self) -> Result<(), Invalid> {
+        if self.devices.is_empty() {
+            return Err(invalid(
+                "device",
+                "is missing: a manager serves at least one",
+            ));
+        }
+        let mut names = BTreeSet::new();
+        for (i, device) in self.devices.iter_mut().enumerate() {
+            let key = |k: &str| format!("device[{i}].{k}");
+            if device.name == "auto" {
+                device.name = format!("device{i}");
+            }
+            if !valid_name(&device.name) {
+                return Err(invalid(
+                    key("name"),
+                    "must be letters, digits, '-', '_' or '.'",
+                ));
+            }
+            if !names.insert(device.name.clone()) {
+                return Err(invalid(
+                    key("name"),
+                    format!("'{}' is there twice", device.name),
+                ));
+            }
+            if !device.quantum_ms.is_finite() || !(0.0..=60_000.0).contains(&device.quantum_ms) {
+                return Err(invalid(key("quantum_ms"), "must lie between 0 and 60000"));
+            }
+            if !device.labels.keys().all(|name| valid_name(name)) {
+                return Err(invalid(
+                    key("labels"),
+                    "are named with letters, digits, '-', '_' or '.'",
+                ));
+            }
+            if device.driver.is_empty() {
+                return Err(invalid(key("driver"), "is a library's path, or 'auto'"));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_tenants(&self) -> Result<(), Invalid> {
+        let mut names = BTreeSet::new();
+        for (i, tenant) in self.tenants.iter().enumerate() {
+            let key = |k: &str| format!("tenant[{i}].{k}");
+            if !valid_name(&tenant.name) {
+                return Err(invalid(
+                    key("name"),
+                    "must be letters, digits, '-', '_' or '.'",
+                ));
+            }
+            if !names.insert(&tenant.name) {
+                return Err(invalid(
+                    key("name"),
+                    format!("'{}' is there twice", tenant.name),
+                ));
+            }
+            if !(1..=10_000).contains(&tenant.weight) {
+                return Err(invalid(key("weight"), "must lie between 1 and 10000"));
+            }
+            let hash = &tenant.token_sha256;
+            if !hash.is_empty()
+                && (hash.len() != 64 || !hash.chars().all(|c| c.is_ascii_hexdigit()))
+            {
+                return Err(invalid(
+                    key("token_sha256"),
+                    "must be 64 hexadecimal digits",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// As TOML.
+    pub fn dump(&self) -> String {
+        toml::to_string(self).expect("the configuration has a TOML form")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Layers: the embedded file, the operator's file, the environment, flags.
+
+use super::Options;
+use anyhow::{bail, Context, Result};
+use std::path::Path;
+use toml::{Table, Value};
+
+const DEFAULT: &str = include_str!("../../default.toml");
+const PREFIX: &str = "BALTRA_";
+
+/// Top-level sections of the file that are other daemons' own. They are layered as all others
+/// and checked by whom they concern.
+pub const SECTIONS_ELSEWHERE: [&str; 2] = ["registry", "gateway"];
+
+/// The embedded configuration, with its comments.
+pub fn default_text() -> &'static str {
+    DEFAULT
+}
+
+/// Gathers layers; the later wins, key by key. Lists (`[[device]]`) are taken whole.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    table: Table,
+}
+
+impl Default for Loader {
+    fn default() -> Self {
+        Loader {
+            table: DEFAULT.parse().expect("the embedded configuration is TOML"),
+        }
+    }
+}
+
+impl Loader {
+    /// The embedded configuration.
+    pub fn new() -> Self {
+        Loader::default()
+    }
+
+    /// A TOML file.
+    pub fn file(mut self, path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        let table: Table = text
+            .parse()
+            .with_context(|| format!("{} is no TOML", path.display()))?;
+        merge(&mut self.table, table);
+        Ok(self)
+    }
+
+    /// `BALTRA_SECTION__KEY=value` (`…__KEY__KEY` in a section's section); the value is read as TOML, else as a text. Variables
+    /// without a double underscore are not the configuration's.
+    pub fn environment(
+        mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self> {
+        for (name, text) in variables {
+            let Some((section, key)) = name
+                .strip_prefix(PREFIX)
+                .and_then(|rest| rest.split_once("__"))
+            else {
+                continue;
+            };
+            let key = key.to_lowercase().replace("__", ".");
+            self.set(&section.to_lowercase(), &key, &text)
+                .with_context(|| format!("in the environment variable {name}"))?;
+        }
+        Ok(self)
+    }
+
+    /// `section.key=value`, as the flag `--set` takes it.
+    pub fn assignment(mut self, text: &str) -> Result<Self> {
+        let Some(((section, key), value)) = text
+            .split_once('=')
+            .and_then(|(path, value)| Some((path.split_once('.')?, value)))
+        else {
+            bail!("'{text}' is not of the form section.key=value");
+        };
+        self.set(section, key, value)?;
+        Ok(self)
+    }
+
+    /// One key. `device` and `tenant` name the first entry of their lists.
+    pub fn set(&mut self, section: &str, key: &str, text: &str) -> Result<()> {
+        let value = literal(text);
+        let entry = self.table.entry(section);
+        let slot = match section {
+            "device" | "tenant" => {
+                let list = entry.or_insert_with(|| Value::Array(Vec::new()));
+                let Value::Array(list) = list else {
+                    bail!("'{section}' is no list");
+                };
+                if list.is_empty() {
+                    list.push(Value::Table(Table::new()));
+                }
+                &mut list[0]
+            }
+            _ => entry.or_insert_with(|| Value::Table(Table::new())),
+        };
+        let (outer, key) = match key.rsplit_once('.') {
+            Some((outer, key)) => (outer.split('.').collect(), key),
+            None => (Vec::new(), key),
+        };
+        let mut slot = slot;
+        for name in outer {
+            let Value::Table(table) = slot else { break };
+            let inner = table.entry(name);
+            slot = inner.or_insert_with(|| Value::Table(Table::new()));
+        }
+        let Value::Table(table) = slot else {
+            bail!("what holds '{key}' in '{section}' is no section");
+        };
+        table.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// One of [`SECTIONS_ELSEWHERE`], for the daemon that owns it; absent: empty.
+    pub fn section(&self, name: &str) -> Result<Table> {
+        match self.table.get(name) {
+            None => Ok(Table::new()),
+            Some(Value::Table(table)) => Ok(table.clone()),
+            Some(_) => bail!("in the configuration: '{name}' is no section"),
+        }
+    }
+
+    /// Whether a layer says something of a key.
+    pub fn says(&self, section: &str, key: &str) -> bool {
+        let table = self.table.get(section).and_then(Value::as_table);
+        table.is_some_and(|t| t.contains_key(key))
+    }
+
+    /// The typed, checked result: the Device Manager's own sections.
+    pub fn finish(mut self) -> Result<Options> {
+        for section in SECTIONS_ELSEWHERE {
+            self.section(section)?;
+            self.table.remove(section);
+        }
+        let options: Options = Value::Table(self.table)
+            .try_into()
+            .context("in the configuration")?;
+        options.validate().context("in the configuration")
+    }
+}
+
+/// A number, a boolean, a list; everything else is a text.
+fn literal(text: &str) -> Value {
+    format!("v = {text}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut t| t.remove("v"))
+        .filter(|v| !matches!(v, Value::Datetime(_)))
+        .unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+fn merge(into: &mut Table, from: Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Where files go when nobody says.
+
+use std::path::PathBuf;
+
+/// `$XDG_STATE_HOME/baltra`, `/var/lib/baltra` for root, else `~/.local/state/baltra`.
+pub(super) fn default_state() -> PathBuf {
+    if let Some(dir) = absolute("XDG_STATE_HOME") {
+        return dir.join("baltra");
+    }
+    if rustix::process::geteuid().is_root() {
+        return "/var/lib/baltra".into();
+    }
+    match absolute("HOME") {
+        Some(home) => home.join(".local/state/baltra"),
+        None => baltra_session::default_runtime_dir().join("state"),
+    }
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os(variable)?);
+    path.is_absolute().then_some(path)
+}

@@ -1,0 +1,159 @@
+//! A program reaches a device that holds one image at a time: its image by digest, its bytes
+//! only if the node has not got them.
+
+use crate::executors::Process;
+use crate::images::{self, Metadata};
+use crate::node::{Device, Node};
+use crate::options::ImageKind;
+use crate::registry::Wish;
+use baltra_executor::control::{ToExecutor, Verdict};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Kernels of an image that are kept for people to read, and bytes of a name.
+const KERNELS_MAX: usize = 128;
+const KERNEL_NAME_MAX: usize = 256;
+
+/// A session's question, as its executor puts it.
+pub(crate) struct Question {
+    /// The answer repeats it.
+    pub call: u64,
+    /// Whose program.
+    pub session: u64,
+    /// Its image.
+    pub digest: String,
+    /// Its kernels, where they are known.
+    pub kernels: Vec<String>,
+    /// The image's bytes.
+    pub image: Option<OwnedFd>,
+}
+
+impl Node {
+    /// Answers at once where the device holds the image; otherwise a thread does, so that the
+    /// executor is heard while the device drains.
+    pub(crate) fn program(
+        self: &Arc<Self>,
+        device: &Arc<Device>,
+        process: &Arc<Process>,
+        question: Question,
+    ) {
+        let (call, session) = (question.call, question.session);
+        let answer = move |process: &Process, verdict| {
+            // An executor that does not listen is gone, or will be killed for other reasons.
+            let _ = process.send(&ToExecutor::Programmed { call, verdict }, &[]);
+        };
+        if device.options.image != ImageKind::Exclusive {
+            return answer(process, Verdict::Loaded);
+        }
+        let tenant = self.sessions().get(&session).map(|s| s.tenant.clone());
+        let Some(tenant) = tenant.filter(|_| images::is_digest(&question.digest)) else {
+            return process.kill("it broke the control protocol");
+        };
+        let digest = &question.digest;
+        if self.images.has(digest) && device.configuration.join(session, &tenant, digest) {
+            self.name_kernels(&question);
+            self.joins(device, Wish { session, digest });
+            return answer(process, Verdict::Loaded);
+        }
+        // Bounds the threads by the sessions.
+        if !device.configuration.ask(session) {
+            return process.kill("it asks for two images at once");
+        }
+        let spawned = std::thread::Builder::new().name("program".into()).spawn({
+            let (node, device, process) = (self.clone(), device.clone(), process.clone());
+            move || {
+                let verdict = node.verdict(&device, &tenant, question);
+                device.configuration.answered(session);
+                answer(&process, verdict);
+            }
+        });
+        if let Err(error) = spawned {
+            device.configuration.answered(session);
+            answer(
+                process,
+                Verdict::Refused(format!("no thread for it: {error}")),
+            );
+        }
+    }
+
+    fn verdict(&self, device: &Device, tenant: &str, mut question: Question) -> Verdict {
+        let session = question.session;
+        if let Some(image) = question.image.take() {
+            if let Err(error) = self.take_in(tenant, &question, image) {
+                tracing::warn!(session, tenant, %error, "an image is not kept");
+                return Verdict::Refused(error.to_string());
+            }
+        }
+        let digest = &question.digest;
+        let wish = Wish { session, digest };
+        // Nothing is fetched for a change that would be refused.
+        let done = match self.images.has(digest) {
+            true => self.change(device, tenant, wish).map(|()| Verdict::Loaded),
+            false => self.prospect(device, wish).map(|()| Verdict::Lacking),
+        };
+        match done {
+            Ok(verdict) => {
+                self.name_kernels(&question);
+                verdict
+            }
+            Err(reason) => {
+                tracing::info!(session, tenant, reason, "an image is not loaded");
+                Verdict::Refused(reason)
+            }
+        }
+    }
+
+    /// Has a device hold a session's image: asks whether it may, ends who has to make way.
+    fn change(&self, device: &Device, tenant: &str, wish: Wish<'_>) -> Result<(), String> {
+        let Wish { session, digest } = wish;
+        let answer = self.permission(device, wish)?;
+        let is_open = || self.sessions().contains_key(&session);
+        let done = self.clear(device, &answer).and_then(|()| {
+            let configured = device.configure(digest, Some((session, tenant)), is_open);
+            configured.map_err(|error| error.to_string())
+        });
+        let error = done.as_ref().err().map_or("", String::as_str);
+        self.settled(device, digest, answer, error);
+        done.map(|_| ())
+    }
+
+    fn take_in(
+        &self,
+        tenant: &str,
+        question: &Question,
+        image: OwnedFd,
+    ) -> Result<(), images::Error> {
+        let metadata = Metadata {
+            digest: question.digest.clone(),
+            kernels: bounded(&question.kernels),
+            brought_by: tenant.to_owned(),
+            ..Metadata::default()
+        };
+        self.images.take_in(File::from(image), metadata)?;
+        let held: Vec<String> = self
+            .devices
+            .iter()
+            .filter_map(|d| d.configuration.image())
+            .collect();
+        self.images.trim(images::BROUGHT_BYTES_MAX, &|digest| {
+            digest == question.digest || held.iter().any(|h| h == digest)
+        })
+    }
+
+    /// A binary tells its kernels only once it is built.
+    fn name_kernels(&self, question: &Question) {
+        if question.kernels.is_empty() {
+            return;
+        }
+        let kernels = bounded(&question.kernels);
+        if let Err(error) = self.images.name_kernels(&question.digest, kernels) {
+            tracing::debug!(%error, "an image's kernels are not recorded");
+        }
+    }
+}
+
+fn bounded(kernels: &[String]) -> Vec<String> {
+    let short = kernels.iter().filter(|name| name.len() <= KERNEL_NAME_MAX);
+    short.take(KERNELS_MAX).cloned().collect()
+}

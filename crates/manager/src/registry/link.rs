@@ -1,0 +1,432 @@
+//! The node's connection to its registry: one task, and the questions of others.
+
+use super::known::Known;
+use super::report::{self, Meter};
+use super::{identity, moving, Identity};
+use crate::node::Node;
+use crate::options::Options;
+use anyhow::Result;
+use baltra_registry::client::{self, Backoff, Nodes};
+use baltra_registry::proto;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tonic::{Code, Status};
+
+/// How long the registry may take over a question. Those who wait for the answer do nothing else.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Between tries, from the first pause to the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A heartbeat out of turn waits so long for more news.
+const GATHER: Duration = Duration::from_millis(20);
+/// Between looks whether a device that is drained has sessions to be ended.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// How the registry and the node stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    /// It was not asked yet.
+    #[default]
+    Joining,
+    /// It knows the node.
+    Joined,
+    /// It does not answer, or refuses; why.
+    Apart(String),
+}
+
+#[derive(Default)]
+struct State {
+    known: Known,
+    standing: Standing,
+    /// Instances whose sessions on a drained device are to end: device, instance.
+    leaving: Vec<(String, String)>,
+}
+
+/// What the manager has of its registry.
+pub struct Link {
+    /// Where it is.
+    pub url: String,
+    identity: Identity,
+    client: client::Options,
+    nodes: OnceLock<Nodes>,
+    runtime: OnceLock<Handle>,
+    record: PathBuf,
+    state: Mutex<State>,
+    news: Notify,
+}
+
+impl Link {
+    /// To the configured registry, if there is one, with what it said last.
+    pub fn new(options: &Options) -> Result<Option<Link>> {
+        let node = &options.node;
+        if node.registry.is_empty() {
+            return Ok(None);
+        }
+        let record = options.paths.state.join("orders.json");
+        let known = std::fs::read(&record)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        let state = State {
+            known,
+            ..State::default()
+        };
+        Ok(Some(Link {
+            url: node.registry.clone(),
+            identity: Identity::load(&options.paths.identity_file())?,
+            client: client::Options {
+                url: node.registry.clone(),
+                token: node.registry_token.clone(),
+                ca: node.registry_ca.clone(),
+            },
+            nodes: OnceLock::new(),
+            runtime: OnceLock::new(),
+            record,
+            state: Mutex::new(state),
+            news: Notify::new(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under this lock")
+    }
+
+    /// How things stand, for people: empty where the registry knows the node.
+    pub fn trouble(&self) -> String {
+        match &self.state().standing {
+            Standing::Joining => "not reached yet".into(),
+            Standing::Joined => String::new(),
+            Standing::Apart(why) => why.clone(),
+        }
+    }
+
+    /// Why a device takes no new session, if it does not.
+    pub(crate) fn refusal(&self, device: &str, said: &str) -> Option<&'static str> {
+        let instance = super::instance(said).map(|(name, _)| name);
+        self.state().known.refusal(device, instance)
+    }
+
+    /// Whether a device is allocated to an instance, as far as was heard.
+    pub(crate) fn is_allocated(&self, device: &str, instance: &str) -> bool {
+        self.state().known.is_allocated(device, instance)
+    }
+
+    /// To whom a device is allocated, as far as was heard.
+    pub(crate) fn holders(&self, device: &str) -> Vec<String> {
+        let state = self.state();
+        let orders = state.known.devices.get(device);
+        orders.map_or(Vec::new(), |o| o.instances.iter().cloned().collect())
+    }
+
+    /// The registry has given instances other devices, which the next heartbeat's answer says too.
+    pub(crate) fn moved(&self, node: &str, device: &str, migrations: &[proto::Migration]) {
+        let mut state = self.state();
+        let Some(orders) = state.known.devices.get_mut(device) else {
+            return;
+        };
+        for migration in migrations {
+            let mut devices = migration.devices.iter();
+            if !devices.any(|a| a.node == node && a.device == device) {
+                orders.instances.remove(&migration.instance);
+            }
+        }
+    }
+
+    /// There is something that the registry should hear before the next heartbeat is due.
+    pub(crate) fn urge(&self) {
+        self.news.notify_one();
+    }
+
+    /// A question of a thread, which waits for the answer, though not for long.
+    pub(crate) fn ask<T, F>(&self, question: impl FnOnce(Nodes) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let (Some(runtime), Some(nodes)) = (self.runtime.get(), self.nodes.get()) else {
+            return Err(Status::unavailable("the manager has just started"));
+        };
+        let asked = question(nodes.clone());
+        runtime.block_on(limited(asked))
+    }
+
+    /// Tells something whose answer nobody waits for.
+    pub(crate) fn tell<T, F>(self: &Arc<Self>, message: impl FnOnce(Nodes) -> F)
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>> + Send + 'static,
+        T: Send + 'static,
+    {
+        if let (Some(runtime), Some(nodes)) = (self.runtime.get(), self.nodes.get()) {
+            let told = message(nodes.clone());
+            runtime.spawn(async move {
+                if let Err(error) = limited(told).await {
+                    tracing::debug!(error = error.message(), "the registry was not told");
+                }
+            });
+        }
+    }
+
+    /// Who asks: the node's name and number.
+    pub(crate) fn who(&self, node: &Node) -> (String, String) {
+        (node.options.node.name.clone(), self.identity.id.clone())
+    }
+
+    fn apart(&self, error: &Status) {
+        let why = match error.code() {
+            Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => {
+                error.message().to_owned()
+            }
+            _ => format!("not reached: {}", error.message()),
+        };
+        let mut state = self.state();
+        let news = Standing::Apart(why);
+        if state.standing != news {
+            let Standing::Apart(why) = &news else { return };
+            tracing::warn!(
+                registry = self.url,
+                why,
+                "the registry does not have this node"
+            );
+            state.standing = news;
+        }
+    }
+
+    fn joined(&self) {
+        let mut state = self.state();
+        if state.standing != Standing::Joined {
+            tracing::info!(registry = self.url, "joined the registry");
+            state.standing = Standing::Joined;
+        }
+    }
+
+    /// Takes in what the registry wants.
+    fn learn(&self, orders: Vec<proto::DeviceOrders>) {
+        let known = Known::from(orders);
+        let mut state = self.state();
+        if state.known == known {
+            return;
+        }
+        let moved = known.moved(&state.known);
+        for (device, orders) in &known.devices {
+            let before = state.known.devices.get(device).cloned().unwrap_or_default();
+            if (before.cordoned, before.draining) != (orders.cordoned, orders.draining) {
+                let (cordoned, draining) = (orders.cordoned, orders.draining);
+                tracing::info!(device, cordoned, draining, "the registry's orders");
+            }
+        }
+        state
+            .leaving
+            .retain(|(device, instance)| !known.is_allocated(device, instance));
+        state.leaving.extend(moved);
+        state.known = known;
+        let text = serde_json::to_vec(&state.known).expect("plain data has a JSON form");
+        drop(state);
+        // It is only for the next start; a full disk takes that away, and nothing else.
+        if let Err(error) = identity::replace(&self.record, &text) {
+            tracing::warn!(path = %self.record.display(), %error, "the registry's orders are not kept");
+        }
+    }
+
+    /// Ends sessions of instances that have another device now, as soon as they may be.
+    fn carry_out(&self, node: &Node) {
+        let leaving = self.state().leaving.clone();
+        for (name, instance) in leaving {
+            let sessions = moving::sessions_of(node, &name, &instance);
+            let Some(device) = node.device(&name).filter(|_| !sessions.is_empty()) else {
+                let done = (name, instance);
+                self.state().leaving.retain(|l| *l != done);
+                continue;
+            };
+            if moving::busy(node, device, &sessions).is_empty() {
+                let reason = format!(
+                    "device '{name}' is being drained, and instance '{instance}' has another one"
+                );
+                let sessions: Vec<u64> = sessions.into_iter().map(|(id, _)| id).collect();
+                moving::dismiss(node, device, &sessions, &reason);
+            }
+        }
+    }
+}
+
+async fn limited<T>(
+    asked: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Status> {
+    match tokio::time::timeout(ANSWER_MAX, asked).await {
+        Ok(answer) => answer.map(tonic::Response::into_inner),
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "no answer within {} s",
+            ANSWER_MAX.as_secs()
+        ))),
+    }
+}
+
+/// Keeps the node in the registry's books for as long as the process lives.
+pub(crate) async fn run(node: Arc<Node>, link: Arc<Link>) {
+    let nodes = match client::nodes(&link.client) {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            let why = format!("{error:#}");
+            tracing::error!(registry = link.url, why, "the registry cannot be asked");
+            link.state().standing = Standing::Apart(why);
+            return;
+        }
+    };
+    let _ = link.runtime.set(Handle::current());
+    let _ = link.nodes.set(nodes.clone());
+    tokio::spawn(make_way(node.clone(), link.clone()));
+    let mut member = Member {
+        node,
+        link,
+        nodes,
+        meter: Meter::default(),
+        told: Vec::new(),
+    };
+    member.run().await;
+}
+
+/// Ends, now and then, what has to go from drained devices.
+async fn make_way(node: Arc<Node>, link: Arc<Link>) {
+    let mut look = tokio::time::interval(LINGER);
+    loop {
+        look.tick().await;
+        if link.state().leaving.is_empty() {
+            continue;
+        }
+        let (node, link) = (node.clone(), link.clone());
+        let _ = tokio::task::spawn_blocking(move || link.carry_out(&node)).await;
+    }
+}
+
+/// The node as a member of the pool.
+struct Member {
+    node: Arc<Node>,
+    link: Arc<Link>,
+    nodes: Nodes,
+    meter: Meter,
+    /// The descriptions that the registry has.
+    told: Vec<proto::DeviceDescription>,
+}
+
+impl Member {
+    async fn run(&mut self) {
+        self.wait_ready().await;
+        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
+        loop {
+            match self.register().await {
+                Ok((interval, generation)) => {
+                    backoff.reset();
+                    self.serve(interval, generation).await;
+                }
+                Err(error) => {
+                    self.link.apart(&error);
+                    tokio::time::sleep(backoff.pause()).await;
+                }
+            }
+        }
+    }
+
+    /// A driver takes its time to say what its device is, which is then said at once.
+    async fn wait_ready(&self) {
+        let patience = Duration::from_millis(self.node.options.executors.start_timeout_ms);
+        let ready = async {
+            while !self.node.is_ready() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, ready).await;
+    }
+
+    /// Says who and what is here; how often to say more, and the registry's generation.
+    async fn register(&mut self) -> Result<(Duration, u64), Status> {
+        let options = &self.node.options;
+        let (name, id) = self.link.who(&self.node);
+        let descriptions = report::descriptions(&self.node);
+        let endpoints = options.node.endpoints(&options.paths, &options.listen);
+        if endpoints.is_empty() {
+            tracing::warn!(
+                registry = self.link.url,
+                "nobody elsewhere can open a session here: set 'listen.tcp' or 'node.advertise'"
+            );
+        }
+        let request = proto::RegisterRequest {
+            node: Some(proto::Node {
+                name,
+                id,
+                endpoints,
+                version: env!("CARGO_PKG_VERSION").into(),
+                metrics: options.metrics.address.clone(),
+            }),
+            devices: descriptions.clone(),
+        };
+        let reply = limited(self.nodes.register(request)).await?;
+        self.told = descriptions;
+        self.link.joined();
+        self.link.learn(reply.orders);
+        Ok((interval(reply.heartbeat_ms), reply.generation))
+    }
+
+    /// Sends heartbeats until the node has to register again.
+    async fn serve(&mut self, interval: Duration, generation: u64) {
+        let link = self.link.clone();
+        let mut backoff = Backoff::new(PAUSE_MIN, interval.max(PAUSE_MIN));
+        let mut wait = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = link.news.notified() => tokio::time::sleep(GATHER).await,
+            }
+            if report::descriptions(&self.node) != self.told {
+                return;
+            }
+            match self.heartbeat().await {
+                Ok(reply) => {
+                    backoff.reset();
+                    wait = self::interval(reply.heartbeat_ms);
+                    self.link.joined();
+                    self.link.learn(reply.orders);
+                    if reply.generation != generation {
+                        return;
+                    }
+                }
+                Err(error) if error.code() == Code::NotFound => return,
+                Err(error) => {
+                    self.link.apart(&error);
+                    wait = backoff.pause();
+                }
+            }
+        }
+    }
+
+    async fn heartbeat(&mut self) -> Result<proto::HeartbeatReply, Status> {
+        let (node, id) = self.link.who(&self.node);
+        let devices = self.meter.loads(&self.node);
+        let request = proto::HeartbeatRequest { node, id, devices };
+        limited(self.nodes.heartbeat(request)).await
+    }
+}
+
+/// What the registry asks for, within reason.
+fn interval(heartbeat_ms: u64) -> Duration {
+    Duration::from_millis(heartbeat_ms.clamp(20, 60_000))
+}
+
+impl Link {
+    /// Takes the node out of the pool: the manager ends.
+    pub(crate) fn deregister(&self, node: &Node) {
+        if self.state().standing != Standing::Joined {
+            return;
+        }
+        let (node, id) = self.who(node);
+        let request = proto::DeregisterRequest { node, id };
+        let asked = self.ask(|mut nodes| async move { nodes.deregister(request).await });
+        if let Err(error) = asked {
+            tracing::debug!(
+                error = error.message(),
+                "the registry was not told of the end"
+            );
+        }
+    }
+}

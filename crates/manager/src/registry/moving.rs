@@ -1,0 +1,100 @@
+//! Sessions that have to make way for others. One may be ended when nothing of it runs, or when
+//! its program is started again by whoever runs it; a busy one is nobody's to end.
+
+use crate::node::{Device, Node};
+use baltra_executor::control::ToExecutor;
+use baltra_ring::LeaseState;
+use std::time::{Duration, Instant};
+
+/// Nothing has to happen for so long before a session counts as idle.
+const QUIET: Duration = Duration::from_millis(100);
+/// How long an executor may take to end a session.
+const LEAVE_MAX: Duration = Duration::from_secs(10);
+
+/// What a tenant does on a device: calls so far, and whether something is going on.
+fn activity(node: &Node, device: &Device, session: u64) -> Option<(u64, bool)> {
+    let (executor, tenant) = {
+        let sessions = node.sessions();
+        let record = sessions.get(&session)?;
+        (record.executor, record.tenant.clone())
+    };
+    let metered = device
+        .pool
+        .with(executor, |e| e.leases.get(&tenant).cloned())??;
+    let usage = metered.lease.granter.usage();
+    let still = matches!(
+        metered.lease.granter.state(),
+        LeaseState::Free | LeaseState::Idle
+    );
+    Some((usage.calls, !still || usage.queued > 0))
+}
+
+/// Of these sessions, with their tenants, those that may not be ended now. One of a program that
+/// is no instance is nobody's to start again, and has nowhere to go: it stays.
+pub(crate) fn busy(node: &Node, device: &Device, sessions: &[(u64, String)]) -> Vec<(u64, String)> {
+    let mark = |id: u64| {
+        let open = node.sessions();
+        let record = open.get(&id)?;
+        Some(super::instance(&record.instance).map(|(_, restarts)| restarts))
+    };
+    let (mut fixed, mut quiet) = (Vec::new(), Vec::new());
+    for session in sessions {
+        match mark(session.0) {
+            // Over by now, or started again elsewhere.
+            None | Some(Some(true)) => {}
+            Some(None) => fixed.push(session.clone()),
+            Some(Some(false)) => quiet.push((session, activity(node, device, session.0))),
+        }
+    }
+    if !fixed.is_empty() || quiet.is_empty() {
+        return fixed;
+    }
+    std::thread::sleep(QUIET);
+    let stirred = |(session, before): &(&(u64, String), Option<(u64, bool)>)| {
+        let after = activity(node, device, session.0);
+        after.is_some_and(|(_, going_on)| going_on || after != *before)
+    };
+    let stirred = quiet.into_iter().filter(stirred);
+    stirred.map(|(session, _)| session.clone()).collect()
+}
+
+/// Ends sessions; their clients are told why.
+pub(crate) fn dismiss(node: &Node, device: &Device, sessions: &[u64], reason: &str) {
+    for session in sessions {
+        let executor = node.sessions().get(session).map(|s| s.executor);
+        let process =
+            executor.and_then(|executor| device.pool.with(executor, |e| e.process.clone()));
+        if let Some(process) = process {
+            tracing::info!(session, device = device.name(), reason, "session dismissed");
+            let end = ToExecutor::End {
+                session: *session,
+                reason: reason.to_owned(),
+            };
+            // One that cannot be told has lost its sessions anyway.
+            let _ = process.send(&end, &[]);
+        }
+    }
+}
+
+/// Waits until sessions have ended; false: some have not.
+pub(crate) fn left(node: &Node, sessions: &[u64]) -> bool {
+    let deadline = Instant::now() + LEAVE_MAX;
+    loop {
+        if !sessions.iter().any(|s| node.sessions().contains_key(s)) {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sessions of an instance on a device, with their tenants.
+pub(crate) fn sessions_of(node: &Node, device: &str, instance: &str) -> Vec<(u64, String)> {
+    let open = node.sessions();
+    let own = open.iter().filter(|(_, s)| {
+        s.device == device && super::instance(&s.instance).is_some_and(|(name, _)| name == instance)
+    });
+    own.map(|(id, s)| (*id, s.tenant.clone())).collect()
+}

@@ -1,0 +1,202 @@
+//! What the node's devices are, and how busy they have been since they were last asked.
+
+use crate::node::{Device, Node};
+use crate::options::ImageKind;
+use crate::service::read_leases;
+use baltra_registry::proto;
+use baltra_ring::lease::monotonic_ns;
+use std::collections::{BTreeMap, BTreeSet};
+
+const DEVICE_PROFILE: u32 = 0x102E;
+const DEVICE_VENDOR: u32 = 0x102C;
+const DEVICE_NAME: u32 = 0x102B;
+const DEVICE_VERSION: u32 = 0x102F;
+const DRIVER_VERSION: u32 = 0x102D;
+const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
+const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
+const PLATFORM_NAME: u32 = 0x0902;
+
+/// More slots than any device has by itself: nothing bounds them.
+const SLOTS_UNBOUNDED: usize = 1 << 16;
+/// Instances that a report names for a device.
+const INSTANCES_MAX: usize = 4_096;
+
+/// What does not change while the manager runs, of every device. A driver that does not answer
+/// is known by its device's name alone.
+pub(super) fn descriptions(node: &Node) -> Vec<proto::DeviceDescription> {
+    node.devices.iter().map(|d| description(d)).collect()
+}
+
+fn description(device: &Device) -> proto::DeviceDescription {
+    let told = device.description.get();
+    let told = told.as_deref();
+    let text = |param| told.map(|d| d.text(param)).unwrap_or_default();
+    let number = |param| told.map_or(0, |d| d.number(param));
+    let platform = told.and_then(|d| d.platform.iter().find(|i| i.param == PLATFORM_NAME));
+    let platform = platform.map(|i| String::from_utf8_lossy(&i.value).into_owned());
+    proto::DeviceDescription {
+        name: device.name().to_owned(),
+        vendor: text(DEVICE_VENDOR),
+        platform: platform
+            .map(|p| p.trim_end_matches('\0').to_owned())
+            .unwrap_or_default(),
+        profile: text(DEVICE_PROFILE),
+        model: text(DEVICE_NAME),
+        device_version: text(DEVICE_VERSION),
+        driver_version: text(DRIVER_VERSION),
+        memory_bytes: number(DEVICE_GLOBAL_MEM_SIZE),
+        compute_units: number(DEVICE_MAX_COMPUTE_UNITS) as u32,
+        slots: bounded_slots(device.slots()) as u32,
+        regions: 1,
+        exclusive: device.options.image == ImageKind::Exclusive,
+        labels: device.options.labels.clone().into_iter().collect(),
+    }
+}
+
+/// Where nothing bounds the slots, one task keeps the device as busy as it gets.
+fn bounded_slots(slots: usize) -> usize {
+    match slots {
+        SLOTS_UNBOUNDED.. => 1,
+        n => n.max(1),
+    }
+}
+
+/// A device's counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sample {
+    at_ns: u64,
+    busy_ns: u64,
+    tasks: u64,
+    latency_ns: u64,
+}
+
+/// What lies between two samples: the utilization, 0 to 1, and how long a task waited for the
+/// device in the mean, milliseconds. Latencies count from a task's flush to its end; what is not
+/// device time of them is taken for waiting.
+fn between(old: Sample, new: Sample, slots: usize) -> (f64, f64) {
+    let elapsed = new.at_ns.saturating_sub(old.at_ns) as f64;
+    let busy = new.busy_ns.saturating_sub(old.busy_ns) as f64;
+    let utilization = match elapsed > 0.0 {
+        true => (busy / elapsed / slots as f64).clamp(0.0, 1.0),
+        false => 0.0,
+    };
+    let tasks = new.tasks.saturating_sub(old.tasks);
+    let latency = new.latency_ns.saturating_sub(old.latency_ns) as f64;
+    let wait_ms = match tasks {
+        0 => 0.0,
+        n => ((latency - busy) / n as f64 / 1e6).max(0.0),
+    };
+    (utilization, wait_ms)
+}
+
+/// Reads devices, each time from where it read them last.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    samples: BTreeMap<String, Sample>,
+}
+
+impl Meter {
+    /// How busy every device has been since the last call.
+    pub(super) fn loads(&mut self, node: &Node) -> Vec<proto::DeviceLoad> {
+        read_leases(node);
+        let at_ns = monotonic_ns();
+        let mut samples: BTreeMap<String, Sample> = BTreeMap::new();
+        for (_, device, used, latency) in node.accounts.lines() {
+            let sample = samples.entry(device).or_default();
+            sample.at_ns = at_ns;
+            sample.busy_ns = sample.busy_ns.saturating_add(used.busy_ns);
+            sample.tasks = sample.tasks.saturating_add(used.tasks);
+            sample.latency_ns = sample.latency_ns.saturating_add(latency.sum_ns);
+        }
+        let load = |device: &std::sync::Arc<Device>| {
+            let idle = Sample {
+                at_ns,
+                ..Sample::default()
+            };
+            let new = samples.get(device.name()).copied().unwrap_or(idle);
+            self.load(node, device, new)
+        };
+        node.devices.iter().map(load).collect()
+    }
+
+    fn load(&mut self, node: &Node, device: &Device, new: Sample) -> proto::DeviceLoad {
+        let old = self.samples.insert(device.name().to_owned(), new);
+        let slots = bounded_slots(device.slots());
+        // Before the first interval nothing is known.
+        let (utilization, queue_wait_ms) = old.map_or((0.0, 0.0), |old| between(old, new, slots));
+        let sessions = node.sessions();
+        let own = || sessions.values().filter(|s| s.device == device.name());
+        let instances: BTreeSet<&str> = own()
+            .filter_map(|s| super::instance(&s.instance))
+            .map(|(name, _)| name)
+            .take(INSTANCES_MAX)
+            .collect();
+        let leases = device.pool.leases();
+        let memory = leases.iter().map(|m| m.lease.granter.usage().memory_bytes);
+        proto::DeviceLoad {
+            name: device.name().to_owned(),
+            utilization: Some(100.0 * utilization),
+            busy_ns: new.busy_ns,
+            at_ns: new.at_ns,
+            sessions: own().count() as u32,
+            waiting: device.gate.waiting() as u32,
+            queue_wait_ms,
+            tasks: new.tasks,
+            regions: region(node, device).into_iter().collect(),
+            instances: instances.into_iter().map(str::to_owned).collect(),
+            failure: device.pool.failure().unwrap_or_default(),
+            memory_used_bytes: memory.fold(0, u64::saturating_add),
+        }
+    }
+}
+
+/// What a device holds that holds one image at a time.
+fn region(node: &Node, device: &Device) -> Option<proto::Region> {
+    let digest = device.configuration.image()?;
+    let name = node.images.name(&digest).unwrap_or_default();
+    Some(proto::Region {
+        index: 0,
+        digest,
+        name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at_ms: u64, busy_ms: u64, tasks: u64, latency_ms: u64) -> Sample {
+        Sample {
+            at_ns: at_ms * 1_000_000,
+            busy_ns: busy_ms * 1_000_000,
+            tasks,
+            latency_ns: latency_ms * 1_000_000,
+        }
+    }
+
+    #[test]
+    fn test_utilization_is_of_the_time_and_the_slots_between() {
+        let (old, new) = (sample(1000, 100, 0, 0), sample(2000, 600, 0, 0));
+        assert_eq!(between(old, new, 1).0, 0.5);
+        assert_eq!(between(old, new, 2).0, 0.25);
+        // Tenants side by side on one unbounded device are at most all of it.
+        assert_eq!(between(old, sample(1100, 900, 0, 0), 1).0, 1.0);
+        assert_eq!(between(new, new, 1), (0.0, 0.0));
+        // Counters that went back, as a new tenant's may after a restart, are no load.
+        assert_eq!(between(new, old, 1).0, 0.0);
+    }
+
+    #[test]
+    fn test_what_is_no_device_time_was_waiting() {
+        let (old, new) = (sample(0, 0, 10, 50), sample(1000, 100, 20, 350));
+        assert_eq!(between(old, new, 1).1, 20.0);
+        assert_eq!(between(old, sample(1000, 400, 20, 350), 1).1, 0.0);
+    }
+
+    #[test]
+    fn test_unbounded_slots_are_one() {
+        assert_eq!(bounded_slots(SLOTS_UNBOUNDED), 1);
+        assert_eq!(bounded_slots(4), 4);
+        assert_eq!(bounded_slots(0), 1);
+    }
+}

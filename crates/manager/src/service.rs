@@ -1,0 +1,228 @@
+//! The manager's life: takes its directories, opens its doors, keeps executors and books, drains.
+
+use crate::accept::{self, Door};
+use crate::accounts::Accounts;
+use crate::images::Images;
+use crate::node::{Device, Node};
+use crate::options::Options;
+use crate::store::Store;
+use crate::tenants::Tenants;
+use crate::{adoption, control, lock, metrics, registry, relay};
+use anyhow::{Context, Result};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{signal, SignalKind};
+
+/// A Device Manager that owns its directories and has not opened a door yet.
+pub struct Service {
+    node: Arc<Node>,
+    lock: lock::Lock,
+}
+
+/// Why the manager ends, and how long running sessions may go on.
+pub(crate) type Stop = tokio::sync::watch::Sender<Option<Duration>>;
+
+impl Service {
+    /// Checks and takes everything that only one manager can have.
+    pub fn new(options: Options) -> Result<Service> {
+        let lock = lock::Lock::take(&options.paths)?;
+        let state = &options.paths.state;
+        std::fs::create_dir_all(state)
+            .with_context(|| format!("cannot make the state directory {}", state.display()))?;
+        let store = Arc::new(Store::open(&state.join("state.redb"))?);
+        let generation = store.next_generation()?;
+        let own_user = rustix::process::geteuid().as_raw();
+        let tenants = Tenants::load(store.clone(), &options.tenants, own_user)?;
+        let accounts = Accounts::load(store)?;
+        let images = Images::open(&state.join("images"))
+            .with_context(|| format!("cannot make {}", state.join("images").display()))?;
+        let node = Node::new(options, generation, tenants, accounts, images)?;
+        Ok(Service {
+            node: Arc::new(node),
+            lock,
+        })
+    }
+
+    /// Serves until SIGTERM, SIGINT or a shutdown over the control socket; nothing of it is left
+    /// running when it returns.
+    pub fn run(self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("control")
+            .enable_all()
+            .build()?;
+        let (stop, mut stopped) = tokio::sync::watch::channel(None);
+        self.open_doors(&runtime, stop)?;
+        let paths = &self.node.options.paths;
+        tracing::info!(
+            node = self.node.options.node.name,
+            devices = self.node.devices.len(),
+            sessions = %paths.session_socket().display(),
+            "serving"
+        );
+        let grace = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let configured = Duration::from_millis(self.node.options.executors.drain_ms);
+            tokio::select! {
+                _ = terminate.recv() => Ok(configured),
+                _ = interrupt.recv() => Ok(Duration::ZERO),
+                changed = stopped.wait_for(Option::is_some) => {
+                    Ok(changed.ok().and_then(|grace| *grace).unwrap_or(configured))
+                }
+                () = keep_books(self.node.clone()) => unreachable!("the books are kept for ever"),
+            }
+        });
+        let grace = grace.map_err(|e: std::io::Error| anyhow::anyhow!(e))?;
+        self.drain(grace);
+        runtime.shutdown_timeout(Duration::from_millis(200));
+        Ok(())
+    }
+
+    fn open_doors(&self, runtime: &tokio::runtime::Runtime, stop: Stop) -> Result<()> {
+        let node = &self.node;
+        let options = &node.options;
+        let metrics = options.metrics.socket().ok().flatten();
+        let metrics = metrics.map(|address| metrics::bind(address).map(|l| (l, address)));
+        let tcp = options.listen.tcp.map(relay::bind).transpose()?;
+        let mode = options.listen.mode().unwrap_or(0o600);
+        let sessions = bind(&options.paths.session_socket(), mode)?;
+        let relays = bind(&options.paths.relay_socket(), 0o600)?;
+        let control = bind(&options.paths.control_socket(), 0o600)?;
+        let adopted = adoption::bind(&options.paths.adopt_socket())?;
+        match metrics {
+            None => {}
+            Some(Ok((listener, address))) => {
+                tracing::info!(%address, "metrics");
+                runtime.spawn(metrics::serve(node.clone(), listener));
+            }
+            // The port may be another program's; a session is worth more than a metric.
+            Some(Err(error)) => tracing::error!("{error:#}"),
+        }
+        runtime.spawn(control::serve(node.clone(), control, stop));
+        if let Some(link) = &node.registry {
+            runtime.spawn(registry::run(node.clone(), link.clone()));
+        }
+        for device in &node.devices {
+            spawn(&format!("keep-{}", device.name()), {
+                let (node, device) = (node.clone(), device.clone());
+                move || keep(&node, &device)
+            })?;
+        }
+        spawn("adopt", {
+            let node = node.clone();
+            move || adoption::serve(&node, &adopted)
+        })?;
+        for (listener, door) in [(sessions, Door::Unix), (relays, Door::Relay)] {
+            let node = node.clone();
+            spawn("accept", move || accept::serve(node, listener, door))?;
+        }
+        if let Some(listener) = tcp {
+            let node = node.clone();
+            spawn("accept-tcp", move || relay::serve(&node, &listener))?;
+        }
+        Ok(())
+    }
+
+    fn drain(&self, grace: Duration) {
+        let node = &self.node;
+        node.drain();
+        if let Some(link) = &node.registry {
+            link.deregister(node);
+        }
+        let open = node.sessions().len();
+        tracing::info!(sessions = open, "draining");
+        let deadline = Instant::now() + grace;
+        while !node.sessions().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // A relay ends with its session's executor.
+        let processes = || {
+            let pools = node.devices.iter().map(|d| d.pool.count());
+            pools.sum::<usize>() + node.relays.count()
+        };
+        for device in &node.devices {
+            device.pool.close(true);
+        }
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while processes() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for device in &node.devices {
+            device.pool.kill_all();
+        }
+        node.relays.kill_all();
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while processes() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if let Err(error) = node.accounts.flush(true) {
+            tracing::error!(%error, "the last second's usage is lost");
+        }
+        self.lock.clear_sockets();
+        tracing::info!("stopped");
+    }
+}
+
+/// Starts executors ahead of time and ends idle ones, for as long as the process lives.
+fn keep(node: &Arc<Node>, device: &Arc<Device>) {
+    loop {
+        if !node.is_draining() {
+            for _ in 0..device.pool.lacking() {
+                node.start_executor(device);
+            }
+        }
+        device.pool.reap();
+        let urgent = device.pool.wait_change(Duration::from_millis(500));
+        if !urgent {
+            // A driver's start takes the processor from the session that has just begun.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+async fn keep_books(node: Arc<Node>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut count = 0u32;
+    let log = node.options.paths.log_file();
+    loop {
+        tick.tick().await;
+        count += 1;
+        read_leases(&node);
+        let node = node.clone();
+        let synced = count.is_multiple_of(30);
+        if synced {
+            crate::logfile::bound(&log);
+        }
+        let flushed = tokio::task::spawn_blocking(move || node.accounts.flush(synced)).await;
+        if let Ok(Err(error)) = flushed {
+            tracing::error!(%error, "usage is not recorded");
+        }
+    }
+}
+
+/// Brings the books up to date.
+pub(crate) fn read_leases(node: &Node) {
+    for device in &node.devices {
+        for metered in device.pool.leases() {
+            node.accounts.read(&metered);
+        }
+    }
+}
+
+fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(f)?;
+    Ok(())
+}
+
+/// Listens on a fresh socket. The lock says that whoever made an old one is gone.
+fn bind(path: &Path, mode: u32) -> Result<UnixListener> {
+    let _ = std::fs::remove_file(path);
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok(listener)
+}

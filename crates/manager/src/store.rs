@@ -1,0 +1,211 @@
+//! What survives restarts: tenants, usage, and how often the manager started.
+
+use crate::accounts::Used;
+use crate::tenants::Tenant;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use serde::{de::DeserializeOwned, Serialize};
+use std::path::Path;
+
+const TENANTS: TableDefinition<&str, &[u8]> = TableDefinition::new("tenants");
+const USAGE: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("usage");
+const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
+
+/// The store cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another manager has it.
+    #[error("the state in {0} is in use by another manager: stop it (`baltra down`), or give this one its own with --state-dir")]
+    Taken(String),
+    /// The disk, or a damaged file.
+    #[error("cannot use the state in {path}")]
+    Broken {
+        /// Where.
+        path: String,
+        /// Why.
+        source: redb::Error,
+    },
+}
+
+/// An embedded transactional store.
+#[derive(Debug)]
+pub struct Store {
+    database: Database,
+    path: String,
+}
+
+impl Store {
+    /// Opens or makes it.
+    pub fn open(path: &Path) -> Result<Store, Error> {
+        let name = path.display().to_string();
+        match Database::create(path) {
+            Ok(database) => Ok(Store {
+                database,
+                path: name,
+            }),
+            Err(redb::DatabaseError::DatabaseAlreadyOpen) => Err(Error::Taken(name)),
+            Err(error) => Err(Error::Broken {
+                path: name,
+                source: error.into(),
+            }),
+        }
+    }
+
+    fn broken(&self, source: impl Into<redb::Error>) -> Error {
+        Error::Broken {
+            path: self.path.clone(),
+            source: source.into(),
+        }
+    }
+
+    /// Counts a start of the manager; the first is 1.
+    pub fn next_generation(&self) -> Result<u64, Error> {
+        let run = || -> Result<u64, redb::Error> {
+            let write = self.database.begin_write()?;
+            let generation = {
+                let mut table = write.open_table(META)?;
+                let last = table.get("generation")?.map_or(0, |v| v.value());
+                table.insert("generation", last + 1)?;
+                last + 1
+            };
+            write.commit()?;
+            Ok(generation)
+        };
+        run().map_err(|e| self.broken(e))
+    }
+
+    /// All stored tenants.
+    pub fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+        let run = || -> Result<Vec<Tenant>, redb::Error> {
+            let read = self.database.begin_read()?;
+            let table = match read.open_table(TENANTS) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                other => other?,
+            };
+            let mut found = Vec::new();
+            for entry in table.iter()? {
+                found.extend(decode(entry?.1.value()));
+            }
+            Ok(found)
+        };
+        run().map_err(|e| self.broken(e))
+    }
+
+    /// Stores a tenant.
+    pub fn put_tenant(&self, tenant: &Tenant) -> Result<(), Error> {
+        let run = || -> Result<(), redb::Error> {
+            let write = self.database.begin_write()?;
+            let bytes = encode(tenant);
+            write
+                .open_table(TENANTS)?
+                .insert(tenant.name.as_str(), bytes.as_slice())?;
+            write.commit()?;
+            Ok(())
+        };
+        run().map_err(|e| self.broken(e))
+    }
+
+    /// Forgets a tenant; what it used stays on record.
+    pub fn remove_tenant(&self, name: &str) -> Result<(), Error> {
+        let run = || -> Result<(), redb::Error> {
+            let write = self.database.begin_write()?;
+            write.open_table(TENANTS)?.remove(name)?;
+            write.commit()?;
+            Ok(())
+        };
+        run().map_err(|e| self.broken(e))
+    }
+
+    /// All usage on record: tenant, device, what.
+    pub fn usage(&self) -> Result<Vec<(String, String, Used)>, Error> {
+        let run = || -> Result<Vec<_>, redb::Error> {
+            let read = self.database.begin_read()?;
+            let table = match read.open_table(USAGE) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                other => other?,
+            };
+            let mut found = Vec::new();
+            for entry in table.iter()? {
+                let (key, value) = entry?;
+                let (tenant, device) = key.value();
+                if let Some(used) = decode(value.value()) {
+                    found.push((tenant.to_owned(), device.to_owned(), used));
+                }
+            }
+            Ok(found)
+        };
+        run().map_err(|e| self.broken(e))
+    }
+
+    /// Records usage totals. A second of them may be lost with the power: they are not synced.
+    pub fn put_usage<'a>(
+        &self,
+        all: impl IntoIterator<Item = (&'a str, &'a str, Used)>,
+        synced: bool,
+    ) -> Result<(), Error> {
+        let run = || -> Result<(), redb::Error> {
+            let mut write = self.database.begin_write()?;
+            if !synced {
+                write
+                    .set_durability(redb::Durability::None)
+                    .map_err(redb::Error::from)?;
+            }
+            {
+                let mut table = write.open_table(USAGE)?;
+                for (tenant, device, used) in all {
+                    table.insert((tenant, device), encode(&used).as_slice())?;
+                }
+            }
+            write.commit()?;
+            Ok(())
+        };
+        run().map_err(|e| self.broken(e))
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("plain data has a JSON form")
+}
+
+/// An entry that a newer release wrote and this one cannot read is passed over.
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| tracing::warn!(%error, "a stored entry is passed over"))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_tenants_and_usage_survive_reopening() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.redb");
+        let used = Used {
+            busy_ns: 5,
+            tasks: 2,
+            ..Used::default()
+        };
+        {
+            let store = Store::open(&path).unwrap();
+            assert_eq!(store.next_generation().unwrap(), 1);
+            store.put_tenant(&Tenant::named("red")).unwrap();
+            store.put_tenant(&Tenant::named("blue")).unwrap();
+            store.remove_tenant("blue").unwrap();
+            store.put_usage([("red", "cpu", used)], false).unwrap();
+            store.put_usage([("red", "gpu", used)], true).unwrap();
+        }
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.next_generation().unwrap(), 2);
+        assert_eq!(store.tenants().unwrap(), vec![Tenant::named("red")]);
+        assert_eq!(store.usage().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn test_a_second_manager_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.redb");
+        let _first = Store::open(&path).unwrap();
+        assert!(matches!(Store::open(&path), Err(Error::Taken(_))));
+    }
+}
