@@ -1,0 +1,160 @@
+use super::*;
+use crate::expression::Expression;
+use crate::manifest::Source;
+use proptest::prelude::*;
+
+fn input(name: &str, kind: Type, rank: usize, json: JsonForm) -> InputPlan {
+    let shape = (0..rank)
+        .map(|_| Expression::parse("n", &|_| Some(0)).unwrap())
+        .collect();
+    let (default, min, max, variable, buffer, header) = (None, None, None, None, None, None);
+    InputPlan {
+        name: name.into(),
+        kind,
+        shape,
+        from: Source::Body,
+        header,
+        json,
+        default,
+        min,
+        max,
+        variable,
+        buffer,
+    }
+}
+
+fn one(text: &str, kind: Type, json: JsonForm) -> Result<Array, BindError> {
+    let input = input("x", kind, 1, json);
+    body(text.as_bytes(), &[&input], 1 << 20).map(|mut arrays| arrays.remove(0).unwrap())
+}
+
+#[test]
+fn arrays_are_read_with_their_shape() {
+    assert_eq!(
+        one("[1, 2, 3]", Type::U8, JsonForm::Array).unwrap(),
+        (vec![3], vec![1, 2, 3])
+    );
+    assert_eq!(
+        one("[[1,2],[3,4],[5,6]]", Type::U8, JsonForm::Array)
+            .unwrap()
+            .0,
+        [3, 2]
+    );
+    assert_eq!(
+        one("7", Type::U16, JsonForm::Array).unwrap(),
+        (vec![], vec![7, 0])
+    );
+    assert_eq!(
+        one(r#"{"x": [-1]}"#, Type::I8, JsonForm::Array).unwrap(),
+        (vec![1], vec![255])
+    );
+    assert_eq!(
+        one("[]", Type::F32, JsonForm::Array).unwrap(),
+        (vec![0], vec![])
+    );
+    assert_eq!(
+        one("[1e2, 3.0]", Type::U8, JsonForm::Array).unwrap().1,
+        [100, 3]
+    );
+    assert_eq!(
+        one(r#""00fF""#, Type::U8, JsonForm::Hex).unwrap(),
+        (vec![2], vec![0, 255])
+    );
+    assert_eq!(
+        one(r#"["ab","cd"]"#, Type::U8, JsonForm::Text).unwrap(),
+        (vec![2, 2], b"abcd".to_vec())
+    );
+    let floats = one(r#"["NaN", "-Infinity", 0.1]"#, Type::F32, JsonForm::Array)
+        .unwrap()
+        .1;
+    assert!(f32::from_le_bytes(floats[..4].try_into().unwrap()).is_nan());
+    assert_eq!(floats[4..8], f32::NEG_INFINITY.to_le_bytes());
+    assert_eq!(floats[8..], 0.1f32.to_le_bytes());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_its_status() {
+    for (text, kind, status, part) in [
+        ("[1, 256]", Type::U8, 422, "256 is no u8"),
+        ("[1.5]", Type::I32, 422, "1.5 is no i32"),
+        ("[1e40]", Type::F32, 422, "is no f32"),
+        ("[[1,2],[3]]", Type::U8, 422, "beside one another"),
+        ("[1,[2]]", Type::U8, 422, "beside arrays"),
+        ("[[1],2]", Type::U8, 422, "beside arrays"),
+        ("[true]", Type::U8, 422, "boolean"),
+        ("[null]", Type::F32, 422, "null"),
+        ("\"text\"", Type::U8, 422, "text is no u8"),
+        (r#"{"y": [1]}"#, Type::U8, 422, "no input 'y'"),
+        (r#"{"x": [1], "x": [1]}"#, Type::U8, 422, "twice"),
+        ("[1,", Type::U8, 400, "not JSON"),
+        ("[1] 2", Type::U8, 400, "not JSON"),
+        ("", Type::U8, 400, "not JSON"),
+    ] {
+        let error = one(text, kind, JsonForm::Array).unwrap_err();
+        assert_eq!(error.status(), status, "{text}: {error}");
+        assert!(error.to_string().contains(part), "{text}: {error}");
+    }
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    assert!(one(&deep, Type::U8, JsonForm::Array)
+        .unwrap_err()
+        .to_string()
+        .contains("one another"));
+    let x = input("x", Type::F64, 1, JsonForm::Array);
+    assert_eq!(body(b"[1,2,3]", &[&x], 23).unwrap_err().status(), 413);
+    assert!(body(b"[1,2,3]", &[&x], 24).is_ok());
+}
+
+#[test]
+fn several_inputs_need_their_names() {
+    let (a, b) = (
+        input("a", Type::U8, 1, JsonForm::Array),
+        input("b", Type::F32, 0, JsonForm::Array),
+    );
+    let arrays = body(br#"{"b": 2, "a": [1]}"#, &[&a, &b], 100).unwrap();
+    assert_eq!(arrays[0], Some((vec![1], vec![1])));
+    assert_eq!(arrays[1], Some((vec![], 2f32.to_le_bytes().to_vec())));
+    assert_eq!(body(br#"{"a": [1]}"#, &[&a, &b], 100).unwrap()[1], None);
+    assert!(body(b"[1]", &[&a, &b], 100)
+        .unwrap_err()
+        .to_string()
+        .contains("object"));
+}
+
+#[test]
+fn flat_data_may_be_nested() {
+    assert_eq!(flat(b"[[1,2],[3]]", Type::U8, 3).unwrap(), [1, 2, 3]);
+    assert!(flat(b"[1,2,3,4]", Type::U8, 3).is_err());
+    assert!(flat(b"[\"x\"]", Type::U8, 3).is_err());
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(rows in 1u64..4, values in prop::collection::vec(any::<u32>(), 0..12), float in any::<bool>()) {
+        let kind = if float { Type::F32 } else { Type::U32 };
+        let columns = values.len() as u64 / rows;
+        let bytes: Vec<u8> = values[..(rows * columns) as usize].iter().flat_map(|v| {
+            // One NaN is as good as another.
+            let value = if float && f32::from_bits(*v).is_nan() { f32::NAN.to_bits() } else { *v };
+            value.to_le_bytes()
+        }).collect();
+        let mut text = Vec::new();
+        write(&mut text, kind, JsonForm::Array, &[rows, columns], &bytes).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let (shape, read) = one(&text, kind, JsonForm::Array).unwrap();
+        prop_assert_eq!(shape, vec![rows, columns], "{}", text);
+        prop_assert_eq!(read, bytes, "{}", text);
+    }
+
+    #[test]
+    fn no_text_panics_or_grows_beyond_its_limit(text in r#"[\[\]{}",:0-9.eE x\-]{0,200}"#, index in 0usize..10) {
+        let x = input("x", Type::ALL[index], 2, JsonForm::Hex);
+        if let Ok(arrays) = body(text.as_bytes(), &[&x], 64) {
+            let bytes: usize = arrays.iter().flatten().map(|(_, bytes)| bytes.len()).sum();
+            prop_assert!(bytes <= 64);
+            for (shape, bytes) in arrays.into_iter().flatten() {
+                prop_assert_eq!(shape.iter().product::<u64>() * Type::ALL[index].size(), bytes.len() as u64);
+            }
+        }
+        let _ = flat(text.as_bytes(), Type::ALL[index], 64);
+    }
+}

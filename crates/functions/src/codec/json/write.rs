@@ -1,0 +1,72 @@
+//! Arrays as JSON text.
+
+use crate::manifest::JsonForm;
+use crate::types::{Scalar, Type};
+use std::io::Write;
+
+/// Appends an array as JSON. Infinities and what is no number are text, which JSON lacks numbers for; the error is
+/// that bytes which should be text are not.
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    kind: Type,
+    form: JsonForm,
+    shape: &[u64],
+    bytes: &[u8],
+) -> Result<(), &'static str> {
+    match (shape, form) {
+        ([], _) => element(out, kind, bytes),
+        ([_], JsonForm::Text) => {
+            let text = std::str::from_utf8(bytes).map_err(|_| "the bytes are not UTF-8")?;
+            serde_json::to_writer(&mut *out, text).map_err(|_| "the text cannot be written")?;
+        }
+        ([_], JsonForm::Hex) => {
+            out.push(b'"');
+            bytes
+                .iter()
+                .for_each(|byte| drop(write!(out, "{byte:02x}")));
+            out.push(b'"');
+        }
+        ([size, inner @ ..], _) => {
+            let step = bytes.len() / (*size).max(1) as usize;
+            out.push(b'[');
+            for index in 0..*size as usize {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write(
+                    out,
+                    kind,
+                    form,
+                    inner,
+                    &bytes[index * step..(index + 1) * step],
+                )?;
+            }
+            out.push(b']');
+        }
+    }
+    Ok(())
+}
+
+fn element(out: &mut Vec<u8>, kind: Type, bytes: &[u8]) {
+    // Writing to memory does not fail.
+    let _ = match Scalar::from_bytes(kind, bytes) {
+        Some(Scalar::F32(value)) if value.is_finite() => {
+            serde_json::to_writer(&mut *out, &value).map_err(Into::into)
+        }
+        Some(Scalar::F64(value)) if value.is_finite() => {
+            serde_json::to_writer(&mut *out, &value).map_err(Into::into)
+        }
+        Some(Scalar::F32(value)) => write!(out, "\"{}\"", odd_float(value.into())),
+        Some(Scalar::F64(value)) => write!(out, "\"{}\"", odd_float(value)),
+        Some(whole) => write!(out, "{}", whole.integer().unwrap_or_default()),
+        None => Ok(()),
+    };
+}
+
+fn odd_float(value: f64) -> &'static str {
+    match value {
+        value if value.is_nan() => "NaN",
+        value if value > 0.0 => "Infinity",
+        _ => "-Infinity",
+    }
+}

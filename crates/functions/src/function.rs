@@ -1,0 +1,149 @@
+//! A function: a checked manifest and its files.
+
+use crate::call::{Body, Call};
+use crate::error::{BindError, ManifestError};
+use crate::files::{valid_name, Files};
+use crate::manifest::{Constant, Implementation, Manifest};
+use crate::plan::Plan;
+use crate::request::{Answer, Request};
+use crate::{answer, bind, yaml};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The manifest's name in a function's directory.
+pub const MANIFEST_FILE: &str = "function.yaml";
+
+/// A checked manifest with its files. Cheap to share, never changed.
+#[derive(Debug)]
+pub struct Function {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// sha256 of the manifest and its files, in hexadecimal: what makes two functions the same.
+    pub digest: String,
+    /// The manifest as it was written.
+    pub text: String,
+    /// The files that the manifest names, by the name that it uses.
+    pub files: Files,
+    pub(crate) plan: Arc<Plan>,
+}
+
+impl Function {
+    /// Reads a directory with a [`MANIFEST_FILE`], or a manifest by its own name.
+    pub fn load(path: &Path) -> Result<Function, ManifestError> {
+        let file = if path.is_dir() {
+            path.join(MANIFEST_FILE)
+        } else {
+            path.to_owned()
+        };
+        let wrong = |reason: String| ManifestError {
+            file: Some(file.clone()),
+            ..ManifestError::new(reason)
+        };
+        let about = std::fs::metadata(&file)
+            .map_err(|e| wrong(format!("the manifest cannot be read: {e}")))?;
+        if !about.is_file() || about.len() > yaml::BYTES_MAX as u64 {
+            return Err(wrong(format!(
+                "a manifest is a file of at most {} bytes",
+                yaml::BYTES_MAX
+            )));
+        }
+        let text = std::fs::read_to_string(&file)
+            .map_err(|e| wrong(format!("the manifest cannot be read: {e}")))?;
+        let parent = file
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let files = Files {
+            directory: Some(parent.to_owned()),
+            ..Files::default()
+        };
+        Function::from_files(&text, files).map_err(|error| ManifestError {
+            file: Some(file),
+            ..error
+        })
+    }
+
+    /// From a manifest's text and files that came otherwise than as a directory. Files that the manifest does not name
+    /// are left out.
+    pub fn from_files(text: &str, mut files: Files) -> Result<Function, ManifestError> {
+        let manifest = yaml::manifest(text)?;
+        let plan =
+            Plan::compile(&manifest, &mut files).map_err(|error| yaml::locate(error, text))?;
+        let named = named_files(&manifest);
+        files.retain(|name| named.contains(name));
+        let digest = files.digest(text);
+        Ok(Function {
+            manifest,
+            digest,
+            text: text.to_owned(),
+            files,
+            plan: Arc::new(plan),
+        })
+    }
+
+    /// The names of the files that a manifest needs, without looking at anything else: what a client must send along.
+    pub fn file_names(text: &str) -> Result<Vec<String>, ManifestError> {
+        let manifest = yaml::manifest(text)?;
+        let names = named_files(&manifest);
+        for name in &names {
+            valid_name(name).map_err(ManifestError::new)?;
+        }
+        Ok(names.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The bytes of a constant ([`crate::Buffer::Constant`]); those from a seed are made at the first call.
+    ///
+    /// # Panics
+    /// When the index is not one that a call of this function has.
+    pub fn constant(&self, index: usize) -> Bytes {
+        self.plan.constants[index].bytes()
+    }
+
+    /// How many constants there are.
+    pub fn constants(&self) -> usize {
+        self.plan.constants.len()
+    }
+
+    /// Binds a request: every refusal says which parameter, and has its HTTP status.
+    pub fn bind(&self, request: &Request<'_>, body: Body) -> Result<Call, BindError> {
+        bind::request(&self.plan, request, body)
+    }
+
+    /// Puts outputs into the form that the client accepts (`Accept`, where it was sent).
+    pub fn answer(
+        &self,
+        call: &Call,
+        outputs: Vec<Bytes>,
+        accept: Option<&str>,
+    ) -> Result<Answer, BindError> {
+        answer::make(
+            &self.plan,
+            answer::shown(&self.plan, call, outputs)?,
+            accept,
+        )
+    }
+}
+
+fn named_files(manifest: &Manifest) -> BTreeSet<&str> {
+    let constants = manifest
+        .inputs
+        .iter()
+        .filter_map(|input| match &input.constant {
+            Some(Constant::File(name)) => Some(name.as_str()),
+            _ => None,
+        });
+    let implementations = manifest
+        .implementations
+        .iter()
+        .filter_map(|implementation| match implementation {
+            Implementation::Opencl(opencl) => opencl.source.as_deref(),
+            Implementation::Native(native) => Some(native.library.as_str()),
+            Implementation::Board(_) => None,
+        });
+    constants.chain(implementations).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

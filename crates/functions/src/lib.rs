@@ -1,0 +1,34 @@
+//! Functions: what can be called over a door. A manifest says what a function is given and gives, and what can carry it
+//! out; binding turns a request into a [`Call`], codecs turn pictures and arrays into buffers and back.
+//!
+//! Nothing here runs anything. The only I/O is reading a function's own files.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod batch;
+mod bind;
+mod call;
+mod codec;
+mod error;
+mod expression;
+mod files;
+mod function;
+pub mod manifest;
+mod plan;
+mod request;
+mod schema;
+pub mod templates;
+mod tensors;
+mod types;
+mod yaml;
+
+pub use call::{Argument, Body, Buffer, Call, Launch, OutputShape, Step};
+pub use error::{BindError, ManifestError};
+pub use files::Files;
+pub use function::{Function, MANIFEST_FILE};
+pub use manifest::Manifest;
+pub use request::{Answer, Request};
+pub use schema::{schema, SCHEMA};
+pub use tensors::{Metadata, Tensor, TensorMetadata};
+pub use types::{Scalar, Type};

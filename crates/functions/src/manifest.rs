@@ -1,0 +1,405 @@
+//! The manifest as it is written: one YAML document, unknown fields refused. What the fields mean together is
+//! checked in [`crate::plan`].
+
+mod scalars;
+
+pub use scalars::{Dimension, Size};
+
+use crate::types::Type;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A function that can be called over a door, and what may carry it out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The name in the URL: lower-case letters, digits and dashes, at most 63, a letter or digit at both ends.
+    pub name: String,
+    /// What it does, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The version that the Open Inference Protocol names.
+    #[serde(default = "defaults::version")]
+    pub version: String,
+    /// Who pays; none: whoever deploys it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The HTTP methods that call it.
+    #[serde(default = "defaults::methods")]
+    pub methods: Vec<String>,
+    /// What it is given.
+    #[serde(default)]
+    pub inputs: Vec<Input>,
+    /// What it gives.
+    #[serde(default)]
+    pub outputs: Vec<Output>,
+    /// Bounds of shape symbols. A symbol that is not listed is between 0 and 2^32 - 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub symbols: BTreeMap<String, Bounds>,
+    /// The arguments' order: names of inputs, outputs and scratch buffers, `TYPE(EXPRESSION)` for a number,
+    /// `local(EXPRESSION)` for bytes of local memory. None: inputs, then outputs, as they are listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// What can carry it out, the preferred one first.
+    pub implementations: Vec<Implementation>,
+    /// What a call may cost.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Whether several calls may become one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batching: Option<Batching>,
+    /// Seconds without a call after which it is unloaded; 0: never.
+    #[serde(default = "defaults::idle_s")]
+    pub idle_s: u64,
+    /// Anything that tools want to keep with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Something that a function is given: a number, or an array where there is a shape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// The type of an element.
+    #[serde(rename = "type")]
+    pub kind: Type,
+    /// Dimensions, outermost first: symbols or numbers. Empty: one number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shape: Vec<Dimension>,
+    /// Where in the request it is.
+    #[serde(default)]
+    pub from: Source,
+    /// The header's name, with `from: header`. None: `x-` and the input's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// What it may be sent as, with `from: body`. The first is meant where the client says no content type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub codecs: Vec<Codec>,
+    /// How JSON shows it.
+    #[serde(default, skip_serializing_if = "JsonForm::is_default")]
+    pub json: JsonForm,
+    /// The value where the request has none (numbers only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<f64>,
+    /// The least allowed value (numbers only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<f64>,
+    /// The greatest allowed value (numbers only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<f64>,
+    /// The constant, with `from: constant`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constant: Option<Constant>,
+}
+
+/// Where an input is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The request's body.
+    #[default]
+    Body,
+    /// The query parameter of the input's name. An array is numbers with commas between them.
+    Query,
+    /// A header.
+    Header,
+    /// The text of the sub-path (`u8` arrays).
+    Path,
+    /// The text of the method (`u8` arrays).
+    Method,
+    /// The manifest.
+    Constant,
+}
+
+/// A value that every call shares; arrays are written once a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Constant {
+    /// One number.
+    Value(f64),
+    /// Numbers, row major.
+    Values(Vec<f64>),
+    /// A file beside the manifest: `.npy`, or else raw little endian elements.
+    File(String),
+    /// Pseudo-random `f32` numbers (xorshift64). Constants of one seed continue one sequence, in the manifest's order.
+    Random {
+        /// Where the sequence starts.
+        seed: u64,
+        /// Values are from `-range` to just below `range`.
+        range: f64,
+    },
+}
+
+/// Something that a function gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// The type of an element.
+    #[serde(rename = "type")]
+    pub kind: Type,
+    /// Dimensions, outermost first: expressions over symbols and whole-number inputs. Empty: one number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shape: Vec<Dimension>,
+    /// What it can be sent as. The first is sent where the client does not choose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub codecs: Vec<Codec>,
+    /// How JSON shows it.
+    #[serde(default, skip_serializing_if = "JsonForm::is_default")]
+    pub json: JsonForm,
+    /// The input whose memory this is: the function changes it in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inout: Option<String>,
+    /// An output (`u32` or `u64`, one number) that says how much of the first dimension was really written. It is not
+    /// sent itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<String>,
+}
+
+/// How arrays travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Codec {
+    /// Little endian elements, row major: `application/octet-stream`.
+    Raw,
+    /// `application/json`
+    Json,
+    /// NumPy's format: `application/x-npy`.
+    Npy,
+    /// `image/png`, for `u8` and `u16` arrays of height, width and perhaps 1 to 4 channels.
+    Png,
+    /// `image/jpeg`, the same for `u8`; 1 or 3 channels.
+    Jpeg,
+}
+
+impl Codec {
+    /// Whether it is a picture's format.
+    pub const fn is_picture(self) -> bool {
+        matches!(self, Codec::Png | Codec::Jpeg)
+    }
+
+    /// The content type that answers have.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Codec::Raw => "application/octet-stream",
+            Codec::Json => "application/json",
+            Codec::Npy => "application/x-npy",
+            Codec::Png => "image/png",
+            Codec::Jpeg => "image/jpeg",
+        }
+    }
+}
+
+/// How JSON shows an array of `u8`; others are always `array`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum JsonForm {
+    /// Nested arrays of numbers.
+    #[default]
+    Array,
+    /// A string of hexadecimal digits (arrays of strings, where there is more than one dimension).
+    Hex,
+    /// A string in UTF-8.
+    Text,
+}
+
+impl JsonForm {
+    fn is_default(&self) -> bool {
+        *self == JsonForm::Array
+    }
+}
+
+/// Bounds of a symbol, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bounds {
+    /// The least.
+    #[serde(default)]
+    pub min: u64,
+    /// The greatest.
+    #[serde(default = "defaults::symbol_max")]
+    pub max: u64,
+    /// The value where neither shapes nor the request say one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<u64>,
+}
+
+/// A way to carry the function out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Implementation {
+    /// Kernels on an OpenCL device.
+    Opencl(Box<Opencl>),
+    /// A symbol of a shared library, run in a process of its own.
+    Native(Native),
+    /// A kernel in a board's region.
+    Board(Board),
+}
+
+/// Kernels on an OpenCL device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Opencl {
+    /// The OpenCL C file beside the manifest. Either this or `accelerator`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The name or digest of an accelerator in the node's store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// The compiler's options.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub options: String,
+    /// Which devices will do.
+    #[serde(default, skip_serializing_if = "DeviceQuery::is_any")]
+    pub device: DeviceQuery,
+    /// Device memory between steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scratch: Vec<Scratch>,
+    /// The kernel, for a function of one step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Its arguments; none: the manifest's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// Its work-items, 1 to 3 expressions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub global: Vec<Dimension>,
+    /// Its work-items a group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<Dimension>,
+    /// Several kernels, one after the other, instead of `kernel`, `args`, `global` and `local`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Kernel>,
+}
+
+/// One kernel of several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    /// Its name in the source.
+    pub kernel: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its work-items, 1 to 3 expressions.
+    pub global: Vec<Dimension>,
+    /// Its work-items a group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<Dimension>,
+}
+
+/// A buffer between steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Scratch {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// The type of an element.
+    #[serde(rename = "type")]
+    pub kind: Type,
+    /// Dimensions: expressions over symbols and whole-number inputs.
+    pub shape: Vec<Dimension>,
+}
+
+/// Conditions on a device; empty ones hold for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceQuery {
+    /// In the vendor's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// In the platform's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// The device's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The accelerator that should be loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+}
+
+impl DeviceQuery {
+    /// Whether every device will do.
+    pub fn is_any(&self) -> bool {
+        *self == DeviceQuery::default()
+    }
+}
+
+/// A symbol of a shared library with the C interface of `baltra_function.h`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Native {
+    /// The shared library beside the manifest.
+    pub library: String,
+    /// The function in it.
+    pub symbol: String,
+    /// Its arguments; none: the manifest's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+}
+
+/// A kernel in a board's region.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Board {
+    /// The name or digest of an image in the store.
+    pub accelerator: String,
+}
+
+/// What a call may cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// The longest body, and the most that a picture or an array in it may unpack to.
+    pub body_bytes: Size,
+    /// The most device memory that a call may take: inputs, outputs and scratch.
+    pub memory_bytes: Size,
+    /// Milliseconds from the request's end to the answer's begin.
+    pub timeout_ms: u64,
+    /// Calls at a time on one replica; 0: as many as the device takes.
+    pub concurrency: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            body_bytes: Size(64 << 20),
+            memory_bytes: Size(1 << 30),
+            timeout_ms: 30_000,
+            concurrency: 0,
+        }
+    }
+}
+
+/// When several calls become one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Batching {
+    /// Calls in one, at most.
+    pub max: u32,
+    /// Microseconds that a call waits for others, at most.
+    pub wait_us: u64,
+    /// The symbol that is the first dimension of every array from the request and of every output; along it calls are
+    /// put together. Where nothing says its value, it is 1. None: calls are only submitted together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dimension: Option<String>,
+}
+
+mod defaults {
+    pub fn version() -> String {
+        "1".into()
+    }
+    pub fn methods() -> Vec<String> {
+        vec!["POST".into()]
+    }
+    pub fn idle_s() -> u64 {
+        300
+    }
+    pub fn symbol_max() -> u64 {
+        u32::MAX.into()
+    }
+}
