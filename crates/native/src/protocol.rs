@@ -1,0 +1,193 @@
+//! What the gateway and a native function's process say to each other.
+//!
+//! On the socket, each framed by its length (four bytes, little endian): one [`Start`], with the
+//! rings' memfd, answered by one [`Started`]. After that a byte from the process says that there
+//! are answers, and the socket's end that the other side is gone.
+//!
+//! In the rings, all little endian:
+//!
+//! * a request: a postcard-encoded [`Head`], then, at the next multiple of [`ALIGN`] from the
+//!   message's start, the bytes of its inputs in the order of its buffers, each padded to
+//!   [`ALIGN`];
+//! * an answer: the call's number (8 bytes), the status (4), the error text's length (4), then
+//!   that text, or, with status 0 and no text, the outputs in the order of the buffers, each
+//!   padded to [`ALIGN`]; a buffer that is both takes the longer one's room.
+
+use baltra_ring::{ring_bytes, Memory, Range};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Buffers start at a multiple of it: C's `max_align_t`.
+pub const ALIGN: usize = 16;
+/// Bytes of an answer before its outputs.
+pub const ANSWER_HEAD_BYTES: usize = 16;
+/// Bytes of an error text.
+pub const TEXT_BYTES_MAX: usize = 4096;
+/// The longest message on the socket.
+pub const SOCKET_BYTES_MAX: usize = 1 << 20;
+
+/// The first message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The shared library.
+    pub library: String,
+    /// Its functions; requests name them by their place here.
+    pub symbols: Vec<String>,
+    /// Threads, each with its pair of rings.
+    pub lanes: u32,
+    /// Data bytes of a ring.
+    pub ring_bytes: u64,
+    /// How long a thread spins for the next call before it sleeps, microseconds.
+    pub spin_us: u64,
+    /// Whether to give up what a function does not need.
+    pub sandbox: bool,
+    /// A directory of the process's own.
+    pub work_dir: String,
+}
+
+/// Its answer: what is wrong, or nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Empty: the process is ready.
+    pub error: String,
+}
+
+/// What a request says before its bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Head<'a> {
+    /// A constant: every later request of any lane may name it. Its bytes follow.
+    Constant {
+        /// Its name.
+        index: u32,
+        /// Bytes.
+        len: u64,
+    },
+    /// A call.
+    Call {
+        /// Its number, which the answer repeats.
+        id: u64,
+        /// Its place among [`Start::symbols`].
+        symbol: u32,
+        /// Its memory.
+        buffers: Vec<Buffer>,
+        /// Its arguments.
+        #[serde(borrow)]
+        args: Vec<Arg<'a>>,
+    },
+}
+
+/// A block of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Buffer {
+    /// So many bytes of the request.
+    Input(u64),
+    /// So many bytes of the answer.
+    Output(u64),
+    /// So many bytes of the request that come back, so many, in the answer.
+    InOut(u64, u64),
+    /// So many bytes for the time of the call.
+    Scratch(u64),
+    /// What [`Head::Constant`] brought.
+    Constant(u32),
+}
+
+impl Buffer {
+    /// Bytes in the request.
+    pub fn input(self) -> u64 {
+        match self {
+            Buffer::Input(len) | Buffer::InOut(len, _) => len,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the answer that count, and bytes that it takes there.
+    pub fn output(self) -> Option<(u64, u64)> {
+        match self {
+            Buffer::Output(len) => Some((len, len)),
+            Buffer::InOut(from, to) => Some((to, from.max(to))),
+            _ => None,
+        }
+    }
+}
+
+/// An argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Arg<'a> {
+    /// A buffer, by its place.
+    Buffer(u32),
+    /// A number, little endian.
+    Value(#[serde(borrow)] &'a [u8]),
+}
+
+/// Where the next buffer starts.
+pub fn aligned(at: usize) -> usize {
+    at.next_multiple_of(ALIGN)
+}
+
+/// The memory that `lanes` pairs of rings take.
+pub fn memory_bytes(lanes: u32, data_bytes: u64) -> u64 {
+    let ring = ring_bytes(data_bytes as usize).next_multiple_of(4096) as u64;
+    ring * 2 * u64::from(lanes)
+}
+
+/// A lane's rings: requests, answers.
+pub fn rings(memory: &Memory, lane: u32, data_bytes: u64) -> Option<(Range, Range)> {
+    let bytes = ring_bytes(data_bytes as usize) as u64;
+    let each = bytes.next_multiple_of(4096);
+    let at = each * 2 * u64::from(lane);
+    Some((memory.slice(at, bytes)?, memory.slice(at + each, bytes)?))
+}
+
+/// A message for the socket.
+pub fn framed<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    if body.len() > SOCKET_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok([&(body.len() as u32).to_le_bytes()[..], &body].concat())
+}
+
+/// The number, the status and the text's length at an answer's start.
+pub fn answer_head(answer: &[u8]) -> Option<(u64, i32, usize)> {
+    let id = u64::from_le_bytes(*answer.first_chunk()?);
+    let status = i32::from_le_bytes(answer.get(8..12)?.try_into().ok()?);
+    let text = u32::from_le_bytes(answer.get(12..16)?.try_into().ok()?);
+    Some((id, status, text as usize))
+}
+
+/// Writes an answer's start.
+pub fn put_answer_head(answer: &mut [u8], id: u64, status: i32, text: usize) {
+    answer[..8].copy_from_slice(&id.to_le_bytes());
+    answer[8..12].copy_from_slice(&status.to_le_bytes());
+    answer[12..16].copy_from_slice(&(text as u32).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_lanes_have_rings_of_their_own() {
+        let data = 1 << 16;
+        let memory = Memory::anonymous(memory_bytes(3, data)).unwrap();
+        let mut starts = Vec::new();
+        for lane in 0..3 {
+            let (requests, answers) = rings(&memory, lane, data).unwrap();
+            assert_eq!(requests.len(), ring_bytes(data as usize));
+            starts.extend([requests.ptr() as usize, answers.ptr() as usize]);
+        }
+        assert!(rings(&memory, 3, data).is_none());
+        let apart = starts
+            .windows(2)
+            .all(|w| w[1] - w[0] >= ring_bytes(data as usize));
+        assert!(apart, "{starts:?}");
+    }
+
+    #[test]
+    fn test_an_answers_head_is_read_as_written() {
+        let mut answer = vec![0; 40];
+        put_answer_head(&mut answer, 7, -3, 24);
+        assert_eq!(answer_head(&answer), Some((7, -3, 24)));
+        assert_eq!(answer_head(&answer[..15]), None);
+    }
+}

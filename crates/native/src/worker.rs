@@ -1,0 +1,306 @@
+//! The process: one thread a lane, which takes calls off its ring, calls the library and answers.
+
+use crate::library::{Aligned, Library, Memory as Block};
+use crate::protocol::{
+    aligned, answer_head, framed, memory_bytes, put_answer_head, rings, Buffer, Head, Start,
+    Started, ANSWER_HEAD_BYTES, SOCKET_BYTES_MAX, TEXT_BYTES_MAX,
+};
+use anyhow::{bail, ensure, Context, Result};
+use baltra_executor::{sandbox, Options as ExecutorOptions};
+use baltra_ring::{Consumer, Memory, Producer};
+use baltra_session::fd::recv_with_fds;
+use rustix::io::Errno;
+use rustix::net::{send, SendFlags};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Answers that may lie in the ring before the other side is told.
+const TELL_EVERY: u32 = 32;
+/// A pause while the other side empties a ring.
+const PAUSE: Duration = Duration::from_micros(50);
+
+type Constants = Mutex<HashMap<u32, Arc<Aligned>>>;
+
+/// The subcommand `native-worker`: its standard input is the socket to the gateway.
+pub fn main(args: &[String]) -> Result<()> {
+    ensure!(
+        args.is_empty(),
+        "native-worker takes no arguments: the gateway starts it, with a socket as its input"
+    );
+    let input = rustix::stdio::stdin().try_clone_to_owned()?;
+    run(UnixStream::from(input))
+}
+
+/// Serves a gateway until its end of the socket closes.
+pub fn run(mut socket: UnixStream) -> Result<()> {
+    let (start, fds) = receive(&socket)?;
+    let told = Arc::new(socket.try_clone()?);
+    let lanes = ready(&start, fds, &told);
+    let error = match &lanes {
+        Ok(_) => String::new(),
+        Err(error) => format!("{error:#}"),
+    };
+    socket.write_all(&framed(&Started { error })?)?;
+    for (number, lane) in lanes?.into_iter().enumerate() {
+        let thread = std::thread::Builder::new().name(format!("lane {number}"));
+        thread.spawn(move || {
+            if let Err(error) = lane.run() {
+                // The gateway broke the rules, or is gone.
+                eprintln!("native worker: {error:#}");
+                std::process::exit(1);
+            }
+        })?;
+    }
+    // Nothing more is said; the end is the gateway's.
+    let mut rest = [0; 16];
+    while socket.read(&mut rest).is_ok_and(|n| n > 0) {}
+    // Threads are in the library's code: they end with the process.
+    std::process::exit(0);
+}
+
+fn receive(socket: &UnixStream) -> Result<(Start, Vec<OwnedFd>)> {
+    let mut len = [0; 4];
+    let (n, fds) = recv_with_fds(socket, &mut len, true)?;
+    ensure!(n == 4, "the gateway is gone");
+    let len = u32::from_le_bytes(len) as usize;
+    ensure!(len <= SOCKET_BYTES_MAX, "too long a message");
+    let mut body = vec![0; len];
+    (&mut &*socket).read_exact(&mut body)?;
+    Ok((postcard::from_bytes(&body)?, fds))
+}
+
+fn ready(start: &Start, fds: Vec<OwnedFd>, told: &Arc<UnixStream>) -> Result<Vec<Lane>> {
+    let [memory]: [OwnedFd; 1] = match fds.try_into() {
+        Ok(fds) => fds,
+        Err(_) => bail!("the rings' memory is missing"),
+    };
+    let bytes = memory_bytes(start.lanes, start.ring_bytes);
+    let memory = Memory::map(&memory, bytes).context("mapping the rings")?;
+    if start.sandbox {
+        let options = ExecutorOptions {
+            work_dir: start.work_dir.clone().into(),
+            ..ExecutorOptions::new(&start.library)
+        };
+        sandbox::enter(&options).context("entering the sandbox")?;
+    }
+    let library = Library::open(Path::new(&start.library), &start.symbols)?;
+    let library = Arc::new(library);
+    let constants = Arc::new(Constants::default());
+    let lane = |number| {
+        let (requests, answers) =
+            rings(&memory, number, start.ring_bytes).context("the rings' memory is short")?;
+        Ok(Lane {
+            library: library.clone(),
+            constants: constants.clone(),
+            requests: Consumer::new(requests)?,
+            answers: Producer::new(answers)?,
+            told: told.clone(),
+            spin: Duration::from_micros(start.spin_us),
+            untold: 0,
+        })
+    };
+    (0..start.lanes).map(lane).collect()
+}
+
+struct Lane {
+    library: Arc<Library>,
+    constants: Arc<Constants>,
+    requests: Consumer,
+    answers: Producer,
+    told: Arc<UnixStream>,
+    spin: Duration,
+    untold: u32,
+}
+
+impl Lane {
+    fn run(mut self) -> Result<()> {
+        let mut request = Vec::new();
+        let mut room = Room::default();
+        loop {
+            if self.requests.pop(&mut request)? {
+                self.carry_out(&request, &mut room)?;
+                if self.untold >= TELL_EVERY {
+                    self.tell()?;
+                }
+                continue;
+            }
+            self.tell()?;
+            self.requests.wait(self.spin, None);
+        }
+    }
+
+    /// Shows the answers to the gateway.
+    fn tell(&mut self) -> Result<()> {
+        if self.untold > 0 {
+            self.untold = 0;
+            self.answers.publish();
+            tell(&self.told)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, request: &[u8], room: &mut Room) -> Result<()> {
+        let (head, rest): (Head, &[u8]) = postcard::take_from_bytes(request)?;
+        let bytes = aligned(request.len() - rest.len());
+        let bytes = request.get(bytes..).unwrap_or_default();
+        match head {
+            Head::Constant { index, len } => {
+                let value = bytes.get(..len as usize).context("a constant is cut off")?;
+                let mut constants = self.constants.lock().expect("no panic under this lock");
+                constants
+                    .entry(index)
+                    .or_insert_with(|| Arc::new(Aligned::of(value)));
+                Ok(())
+            }
+            Head::Call {
+                id,
+                symbol,
+                buffers,
+                args,
+            } => {
+                room.lay_out(&buffers, bytes, &self.constants)?;
+                let called = self
+                    .library
+                    .call(symbol as usize, &mut room.memory(&buffers), &args);
+                room.end(id, &called);
+                self.answer(&room.answer)
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: &Aligned) -> Result<()> {
+        let answer = answer.bytes();
+        self.untold += 1;
+        if self.answers.try_push(answer).is_ok() {
+            return Ok(());
+        }
+        self.tell()?;
+        self.untold = 1;
+        let told = self.told.clone();
+        let pause = || {
+            std::thread::sleep(PAUSE);
+            tell(&told).is_ok()
+        };
+        let pushed = self.answers.push_large(answer, pause);
+        pushed.context("the gateway takes no answers")?;
+        Ok(())
+    }
+}
+
+/// A lane's memory, kept from call to call.
+#[derive(Default)]
+struct Room {
+    inputs: Aligned,
+    scratch: Aligned,
+    constants: Vec<Option<Arc<Aligned>>>,
+    /// Head and outputs.
+    answer: Aligned,
+    /// Each buffer's place in the one of the three that it is in.
+    places: Vec<usize>,
+}
+
+impl Room {
+    /// A place for each buffer; inputs are copied in, outputs are zero.
+    fn lay_out(&mut self, buffers: &[Buffer], bytes: &[u8], constants: &Constants) -> Result<()> {
+        let (mut input, mut scratch, mut output) = (0usize, 0usize, ANSWER_HEAD_BYTES);
+        self.places.clear();
+        self.constants.clear();
+        for buffer in buffers {
+            let mut constant = None;
+            self.places.push(match *buffer {
+                Buffer::Input(len) => advance(&mut input, len)?,
+                Buffer::Scratch(len) => advance(&mut scratch, len)?,
+                Buffer::Output(len) => advance(&mut output, len)?,
+                Buffer::InOut(from, to) => advance(&mut output, from.max(to))?,
+                Buffer::Constant(index) => {
+                    let constants = constants.lock().expect("no panic under this lock");
+                    let found = constants.get(&index).context("an unknown constant")?;
+                    constant = Some(found.clone());
+                    0
+                }
+            });
+            self.constants.push(constant);
+        }
+        self.scratch.resize(scratch);
+        self.answer.resize(0);
+        self.answer.resize(output);
+        self.inputs.resize(input);
+        let mut from = 0usize;
+        for (buffer, at) in buffers.iter().zip(&self.places) {
+            let len = buffer.input() as usize;
+            let end = from.checked_add(len).context("impossible lengths")?;
+            let source = match len {
+                0 => &[],
+                _ => bytes.get(from..end).context("a request is cut off")?,
+            };
+            match buffer {
+                Buffer::Input(_) => self.inputs.bytes_mut()[*at..at + len].copy_from_slice(source),
+                Buffer::InOut(..) => self.answer.bytes_mut()[*at..at + len].copy_from_slice(source),
+                _ => continue,
+            }
+            from = aligned(end);
+        }
+        Ok(())
+    }
+
+    /// What the library is given of it.
+    fn memory(&mut self, buffers: &[Buffer]) -> Vec<Block> {
+        let pairs = buffers.iter().zip(&self.places).enumerate();
+        let mut blocks = Vec::with_capacity(buffers.len());
+        for (number, (buffer, &at)) in pairs {
+            blocks.push(match *buffer {
+                Buffer::Input(len) => self.inputs.block(at, len as usize),
+                Buffer::Scratch(len) => self.scratch.block(at, len as usize),
+                Buffer::Output(len) => self.answer.block(at, len as usize),
+                Buffer::InOut(from, to) => self.answer.block(at, from.max(to) as usize),
+                Buffer::Constant(_) => match &self.constants[number] {
+                    Some(constant) => constant.shared_block(),
+                    None => Block::default(),
+                },
+            });
+        }
+        blocks
+    }
+
+    /// Completes the answer.
+    fn end(&mut self, id: u64, called: &Result<(), String>) {
+        match called {
+            Ok(()) => put_answer_head(self.answer.bytes_mut(), id, 0, 0),
+            Err(text) => {
+                let mut cut = TEXT_BYTES_MAX.min(text.len());
+                while !text.is_char_boundary(cut) {
+                    cut -= 1;
+                }
+                let text = &text.as_bytes()[..cut];
+                self.answer.resize(ANSWER_HEAD_BYTES + text.len());
+                let answer = self.answer.bytes_mut();
+                put_answer_head(answer, id, -1, text.len());
+                answer[ANSWER_HEAD_BYTES..].copy_from_slice(text);
+            }
+        }
+        debug_assert!(answer_head(self.answer.bytes()).is_some());
+    }
+}
+
+/// A byte for whoever waits for answers; one that is still there will do.
+fn tell(socket: &UnixStream) -> Result<()> {
+    match send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn advance(at: &mut usize, len: u64) -> Result<usize> {
+    let start = *at;
+    let end = usize::try_from(len)
+        .ok()
+        .and_then(|len| start.checked_add(len));
+    let end = end.filter(|end| *end < isize::MAX as usize / 2);
+    *at = aligned(end.context("impossible lengths")?);
+    Ok(start)
+}
