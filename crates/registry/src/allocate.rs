@@ -1,0 +1,418 @@
+//! Allocation: which devices an instance gets. Algorithm 1 of BlastFunction's thesis (4.4.1).
+//!
+//! 1. Devices that take instances and meet the query's terms about what cannot change (vendor,
+//!    platform, …) stay; the others are refused with the term that they fail.
+//! 2. Devices within the configured metric bounds stay.
+//! 3. Those left are ordered: first those that hold the accelerator, then by the configured
+//!    metrics (utilization, then occupation), then by id, so that the same snapshot gives the
+//!    same answer everywhere.
+//! 4. The first one is it if it holds the accelerator. Otherwise it is the first one whose load
+//!    can be redistributed: the other places with the accelerator that it would lose have, all
+//!    together, **at least** as much free time as it uses (Σ (100 % − utilization) ≥ its
+//!    utilization; the thesis prints ≤, which would evict what fits nowhere). Nothing is lost in
+//!    a blank one.
+//! 5. If there is none, a [`Refusal`] says of every device what it failed and by how much.
+//!
+//! A *place* is a region of a device that holds one image at a time; a board has one or several.
+//! The sum is taken over every place within the metric bounds on a device that takes instances,
+//! wherever it is: what the new instance asks of vendor or node is not asked by those that move.
+//! (Boards that can hold one bitstream are of one model, so for those terms the thesis's sum over
+//! filtered devices is the same.)
+//!
+//! [`allocate`](allocate()) does this step by step over a [`Snapshot`](crate::model::Snapshot); [`Index`] gives the same answers
+//! without looking at every device. [`plan`] says where the instances of a reconfigured device go.
+
+mod index;
+mod plan;
+mod pools;
+mod refusal;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+pub use index::Index;
+pub use plan::{evacuate, plan, Move, Plan, Stranded};
+pub use pools::{spread, QueueLoad};
+pub use refusal::{Reason, Refusal, Rejection};
+pub use scan::allocate;
+
+use crate::model::{
+    Accelerator, Device, DeviceId, DeviceState, Function, Instance, Locality, OCCUPATION,
+    UTILIZATION,
+};
+use crate::query::{Field, Query};
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+
+/// Bounds on a metric: devices outside are not allocated. A metric that is not reported is 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// Which metric.
+    pub metric: String,
+    /// The least value allowed.
+    #[serde(default)]
+    pub min: Option<f64>,
+    /// The greatest value allowed.
+    #[serde(default)]
+    pub max: Option<f64>,
+}
+
+/// What allocation follows, from the registry's configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// Filters on metrics; none by default.
+    pub filters: Vec<Bound>,
+    /// Metrics in order of precedence, the least first; `-free_memory` puts the greatest first.
+    pub order: Vec<String>,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            filters: Vec::new(),
+            order: vec![UTILIZATION.to_owned(), OCCUPATION.to_owned()],
+        }
+    }
+}
+
+impl Policy {
+    /// Checks what configuration says.
+    ///
+    /// # Errors
+    /// What is wrong and where, for the operator.
+    pub fn check(&self) -> Result<(), String> {
+        for bound in &self.filters {
+            let name = &bound.metric;
+            if name.is_empty() {
+                return Err("filters: a filter names no metric".to_owned());
+            }
+            let finite = |v: Option<f64>| v.is_none_or(f64::is_finite);
+            if !finite(bound.min) || !finite(bound.max) {
+                return Err(format!("filters: the bounds of '{name}' are not finite"));
+            }
+            match (bound.min, bound.max) {
+                (None, None) => return Err(format!("filters: '{name}' has neither min nor max")),
+                (Some(min), Some(max)) if min > max => {
+                    return Err(format!("filters: '{name}' has min {min} above max {max}"))
+                }
+                _ => {}
+            }
+        }
+        for (n, name) in self.order.iter().enumerate() {
+            let bare = name.strip_prefix('-').unwrap_or(name);
+            if bare.is_empty() {
+                return Err("order: an entry names no metric".to_owned());
+            }
+            let same = |other: &String| other.strip_prefix('-').unwrap_or(other) == bare;
+            if self.order[..n].iter().any(same) {
+                return Err(format!("order: '{bare}' is named twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first bound that a device is outside of.
+    fn outside(&self, device: &Device) -> Option<Reason> {
+        self.filters.iter().find_map(|bound| {
+            let value = device.metric(&bound.metric);
+            let counted = value.unwrap_or(0.0);
+            let low = bound.min.filter(|min| counted < *min);
+            let high = bound.max.filter(|max| counted > *max);
+            (low.is_some() || high.is_some()).then(|| Reason::Metric {
+                metric: bound.metric.clone(),
+                value,
+                min: low,
+                max: high,
+            })
+        })
+    }
+
+    /// Whether a device may get instances, whatever is asked for.
+    fn admits(&self, device: &Device) -> bool {
+        device.state == DeviceState::Ready && self.outside(device).is_none()
+    }
+
+    /// A device's sort key by metrics: the smaller, the sooner it is taken.
+    fn rank(&self, device: &Device) -> Rank {
+        let value = |name: &String| match name.strip_prefix('-') {
+            Some(name) => Number(0.0 - device.metric(name).unwrap_or(0.0)),
+            None => Number(device.metric(name).unwrap_or(0.0)),
+        };
+        self.order.iter().map(value).collect()
+    }
+}
+
+/// A finite number, ordered.
+#[derive(Clone, Copy, Debug)]
+struct Number(f64);
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Number) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Number {}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Number) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Number) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+type Rank = Vec<Number>;
+
+/// One place's whole time, in the unit in which free time is added up: sums of integers do not
+/// depend on the order, so that an index and a scan never differ by a rounding.
+const WHOLE: u64 = 100_000_000;
+
+/// Percent in that unit: millionths.
+fn millionths(percent: f64) -> u64 {
+    (percent * 1e6).round() as u64
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Which devices will do.
+    pub query: &'a Query,
+    /// How many; 0 counts as 1, and [`DEVICES_MAX`] is the most.
+    pub devices: u32,
+    /// Whether they are offered as one: all alike, and fewer than asked for where there are no
+    /// more.
+    pub pooled: bool,
+    /// The node that the instance runs on, where that is decided.
+    pub node: Option<&'a str>,
+    /// What the node means for the devices.
+    pub locality: Locality,
+    /// Devices that must not be given: those that the instance is moved away from.
+    pub except: &'a [DeviceId],
+}
+
+impl<'a> Request<'a> {
+    /// One device, anywhere.
+    pub fn of(query: &'a Query) -> Request<'a> {
+        Request {
+            query,
+            devices: 1,
+            pooled: false,
+            node: None,
+            locality: Locality::Any,
+            except: &[],
+        }
+    }
+
+    /// What an instance of a function asks for.
+    pub fn instance(function: &'a Function, instance: &'a Instance) -> Request<'a> {
+        Request {
+            query: &function.query,
+            devices: function.devices,
+            pooled: function.pooled,
+            node: Some(instance.node.as_str()).filter(|node| !node.is_empty()),
+            locality: function.locality,
+            except: &[],
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.devices.clamp(1, DEVICES_MAX) as usize
+    }
+
+    /// The next device, after those `taken`; only on `node` if there is one.
+    fn want(&self, node: Option<&'a str>, taken: &'a [Placement]) -> Want<'a> {
+        let near = self.node.or(taken.first().map(|t| t.node.as_str()));
+        Want {
+            query: self.query,
+            node,
+            prefer: near.filter(|_| self.locality == Locality::Prefer),
+            except: self.except,
+            taken,
+            alike: taken.first().filter(|_| self.pooled),
+        }
+    }
+}
+
+/// The most devices that one instance gets.
+pub const DEVICES_MAX: u32 = 256;
+
+/// One device given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Which device.
+    pub device: DeviceId,
+    /// Where it is.
+    pub node: String,
+    /// The region that holds the accelerator or will; `None` where that means nothing.
+    pub region: Option<usize>,
+    /// Set where the region must be reconfigured: what it loses (`None` inside: it is blank).
+    pub reconfigures: Option<Option<Accelerator>>,
+}
+
+/// What an instance was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Where the instance runs: its node if it had one, else its first device's.
+    pub node: String,
+    /// The devices, all different, at least one.
+    pub devices: Vec<Placement>,
+}
+
+/// A device's place in the order, and how it would be used.
+struct Found {
+    key: (bool, Rank, DeviceId),
+    placement: Placement,
+}
+
+/// One step of an allocation: the next device.
+#[derive(Clone, Copy)]
+struct Want<'a> {
+    query: &'a Query,
+    /// Only on this node.
+    node: Option<&'a str>,
+    /// Rather on this node.
+    prefer: Option<&'a str>,
+    except: &'a [DeviceId],
+    /// Given to the same instance already.
+    taken: &'a [Placement],
+    /// Only like this one, and loaded.
+    alike: Option<&'a Placement>,
+}
+
+impl Want<'_> {
+    /// Why a device can be no candidate whatever is loaded and measured.
+    fn unfit(&self, device: &Device) -> Option<Reason> {
+        if self.except.contains(&device.id) {
+            return Some(Reason::Excepted);
+        }
+        if self.taken.iter().any(|t| t.device == device.id) {
+            return Some(Reason::Taken);
+        }
+        if let Some(unmet) = self.query.unmet(device) {
+            return Some(Reason::Query {
+                field: unmet.term.to_string(),
+                wanted: unmet.wanted.to_string(),
+                found: unmet.found.to_owned(),
+            });
+        }
+        match self.node {
+            Some(node) if node != device.node => Some(Reason::Node {
+                wanted: node.to_owned(),
+                found: device.node.clone(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Whether two devices can be offered as one.
+fn alike(a: &Device, b: &Device) -> bool {
+    a.exclusive == b.exclusive
+        && a.vendor == b.vendor
+        && a.platform == b.platform
+        && a.profile == b.profile
+        && a.model == b.model
+        && a.name == b.name
+}
+
+/// Which of two accelerators on it a pooled device is used for, and whether it can be at all.
+struct Alike<'a> {
+    model: &'a Device,
+    /// The accelerator's key that all hold; `None`: it does not matter.
+    key: Option<String>,
+}
+
+impl<'a> Alike<'a> {
+    /// What the devices after the first must be like; `None`: there can be none, because nothing
+    /// holds yet what the first one will.
+    fn to(first: &Placement, model: &'a Device) -> Option<Alike<'a>> {
+        let key = match first.region {
+            Some(_) if first.reconfigures.is_some() => return None,
+            Some(region) => Some(model.regions.get(region)?.holds()?.key()),
+            None => None,
+        };
+        Some(Alike { model, key })
+    }
+
+    fn accepts(&self, device: &Device) -> bool {
+        let held = |key: &String| device.region_of(key).is_some();
+        alike(self.model, device) && self.key.as_ref().is_none_or(held)
+    }
+}
+
+/// How a device that holds what is asked for is used.
+fn as_loaded(want: &Want<'_>, device: &Device, like: Option<&Alike<'_>>) -> Placement {
+    Placement {
+        device: device.id.clone(),
+        node: device.node.clone(),
+        region: match like.and_then(|l| l.key.as_ref()) {
+            Some(key) => device.region_of(key),
+            None => want.query.region(device),
+        },
+        reconfigures: None,
+    }
+}
+
+/// Where devices are looked for.
+trait Source {
+    /// The first device in order that may be given, after [`Policy`] and `want`.
+    fn best(&self, want: &Want<'_>) -> Option<Found>;
+
+    /// Every node that has a device.
+    fn nodes(&self) -> Vec<&str>;
+}
+
+/// The devices that a request gets, or `None`.
+fn assign(source: &impl Source, request: &Request<'_>) -> Option<Decision> {
+    let required = request.locality == Locality::Require;
+    let devices = match (required, request.node) {
+        (true, None) if request.devices > 1 => {
+            // All on one node, and it is not decided which: the node whose first device is the
+            // first in order among the nodes that have enough.
+            let of_node = |node| assign_on(source, request, Some(node));
+            let all = source.nodes().into_iter().filter_map(of_node);
+            all.min_by(|(a, _), (b, _)| a.cmp(b))?.1
+        }
+        _ => assign_on(source, request, request.node.filter(|_| required))?.1,
+    };
+    let node = request.node.unwrap_or(&devices[0].node).to_owned();
+    Some(Decision { node, devices })
+}
+
+type Assigned = ((bool, Rank, DeviceId), Vec<Placement>);
+
+fn assign_on(source: &impl Source, request: &Request<'_>, node: Option<&str>) -> Option<Assigned> {
+    let mut taken: Vec<Placement> = Vec::new();
+    let mut first = None;
+    while taken.len() < request.count() {
+        match source.best(&request.want(node, &taken)) {
+            Some(found) => {
+                first.get_or_insert(found.key);
+                taken.push(found.placement);
+            }
+            None if request.pooled && !taken.is_empty() => break,
+            None => return None,
+        }
+    }
+    Some((first?, taken))
+}
+
+/// What an instance's decision changes in a device: who is connected, and what it will hold.
+/// The accelerator is the function's or, where that says nothing, the query's if it is exact.
+fn planned(function: &Function) -> Accelerator {
+    function.accelerator.clone().unwrap_or_else(|| {
+        let term = function.query.term(Field::Accelerator);
+        let name = term.map(|t| t.exact().unwrap_or_else(|| t.to_string()));
+        Accelerator {
+            name: name.unwrap_or_default(),
+            digest: String::new(),
+        }
+    })
+}

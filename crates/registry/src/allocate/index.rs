@@ -1,0 +1,485 @@
+//! A snapshot with an index over it: the scan's answers without looking at every device.
+//!
+//! Devices that can be allocated at all are filed by what cannot change (a *class*: vendor,
+//! platform, profile, model, name, pool) and by what their regions hold, each file in the
+//! algorithm's order. A decision looks at the first device of each matching file.
+//!
+//! Whether a place can be redistributed depends only on its accelerator: with `S` the free time
+//! of all places that hold it, the others have `S − (100 − u)` free, and `S − (100 − u) ≥ u` is
+//! `S ≥ 100`. So one sum for each accelerator, kept as devices change, decides it.
+
+use super::scan::Scan;
+use super::{
+    as_loaded, assign, millionths, planned, Alike, Decision, Found, Placement, Policy, Rank,
+    Refusal, Request, Source, Want, WHOLE,
+};
+use crate::model::{
+    Accelerator, Device, DeviceId, Function, FunctionId, Instance, InstanceId, Snapshot,
+};
+use crate::query::Field;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What a device's region holds, for filing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Slot {
+    /// Nothing is held: programs live side by side, or there is no region.
+    Whole,
+    Blank,
+    Holds(Accelerator),
+}
+
+/// What its devices have in common.
+type Kind = ([String; 6], BTreeMap<String, String>, bool);
+
+type File = BTreeSet<(Rank, DeviceId)>;
+
+/// Devices that a query can tell apart only by id, node and what they hold.
+struct Class {
+    /// Any one of them.
+    sample: Device,
+    files: BTreeMap<Slot, File>,
+}
+
+/// Where a device is filed.
+#[derive(PartialEq)]
+struct Entry {
+    class: usize,
+    rank: Rank,
+    slots: BTreeSet<Slot>,
+    /// Free time by accelerator, millionths.
+    free: BTreeMap<String, u64>,
+}
+
+/// A [`Snapshot`] that changes and is allocated from.
+pub struct Index {
+    policy: Policy,
+    snapshot: Snapshot,
+    classes: Vec<Class>,
+    class_of: HashMap<Kind, usize>,
+    entries: HashMap<DeviceId, Entry>,
+    free: HashMap<String, u64>,
+    nodes: BTreeMap<String, BTreeSet<DeviceId>>,
+    /// By device, also of devices that are not there (yet, or any more).
+    connected: HashMap<DeviceId, BTreeSet<InstanceId>>,
+}
+
+impl Index {
+    /// Over what a snapshot has. Which instance has which device is taken from the instances.
+    pub fn new(snapshot: Snapshot, policy: Policy) -> Index {
+        let mut index = Index {
+            policy,
+            snapshot: Snapshot::default(),
+            classes: Vec::new(),
+            class_of: HashMap::new(),
+            entries: HashMap::new(),
+            free: HashMap::new(),
+            nodes: BTreeMap::new(),
+            connected: HashMap::new(),
+        };
+        index.snapshot.functions = snapshot.functions;
+        for instance in snapshot.instances.into_values() {
+            index.put_instance(instance);
+        }
+        for device in snapshot.devices.into_values() {
+            index.put_device(device);
+        }
+        index
+    }
+
+    /// What it is over.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// What it follows.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Follows another policy from now on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        let ids: Vec<DeviceId> = self.snapshot.devices.keys().cloned().collect();
+        for id in ids {
+            self.file(&id);
+        }
+    }
+
+    /// A device comes, or is told anew. Who is connected is known here.
+    pub fn put_device(&mut self, mut device: Device) {
+        let id = device.id.clone();
+        device.instances = self.connected.get(&id).cloned().unwrap_or_default();
+        self.remove_device(&id);
+        let on_node = self.nodes.entry(device.node.clone()).or_default();
+        on_node.insert(id.clone());
+        self.snapshot.devices.insert(id.clone(), device);
+        self.file(&id);
+    }
+
+    /// Changes a device in place: its metrics, its state, what its regions hold. Its id, node and
+    /// instances stay what they are. `None` where it is not there.
+    pub fn update_device<T>(
+        &mut self,
+        id: &str,
+        change: impl FnOnce(&mut Device) -> T,
+    ) -> Option<T> {
+        let device = self.snapshot.devices.get_mut(id)?;
+        let (node, instances) = (device.node.clone(), std::mem::take(&mut device.instances));
+        let told = change(device);
+        device.id = id.to_owned();
+        device.node = node;
+        device.instances = instances;
+        self.file(id);
+        Some(told)
+    }
+
+    /// A device goes. The instances that have it keep its name.
+    pub fn remove_device(&mut self, id: &str) -> Option<Device> {
+        let device = self.snapshot.devices.remove(id)?;
+        self.file(id);
+        if let Some(on_node) = self.nodes.get_mut(&device.node) {
+            on_node.remove(id);
+            if on_node.is_empty() {
+                self.nodes.remove(&device.node);
+            }
+        }
+        Some(device)
+    }
+
+    /// A function comes, or changes.
+    pub fn put_function(&mut self, function: Function) {
+        self.snapshot
+            .functions
+            .insert(function.id.clone(), function);
+    }
+
+    /// A function goes; its instances stay until they are removed.
+    pub fn remove_function(&mut self, id: &str) -> Option<Function> {
+        self.snapshot.functions.remove(id)
+    }
+
+    /// An instance comes, or changes.
+    pub fn put_instance(&mut self, instance: Instance) {
+        let before = self
+            .snapshot
+            .instances
+            .insert(instance.id.clone(), instance.clone());
+        let had = before.map(|b| b.devices).unwrap_or_default();
+        for device in had.iter().filter(|d| !instance.devices.contains(d)) {
+            self.connect(device, &instance.id, false);
+        }
+        for device in &instance.devices {
+            self.connect(device, &instance.id, true);
+        }
+    }
+
+    /// An instance goes.
+    pub fn remove_instance(&mut self, id: &str) -> Option<Instance> {
+        let instance = self.snapshot.instances.remove(id)?;
+        for device in &instance.devices {
+            self.connect(device, id, false);
+        }
+        Some(instance)
+    }
+
+    /// The instances of a function.
+    pub fn instances_of<'a>(
+        &'a self,
+        function: &'a FunctionId,
+    ) -> impl Iterator<Item = &'a Instance> + 'a {
+        let all = self.snapshot.instances.values();
+        all.filter(move |i| i.function == *function)
+    }
+
+    /// Gives a request its devices, without saying why not.
+    pub fn choose(&self, request: &Request<'_>) -> Option<Decision> {
+        assign(self, request)
+    }
+
+    /// Gives a request its devices.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names every device; it takes a look at each.
+    pub fn allocate(&self, request: &Request<'_>) -> Result<Decision, Box<Refusal>> {
+        self.choose(request).ok_or_else(|| {
+            let scan = Scan::new(&self.snapshot, &self.policy);
+            Box::new(scan.refusal(request, self))
+        })
+    }
+
+    /// Makes a decision true: the instance has the devices, and regions to be reconfigured count
+    /// as holding its function's accelerator.
+    pub fn commit(&mut self, mut instance: Instance, decision: &Decision) {
+        let function = self.snapshot.functions.get(&instance.function);
+        let accelerator = function.map(planned);
+        for placement in &decision.devices {
+            let (Some(_), Some(region)) = (&placement.reconfigures, placement.region) else {
+                continue;
+            };
+            self.update_device(&placement.device, |device| {
+                if let Some(region) = device.regions.get_mut(region) {
+                    region.planned.clone_from(&accelerator);
+                }
+            });
+        }
+        instance.node.clone_from(&decision.node);
+        instance.devices = decision.devices.iter().map(|p| p.device.clone()).collect();
+        self.put_instance(instance);
+    }
+
+    fn connect(&mut self, device: &str, instance: &str, is: bool) {
+        let connected = self.connected.entry(device.to_owned()).or_default();
+        if is {
+            connected.insert(instance.to_owned());
+        } else {
+            connected.remove(instance);
+        }
+        if connected.is_empty() {
+            self.connected.remove(device);
+        }
+        if let Some(known) = self.snapshot.devices.get_mut(device) {
+            if is {
+                known.instances.insert(instance.to_owned());
+            } else {
+                known.instances.remove(instance);
+            }
+            self.file(device);
+        }
+    }
+
+    fn class(&mut self, id: &str) -> Option<usize> {
+        let device = self.snapshot.devices.get(id)?;
+        let names = [
+            &device.vendor,
+            &device.platform,
+            &device.profile,
+            &device.model,
+            &device.name,
+            &device.pool,
+        ];
+        let labels = device.labels.clone();
+        let key = (names.map(String::clone), labels, device.exclusive);
+        let classes = &mut self.classes;
+        let class = self.class_of.entry(key).or_insert_with(|| {
+            classes.push(Class {
+                sample: device.clone(),
+                files: BTreeMap::new(),
+            });
+            classes.len() - 1
+        });
+        Some(*class)
+    }
+
+    fn entry(&mut self, id: &str) -> Option<Entry> {
+        let class = self.class(id)?;
+        let device = self.snapshot.devices.get(id)?;
+        if !self.policy.admits(device) {
+            return None;
+        }
+        let mut slots = BTreeSet::new();
+        let mut free = BTreeMap::new();
+        if device.exclusive {
+            for (n, region) in device.regions.iter().enumerate() {
+                match region.holds() {
+                    Some(accelerator) => {
+                        let room = WHOLE - millionths(device.region_utilization(n));
+                        *free.entry(accelerator.key()).or_default() += room;
+                        slots.insert(Slot::Holds(accelerator.clone()));
+                    }
+                    None => _ = slots.insert(Slot::Blank),
+                }
+            }
+        }
+        if slots.is_empty() {
+            slots.insert(Slot::Whole);
+        }
+        Some(Entry {
+            class,
+            rank: self.policy.rank(device),
+            slots,
+            free,
+        })
+    }
+
+    /// Files a device as it is now.
+    fn file(&mut self, id: &str) {
+        let entry = self.entry(id);
+        if self.entries.get(id) == entry.as_ref() {
+            return;
+        }
+        if let Some(old) = self.entries.remove(id) {
+            let files = &mut self.classes[old.class].files;
+            let place = (old.rank, id.to_owned());
+            for slot in old.slots {
+                if let Some(file) = files.get_mut(&slot) {
+                    file.remove(&place);
+                    if file.is_empty() {
+                        files.remove(&slot);
+                    }
+                }
+            }
+            for (key, room) in old.free {
+                if let Some(sum) = self.free.get_mut(&key) {
+                    *sum -= room;
+                }
+            }
+        }
+        let Some(entry) = entry else {
+            return;
+        };
+        for slot in &entry.slots {
+            let file = self.classes[entry.class].files.entry(slot.clone());
+            file.or_default()
+                .insert((entry.rank.clone(), id.to_owned()));
+        }
+        for (key, room) in &entry.free {
+            *self.free.entry(key.clone()).or_default() += room;
+        }
+        self.entries.insert(id.to_owned(), entry);
+    }
+
+    /// Whether what is on the places with an accelerator fits on one place fewer.
+    fn is_redistributable(&self, accelerator: &Accelerator, taken: &[Placement]) -> bool {
+        let key = accelerator.key();
+        let lost = taken.iter().filter_map(|t| {
+            let (device, region) = (self.snapshot.devices.get(&t.device)?, t.region?);
+            let holds = device.regions[region]
+                .holds()
+                .is_some_and(|a| a.key() == key);
+            (t.reconfigures.is_some() && holds)
+                .then(|| WHOLE - millionths(device.region_utilization(region)))
+        });
+        let free = self.free.get(&key).copied().unwrap_or(0);
+        free.saturating_sub(lost.sum()) >= WHOLE
+    }
+
+    /// The region that is best given up.
+    fn region_to_give_up(&self, device: &Device, taken: &[Placement]) -> Option<usize> {
+        let can = |r: &usize| {
+            let holds = device.regions[*r].holds();
+            holds.is_none_or(|a| self.is_redistributable(a, taken))
+        };
+        let cost = |r: &usize| {
+            let used = millionths(device.region_utilization(*r));
+            (device.regions[*r].holds().is_some(), used, *r)
+        };
+        (0..device.regions.len()).filter(can).min_by_key(cost)
+    }
+
+    /// The devices that a query or a node names, where that is so few that looking at each is
+    /// the shortest way; `None`: all.
+    fn named<'a>(&'a self, want: &Want<'_>, node: Option<&str>) -> Option<Vec<&'a Device>> {
+        let exact = |field| want.query.term(field).and_then(|p| p.exact());
+        if let Some(id) = exact(Field::Id) {
+            return Some(self.snapshot.devices.get(&id).into_iter().collect());
+        }
+        let of_query = exact(Field::Node);
+        let node = node.or(of_query.as_deref())?;
+        let ids = self.nodes.get(node).into_iter().flatten();
+        Some(ids.filter_map(|id| self.snapshot.devices.get(id)).collect())
+    }
+
+    /// The first device in order among those that are loaded or, if `reconfigure`, that can be
+    /// reconfigured.
+    fn first(
+        &self,
+        want: &Want<'_>,
+        like: Option<&Alike<'_>>,
+        node: Option<&str>,
+        reconfigure: bool,
+    ) -> Option<(Rank, &Device)> {
+        let fits = |d: &Device| {
+            want.unfit(d).is_none()
+                && node.is_none_or(|node| node == d.node)
+                && like.is_none_or(|l| l.accepts(d))
+        };
+        let usable = |d: &Device| match reconfigure {
+            true => d.exclusive && self.region_to_give_up(d, want.taken).is_some(),
+            false => want.query.loaded(d),
+        };
+        if let Some(few) = self.named(want, node) {
+            let entry = |d: &&Device| self.entries.get(&d.id).map(|e| e.rank.clone());
+            let able = few.into_iter().filter(|d| fits(d) && usable(d));
+            let ranked = able.filter_map(|d| Some((entry(&d)?, d)));
+            return ranked.min_by(|a, b| (&a.0, &a.1.id).cmp(&(&b.0, &b.1.id)));
+        }
+        let any = want.query.term(Field::Accelerator).is_none();
+        let mut best: Option<(&Rank, &Device)> = None;
+        for class in self
+            .classes
+            .iter()
+            .filter(|c| want.query.fits_kind(&c.sample))
+        {
+            for (slot, file) in &class.files {
+                let matches = match slot {
+                    Slot::Whole => !reconfigure && (any || !class.sample.exclusive),
+                    Slot::Blank => reconfigure || any,
+                    Slot::Holds(a) if reconfigure => self.is_redistributable(a, want.taken),
+                    Slot::Holds(a) => any || want.query.wants(a),
+                };
+                if !matches {
+                    continue;
+                }
+                for (rank, id) in file {
+                    if best.is_some_and(|(least, d)| (least, &d.id) <= (rank, id)) {
+                        break;
+                    }
+                    let Some(device) = self.snapshot.devices.get(id) else {
+                        continue;
+                    };
+                    if fits(device) {
+                        best = Some((rank, device));
+                        break;
+                    }
+                }
+            }
+        }
+        best.map(|(rank, device)| (rank.clone(), device))
+    }
+
+    /// The first loaded device in order; what a moving instance may get.
+    pub(super) fn first_loaded(&self, want: &Want<'_>) -> Option<&Device> {
+        let near = want
+            .prefer
+            .and_then(|n| self.first(want, None, Some(n), false));
+        let found = near.or_else(|| self.first(want, None, want.node, false))?;
+        Some(found.1)
+    }
+}
+
+impl Source for Index {
+    fn best(&self, want: &Want<'_>) -> Option<Found> {
+        let like = match want.alike {
+            Some(first) => Some(Alike::to(first, self.snapshot.devices.get(&first.device)?)?),
+            None => None,
+        };
+        let search = |reconfigure| {
+            let near = want
+                .prefer
+                .filter(|n| want.node.is_none_or(|only| only == *n));
+            near.and_then(|node| self.first(want, like.as_ref(), Some(node), reconfigure))
+                .or_else(|| self.first(want, like.as_ref(), want.node, reconfigure))
+        };
+        if let Some((rank, device)) = search(false) {
+            return Some(Found {
+                key: (false, rank, device.id.clone()),
+                placement: as_loaded(want, device, like.as_ref()),
+            });
+        }
+        let (rank, device) = search(true)?;
+        let region = self.region_to_give_up(device, want.taken)?;
+        Some(Found {
+            key: (true, rank, device.id.clone()),
+            placement: Placement {
+                device: device.id.clone(),
+                node: device.node.clone(),
+                region: Some(region),
+                reconfigures: Some(device.regions[region].holds().cloned()),
+            },
+        })
+    }
+
+    fn nodes(&self) -> Vec<&str> {
+        self.nodes.keys().map(String::as_str).collect()
+    }
+}

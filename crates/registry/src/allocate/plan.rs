@@ -1,0 +1,159 @@
+//! Where the instances go that a device can no longer serve.
+//!
+//! Reconfiguring a region takes its accelerator from whoever uses it; draining takes the device
+//! from everybody. Each such instance moves to the first device in order that holds what it asks
+//! for: nothing is reconfigured for a move, or one could set off the next. The algorithm's check
+//! counts only total load; here each instance is placed, and takes its part of the load (an equal
+//! part of what its device works) with it, so that a hundred do not all go to the one that is
+//! idle now.
+
+use super::{Index, Placement, Request, Want};
+use crate::model::{
+    Accelerator, Device, DeviceId, Function, Instance, InstanceId, Locality, UTILIZATION,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One instance's way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Who.
+    pub instance: InstanceId,
+    /// The device that it loses.
+    pub from: DeviceId,
+    /// What it gets instead; `None`: nothing, where it has others that are offered as one.
+    pub to: Option<Placement>,
+}
+
+/// An instance that nothing else serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stranded {
+    /// Who.
+    pub instance: InstanceId,
+    /// Why, for the operator.
+    pub reason: String,
+}
+
+/// What becomes of a device's instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Those that move.
+    pub moves: Vec<Move>,
+    /// Those that cannot.
+    pub stranded: Vec<Stranded>,
+}
+
+impl Plan {
+    /// Whether nobody is left without a device.
+    pub fn is_complete(&self) -> bool {
+        self.stranded.is_empty()
+    }
+}
+
+/// What becomes of a device's instances when a region gets another accelerator. Those that fit
+/// the device as it will be stay. A device or a region that is not there has none.
+pub fn plan(index: &Index, device: &str, region: usize, accelerator: &Accelerator) -> Plan {
+    let Some(device) = index.snapshot().devices.get(device) else {
+        return Plan::default();
+    };
+    let mut changed = device.clone();
+    if let Some(region) = changed.regions.get_mut(region) {
+        region.planned = None;
+        region.accelerator = Some(accelerator.clone());
+    }
+    leave(index, device, |function| function.query.loaded(&changed))
+}
+
+/// What becomes of a device's instances when all of them must leave it.
+pub fn evacuate(index: &Index, device: &str) -> Plan {
+    match index.snapshot().devices.get(device) {
+        Some(device) => leave(index, device, |_| false),
+        None => Plan::default(),
+    }
+}
+
+fn leave(index: &Index, device: &Device, stays: impl Fn(&Function) -> bool) -> Plan {
+    let snapshot = index.snapshot();
+    let mut plan = Plan::default();
+    let mut moved = Moved {
+        index,
+        share: device.utilization() / (device.instances.len().max(1) as f64),
+        touched: BTreeMap::new(),
+    };
+    for id in &device.instances {
+        let Some(instance) = snapshot.instances.get(id) else {
+            continue;
+        };
+        let stranded = |reason: String| Stranded {
+            instance: id.clone(),
+            reason,
+        };
+        let Some(function) = snapshot.functions.get(&instance.function) else {
+            let reason = format!("its function '{}' is not known", instance.function);
+            plan.stranded.push(stranded(reason));
+            continue;
+        };
+        if stays(function) {
+            continue;
+        }
+        let to = moved.place(function, instance);
+        if to.is_none() && !(function.pooled && instance.devices.len() > 1) {
+            let query = &function.query;
+            let reason = format!("no other device that takes instances is loaded for '{query}'");
+            plan.stranded.push(stranded(reason));
+            continue;
+        }
+        plan.moves.push(Move {
+            instance: id.clone(),
+            from: device.id.clone(),
+            to,
+        });
+    }
+    plan
+}
+
+/// Devices as they will be with those who moved there.
+struct Moved<'a> {
+    index: &'a Index,
+    /// Percent that each instance brings.
+    share: f64,
+    touched: BTreeMap<DeviceId, Device>,
+}
+
+impl Moved<'_> {
+    fn place(&mut self, function: &Function, instance: &Instance) -> Option<Placement> {
+        let policy = self.index.policy();
+        let mut request = Request::instance(function, instance);
+        let (own, near) = (request.node, request.locality == Locality::Prefer);
+        // What it has it need not be given again.
+        request.except = &instance.devices;
+        let on_node = own.filter(|_| request.locality == Locality::Require);
+        let want = request.want(on_node, &[]);
+        let mut skip: Vec<DeviceId> = instance.devices.clone();
+        skip.extend(self.touched.keys().cloned());
+        let untouched = self.index.first_loaded(&Want {
+            except: &skip,
+            ..want
+        });
+        let fits =
+            |d: &&Device| want.unfit(d).is_none() && policy.admits(d) && function.query.loaded(d);
+        let candidates = self.touched.values().filter(fits).chain(untouched);
+        let key = |d: &Device| {
+            let far = near && own.is_some_and(|node| node != d.node);
+            (far, policy.rank(d), d.id.clone())
+        };
+        let best = candidates.min_by_key(|d| key(d))?;
+        let placement = Placement {
+            device: best.id.clone(),
+            node: best.node.clone(),
+            region: function.query.region(best),
+            reconfigures: None,
+        };
+        let mut busier = best.clone();
+        let utilization = best.utilization() + self.share;
+        busier.metrics.insert(UTILIZATION.to_owned(), utilization);
+        busier.instances.insert(instance.id.clone());
+        self.touched.insert(busier.id.clone(), busier);
+        Some(placement)
+    }
+}

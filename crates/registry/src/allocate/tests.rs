@@ -1,0 +1,220 @@
+//! One property for each guarantee of the algorithm, checked against its words and not its code.
+
+mod generate;
+mod guarantees;
+mod index;
+mod plans;
+
+use super::*;
+use crate::model::{Region, Snapshot};
+use generate::{accelerator, device};
+
+fn snapshot(devices: Vec<Device>) -> Snapshot {
+    Snapshot {
+        devices: devices.into_iter().map(|d| (d.id.clone(), d)).collect(),
+        ..Snapshot::default()
+    }
+}
+
+fn ask(snapshot: &Snapshot, query: &str) -> Result<Decision, Box<Refusal>> {
+    let query = query.parse().unwrap();
+    allocate(snapshot, &Request::of(&query), &Policy::default())
+}
+
+fn given(decision: Result<Decision, Box<Refusal>>) -> String {
+    decision.unwrap().devices[0].device.clone()
+}
+
+#[test]
+fn the_least_used_compatible_device_is_given() {
+    let devices = snapshot(vec![
+        device("d0", "n0", Some("sobel"), 60.0),
+        device("d1", "n1", Some("sobel"), 20.0),
+        device("d2", "n2", Some("mm"), 0.0),
+        device("d3", "n2", None, 0.0),
+    ]);
+    let decision = ask(&devices, "accelerator=sobel").unwrap();
+    assert_eq!(decision.node, "n1", "an instance follows its device");
+    assert_eq!(decision.devices[0].device, "d1");
+    assert_eq!(decision.devices[0].reconfigures, None);
+    assert_eq!(given(ask(&devices, "accelerator=mm")), "d2");
+}
+
+#[test]
+fn occupation_decides_between_equal_utilizations() {
+    let mut busy = device("d0", "n0", Some("sobel"), 20.0);
+    busy.instances.insert("i0".to_owned());
+    let devices = snapshot(vec![busy, device("d1", "n1", Some("sobel"), 20.0)]);
+    assert_eq!(given(ask(&devices, "accelerator=sobel")), "d1");
+}
+
+#[test]
+fn a_device_is_reconfigured_only_if_what_it_does_fits_elsewhere() {
+    // Two with mm: each other's free time, 40 and 70, is at least what the other uses.
+    let two = snapshot(vec![
+        device("d0", "n0", Some("mm"), 30.0),
+        device("d1", "n1", Some("mm"), 60.0),
+    ]);
+    let decision = ask(&two, "accelerator=sobel").unwrap();
+    assert_eq!(decision.devices[0].device, "d0", "the least used first");
+    assert_eq!(
+        decision.devices[0].reconfigures,
+        Some(Some(accelerator("mm")))
+    );
+
+    // 30 % do not fit into 20 % free, and 80 % do not fit into 70 %.
+    let full = snapshot(vec![
+        device("d0", "n0", Some("mm"), 30.0),
+        device("d1", "n1", Some("mm"), 80.0),
+    ]);
+    let refusal = ask(&full, "accelerator=sobel").unwrap_err();
+    let text = refusal.to_string();
+    assert!(
+        text.contains("d0: it holds 'mm' (region 0), which uses 30.0 % of it, and the other places with that have 20.0 % free"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_sum_may_be_exactly_enough() {
+    let even = snapshot(vec![
+        device("d0", "n0", Some("mm"), 40.0),
+        device("d1", "n1", Some("mm"), 60.0),
+    ]);
+    assert_eq!(given(ask(&even, "accelerator=sobel")), "d0");
+}
+
+#[test]
+fn a_refusal_says_of_each_device_what_it_failed() {
+    let mut cordoned = device("d1", "n0", Some("sobel"), 0.0);
+    cordoned.state = DeviceState::Cordoned;
+    let mut other = device("d2", "n0", Some("sobel"), 0.0);
+    other.vendor = "other".to_owned();
+    let devices = snapshot(vec![
+        device("d0", "n0", Some("sobel"), 95.0),
+        cordoned,
+        other,
+    ]);
+    let policy = Policy {
+        filters: vec![Bound {
+            metric: "utilization".to_owned(),
+            min: None,
+            max: Some(90.0),
+        }],
+        ..Policy::default()
+    };
+    let query = "vendor=intel,accelerator=sobel".parse().unwrap();
+    let refusal = allocate(&devices, &Request::of(&query), &policy).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "no device for 'vendor=intel,accelerator=sobel': d0: utilization is 95, above the greatest \
+         allowed, 90; d1: cordoned: it takes no instances; d2: vendor is 'other', not 'intel'"
+    );
+    let none = ask(&Snapshot::default(), "").unwrap_err();
+    assert_eq!(
+        none.to_string(),
+        "no device for 'any': no device is registered"
+    );
+}
+
+#[test]
+fn a_planned_accelerator_is_waited_for_rather_than_loaded_twice() {
+    let mut index = Index::new(
+        snapshot(vec![
+            device("d0", "n0", None, 0.0),
+            device("d1", "n1", None, 0.0),
+        ]),
+        Policy::default(),
+    );
+    let function = Function {
+        id: "f".to_owned(),
+        tenant: String::new(),
+        query: "accelerator=sobel".parse().unwrap(),
+        devices: 1,
+        pooled: false,
+        locality: Locality::Any,
+        accelerator: Some(accelerator("sobel")),
+    };
+    index.put_function(function.clone());
+    for id in ["i0", "i1"] {
+        let instance = Instance {
+            id: id.to_owned(),
+            function: "f".to_owned(),
+            ..Instance::default()
+        };
+        let decision = index
+            .allocate(&Request::instance(&function, &instance))
+            .unwrap();
+        assert_eq!(decision.devices[0].device, "d0");
+        assert_eq!(decision.devices[0].reconfigures.is_some(), id == "i0");
+        index.commit(instance, &decision);
+    }
+    assert_eq!(index.snapshot().devices["d0"].instances.len(), 2);
+}
+
+#[test]
+fn regions_hold_several_accelerators_on_one_device() {
+    let mut board = device("d0", "n0", Some("sobel"), 50.0);
+    board.regions.push(Region {
+        accelerator: Some(accelerator("mm")),
+        utilization: Some(10.0),
+        ..Region::default()
+    });
+    board.regions.push(Region::default());
+    let devices = snapshot(vec![board]);
+    for (query, region, reconfigures) in [
+        ("accelerator=sobel", Some(0), None),
+        ("accelerator=mm", Some(1), None),
+        ("accelerator=aes", Some(2), Some(None)),
+        ("", None, None),
+    ] {
+        let decision = ask(&devices, query).unwrap();
+        let placement = &decision.devices[0];
+        assert_eq!(
+            (placement.region, placement.reconfigures.clone()),
+            (region, reconfigures),
+            "{query}"
+        );
+    }
+}
+
+#[test]
+fn cpus_and_gpus_are_never_reconfigured() {
+    let mut gpu = device("d0", "n0", None, 90.0);
+    gpu.exclusive = false;
+    gpu.regions.clear();
+    let devices = snapshot(vec![gpu, device("d1", "n1", None, 0.0)]);
+    let decision = ask(&devices, "accelerator=sobel").unwrap();
+    assert_eq!(decision.devices[0].device, "d0");
+    assert_eq!(decision.devices[0].reconfigures, None);
+}
+
+#[test]
+fn a_policy_that_means_nothing_is_refused() {
+    let bound = |metric: &str, min, max| Bound {
+        metric: metric.to_owned(),
+        min,
+        max,
+    };
+    let order = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+    assert_eq!(Policy::default().check(), Ok(()));
+    for filters in [
+        vec![bound("", None, Some(1.0))],
+        vec![bound("a", None, None)],
+        vec![bound("a", Some(2.0), Some(1.0))],
+        vec![bound("a", Some(f64::NAN), None)],
+    ] {
+        let policy = Policy {
+            filters,
+            ..Policy::default()
+        };
+        assert!(policy.check().is_err(), "{policy:?}");
+    }
+    for names in [&["a", "-a"][..], &["-"][..]] {
+        let policy = Policy {
+            order: order(names),
+            ..Policy::default()
+        };
+        assert!(policy.check().is_err(), "{policy:?}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Small worlds in which names meet often.
+
+use super::super::*;
+use crate::model::{Region, Snapshot};
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::collections::BTreeMap;
+
+pub fn accelerator(name: &str) -> Accelerator {
+    Accelerator {
+        name: name.to_owned(),
+        digest: format!("{name}00"),
+    }
+}
+
+pub fn device(id: &str, node: &str, holds: Option<&str>, utilization: f64) -> Device {
+    Device {
+        id: id.to_owned(),
+        node: node.to_owned(),
+        vendor: "intel".to_owned(),
+        exclusive: true,
+        regions: vec![Region {
+            accelerator: holds.map(accelerator),
+            ..Region::default()
+        }],
+        metrics: BTreeMap::from([(UTILIZATION.to_owned(), utilization)]),
+        ..Device::default()
+    }
+}
+
+fn percent() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        select(vec![0.0, 10.0, 40.0, 50.0, 60.0, 90.0, 100.0]),
+        0.0..100.0f64,
+    ]
+}
+
+fn region() -> impl Strategy<Value = Region> {
+    let held = || {
+        let unknown = |name: &str| Accelerator {
+            name: name.to_owned(),
+            digest: String::new(),
+        };
+        let all = vec![
+            accelerator("x"),
+            accelerator("x"),
+            accelerator("y"),
+            accelerator("z"),
+            unknown("x"),
+        ];
+        prop::option::weighted(0.8, select(all))
+    };
+    let planned = prop::option::weighted(0.1, held()).prop_map(Option::flatten);
+    let utilization = prop::option::weighted(0.2, percent());
+    (held(), planned, utilization).prop_map(|(accelerator, planned, utilization)| Region {
+        accelerator,
+        planned,
+        utilization,
+    })
+}
+
+fn state() -> impl Strategy<Value = DeviceState> {
+    prop_oneof![
+        8 => Just(DeviceState::Ready),
+        1 => Just(DeviceState::Cordoned),
+        1 => Just(DeviceState::Draining),
+        1 => Just(DeviceState::Lost),
+    ]
+}
+
+/// A device but for its name.
+pub fn any_device() -> impl Strategy<Value = Device> {
+    (
+        select(vec!["n0", "n1", "n2"]),
+        select(vec!["intel", "xilinx"]),
+        select(vec!["", "pool"]),
+        prop::bool::weighted(0.9),
+        prop::collection::vec(region(), 0..3),
+        state(),
+        prop::option::weighted(0.9, percent()),
+        prop::option::of(0.0..8.0f64),
+    )
+        .prop_map(
+            |(node, vendor, pool, exclusive, regions, state, utilization, memory)| {
+                let told = [("utilization", utilization), ("memory", memory)];
+                let known = told
+                    .into_iter()
+                    .filter_map(|(n, v)| Some((n.to_owned(), v?)));
+                Device {
+                    node: node.to_owned(),
+                    vendor: vendor.to_owned(),
+                    pool: pool.to_owned(),
+                    exclusive,
+                    regions,
+                    state,
+                    metrics: known.collect(),
+                    ..Device::default()
+                }
+            },
+        )
+}
+
+/// Devices, and a function with instances spread over them.
+pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
+    let devices = prop::collection::vec(any_device(), 0..9);
+    let instances = prop::collection::vec((0usize..9, any_query()), 0..8);
+    (devices, instances).prop_map(|(devices, instances)| {
+        let mut snapshot = Snapshot::default();
+        for (n, device) in devices.into_iter().enumerate() {
+            let id = format!("d{n}");
+            let device = Device {
+                id: id.clone(),
+                ..device
+            };
+            snapshot.devices.insert(id, device);
+        }
+        for (n, (at, query)) in instances.into_iter().enumerate() {
+            let Some(device) = snapshot.devices.get_mut(&format!("d{at}")) else {
+                continue;
+            };
+            let (id, function) = (format!("i{n}"), format!("f{n}"));
+            device.instances.insert(id.clone());
+            let instance = Instance {
+                id: id.clone(),
+                function: function.clone(),
+                hostname: String::new(),
+                node: device.node.clone(),
+                devices: vec![device.id.clone()],
+            };
+            let function = Function {
+                id: function,
+                tenant: String::new(),
+                query,
+                devices: 1,
+                pooled: false,
+                locality: Locality::Any,
+                accelerator: None,
+            };
+            snapshot.instances.insert(id, instance);
+            snapshot.functions.insert(function.id.clone(), function);
+        }
+        snapshot
+    })
+}
+
+pub fn any_query() -> impl Strategy<Value = Query> {
+    let wanted = select(vec![
+        "accelerator=x",
+        "accelerator=x",
+        "accelerator=y",
+        "accelerator=?",
+        "accelerator=sha256:x00",
+        "accelerator=new",
+        "vendor=intel,accelerator=x",
+        "vendor=x*,accelerator=z",
+        "vendor=intel",
+        "pool=pool,accelerator=y",
+        "node=n1,accelerator=x",
+        "id=d?",
+        "id=d1,accelerator=new",
+        "",
+    ]);
+    wanted.prop_map(|text| text.parse().expect("written here"))
+}
+
+pub fn any_policy() -> impl Strategy<Value = Policy> {
+    let most = Bound {
+        metric: UTILIZATION.to_owned(),
+        min: None,
+        max: Some(90.0),
+    };
+    let least = Bound {
+        metric: "memory".to_owned(),
+        min: Some(1.0),
+        max: None,
+    };
+    let filters = vec![vec![], vec![], vec![most.clone()], vec![most, least]];
+    let orders = vec![
+        vec!["utilization", "occupation"],
+        vec!["utilization", "occupation"],
+        vec!["-memory", "utilization"],
+        vec![],
+    ];
+    (select(filters), select(orders)).prop_map(|(filters, order)| Policy {
+        filters,
+        order: order.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+/// A request that owns what it points to.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub query: Query,
+    pub devices: u32,
+    pub pooled: bool,
+    pub node: Option<&'static str>,
+    pub locality: Locality,
+    pub except: Vec<DeviceId>,
+}
+
+impl Asked {
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            query: &self.query,
+            devices: self.devices,
+            pooled: self.pooled,
+            node: self.node,
+            locality: self.locality,
+            except: &self.except,
+        }
+    }
+}
+
+pub fn any_asked() -> impl Strategy<Value = Asked> {
+    (
+        any_query(),
+        1u32..4,
+        prop::bool::weighted(0.3),
+        prop::option::of(select(vec!["n0", "n1"])),
+        select(vec![
+            Locality::Any,
+            Locality::Any,
+            Locality::Prefer,
+            Locality::Require,
+        ]),
+        prop::option::weighted(0.2, Just("d0".to_owned())),
+    )
+        .prop_map(|(query, devices, pooled, node, locality, except)| Asked {
+            query,
+            devices,
+            pooled,
+            node,
+            locality,
+            except: except.into_iter().collect(),
+        })
+}
+
+/// One device for a query, as the thesis has it.
+pub fn any_single() -> impl Strategy<Value = Asked> {
+    any_query().prop_map(|query| Asked {
+        query,
+        devices: 1,
+        pooled: false,
+        node: None,
+        locality: Locality::Any,
+        except: Vec::new(),
+    })
+}

@@ -1,0 +1,288 @@
+use super::super::*;
+use super::generate::*;
+use crate::model::Snapshot;
+use proptest::prelude::*;
+
+/// Filtered as the thesis's lines 2 and 3 say, in words.
+fn is_candidate(snapshot: &Snapshot, device: &Device, query: &Query, policy: &Policy) -> bool {
+    assert!(snapshot.devices.contains_key(&device.id));
+    device.state == DeviceState::Ready && query.unmet(device).is_none() && within(device, policy)
+}
+
+fn within(device: &Device, policy: &Policy) -> bool {
+    policy.filters.iter().all(|bound| {
+        let value = match bound.metric.as_str() {
+            "occupation" => device.instances.len() as f64,
+            name => device.metrics.get(name).copied().unwrap_or(0.0),
+        };
+        bound.min.is_none_or(|min| value >= min) && bound.max.is_none_or(|max| value <= max)
+    })
+}
+
+fn order_key(device: &Device, policy: &Policy) -> Vec<f64> {
+    let value = |name: &str| match name {
+        "occupation" => device.instances.len() as f64,
+        name => device.metrics.get(name).copied().unwrap_or(0.0),
+    };
+    let signed = |name: &String| match name.strip_prefix('-') {
+        Some(name) => -value(name),
+        None => value(name),
+    };
+    policy.order.iter().map(signed).collect()
+}
+
+/// The thesis's inequality, the right way round, with floating point and no shortcuts. `None`
+/// where it is too close to tell.
+fn fits_elsewhere(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    device: &Device,
+    region: usize,
+) -> Option<bool> {
+    let Some(lost) = device.regions[region].holds() else {
+        return Some(true);
+    };
+    let mut free = 0.0;
+    for other in snapshot.devices.values() {
+        if !other.exclusive || other.state != DeviceState::Ready || !within(other, policy) {
+            continue;
+        }
+        for (n, held) in other.regions.iter().enumerate() {
+            let itself = other.id == device.id && n == region;
+            if !itself && held.holds().is_some_and(|a| a.key() == lost.key()) {
+                free += 100.0 - other.region_utilization(n);
+            }
+        }
+    }
+    let needed = device.region_utilization(region);
+    ((free - needed).abs() > 1e-3 || free == needed).then_some(free >= needed)
+}
+
+fn any_region_fits_elsewhere(snapshot: &Snapshot, policy: &Policy, device: &Device) -> bool {
+    let regions = 0..device.regions.len();
+    regions
+        .filter_map(|r| fits_elsewhere(snapshot, policy, device, r))
+        .any(|fits| fits)
+}
+
+fn decide(snapshot: &Snapshot, asked: &Asked, policy: &Policy) -> Option<Decision> {
+    allocate(snapshot, &asked.request(), policy).ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn given_devices_are_compatible_and_within_bounds(
+        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+    ) {
+        let decision = decide(&snapshot, &asked, &policy);
+        for placement in decision.iter().flat_map(|d| &d.devices) {
+            let device = &snapshot.devices[&placement.device];
+            prop_assert!(is_candidate(&snapshot, device, &asked.query, &policy));
+            prop_assert!(!asked.except.contains(&device.id));
+            prop_assert_eq!(&placement.node, &device.node);
+            if placement.reconfigures.is_none() {
+                prop_assert!(asked.query.loaded(device));
+            } else {
+                prop_assert!(device.exclusive && placement.region.is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn no_device_that_may_be_given_comes_before_the_given_one(
+        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+    ) {
+        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let given = &snapshot.devices[&decision.devices[0].device];
+        let reconfigures = decision.devices[0].reconfigures.is_some();
+        for other in snapshot.devices.values() {
+            if !is_candidate(&snapshot, other, &asked.query, &policy) {
+                continue;
+            }
+            let loaded = asked.query.loaded(other);
+            let usable = loaded || (reconfigures && any_region_fits_elsewhere(&snapshot, &policy, other));
+            if usable {
+                prop_assert!(loaded != reconfigures || !loaded);
+                let (mine, its) = (order_key(given, &policy), order_key(other, &policy));
+                prop_assert!(mine <= its, "{} {:?} before {} {:?}", other.id, its, given.id, mine);
+            }
+        }
+    }
+
+    #[test]
+    fn devices_are_reconfigured_only_when_none_is_loaded(
+        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+    ) {
+        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let loaded = snapshot.devices.values().any(|d| {
+            is_candidate(&snapshot, d, &asked.query, &policy) && asked.query.loaded(d)
+        });
+        prop_assert_eq!(decision.devices[0].reconfigures.is_some(), !loaded);
+    }
+
+    #[test]
+    fn what_a_reconfigured_device_does_fits_elsewhere(
+        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+    ) {
+        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let placement = &decision.devices[0];
+        if placement.reconfigures.is_some() {
+            let device = &snapshot.devices[&placement.device];
+            let region = placement.region.unwrap();
+            prop_assert_ne!(fits_elsewhere(&snapshot, &policy, device, region), Some(false));
+            let lost = placement.reconfigures.clone().flatten();
+            prop_assert_eq!(lost.as_ref(), device.regions[region].holds());
+        }
+    }
+
+    #[test]
+    fn a_blank_device_is_always_redistributable(
+        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+    ) {
+        let blank = snapshot.devices.values().any(|d| {
+            is_candidate(&snapshot, d, &asked.query, &policy)
+                && d.exclusive
+                && d.regions.iter().any(|r| r.holds().is_none())
+        });
+        let decision = decide(&snapshot, &asked, &policy);
+        prop_assert!(!blank || decision.is_some());
+        // And it is what a device gives up first.
+        for placement in decision.iter().flat_map(|d| &d.devices) {
+            if let Some(Some(_)) = placement.reconfigures {
+                let regions = &snapshot.devices[&placement.device].regions;
+                prop_assert!(regions.iter().all(|r| r.holds().is_some()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_snapshot_gives_the_same_devices(
+        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+    ) {
+        // Made in another order: what was there first does not count.
+        let backwards = Snapshot {
+            devices: snapshot.devices.clone().into_iter().rev().collect(),
+            ..snapshot.clone()
+        };
+        let mut index = Index::new(Snapshot::default(), policy.clone());
+        for instance in snapshot.instances.values().rev() {
+            index.put_instance(instance.clone());
+        }
+        for device in snapshot.devices.values().rev() {
+            index.put_device(device.clone());
+        }
+        let first = allocate(&snapshot, &asked.request(), &policy);
+        prop_assert_eq!(&first, &allocate(&snapshot, &asked.request(), &policy));
+        prop_assert_eq!(&first, &allocate(&backwards, &asked.request(), &policy));
+        prop_assert_eq!(&first, &index.allocate(&asked.request()));
+    }
+
+    #[test]
+    fn several_devices_are_different_and_as_many_as_asked_for(
+        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+    ) {
+        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let mut ids: Vec<&DeviceId> = decision.devices.iter().map(|p| &p.device).collect();
+        ids.sort();
+        ids.dedup();
+        prop_assert_eq!(ids.len(), decision.devices.len());
+        prop_assert!(!ids.is_empty() && ids.len() <= asked.devices as usize);
+        prop_assert!(asked.pooled || ids.len() == asked.devices as usize);
+    }
+
+    #[test]
+    fn pooled_devices_can_be_offered_as_one(
+        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+    ) {
+        let asked = Asked { pooled: true, devices: 3, ..asked };
+        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let first = &snapshot.devices[&decision.devices[0].device];
+        for placement in &decision.devices[1..] {
+            let device = &snapshot.devices[&placement.device];
+            prop_assert_eq!((&device.vendor, device.exclusive), (&first.vendor, first.exclusive));
+            prop_assert_eq!(&placement.reconfigures, &None);
+            if let Some(region) = decision.devices[0].region {
+                let key = |d: &Device, r: usize| d.regions[r].holds().map(Accelerator::key);
+                prop_assert_eq!(key(device, placement.region.unwrap()), key(first, region));
+            }
+        }
+    }
+
+    #[test]
+    fn locality_holds(
+        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+    ) {
+        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let node = asked.node.unwrap_or(&decision.devices[0].node);
+        prop_assert_eq!(&decision.node, node);
+        if asked.locality == Locality::Require {
+            for placement in &decision.devices {
+                prop_assert_eq!(&placement.node, node);
+            }
+        }
+        let (first, near) = (&decision.devices[0], asked.node);
+        if let (Locality::Prefer, Some(near)) = (asked.locality, near) {
+            if first.node != near && first.reconfigures.is_none() {
+                let nearer = snapshot.devices.values().any(|d| {
+                    d.node == near
+                        && is_candidate(&snapshot, d, &asked.query, &policy)
+                        && asked.query.loaded(d)
+                        && !asked.except.contains(&d.id)
+                });
+                prop_assert!(!nearer);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_accounts_for_every_device_and_is_true(
+        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+    ) {
+        let Err(refusal) = allocate(&snapshot, &asked.request(), &policy) else { return Ok(()) };
+        prop_assert_eq!(refusal.asked, asked.devices);
+        prop_assert!(refusal.found < refusal.asked);
+        let split = asked.locality == Locality::Require && asked.node.is_none() && asked.devices > 1;
+        let unnamed = if split { 0 } else { refusal.found as usize };
+        prop_assert_eq!(refusal.devices.len() + unnamed, snapshot.devices.len());
+        for rejection in &refusal.devices {
+            let device = &snapshot.devices[&rejection.device];
+            match &rejection.reason {
+                Reason::State(state) => {
+                    prop_assert!(*state != DeviceState::Ready);
+                    prop_assert_eq!(*state, device.state);
+                }
+                Reason::Metric { metric, value, min, max } => {
+                    prop_assert_eq!(*value, device.metric(metric));
+                    let value = value.unwrap_or(0.0);
+                    prop_assert!(min.is_some_and(|min| value < min) || max.is_some_and(|max| value > max));
+                }
+                Reason::Excepted => prop_assert!(asked.except.contains(&device.id)),
+                Reason::Query { field, wanted, found } => {
+                    let unmet = asked.query.unmet(device).unwrap();
+                    prop_assert_eq!(&unmet.term.to_string(), field);
+                    prop_assert_eq!(&unmet.wanted.to_string(), wanted);
+                    prop_assert_eq!(unmet.found, found);
+                }
+                Reason::Node { wanted, found } => {
+                    prop_assert_eq!(Some(wanted.as_str()), asked.node);
+                    prop_assert_eq!(found, &device.node);
+                    prop_assert_ne!(found, wanted);
+                }
+                Reason::Redistribution { region, accelerator, needed, free } => {
+                    prop_assert!(needed > free);
+                    prop_assert!((needed - device.region_utilization(*region)).abs() < 1e-5);
+                    prop_assert_eq!(Some(accelerator), device.regions[*region].holds());
+                    prop_assert!(!asked.query.loaded(device));
+                }
+                Reason::NoRegion => prop_assert!(device.regions.is_empty()),
+                Reason::NodeShort { found } => {
+                    prop_assert!(split && *found > 0 && *found < asked.devices);
+                }
+                reason => prop_assert!(false, "{}: {:?}", device.id, reason),
+            }
+            prop_assert!(!rejection.reason.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+use super::super::*;
+use super::generate::*;
+use crate::model::Snapshot;
+use proptest::prelude::*;
+
+/// What happens to a registry.
+#[derive(Clone, Debug)]
+enum Change {
+    Put(usize, Box<Device>),
+    Remove(usize),
+    Metrics(usize, f64),
+    State(usize, DeviceState),
+    Load(usize, &'static str),
+    Allocate(Asked),
+    Leave(usize),
+    Policy(Policy),
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let at = 0usize..9;
+    let states = vec![DeviceState::Ready, DeviceState::Draining];
+    prop_oneof![
+        2 => (at.clone(), any_device()).prop_map(|(n, d)| Change::Put(n, Box::new(d))),
+        1 => at.clone().prop_map(Change::Remove),
+        3 => (at.clone(), 0.0..110.0f64).prop_map(|(n, u)| Change::Metrics(n, u)),
+        1 => (at.clone(), prop::sample::select(states)).prop_map(|(n, s)| Change::State(n, s)),
+        1 => (at.clone(), prop::sample::select(vec!["x", "y"])).prop_map(|(n, a)| Change::Load(n, a)),
+        4 => any_asked().prop_map(Change::Allocate),
+        1 => (0usize..30).prop_map(Change::Leave),
+        1 => any_policy().prop_map(Change::Policy),
+    ]
+}
+
+fn apply(index: &mut Index, change: Change, step: usize) {
+    let id = |n: usize| format!("d{n}");
+    match change {
+        Change::Put(n, device) => index.put_device(Device {
+            id: id(n),
+            ..*device
+        }),
+        Change::Remove(n) => _ = index.remove_device(&id(n)),
+        Change::Metrics(n, utilization) => {
+            index.update_device(&id(n), |d| {
+                d.metrics.insert(UTILIZATION.to_owned(), utilization)
+            });
+        }
+        Change::State(n, state) => _ = index.update_device(&id(n), |d| d.state = state),
+        Change::Load(n, name) => {
+            index.update_device(&id(n), |d| {
+                for region in &mut d.regions {
+                    region.planned = None;
+                    region.accelerator = Some(accelerator(name));
+                }
+            });
+        }
+        Change::Allocate(asked) => {
+            if let Some(decision) = index.choose(&asked.request()) {
+                let function = Function {
+                    id: format!("g{step}"),
+                    tenant: String::new(),
+                    query: asked.query.clone(),
+                    devices: asked.devices,
+                    pooled: asked.pooled,
+                    locality: asked.locality,
+                    accelerator: None,
+                };
+                let instance = Instance {
+                    id: format!("j{step}"),
+                    function: function.id.clone(),
+                    ..Instance::default()
+                };
+                index.put_function(function);
+                index.commit(instance, &decision);
+            }
+        }
+        Change::Leave(n) => _ = index.remove_instance(&format!("j{n}")),
+        Change::Policy(policy) => index.set_policy(policy),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn index_and_scan_agree(
+        snapshot in any_snapshot(), policy in any_policy(),
+        changes in prop::collection::vec(any_change(), 0..20),
+        questions in prop::collection::vec(any_asked(), 4),
+    ) {
+        let mut index = Index::new(snapshot, policy);
+        for (step, change) in changes.into_iter().enumerate() {
+            apply(&mut index, change, step);
+        }
+        for asked in &questions {
+            let scan = allocate(index.snapshot(), &asked.request(), index.policy());
+            prop_assert_eq!(index.allocate(&asked.request()), scan);
+        }
+    }
+
+    #[test]
+    fn an_index_kept_is_one_made_anew(
+        snapshot in any_snapshot(), policy in any_policy(),
+        changes in prop::collection::vec(any_change(), 0..20),
+        asked in any_asked(),
+    ) {
+        let mut index = Index::new(snapshot, policy);
+        for (step, change) in changes.into_iter().enumerate() {
+            apply(&mut index, change, step);
+        }
+        let anew = Index::new(index.snapshot().clone(), index.policy().clone());
+        prop_assert_eq!(anew.snapshot(), index.snapshot());
+        prop_assert_eq!(anew.choose(&asked.request()), index.choose(&asked.request()));
+    }
+
+    #[test]
+    fn devices_know_their_instances(
+        snapshot in any_snapshot(), changes in prop::collection::vec(any_change(), 0..20),
+    ) {
+        let mut index = Index::new(snapshot, Policy::default());
+        for (step, change) in changes.into_iter().enumerate() {
+            apply(&mut index, change, step);
+        }
+        let Snapshot { devices, instances, .. } = index.snapshot();
+        for device in devices.values() {
+            let has = |i: &&Instance| i.devices.contains(&device.id);
+            let expected: Vec<&String> = instances.values().filter(has).map(|i| &i.id).collect();
+            prop_assert_eq!(device.instances.iter().collect::<Vec<_>>(), expected);
+        }
+    }
+}

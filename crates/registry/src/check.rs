@@ -1,0 +1,136 @@
+//! What comes from a socket, checked once.
+
+use crate::options::valid_name;
+use crate::query::{Field, Query};
+use std::collections::BTreeMap;
+use tonic::Status;
+
+/// The longest text without a length of its own, bytes.
+pub const TEXT_BYTES_MAX: usize = 256;
+/// Labels of one thing.
+pub const LABELS_MAX: usize = 64;
+
+/// A name that something is known by.
+pub fn name(what: &str, name: &str) -> Result<(), Status> {
+    if valid_name(name) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "{what} '{}' must be 1 to 128 letters, digits, '-', '_' or '.'",
+        shown(name)
+    )))
+}
+
+/// A name, or nothing.
+pub fn name_or_none(what: &str, text: &str) -> Result<(), Status> {
+    match text {
+        "" => Ok(()),
+        text => name(what, text),
+    }
+}
+
+/// Any text that fits.
+pub fn text(what: &str, text: &str) -> Result<(), Status> {
+    if text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "{what} '{}' must have at most {TEXT_BYTES_MAX} bytes and no control characters",
+        shown(text)
+    )))
+}
+
+/// Not too many.
+pub fn count(what: &str, n: usize, max: usize) -> Result<(), Status> {
+    if n <= max {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "{n} {what}, and at most {max} are allowed"
+    )))
+}
+
+/// What the operator says about something.
+pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
+    count("labels", labels.len(), LABELS_MAX)?;
+    for (key, value) in labels {
+        text("the label", key)?;
+        text("the label's value", value)?;
+    }
+    Ok(())
+}
+
+/// A digest, or nothing.
+pub fn digest_or_none(what: &str, digest: &str) -> Result<(), Status> {
+    let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    if digest.is_empty() || digest.len() == 64 && digest.bytes().all(hexadecimal) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "{what} '{}' must be a sha256: 64 lower-case hexadecimal digits",
+        shown(digest)
+    )))
+}
+
+/// A device query.
+pub fn query(text: &str) -> Result<Query, Status> {
+    text.parse()
+        .map_err(|e| Status::invalid_argument(format!("the query: {e}")))
+}
+
+/// Both queries' terms; where both have one for a field, the first's.
+pub fn both(first: Query, second: &Query) -> Result<Query, Status> {
+    let mut query = first;
+    for field in Field::ALL {
+        if let (None, Some(term)) = (query.term(field), second.term(field)) {
+            query = query
+                .with(field, &term.to_string())
+                .map_err(|e| Status::invalid_argument(format!("the query: {e}")))?;
+        }
+    }
+    Ok(query)
+}
+
+/// The start of a text that somebody else made, fit for a message.
+pub fn shown(text: &str) -> String {
+    let clean = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    let mut shown: String = clean.take(64).collect();
+    if text.chars().nth(64).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_names_and_texts_are_bounded() {
+        name("node", "a-1_b.c").unwrap();
+        for bad in ["", "a/b", "a b", "ä", &"x".repeat(129)] {
+            assert!(name("node", bad).is_err(), "{bad}");
+        }
+        name_or_none("pool", "").unwrap();
+        text("model", "").unwrap();
+        assert!(text("model", &"x".repeat(257)).is_err());
+        assert!(text("model", "a\nb").is_err());
+        digest_or_none("digest", &"0a".repeat(32)).unwrap();
+        assert!(digest_or_none("digest", &"0A".repeat(32)).is_err());
+        assert!(digest_or_none("digest", "00").is_err());
+    }
+
+    #[test]
+    fn test_a_message_shows_the_start_of_a_long_text_only() {
+        assert_eq!(shown("a\u{7}b"), "a?b");
+        assert_eq!(shown(&"x".repeat(1_000)).chars().count(), 65);
+    }
+
+    #[test]
+    fn test_both_queries_count_and_the_first_more() {
+        let first = query("vendor=A*").unwrap();
+        let second = query("vendor=B,accelerator=\"a,b\"").unwrap();
+        let both = both(first, &second).unwrap();
+        assert_eq!(both, query("vendor=A*,accelerator=\"a,b\"").unwrap());
+    }
+}

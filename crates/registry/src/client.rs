@@ -1,0 +1,259 @@
+//! Clients of a registry.
+//!
+//! A client connects when it is first used and again whenever the connection is lost, so it can be
+//! made before the registry runs and kept for ever; clones share the connection. A call while the
+//! registry is away fails at once with `UNAVAILABLE`: what was last known stays with the caller,
+//! who asks again after a pause ([`Backoff`]).
+
+use crate::proto::functions_client::FunctionsClient;
+use crate::proto::instances_client::InstancesClient;
+use crate::proto::nodes_client::NodesClient;
+use crate::proto::operators_client::OperatorsClient;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::interceptor::InterceptedService;
+use tonic::service::Interceptor;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Request, Status};
+
+/// How long a connection may take.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long an answer may take.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long an answer may take where contents travel.
+const CONTENT_TIME_MAX: Duration = Duration::from_secs(300);
+/// The longest answer, bytes: 100,000 instances, or a function with its content.
+const ANSWER_BYTES_MAX: usize = 128 << 20;
+
+/// For managers.
+pub type Nodes = NodesClient<Connection>;
+/// For applications.
+pub type Instances = InstancesClient<Connection>;
+/// For whoever deploys functions.
+pub type Functions = FunctionsClient<Connection>;
+/// For operators.
+pub type Operators = OperatorsClient<Connection>;
+/// To a registry, with the token.
+pub type Connection = InterceptedService<Channel, Bearer>;
+
+/// Which registry, and how to be let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// `http://host:port` or `https://host:port`.
+    pub url: String,
+    /// What the registry wants to be shown; empty: nothing.
+    pub token: String,
+    /// For `https`: certificates that vouch for the registry's, PEM.
+    pub ca: Option<PathBuf>,
+}
+
+/// Options that no connection can be made from.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The URL is none.
+    #[error("the registry's address '{0}' is no URL such as http://127.0.0.1:7480")]
+    Url(String),
+    /// The token cannot be a header.
+    #[error("the registry's token must be visible ASCII characters without spaces")]
+    Token,
+    /// `https` without certificates, or the other way round.
+    #[error("the registry's certificates: {0}")]
+    Certificates(String),
+}
+
+/// Shows the token with every call.
+#[derive(Clone, Debug)]
+pub struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(header) = &self.0 {
+            request
+                .metadata_mut()
+                .insert("authorization", header.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A connection that is made when it is needed. Wants to be called on a runtime.
+///
+/// # Errors
+/// When the options cannot work; that nobody answers shows in the calls.
+pub fn connect(options: &Options) -> Result<Connection, Error> {
+    connect_for(options, ANSWER_TIME_MAX)
+}
+
+fn connect_for(options: &Options, answer_time_max: Duration) -> Result<Connection, Error> {
+    let url = || Error::Url(options.url.clone());
+    let endpoint = Endpoint::from_shared(options.url.clone()).map_err(|_| url())?;
+    let mut endpoint = endpoint
+        .connect_timeout(CONNECT_TIME_MAX)
+        .timeout(answer_time_max)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .keep_alive_timeout(Duration::from_secs(5))
+        .keep_alive_while_idle(true);
+    match (endpoint.uri().scheme_str(), &options.ca) {
+        (_, _) if endpoint.uri().host().is_none() => return Err(url()),
+        (Some("http"), None) => {}
+        (Some("http"), Some(_)) => {
+            let reason = "they are of use with https:// only";
+            return Err(Error::Certificates(reason.into()));
+        }
+        (Some("https"), Some(path)) => {
+            let pem = std::fs::read(path).map_err(|error| {
+                Error::Certificates(format!("cannot read {} ({error})", path.display()))
+            })?;
+            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
+            endpoint = endpoint
+                .tls_config(tls)
+                .map_err(|error| Error::Certificates(error.to_string()))?;
+        }
+        (Some("https"), None) => {
+            let reason = "name the file that vouches for the registry's certificate";
+            return Err(Error::Certificates(reason.into()));
+        }
+        _ => return Err(url()),
+    }
+    let header = match options.token.as_str() {
+        "" => None,
+        token => Some(
+            format!("Bearer {token}")
+                .parse()
+                .map_err(|_| Error::Token)?,
+        ),
+    };
+    Ok(InterceptedService::new(
+        endpoint.connect_lazy(),
+        Bearer(header),
+    ))
+}
+
+/// For managers, see [`connect`].
+///
+/// # Errors
+/// As [`connect`].
+pub fn nodes(options: &Options) -> Result<Nodes, Error> {
+    Ok(NodesClient::new(connect(options)?).max_decoding_message_size(ANSWER_BYTES_MAX))
+}
+
+/// For applications, see [`connect`].
+///
+/// # Errors
+/// As [`connect`].
+pub fn instances(options: &Options) -> Result<Instances, Error> {
+    Ok(InstancesClient::new(connect(options)?).max_decoding_message_size(ANSWER_BYTES_MAX))
+}
+
+/// For whoever deploys functions, see [`connect`].
+///
+/// # Errors
+/// As [`connect`].
+pub fn functions(options: &Options) -> Result<Functions, Error> {
+    let client = FunctionsClient::new(connect_for(options, CONTENT_TIME_MAX)?);
+    Ok(client.max_decoding_message_size(ANSWER_BYTES_MAX))
+}
+
+/// For operators, see [`connect`].
+///
+/// # Errors
+/// As [`connect`].
+pub fn operators(options: &Options) -> Result<Operators, Error> {
+    let client = OperatorsClient::new(connect(options)?);
+    Ok(client.max_decoding_message_size(ANSWER_BYTES_MAX))
+}
+
+/// Pauses between tries: each twice as long as the one before, up to a bound, and each a little
+/// different, so that a thousand nodes do not come back in the same instant.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    next: Duration,
+    first: Duration,
+    last: Duration,
+}
+
+impl Backoff {
+    /// From the first pause to the longest.
+    pub fn new(first: Duration, last: Duration) -> Backoff {
+        Backoff {
+            next: first,
+            first,
+            last,
+        }
+    }
+
+    /// It went well: the next pause is a first one.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// How long to wait before the next try.
+    pub fn pause(&mut self) -> Duration {
+        let whole = self.next.min(self.last);
+        self.next = (whole * 2).min(self.last);
+        let mut random = [0u8; 1];
+        // Without random numbers the pause is whole: nothing but spreading is lost.
+        let _ = getrandom::fill(&mut random);
+        whole - whole.mul_f64(f64::from(random[0]) / 1024.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(url: &str) -> Options {
+        Options {
+            url: url.into(),
+            ..Options::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn test_options_that_cannot_work_are_refused() {
+        for url in ["", "nowhere", "ftp://x", "127.0.0.1:7480", "http://"] {
+            let error = connect(&options(url)).unwrap_err();
+            assert!(matches!(error, Error::Url(_)), "{url}: {error}");
+        }
+        let error = connect(&options("https://localhost:1")).unwrap_err();
+        assert!(matches!(error, Error::Certificates(_)), "{error}");
+        let token = Options {
+            token: "new\nline".into(),
+            ..options("http://localhost:1")
+        };
+        assert!(matches!(connect(&token), Err(Error::Token)));
+    }
+
+    #[tokio::test]
+    async fn test_a_registry_that_is_away_is_unavailable() {
+        let address = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap()
+        };
+        let mut operators = operators(&options(&format!("http://{address}"))).unwrap();
+        let status = operators
+            .status(crate::proto::StatusRequest {})
+            .await
+            .unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+    }
+
+    #[test]
+    fn test_pauses_grow_to_their_bound() {
+        let (first, last) = (Duration::from_millis(100), Duration::from_millis(450));
+        let mut backoff = Backoff::new(first, last);
+        for whole in [100, 200, 400, 450, 450] {
+            let pause = backoff.pause().as_millis();
+            assert!(
+                (whole * 3 / 4 - 1..=whole).contains(&pause),
+                "{pause} of {whole}"
+            );
+        }
+        backoff.reset();
+        assert!(backoff.pause() <= first);
+    }
+}

@@ -1,0 +1,98 @@
+//! Time as the registry sees it.
+//!
+//! Leases run on the monotonic clock, never on the wall clock, which people and NTP move. And they
+//! run on it in steps ([`LeaseClock`]): when the registry itself was stopped for an hour (a paused
+//! virtual machine, a debugger, a host that swaps), heartbeats could not reach it, and the hour
+//! must not count as its nodes' silence.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Where time comes from; tests bring their own.
+pub trait Clock: Send + Sync + Debug {
+    /// Since some moment that stays the same; never goes back.
+    fn monotonic(&self) -> Duration;
+    /// For people to read. Nothing is decided by it.
+    fn wall(&self) -> SystemTime;
+}
+
+/// The host's clocks.
+#[derive(Debug)]
+pub struct SystemClock(Instant);
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        SystemClock(Instant::now())
+    }
+}
+
+impl Clock for SystemClock {
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// Seconds since 1970; 0 before.
+pub fn unix_s(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// Counts the time in which the registry could have heard of its nodes.
+#[derive(Debug)]
+pub struct LeaseClock {
+    seen: Duration,
+    now: Duration,
+    step_max: Duration,
+}
+
+impl LeaseClock {
+    /// Starts at nothing. It is looked at every so often; one look counts for `step_max` at most.
+    pub fn new(monotonic: Duration, step_max: Duration) -> Self {
+        LeaseClock {
+            seen: monotonic,
+            now: Duration::ZERO,
+            step_max,
+        }
+    }
+
+    /// The time, now that the monotonic clock says so.
+    pub fn advance(&mut self, monotonic: Duration) -> Duration {
+        let step = monotonic.saturating_sub(self.seen).min(self.step_max);
+        self.seen = self.seen.max(monotonic);
+        self.now += step;
+        self.now
+    }
+
+    /// The time at the last look.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_a_leap_counts_as_one_step() {
+        let second = Duration::from_secs(1);
+        let mut clock = LeaseClock::new(100 * second, 2 * second);
+        assert_eq!(clock.advance(101 * second), second);
+        assert_eq!(clock.advance(5_000 * second), 3 * second);
+        assert_eq!(clock.advance(5_001 * second), 4 * second);
+        assert_eq!(clock.now(), 4 * second);
+    }
+
+    #[test]
+    fn test_it_never_goes_back() {
+        let second = Duration::from_secs(1);
+        let mut clock = LeaseClock::new(100 * second, 2 * second);
+        clock.advance(101 * second);
+        assert_eq!(clock.advance(50 * second), second);
+        assert_eq!(clock.advance(101 * second), second);
+    }
+}

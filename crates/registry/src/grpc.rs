@@ -1,0 +1,315 @@
+//! The gRPC services: each request is handed to what carries it out, off the reactor where that
+//! may wait for the disk.
+
+use crate::proto::functions_server::{Functions, FunctionsServer};
+use crate::proto::instances_server::{Instances, InstancesServer};
+use crate::proto::nodes_server::{Nodes, NodesServer};
+use crate::proto::operators_server::{Operators, OperatorsServer};
+use crate::proto::{self};
+use crate::registry::Registry;
+use crate::{functions, instances, nodes, operators, reconfigure};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tonic::service::interceptor::InterceptedService;
+use tonic::service::Interceptor;
+use tonic::transport::server::Router;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// The file descriptors of [`proto`], for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/registry.bin"));
+
+/// Room for a content and what is said about it.
+const FUNCTION_BYTES_MAX: usize = functions::CONTENT_BYTES_MAX + (1 << 20);
+
+/// All services of one registry.
+#[derive(Clone, Debug)]
+pub(crate) struct Doors {
+    registry: Arc<Registry>,
+    /// Requests that may wait for the disk at once.
+    room: Arc<Semaphore>,
+}
+
+impl Doors {
+    pub(crate) fn new(registry: Arc<Registry>) -> Doors {
+        let room = Arc::new(Semaphore::new(registry.options.limits.requests.max(1)));
+        Doors { registry, room }
+    }
+
+    /// Adds the services to a server, with health and reflection.
+    pub(crate) async fn open(self, mut server: Server) -> anyhow::Result<Router> {
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_serving::<NodesServer<Doors>>().await;
+        health.set_serving::<InstancesServer<Doors>>().await;
+        health.set_serving::<FunctionsServer<Doors>>().await;
+        health.set_serving::<OperatorsServer<Doors>>().await;
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()?;
+        let token = Token::new(&self.registry.options.token);
+        let functions = FunctionsServer::new(self.clone())
+            .max_decoding_message_size(FUNCTION_BYTES_MAX)
+            .max_encoding_message_size(FUNCTION_BYTES_MAX);
+        // 100,000 instances with their devices are some 30 MB.
+        let operators = OperatorsServer::new(self.clone());
+        Ok(server
+            // Whether it serves may be asked without a token: probes have none.
+            .add_service(health_service)
+            .add_service(InterceptedService::new(reflection, token.clone()))
+            .add_service(NodesServer::with_interceptor(self.clone(), token.clone()))
+            .add_service(InstancesServer::with_interceptor(self, token.clone()))
+            .add_service(InterceptedService::new(functions, token.clone()))
+            .add_service(InterceptedService::new(operators, token)))
+    }
+
+    /// Carries out what may wait for the disk. It is carried out to its end even if who asked
+    /// goes away.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Registry) -> Result<T, Status> + Send + 'static,
+    ) -> Answer<T> {
+        let permit = self.room.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Status::unavailable("the registry is stopping"))?;
+        let registry = self.registry.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&registry)
+        });
+        let told = done.await.map_err(|error| {
+            Status::internal(format!("the request was not carried out: {error}"))
+        })?;
+        told.map(Response::new)
+    }
+}
+
+/// Lets in who shows the token. Only digests are compared: how long that takes tells nothing.
+#[derive(Clone, Debug)]
+struct Token(Option<[u8; 32]>);
+
+impl Token {
+    fn new(token: &str) -> Token {
+        Token((!token.is_empty()).then(|| Sha256::digest(token.as_bytes()).into()))
+    }
+}
+
+impl Interceptor for Token {
+    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+        let Some(wanted) = self.0 else {
+            return Ok(request);
+        };
+        let header = request.metadata().get("authorization");
+        let shown = header.and_then(|h| h.to_str().ok()?.strip_prefix("Bearer "));
+        match shown {
+            Some(shown) if <[u8; 32]>::from(Sha256::digest(shown.as_bytes())) == wanted => {
+                Ok(request)
+            }
+            Some(_) => Err(Status::unauthenticated(
+                "this is not the registry's token ('registry.token')",
+            )),
+            None => Err(Status::unauthenticated(
+                "the registry wants a token: send 'authorization: Bearer …' ('registry.token')",
+            )),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Nodes for Doors {
+    async fn register(
+        &self,
+        request: Request<proto::RegisterRequest>,
+    ) -> Answer<proto::RegisterReply> {
+        let request = request.into_inner();
+        self.blocking(|r| nodes::register(r, request)).await
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<proto::HeartbeatRequest>,
+    ) -> Answer<proto::HeartbeatReply> {
+        let request = request.into_inner();
+        let node = request.node.clone();
+        let (reply, settled) = nodes::heartbeat(&self.registry, request)?;
+        if settled {
+            self.blocking(move |r| {
+                nodes::settle(r, &node);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(Response::new(reply))
+    }
+
+    async fn deregister(
+        &self,
+        request: Request<proto::DeregisterRequest>,
+    ) -> Answer<proto::DeregisterReply> {
+        nodes::deregister(&self.registry, request.into_inner()).map(Response::new)
+    }
+
+    async fn reconfiguration(
+        &self,
+        request: Request<proto::ReconfigurationRequest>,
+    ) -> Answer<proto::ReconfigurationReply> {
+        let request = request.into_inner();
+        self.blocking(|r| reconfigure::reconfiguration(r, request))
+            .await
+    }
+
+    async fn reconfiguration_end(
+        &self,
+        request: Request<proto::ReconfigurationEndRequest>,
+    ) -> Answer<proto::ReconfigurationEndReply> {
+        let request = request.into_inner();
+        self.blocking(|r| reconfigure::end(r, request)).await
+    }
+}
+
+#[tonic::async_trait]
+impl Instances for Doors {
+    async fn allocate(
+        &self,
+        request: Request<proto::AllocateRequest>,
+    ) -> Answer<proto::AllocateReply> {
+        let request = request.into_inner();
+        self.blocking(|r| instances::allocate(r, request)).await
+    }
+
+    async fn renew(&self, request: Request<proto::RenewRequest>) -> Answer<proto::Instance> {
+        let request = request.into_inner();
+        self.blocking(|r| instances::renew(r, request)).await
+    }
+
+    async fn release(
+        &self,
+        request: Request<proto::ReleaseRequest>,
+    ) -> Answer<proto::ReleaseReply> {
+        let request = request.into_inner();
+        self.blocking(|r| instances::release(r, request)).await
+    }
+}
+
+#[tonic::async_trait]
+impl Functions for Doors {
+    async fn function_put(
+        &self,
+        request: Request<proto::FunctionPutRequest>,
+    ) -> Answer<proto::Function> {
+        let request = request.into_inner();
+        self.blocking(|r| functions::put(r, request)).await
+    }
+
+    async fn function_remove(
+        &self,
+        request: Request<proto::FunctionRemoveRequest>,
+    ) -> Answer<proto::FunctionRemoveReply> {
+        let request = request.into_inner();
+        self.blocking(|r| functions::remove(r, request)).await
+    }
+
+    async fn function_get(
+        &self,
+        request: Request<proto::FunctionGetRequest>,
+    ) -> Answer<proto::FunctionGetReply> {
+        let request = request.into_inner();
+        self.blocking(move |r| functions::get(r, &request.name))
+            .await
+    }
+
+    async fn functions(
+        &self,
+        request: Request<proto::FunctionsRequest>,
+    ) -> Answer<proto::FunctionsReply> {
+        let state = self.registry.state();
+        Ok(Response::new(functions::list(
+            &state,
+            &request.get_ref().tenant,
+        )))
+    }
+}
+
+#[tonic::async_trait]
+impl Operators for Doors {
+    async fn status(&self, _: Request<proto::StatusRequest>) -> Answer<proto::StatusReply> {
+        Ok(Response::new(operators::status(&self.registry)))
+    }
+
+    async fn devices(
+        &self,
+        request: Request<proto::DevicesRequest>,
+    ) -> Answer<proto::DevicesReply> {
+        let state = self.registry.state();
+        operators::devices(&state, request.get_ref()).map(Response::new)
+    }
+
+    async fn accelerators(
+        &self,
+        _: Request<proto::AcceleratorsRequest>,
+    ) -> Answer<proto::AcceleratorsReply> {
+        Ok(Response::new(operators::accelerators(
+            &self.registry.state(),
+        )))
+    }
+
+    async fn instances(
+        &self,
+        request: Request<proto::InstancesRequest>,
+    ) -> Answer<proto::InstancesReply> {
+        let state = self.registry.state();
+        Ok(Response::new(operators::instances(
+            &state,
+            request.get_ref(),
+        )))
+    }
+
+    async fn cordon(&self, request: Request<proto::CordonRequest>) -> Answer<proto::Device> {
+        let device = request.into_inner().device;
+        self.blocking(move |r| {
+            reconfigure::cordon(r, &device, true)?;
+            operators::device(&r.state(), &device)
+        })
+        .await
+    }
+
+    async fn uncordon(&self, request: Request<proto::UncordonRequest>) -> Answer<proto::Device> {
+        let device = request.into_inner().device;
+        self.blocking(move |r| {
+            reconfigure::cordon(r, &device, false)?;
+            operators::device(&r.state(), &device)
+        })
+        .await
+    }
+
+    async fn drain(&self, request: Request<proto::DrainRequest>) -> Answer<proto::DrainReply> {
+        let device = request.into_inner().device;
+        self.blocking(move |r| reconfigure::drain(r, &device)).await
+    }
+
+    async fn pool_put(&self, request: Request<proto::Pool>) -> Answer<proto::Pool> {
+        let pool = request.into_inner();
+        self.blocking(|r| functions::pool_put(r, pool)).await
+    }
+
+    async fn pool_remove(
+        &self,
+        request: Request<proto::PoolRemoveRequest>,
+    ) -> Answer<proto::PoolRemoveReply> {
+        let request = request.into_inner();
+        self.blocking(|r| functions::pool_remove(r, request)).await
+    }
+
+    async fn pools(&self, _: Request<proto::PoolsRequest>) -> Answer<proto::PoolsReply> {
+        Ok(Response::new(functions::pools(&self.registry.state())))
+    }
+
+    async fn signals(&self, _: Request<proto::SignalsRequest>) -> Answer<proto::SignalsReply> {
+        let targets = &self.registry.options.scaling;
+        Ok(Response::new(proto::SignalsReply {
+            signals: functions::signals(&self.registry.state(), targets),
+        }))
+    }
+}

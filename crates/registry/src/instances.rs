@@ -1,0 +1,543 @@
+//! Instances get devices, keep them, and give them back.
+
+use crate::allocate::{Placement, Reason, Refusal, Request};
+use crate::check;
+use crate::counters::RefusalLabels;
+use crate::model::DeviceId;
+use crate::proto;
+use crate::query::Field;
+use crate::records::{AcceleratorRecord, AssignmentRecord, Change, InstanceRecord, NodeRecord};
+use crate::registry::{Decided, Registry};
+use crate::state::{accelerator_name, device_id, State};
+use std::collections::{BTreeMap, BTreeSet};
+use tonic::Status;
+
+/// Rejections that one answer names.
+const REJECTIONS_MAX: usize = 1_000;
+/// Rejections that an answer's one sentence names.
+const SUMMARY_MAX: usize = 5;
+/// Devices that one renewal may turn down.
+const EXCEPT_MAX: usize = 256;
+
+/// Gives an instance its devices, or says why not.
+pub(crate) fn allocate(
+    registry: &Registry,
+    request: proto::AllocateRequest,
+) -> Result<proto::AllocateReply, Status> {
+    let name = match request.instance.as_str() {
+        "" => made_up()?,
+        name => name.to_owned(),
+    };
+    let lease_s = request.lease_s.unwrap_or(registry.options.instance_lease_s);
+    let created_at_s = registry.wall_s();
+    let mut repeated = false;
+    let decided = registry.change(
+        |state| {
+            let wanted = wanted(state, &request, name.clone(), lease_s, created_at_s)?;
+            if let Some(before) = state.image().instances.get(&name) {
+                if before.tenant != wanted.tenant {
+                    return Err(Status::already_exists(format!(
+                        "the instance '{name}' is another tenant's: choose another name"
+                    )));
+                }
+                if !before.devices.is_empty() && is_same_demand(before, &wanted) {
+                    repeated = true;
+                    return Ok((Vec::new(), Ok(())));
+                }
+            } else if state.image().instances.len() >= registry.options.limits.instances {
+                return Err(Status::resource_exhausted(format!(
+                    "there are {} instances, as many as 'registry.limits.instances' allows: release some",
+                    registry.options.limits.instances
+                )));
+            }
+            place(state, wanted, &[], &[])
+        },
+        |state| state.renewed(&name),
+    )?;
+    let state = registry.state();
+    match decided {
+        Ok(()) => {
+            registry.counters.allocations.inc_by(u64::from(!repeated));
+            Ok(proto::AllocateReply {
+                instance: state
+                    .image()
+                    .instances
+                    .get(&name)
+                    .map(|i| message(&state, i)),
+                refusal: None,
+            })
+        }
+        Err(refusal) => {
+            let refusal = refused(&state, *refusal);
+            let filter = most(&refusal);
+            registry
+                .counters
+                .refusals
+                .get_or_create(&RefusalLabels { filter })
+                .inc();
+            tracing::info!(instance = name, reason = refusal.reason, "refused");
+            Ok(proto::AllocateReply {
+                instance: None,
+                refusal: Some(refusal),
+            })
+        }
+    }
+}
+
+/// 64 random bits: nobody's yet.
+fn made_up() -> Result<String, Status> {
+    let mut bytes = [0u8; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| Status::internal(format!("no name can be made up: {e}")))?;
+    Ok(format!("i-{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// What a request asks for, checked, with what its function and its pool say.
+fn wanted(
+    state: &State,
+    request: &proto::AllocateRequest,
+    name: String,
+    lease_s: u32,
+    created_at_s: u64,
+) -> Result<InstanceRecord, Status> {
+    check::name("the instance", &name)?;
+    check::name_or_none("the tenant", &request.tenant)?;
+    check::name_or_none("the node", &request.node)?;
+    check::text("the hostname", &request.hostname)?;
+    check::count(
+        "devices",
+        request.count as usize,
+        crate::allocate::DEVICES_MAX as usize,
+    )?;
+    let mut query = check::query(&request.query)?;
+    let (mut count, mut accelerator) = (request.count, String::new());
+    if !request.function.is_empty() {
+        let function = state.image().functions.get(&request.function);
+        let function = function.ok_or_else(|| {
+            Status::not_found(format!(
+                "there is no function '{}': deploy it first, or name none",
+                check::shown(&request.function)
+            ))
+        })?;
+        query = check::both(query, &check::query(&function.query)?)?;
+        accelerator.clone_from(&function.accelerator);
+        count = if count == 0 { function.count } else { count };
+    }
+    if !request.pool.is_empty() {
+        let pool = state.image().pools.get(&request.pool);
+        let pool = pool.ok_or_else(|| {
+            Status::not_found(format!(
+                "there is no pool '{}': make it first",
+                check::shown(&request.pool)
+            ))
+        })?;
+        query = check::both(query, &check::query(&pool.query)?)?;
+        if query.term(Field::Pool).is_none() {
+            query = query
+                .with(Field::Pool, &pool.name)
+                .map_err(|e| Status::invalid_argument(e.to_string()))?;
+        }
+    } else {
+        count = count.max(1);
+    }
+    Ok(InstanceRecord {
+        name,
+        tenant: request.tenant.clone(),
+        function: request.function.clone(),
+        query: query.to_string(),
+        accelerator,
+        count,
+        pool: request.pool.clone(),
+        node: request.node.clone(),
+        hostname: request.hostname.clone(),
+        lease_s,
+        created_at_s,
+        ..InstanceRecord::default()
+    })
+}
+
+fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
+    a.function == b.function
+        && a.query == b.query
+        && a.accelerator == b.accelerator
+        && a.count == b.count
+        && a.pool == b.pool
+        && a.lease_s == b.lease_s
+}
+
+type Placed = Result<(), Box<Refusal>>;
+
+/// Gives a demand its devices beside those that it keeps, none of them among `except`.
+fn place(
+    state: &State,
+    mut wanted: InstanceRecord,
+    keep: &[AssignmentRecord],
+    except: &[DeviceId],
+) -> Decided<Placed> {
+    let demand = state.demand(&wanted);
+    let request = Request {
+        query: &demand.query,
+        devices: demand.devices.saturating_sub(keep.len() as u32).max(1),
+        pooled: demand.pooled,
+        node: Some(wanted.node.as_str()).filter(|n| !n.is_empty()),
+        locality: demand.locality,
+        except,
+    };
+    let decision = match state.index().allocate(&request) {
+        Ok(decision) => decision,
+        Err(refusal) => return Ok((Vec::new(), Err(refusal))),
+    };
+    let given = decision.devices.iter().map(assignment);
+    wanted.devices = keep.iter().cloned().chain(given).collect();
+    wanted.pending.clear();
+    wanted.revision += 1;
+    let mut nodes = Nodes::new(state);
+    if let Some(before) = state.image().instances.get(&wanted.name) {
+        wanted.revision = before.revision + 1;
+        wanted.created_at_s = before.created_at_s;
+        let left = before
+            .devices
+            .iter()
+            .filter(|a| !wanted.devices.contains(a));
+        nodes.unplan(left, std::slice::from_ref(&wanted.name));
+    }
+    let accelerator = AcceleratorRecord {
+        digest: wanted.accelerator.clone(),
+        name: accelerator_name(&demand.query),
+    };
+    nodes.plan(&decision.devices, &accelerator);
+    wanted.node = decision.node;
+    let mut changes = nodes.changes();
+    changes.push(Change::PutInstance(wanted));
+    Ok((changes, Ok(())))
+}
+
+/// A device given, as the store keeps it.
+pub(crate) fn assignment(placement: &Placement) -> AssignmentRecord {
+    let id = placement.device.split_once('/');
+    let (node, device) = id.unwrap_or((&placement.node, &placement.device));
+    AssignmentRecord {
+        node: node.to_owned(),
+        device: device.to_owned(),
+        region: placement.region.unwrap_or(0) as u32,
+    }
+}
+
+/// Nodes whose devices' plans change, written once each.
+pub(crate) struct Nodes<'a> {
+    state: &'a State,
+    changed: BTreeMap<String, NodeRecord>,
+}
+
+impl<'a> Nodes<'a> {
+    pub(crate) fn new(state: &'a State) -> Self {
+        Nodes {
+            state,
+            changed: BTreeMap::new(),
+        }
+    }
+
+    /// A node as it will be.
+    pub(crate) fn get(&mut self, node: &str) -> Option<&mut NodeRecord> {
+        let known = self.state.image().nodes.get(node)?;
+        Some(
+            self.changed
+                .entry(node.to_owned())
+                .or_insert_with(|| known.clone()),
+        )
+    }
+
+    /// Regions that are to be reconfigured for a new instance.
+    fn plan(&mut self, placements: &[Placement], accelerator: &AcceleratorRecord) {
+        for placement in placements.iter().filter(|p| p.reconfigures.is_some()) {
+            let a = assignment(placement);
+            let device = self.get(&a.node).and_then(|n| n.devices.get_mut(&a.device));
+            if let Some(device) = device {
+                device.pending.insert(a.region, accelerator.clone());
+            }
+        }
+    }
+
+    /// The instances `leaving` give devices up: what was to be loaded for them alone need not be.
+    pub(crate) fn unplan<'b>(
+        &mut self,
+        left: impl IntoIterator<Item = &'b AssignmentRecord>,
+        leaving: &[String],
+    ) {
+        for a in left {
+            let planned = |n: &NodeRecord| {
+                let device = n.devices.get(&a.device);
+                device.is_some_and(|d| d.pending.contains_key(&a.region))
+            };
+            if !self.state.image().nodes.get(&a.node).is_some_and(planned) {
+                continue;
+            }
+            let id = device_id(&a.node, &a.device);
+            let others = self.state.holders(&id).filter(|h| !leaving.contains(h));
+            let instances = others.filter_map(|h| self.state.image().instances.get(h));
+            if instances.flat_map(|i| &i.devices).any(|b| b == a) {
+                continue;
+            }
+            let device = self.get(&a.node).and_then(|n| n.devices.get_mut(&a.device));
+            if let Some(device) = device {
+                device.pending.remove(&a.region);
+            }
+        }
+    }
+
+    pub(crate) fn changes(self) -> Vec<Change> {
+        self.changed.into_values().map(Change::PutNode).collect()
+    }
+}
+
+/// Keeps an instance for another lease. One that waits for a device, or that cannot use some of
+/// its devices, is given others if there are any.
+pub(crate) fn renew(
+    registry: &Registry,
+    request: proto::RenewRequest,
+) -> Result<proto::Instance, Status> {
+    let name = &request.instance;
+    check::count("devices", request.except.len(), EXCEPT_MAX)?;
+    let unknown = || {
+        Status::not_found(format!(
+            "there is no instance '{}': allocate it",
+            check::shown(name)
+        ))
+    };
+    let steady = {
+        let mut state = registry.live();
+        let instance = state.image().instances.get(name).ok_or_else(unknown)?;
+        let steady = !wants_others(&state, instance, &request.except);
+        state.renewed(name);
+        steady
+    };
+    if !steady {
+        let replaced = registry.change(
+            |state| {
+                let instance = state.image().instances.get(name).ok_or_else(unknown)?;
+                replace(state, instance, &request.except)
+            },
+            |_| {},
+        );
+        // It keeps what it has when nothing can be written, or there is nothing better.
+        match replaced {
+            Err(status) if status.code() == tonic::Code::NotFound => return Err(status),
+            Err(status) => tracing::debug!(instance = name, %status, "not moved"),
+            Ok(()) => {}
+        }
+    }
+    let state = registry.state();
+    let instance = state.image().instances.get(name).ok_or_else(unknown)?;
+    Ok(message(&state, instance))
+}
+
+fn is_draining(state: &State, a: &AssignmentRecord) -> bool {
+    let device = state.device(&device_id(&a.node, &a.device));
+    device.is_some_and(|(_, _, d)| d.draining)
+}
+
+fn wants_others(state: &State, instance: &InstanceRecord, except: &[String]) -> bool {
+    let mut devices = instance.devices.iter();
+    instance.devices.is_empty()
+        || devices.any(|a| except.contains(&device_id(&a.node, &a.device)) || is_draining(state, a))
+}
+
+/// Gives an instance others for the devices that it cannot keep.
+fn replace(state: &State, instance: &InstanceRecord, except: &[String]) -> Decided<()> {
+    let keep = |a: &&AssignmentRecord| {
+        !except.contains(&device_id(&a.node, &a.device)) && !is_draining(state, a)
+    };
+    let kept: Vec<AssignmentRecord> = instance.devices.iter().filter(keep).cloned().collect();
+    if kept.len() == instance.devices.len() && !kept.is_empty() {
+        return Ok((Vec::new(), ()));
+    }
+    let had = instance.devices.iter();
+    let mut avoid: Vec<DeviceId> = had.map(|a| device_id(&a.node, &a.device)).collect();
+    avoid.extend(except.iter().cloned());
+    // Refused: it keeps what it has.
+    let (changes, _) = place(state, instance.clone(), &kept, &avoid)?;
+    Ok((changes, ()))
+}
+
+/// Takes an instance's devices back.
+pub(crate) fn release(
+    registry: &Registry,
+    request: proto::ReleaseRequest,
+) -> Result<proto::ReleaseReply, Status> {
+    let released = registry.change(
+        |state| {
+            let name = &request.instance;
+            let known = state.image().instances.contains_key(name);
+            let changes = if known {
+                bury(state, &[], std::slice::from_ref(name))?.0
+            } else {
+                Vec::new()
+            };
+            Ok((changes, known))
+        },
+        |_| {},
+    )?;
+    if released {
+        registry.counters.releases.inc();
+    }
+    Ok(proto::ReleaseReply { released })
+}
+
+/// Forgets nodes, and instances that are over.
+pub(crate) fn bury(state: &State, nodes: &[String], instances: &[String]) -> Decided<()> {
+    let mut gone = BTreeSet::new();
+    for node in nodes {
+        let known = state.image().nodes.get(node).into_iter();
+        gone.extend(known.flat_map(|n| n.devices.keys().map(|d| device_id(&n.name, d))));
+    }
+    let gone: Vec<DeviceId> = gone.into_iter().collect();
+    let mut changes = without(
+        state,
+        &gone,
+        "its node was silent for too long and is forgotten",
+    );
+    changes.retain(|c| !matches!(c, Change::PutInstance(i) if instances.contains(&i.name)));
+    let mut left = Nodes::new(state);
+    for name in instances {
+        if let Some(instance) = state.image().instances.get(name) {
+            left.unplan(&instance.devices, instances);
+            changes.push(Change::RemoveInstance(name.clone()));
+        }
+    }
+    changes.extend(left.changes());
+    changes.extend(nodes.iter().cloned().map(Change::RemoveNode));
+    Ok((changes, ()))
+}
+
+/// The instances that lose devices which are no more.
+pub(crate) fn without(state: &State, devices: &[DeviceId], reason: &str) -> Vec<Change> {
+    let holders = devices.iter().flat_map(|d| state.holders(d));
+    let names: BTreeSet<&String> = holders.collect();
+    let instances = names
+        .into_iter()
+        .filter_map(|n| state.image().instances.get(n));
+    let changed = instances.map(|instance| {
+        let mut instance = instance.clone();
+        instance
+            .devices
+            .retain(|a| !devices.contains(&device_id(&a.node, &a.device)));
+        instance.revision += 1;
+        if instance.devices.is_empty() {
+            instance.pending = reason.to_owned();
+        }
+        Change::PutInstance(instance)
+    });
+    changed.collect()
+}
+
+/// An instance as others see it.
+pub(crate) fn message(state: &State, instance: &InstanceRecord) -> proto::Instance {
+    proto::Instance {
+        name: instance.name.clone(),
+        tenant: instance.tenant.clone(),
+        function: instance.function.clone(),
+        query: instance.query.clone(),
+        count: instance.count,
+        pool: instance.pool.clone(),
+        node: instance.node.clone(),
+        hostname: instance.hostname.clone(),
+        devices: assignments(state, &instance.devices),
+        lease_s: instance.lease_s,
+        revision: instance.revision,
+        pending: instance.pending.clone(),
+        created_at_s: instance.created_at_s,
+    }
+}
+
+/// Devices given, with where they are and how much of the load each should get: as much as it has
+/// free time, so that a device that is half free gets half as much as an idle one.
+pub(crate) fn assignments(state: &State, devices: &[AssignmentRecord]) -> Vec<proto::Assignment> {
+    let known = &state.index().snapshot().devices;
+    let free = |a: &AssignmentRecord| {
+        let device = known.get(&device_id(&a.node, &a.device));
+        // A full device counts as a hundredth free, one that is unknown as full.
+        device.map_or(1.0, |d| (100.0 - d.utilization()).max(1.0))
+    };
+    let all: f64 = devices.iter().map(free).sum();
+    let message = |a: &AssignmentRecord| {
+        let id = device_id(&a.node, &a.device);
+        let found = state.device(&id);
+        proto::Assignment {
+            node: a.node.clone(),
+            device: a.device.clone(),
+            endpoints: found.map_or(Vec::new(), |(n, _, _)| n.endpoints.clone()),
+            weight: free(a) / all,
+            reconfigure: found.is_some_and(|(_, _, d)| d.pending.contains_key(&a.region)),
+            region: a.region,
+            silent: found.is_none_or(|(_, l, _)| l.phase == crate::state::Phase::Silent),
+        }
+    };
+    devices.iter().map(message).collect()
+}
+
+/// A refusal as others see it.
+fn refused(state: &State, refusal: Refusal) -> proto::Refusal {
+    let more = refusal.devices.len().saturating_sub(REJECTIONS_MAX) as u32;
+    let named = refusal.devices.into_iter().take(REJECTIONS_MAX);
+    let devices = named.map(|rejection| proto::Rejection {
+        filter: filter(&rejection.reason).to_owned(),
+        reason: match (&rejection.reason, state.device(&rejection.device)) {
+            (Reason::State(_), Some((_, live, device))) => state
+                .trouble(live, &device.name)
+                .map_or_else(|| rejection.reason.to_string(), |(_, reason)| reason),
+            (reason, _) => reason.to_string(),
+        },
+        device: rejection.device,
+    });
+    let devices: Vec<proto::Rejection> = devices.collect();
+    let all = devices.len() + more as usize;
+    let query = match refusal.query.as_str() {
+        "" => "any",
+        query => query,
+    };
+    let mut reason = match refusal.asked {
+        0 | 1 => format!("no device for '{query}'"),
+        n => format!("{} of {n} devices for '{query}'", refusal.found),
+    };
+    if all == 0 && refusal.found == 0 {
+        reason.push_str(": no device is registered");
+    }
+    for (n, d) in devices.iter().take(SUMMARY_MAX).enumerate() {
+        let before = if n == 0 { ": " } else { "; " };
+        reason.push_str(&format!("{before}{}: {}", d.device, d.reason));
+    }
+    if all > SUMMARY_MAX {
+        reason.push_str(&format!("; and {} more", all - SUMMARY_MAX));
+    }
+    proto::Refusal {
+        reason,
+        devices,
+        more,
+    }
+}
+
+/// Which of the algorithm's filters a reason belongs to.
+fn filter(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::State(_) => "state",
+        Reason::Metric { .. } => "metric",
+        Reason::Query { .. } => "query",
+        Reason::Node { .. } | Reason::NodeShort { .. } => "node",
+        Reason::Redistribution { .. } | Reason::NoRegion => "accelerator",
+        Reason::Excepted | Reason::Taken | Reason::Unlike => "other",
+    }
+}
+
+/// The filter that most devices failed.
+fn most(refusal: &proto::Refusal) -> &'static str {
+    const FILTERS: [&str; 6] = ["state", "query", "metric", "accelerator", "node", "other"];
+    let failed = |f: &&&str| refusal.devices.iter().filter(|d| d.filter == ***f).count();
+    match refusal.devices.is_empty() {
+        true => "none",
+        false => FILTERS
+            .iter()
+            .max_by_key(failed)
+            .copied()
+            .unwrap_or("other"),
+    }
+}

@@ -1,0 +1,45 @@
+//! The Accelerators Registry: what devices there are, what is loaded on them, and who may use which.
+//!
+//! Managers register their node's devices and tell how busy they are; applications ask for devices
+//! by query; operators cordon, drain and look. The decisions are pure functions over a snapshot
+//! ([`allocate`], [`query`], [`signals`]); the rest of the crate keeps the snapshot: what must
+//! survive in [`store`], what is so now in [`state`].
+//!
+//! [`Options`] builds a [`Service`], which runs until it is told to stop. Nothing that a session
+//! does waits for the registry.
+#![forbid(unsafe_code)]
+
+pub mod allocate;
+mod check;
+pub mod client;
+pub mod clock;
+pub mod counters;
+mod functions;
+mod grpc;
+mod incoming;
+mod instances;
+pub mod lock;
+pub mod metrics;
+pub mod model;
+mod nodes;
+mod operators;
+pub mod options;
+pub mod prometheus;
+pub mod query;
+mod reconfigure;
+pub mod records;
+pub mod registry;
+mod service;
+pub mod signals;
+pub mod state;
+pub mod store;
+
+pub use grpc::DESCRIPTORS;
+pub use options::Options;
+pub use service::{Handle, Service};
+
+/// The registry's messages, clients and servers (see `proto/registry.proto`).
+pub mod proto {
+    #![allow(missing_docs, clippy::all)]
+    tonic::include_proto!("baltra.registry.v1");
+}

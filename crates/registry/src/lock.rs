@@ -1,0 +1,83 @@
+//! One registry for one store.
+
+use rustix::fs::{flock, FlockOperation};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// Why a store's directory cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another registry serves it.
+    #[error("another registry (process {pid}) serves the store in {}: stop it, or give this one its own 'registry.state'", path.display())]
+    Taken {
+        /// The directory.
+        path: PathBuf,
+        /// Who.
+        pid: String,
+    },
+    /// The directory cannot be made or written.
+    #[error("cannot use the directory {} of 'registry.state'", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Held as long as the registry lives; the kernel lets go of it however that ends.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code)] File);
+
+impl Lock {
+    /// Makes the directory and takes it.
+    pub fn take(directory: &Path) -> Result<Lock, Error> {
+        let io = |source| Error::Io {
+            path: directory.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(directory).map_err(io)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(directory.join("registry.lock"))
+            .map_err(io)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut pid = String::new();
+            let _ = file.read_to_string(&mut pid);
+            return Err(Error::Taken {
+                path: directory.to_owned(),
+                pid: pid.trim().to_owned(),
+            });
+        }
+        // Whom to name to others is a courtesy: a full disk must not keep a registry from starting.
+        let _ = file.set_len(0).and_then(|()| file.rewind());
+        let _ = writeln!(file, "{}", std::process::id());
+        Ok(Lock(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_a_second_registry_is_told_who_is_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Lock::take(&dir.path().join("registry")).unwrap();
+        let error = Lock::take(&dir.path().join("registry")).unwrap_err();
+        assert!(matches!(error, Error::Taken { .. }));
+        assert!(error.to_string().contains(&std::process::id().to_string()));
+        drop(first);
+        Lock::take(&dir.path().join("registry")).unwrap();
+    }
+
+    #[test]
+    fn test_a_directory_that_cannot_be_made_is_named() {
+        let error = Lock::take(Path::new("/proc/nowhere")).unwrap_err();
+        assert!(error.to_string().contains("/proc/nowhere"), "{error}");
+    }
+}

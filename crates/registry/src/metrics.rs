@@ -1,0 +1,247 @@
+//! `/metrics` and `/healthz`.
+
+use crate::functions::signals;
+use crate::operators;
+use crate::registry::Registry;
+use crate::state::Phase;
+use anyhow::{Context, Result};
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry as Page;
+use std::collections::BTreeMap;
+use std::fmt::Error;
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Listens on the address of `registry.metrics`.
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("cannot serve metrics on {address}, from 'registry.metrics' (empty: none)")
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves until `stopped`.
+pub(crate) async fn serve(
+    registry: Arc<Registry>,
+    listener: TcpListener,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) {
+    let text = move || async move { ([(CONTENT_TYPE, FORMAT)], render(&registry)) };
+    let router = axum::Router::new()
+        .route("/metrics", get(text))
+        .route("/healthz", get(|| async { "ok\n" }));
+    let served = async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, router)
+            .with_graceful_shutdown(stopped)
+            .await
+    };
+    if let Err(error) = served.await {
+        tracing::error!(%error, "metrics are no longer served");
+    }
+}
+
+/// The whole page.
+pub fn render(registry: &Arc<Registry>) -> String {
+    let mut page = Page::with_prefix("baltra_registry");
+    let c = &registry.counters;
+    for (name, help, counter) in [
+        ("registrations", "Nodes that registered", &c.registrations),
+        ("heartbeats", "Heartbeats heard", &c.heartbeats),
+        ("nodes_silent", "Nodes whose lease ended", &c.nodes_silent),
+        (
+            "allocations",
+            "Instances that were given devices",
+            &c.allocations,
+        ),
+        ("releases", "Instances that were released", &c.releases),
+        (
+            "instances_expired",
+            "Instances whose lease ended",
+            &c.instances_expired,
+        ),
+        ("migrations", "Instances that were moved", &c.migrations),
+        ("store_failures", "Writes that failed", &c.store_failures),
+        (
+            "metrics_failures",
+            "Queries for metrics that failed",
+            &c.metrics_failures,
+        ),
+    ] {
+        page.register(name, help, counter.clone());
+    }
+    let help = "Instances that were refused, by the filter that most devices failed";
+    page.register("refusals", help, c.refusals.clone());
+    let help = "Requests to reconfigure a device, by answer";
+    page.register("reconfigurations", help, c.reconfigurations.clone());
+    page.register_collector(Box::new(Now(registry.clone())));
+    let mut text = String::new();
+    let _ = prometheus_client::encoding::text::encode(&mut text, &page);
+    text
+}
+
+/// What is so now.
+#[derive(Debug)]
+struct Now(Arc<Registry>);
+
+/// A metric's lines: label values, and the value.
+type Lines<const N: usize> = Vec<([String; N], f64)>;
+
+impl Collector for Now {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let encoder = &mut encoder;
+        let (devices, nodes, instances, scaling) = self.look();
+        let by_state = |states: BTreeMap<&'static str, u64>| {
+            let line = |(state, n): (&str, u64)| ([state.to_owned()], n as f64);
+            states.into_iter().map(line).collect::<Lines<1>>()
+        };
+        family(
+            encoder,
+            "nodes",
+            "Nodes, by state",
+            ["state"],
+            by_state(nodes),
+        )?;
+        family(
+            encoder,
+            "instances",
+            "Instances, by state",
+            ["state"],
+            by_state(instances),
+        )?;
+        let mut states = BTreeMap::from([
+            ("ready", 0u64),
+            ("unconfirmed", 0),
+            ("silent", 0),
+            ("failed", 0),
+        ]);
+        let (mut utilization, mut occupation, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+        for device in &devices {
+            let known = ["ready", "unconfirmed", "silent", "failed"];
+            if let Some(state) = known.into_iter().find(|s| *s == device.state) {
+                *states.entry(state).or_default() += 1;
+            }
+            let name = device.description.as_ref().map(|d| d.name.clone());
+            let labels = [device.node.clone(), name.unwrap_or_default()];
+            utilization.push((labels.clone(), device.utilization / 100.0));
+            occupation.push((labels.clone(), f64::from(device.occupation)));
+            waits.push((labels, device.queue_wait_ms / 1e3));
+        }
+        family(
+            encoder,
+            "devices",
+            "Devices, by state",
+            ["state"],
+            by_state(states),
+        )?;
+        let of_device = ["node", "device"];
+        let help = "Part of the time that a device works, 0 to 1";
+        family(
+            encoder,
+            "device_utilization_ratio",
+            help,
+            of_device,
+            utilization,
+        )?;
+        let help = "Instances that a device is allocated to";
+        family(encoder, "device_instances", help, of_device, occupation)?;
+        let help = "How long tasks wait for a device, mean";
+        family(encoder, "device_queue_wait_seconds", help, of_device, waits)?;
+        let (mut has, mut wants) = (Vec::new(), Vec::new());
+        for signal in scaling {
+            has.push(([signal.function.clone()], f64::from(signal.replicas)));
+            wants.push(([signal.function], f64::from(signal.desired)));
+        }
+        let help = "Replicas that a function has";
+        family(encoder, "function_replicas", help, ["function"], has)?;
+        let help = "Replicas that a function should have, by utilization and queue wait";
+        family(
+            encoder,
+            "function_replicas_desired",
+            help,
+            ["function"],
+            wants,
+        )?;
+        let failures = self.0.failures().clone();
+        let up = |failure: &str| vec![([], f64::from(u8::from(failure.is_empty())))];
+        let help = "Whether the store can be written";
+        family(encoder, "store_up", help, [], up(&failures.store))?;
+        let help = "Whether metrics come from where they should";
+        family(
+            encoder,
+            "metrics_source_up",
+            help,
+            [],
+            up(&failures.metrics),
+        )
+    }
+}
+
+type Counts = BTreeMap<&'static str, u64>;
+
+impl Now {
+    fn look(
+        &self,
+    ) -> (
+        Vec<crate::proto::Device>,
+        Counts,
+        Counts,
+        Vec<crate::proto::Signal>,
+    ) {
+        let state = self.0.state();
+        let request = crate::proto::DevicesRequest {
+            silent: true,
+            ..Default::default()
+        };
+        let devices = operators::devices(&state, &request).unwrap_or_default();
+        let mut nodes = Counts::from([("ready", 0), ("unconfirmed", 0), ("silent", 0)]);
+        for (_, live) in state.nodes() {
+            let phase = match live.phase {
+                Phase::Ready => "ready",
+                Phase::Unconfirmed => "unconfirmed",
+                Phase::Silent => "silent",
+            };
+            *nodes.entry(phase).or_default() += 1;
+        }
+        let mut instances = Counts::from([("assigned", 0), ("pending", 0)]);
+        for instance in state.image().instances.values() {
+            let has = if instance.devices.is_empty() {
+                "pending"
+            } else {
+                "assigned"
+            };
+            *instances.entry(has).or_default() += 1;
+        }
+        let scaling = signals(&state, &self.0.options.scaling);
+        (devices.devices, nodes, instances, scaling)
+    }
+}
+
+fn family<const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    labels: [&'static str; N],
+    lines: Lines<N>,
+) -> Result<(), Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    if N == 0 {
+        let value = lines.first().map_or(0.0, |(_, value)| *value);
+        return ConstGauge::new(value).encode(family);
+    }
+    for (values, value) in lines {
+        let labels: Vec<(&str, String)> = labels.into_iter().zip(values).collect();
+        let metric = family.encode_family(&labels)?;
+        ConstGauge::new(value).encode(metric)?;
+    }
+    Ok(())
+}

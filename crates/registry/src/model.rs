@@ -1,0 +1,306 @@
+//! What the registry knows: devices, accelerators, functions, instances.
+//!
+//! Plain values that serialise the same way into the store and into answers. Nothing here reads a
+//! clock or a socket. The fields are those that BlastFunction's thesis lists in section 4.4;
+//! regions, pools and device states are beyond it.
+
+use crate::query::Query;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names a device in the whole system.
+pub type DeviceId = String;
+/// Names a deployment in the whole system.
+pub type FunctionId = String;
+/// Names one running copy of a deployment in the whole system.
+pub type InstanceId = String;
+
+/// The metric that says which part of the time a device works, percent: 0 to 100.
+pub const UTILIZATION: &str = "utilization";
+/// The metric that says how many instances are connected. Counted here, never reported.
+pub const OCCUPATION: &str = "occupation";
+
+/// A bitstream image, or a program binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Accelerator {
+    /// What people call it.
+    pub name: String,
+    /// SHA-256 of the image, hexadecimal. Empty: not known yet, as for an accelerator that a
+    /// device is going to hold and nobody has sent.
+    #[serde(default)]
+    pub digest: String,
+}
+
+impl Accelerator {
+    /// What makes two accelerators the same: the digest or, where it is unknown, the name. One
+    /// without a digest is therefore never the same as one with: what is not known to match
+    /// makes no room for anybody.
+    pub fn key(&self) -> String {
+        match self.digest.as_str() {
+            "" => format!("name:{}", self.name),
+            digest => digest.to_owned(),
+        }
+    }
+}
+
+/// A slot of a device that holds one accelerator at a time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Region {
+    /// What is loaded; `None`: blank.
+    pub accelerator: Option<Accelerator>,
+    /// What an allocation decided to load and the device has not reported yet. Until then the
+    /// region counts as holding this.
+    #[serde(default)]
+    pub planned: Option<Accelerator>,
+    /// Percent of the time that this region works, where the device tells its regions apart;
+    /// else the device's counts for each.
+    #[serde(default)]
+    pub utilization: Option<f64>,
+}
+
+impl Region {
+    /// What the region holds, or is about to.
+    pub fn holds(&self) -> Option<&Accelerator> {
+        self.planned.as_ref().or(self.accelerator.as_ref())
+    }
+}
+
+/// Whether a device takes instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceState {
+    /// It does.
+    #[default]
+    Ready,
+    /// It keeps those it has and gets no more.
+    Cordoned,
+    /// It gets no more, and those it has are moved away.
+    Draining,
+    /// Its manager is silent.
+    Lost,
+}
+
+/// One accelerator card, GPU or CPU that a Device Manager owns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Names it in the whole system.
+    pub id: DeviceId,
+    /// What its node calls it.
+    pub name: String,
+    /// The node that it is in.
+    pub node: String,
+    /// Where its Device Manager is reached, the best first.
+    pub endpoints: Vec<String>,
+    /// Who made the board.
+    pub vendor: String,
+    /// The OpenCL platform.
+    pub platform: String,
+    /// The OpenCL profile.
+    pub profile: String,
+    /// The board's model.
+    pub model: String,
+    /// The pool that it belongs to; empty: none.
+    #[serde(default)]
+    pub pool: String,
+    /// What an operator wrote on it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Whether each region holds one image at a time, as on an FPGA. Where not (CPU, GPU) the
+    /// programs of many tenants live side by side and every accelerator fits.
+    pub exclusive: bool,
+    /// At least one where `exclusive`.
+    pub regions: Vec<Region>,
+    /// Whether it takes instances.
+    pub state: DeviceState,
+    /// What is measured about it, by name. What is not finite is taken as not reported.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
+    /// Who is connected to it. [`crate::allocate::Index`] keeps this in step with the instances.
+    #[serde(default)]
+    pub instances: BTreeSet<InstanceId>,
+}
+
+impl Device {
+    /// A metric's value; `None` where it was not reported. Utilization is bounded to 0–100, and
+    /// occupation is counted.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        if name == OCCUPATION {
+            return Some(self.instances.len() as f64);
+        }
+        let value = self.metrics.get(name).copied().filter(|v| v.is_finite())?;
+        // Adding zero turns -0.0 into 0.0: the two order differently otherwise.
+        Some(match name {
+            UTILIZATION => value.clamp(0.0, 100.0) + 0.0,
+            _ => value + 0.0,
+        })
+    }
+
+    /// Percent of the time that the device works; 0 where nobody has told.
+    pub fn utilization(&self) -> f64 {
+        self.metric(UTILIZATION).unwrap_or(0.0)
+    }
+
+    /// Percent of the time that a region works: its own figure or the device's.
+    pub fn region_utilization(&self, region: usize) -> f64 {
+        let own = self.regions.get(region).and_then(|r| r.utilization);
+        match own.filter(|v| v.is_finite()) {
+            Some(value) => value.clamp(0.0, 100.0) + 0.0,
+            None => self.utilization(),
+        }
+    }
+
+    /// The region that holds an accelerator with this [`Accelerator::key`].
+    pub fn region_of(&self, key: &str) -> Option<usize> {
+        let holds = |r: &Region| r.holds().is_some_and(|a| a.key() == key);
+        self.regions.iter().position(holds)
+    }
+}
+
+/// Where an instance's devices may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Locality {
+    /// Anywhere: the thesis's algorithm, in which a node pinned before allocation says where the
+    /// instance runs and not where its devices are.
+    #[default]
+    Any,
+    /// On the instance's node if one there is as good as any by accelerator, else anywhere.
+    Prefer,
+    /// On the instance's node, and all on one.
+    Require,
+}
+
+/// A deployment: the specification that its instances share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Function {
+    /// Names it in the whole system.
+    pub id: FunctionId,
+    /// Who deployed it.
+    #[serde(default)]
+    pub tenant: String,
+    /// Which devices will do.
+    pub query: Query,
+    /// How many devices each instance gets; at least 1.
+    #[serde(default = "one")]
+    pub devices: u32,
+    /// Whether those are offered as one: all alike, as many of `devices` as there are.
+    #[serde(default)]
+    pub pooled: bool,
+    /// Where they may be.
+    #[serde(default)]
+    pub locality: Locality,
+    /// What its instances load where they get a device that does not hold it. Without it a
+    /// reconfigured device is known by the query's accelerator alone.
+    #[serde(default)]
+    pub accelerator: Option<Accelerator>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// One running copy of a function.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Names it in the whole system.
+    pub id: InstanceId,
+    /// Which function.
+    pub function: FunctionId,
+    /// The container's or the host's name.
+    #[serde(default)]
+    pub hostname: String,
+    /// The node that it runs on; empty: not decided.
+    #[serde(default)]
+    pub node: String,
+    /// The devices that it was given.
+    #[serde(default)]
+    pub devices: Vec<DeviceId>,
+}
+
+/// Everything that an allocation looks at.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// By id.
+    pub devices: BTreeMap<DeviceId, Device>,
+    /// By id.
+    pub functions: BTreeMap<FunctionId, Function>,
+    /// By id.
+    pub instances: BTreeMap<InstanceId, Instance>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreported_and_absurd_metrics_count_as_not_reported() {
+        let mut device = Device::default();
+        assert_eq!(device.metric(UTILIZATION), None);
+        for (told, known) in [
+            (f64::NAN, None),
+            (f64::INFINITY, None),
+            (-3.0, Some(0.0)),
+            (250.0, Some(100.0)),
+            (42.5, Some(42.5)),
+        ] {
+            device.metrics.insert(UTILIZATION.to_owned(), told);
+            assert_eq!(device.metric(UTILIZATION), known, "told {told}");
+        }
+    }
+
+    #[test]
+    fn a_planned_accelerator_counts_as_held() {
+        let named = |name: &str| Accelerator {
+            name: name.to_owned(),
+            digest: String::new(),
+        };
+        let region = Region {
+            accelerator: Some(named("old")),
+            planned: Some(named("new")),
+            utilization: None,
+        };
+        assert_eq!(region.holds(), Some(&named("new")));
+    }
+
+    #[test]
+    fn accelerators_are_the_same_by_digest_then_by_name() {
+        let accelerator = |name: &str, digest: &str| Accelerator {
+            name: name.to_owned(),
+            digest: digest.to_owned(),
+        };
+        assert_eq!(accelerator("a", "ff").key(), accelerator("b", "ff").key());
+        assert_ne!(accelerator("a", "ff").key(), accelerator("a", "").key());
+        assert_eq!(accelerator("a", "").key(), accelerator("a", "").key());
+    }
+
+    #[test]
+    fn a_snapshot_survives_json() {
+        let device = Device {
+            id: "n1/0".to_owned(),
+            exclusive: true,
+            regions: vec![Region::default()],
+            metrics: BTreeMap::from([("utilization".to_owned(), 12.5)]),
+            ..Device::default()
+        };
+        let function = Function {
+            id: "sobel".to_owned(),
+            tenant: String::new(),
+            query: "vendor=Intel*,accelerator=sobel".parse().unwrap(),
+            devices: 2,
+            pooled: false,
+            locality: Locality::Prefer,
+            accelerator: None,
+        };
+        let snapshot = Snapshot {
+            devices: BTreeMap::from([(device.id.clone(), device)]),
+            functions: BTreeMap::from([(function.id.clone(), function)]),
+            instances: BTreeMap::new(),
+        };
+        let text = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Snapshot>(&text).unwrap(),
+            snapshot,
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,276 @@
+//! Nodes come, are heard of, and go.
+
+use crate::check;
+use crate::instances;
+use crate::options::LimitOptions;
+use crate::proto;
+use crate::records::{Change, DeviceRecord, NodeRecord};
+use crate::registry::{Decided, Registry};
+use crate::state::{device_id, Phase, State};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use tonic::Status;
+
+/// Accelerators on one device that are told of.
+const REGIONS_MAX: usize = 64;
+/// Addresses of one node.
+const ENDPOINTS_MAX: usize = 16;
+/// Instances on one device that a heartbeat names.
+const CONNECTED_MAX: usize = 4_096;
+
+/// Takes a node with its devices into the pool.
+pub(crate) fn register(
+    registry: &Registry,
+    request: proto::RegisterRequest,
+) -> Result<proto::RegisterReply, Status> {
+    let node = record(request, &registry.options.limits)?;
+    let name = node.name.clone();
+    let asked: Vec<String> = node.devices.keys().cloned().collect();
+    registry.change(
+        |state| admit(state, node, &registry.options.limits),
+        |state| state.registered(&name),
+    )?;
+    registry.counters.registrations.inc();
+    tracing::info!(node = name, devices = asked.len(), "registered");
+    let state = registry.state();
+    Ok(proto::RegisterReply {
+        lease_ms: registry.options.lease().as_millis() as u64,
+        heartbeat_ms: registry.options.heartbeat().as_millis() as u64,
+        orders: orders(&state, &name),
+        generation: state.image().generation,
+    })
+}
+
+/// What a request says, checked.
+fn record(request: proto::RegisterRequest, limits: &LimitOptions) -> Result<NodeRecord, Status> {
+    let node = request
+        .node
+        .ok_or_else(|| Status::invalid_argument("the request names no node"))?;
+    check::name("the node's name", &node.name)?;
+    check::count("endpoints", node.endpoints.len(), ENDPOINTS_MAX)?;
+    for endpoint in &node.endpoints {
+        check::text("the endpoint", endpoint)?;
+    }
+    check::text("the version", &node.version)?;
+    check::text("the metrics address", &node.metrics)?;
+    check::count("devices", request.devices.len(), limits.node_devices)?;
+    let mut devices = BTreeMap::new();
+    for device in request.devices {
+        let device = device_record(device)?;
+        if let Some(twice) = devices.insert(device.name.clone(), device) {
+            return Err(Status::invalid_argument(format!(
+                "the device '{}' is there twice",
+                twice.name
+            )));
+        }
+    }
+    Ok(NodeRecord {
+        name: node.name,
+        id_sha256: hashed(&node.id)?,
+        endpoints: node.endpoints,
+        version: node.version,
+        metrics: node.metrics,
+        devices,
+    })
+}
+
+fn device_record(device: proto::DeviceDescription) -> Result<DeviceRecord, Status> {
+    check::name("the device's name", &device.name)?;
+    for (what, text) in [
+        ("the vendor", &device.vendor),
+        ("the platform", &device.platform),
+        ("the profile", &device.profile),
+        ("the model", &device.model),
+        ("the device version", &device.device_version),
+        ("the driver version", &device.driver_version),
+    ] {
+        check::text(what, text)?;
+    }
+    check::count("regions", device.regions as usize, REGIONS_MAX)?;
+    let labels = device.labels.into_iter().collect();
+    check::labels(&labels)?;
+    Ok(DeviceRecord {
+        name: device.name,
+        vendor: device.vendor,
+        platform: device.platform,
+        profile: device.profile,
+        model: device.model,
+        device_version: device.device_version,
+        driver_version: device.driver_version,
+        memory_bytes: device.memory_bytes,
+        compute_units: device.compute_units,
+        slots: device.slots.max(1),
+        regions: device.regions.max(1),
+        exclusive: device.exclusive,
+        labels,
+        ..DeviceRecord::default()
+    })
+}
+
+/// The store keeps no secret.
+fn hashed(id: &str) -> Result<String, Status> {
+    if !(16..=128).contains(&id.len()) || !id.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(Status::invalid_argument(
+            "the node's id must be 16 to 128 visible ASCII characters that nobody can guess",
+        ));
+    }
+    let digest = Sha256::digest(id.as_bytes());
+    Ok(digest.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Keeps what operators and allocations said about a node's devices.
+fn admit(state: &State, mut node: NodeRecord, limits: &LimitOptions) -> Decided<()> {
+    let Some((before, live)) = state.node(&node.name) else {
+        if state.image().nodes.len() >= limits.nodes {
+            return Err(Status::resource_exhausted(format!(
+                "there are {} nodes, as many as 'registry.limits.nodes' allows",
+                limits.nodes
+            )));
+        }
+        return Ok((vec![Change::PutNode(node)], ()));
+    };
+    if before.id_sha256 != node.id_sha256 && live.phase != Phase::Silent {
+        return Err(Status::already_exists(format!(
+            "the name '{}' is another node's: give this one its own ('node.name'), or wait until the other's lease is over",
+            node.name
+        )));
+    }
+    for (name, device) in &mut node.devices {
+        let Some(known) = before.devices.get(name) else {
+            continue;
+        };
+        device.cordoned = known.cordoned;
+        device.draining = known.draining;
+        device.pending.clone_from(&known.pending);
+        device.pending.retain(|region, _| *region < device.regions);
+    }
+    if *before == node {
+        return Ok((Vec::new(), ()));
+    }
+    let vanished = before
+        .devices
+        .keys()
+        .filter(|d| !node.devices.contains_key(*d));
+    let vanished: Vec<String> = vanished.map(|d| device_id(&node.name, d)).collect();
+    let reason = "its device is no longer on its node";
+    let mut changes = instances::without(state, &vanished, reason);
+    changes.push(Change::PutNode(node));
+    Ok((changes, ()))
+}
+
+/// What the registry wants of a node's devices.
+fn orders(state: &State, node: &str) -> Vec<proto::DeviceOrders> {
+    let Some((record, _)) = state.node(node) else {
+        return Vec::new();
+    };
+    let order = |device: &DeviceRecord| proto::DeviceOrders {
+        device: device.name.clone(),
+        cordoned: device.cordoned,
+        draining: device.draining,
+        instances: state
+            .holders(&device_id(node, &device.name))
+            .cloned()
+            .collect(),
+    };
+    record.devices.values().map(order).collect()
+}
+
+/// Whether a node is who it says it is.
+pub(crate) fn authentic<'a>(
+    state: &'a State,
+    node: &str,
+    id: &str,
+) -> Result<&'a NodeRecord, Status> {
+    let Some((record, _)) = state.node(node) else {
+        return Err(Status::not_found(format!(
+            "the node '{}' is not registered: register it",
+            check::shown(node)
+        )));
+    };
+    if record.id_sha256 != hashed(id)? {
+        return Err(Status::permission_denied(format!(
+            "the name '{node}' is another node's: give this one its own ('node.name')"
+        )));
+    }
+    Ok(record)
+}
+
+/// Takes a node's word. True: a device holds by now what it was to hold, see [`settle`].
+pub(crate) fn heartbeat(
+    registry: &Registry,
+    request: proto::HeartbeatRequest,
+) -> Result<(proto::HeartbeatReply, bool), Status> {
+    check_loads(&request.devices, registry.options.limits.node_devices)?;
+    let mut state = registry.live();
+    authentic(&state, &request.node, &request.id)?;
+    let settled = state.heard(&request.node, request.devices);
+    registry.counters.heartbeats.inc();
+    let reply = proto::HeartbeatReply {
+        lease_ms: registry.options.lease().as_millis() as u64,
+        heartbeat_ms: registry.options.heartbeat().as_millis() as u64,
+        orders: orders(&state, &request.node),
+        generation: state.image().generation,
+    };
+    Ok((reply, settled))
+}
+
+fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), Status> {
+    check::count("devices", devices.len(), devices_max)?;
+    for device in devices {
+        check::name("the device's name", &device.name)?;
+        check::count("regions", device.regions.len(), REGIONS_MAX)?;
+        check::count("instances", device.instances.len(), CONNECTED_MAX)?;
+        if device.failure.len() > 1_024 {
+            return Err(Status::invalid_argument(
+                "a failure's text must have at most 1024 bytes",
+            ));
+        }
+        for region in &device.regions {
+            check::text("the accelerator's name", &region.name)?;
+            check::digest_or_none("the accelerator's digest", &region.digest)?;
+        }
+        for instance in &device.instances {
+            check::text("the instance", instance)?;
+        }
+    }
+    Ok(())
+}
+
+/// Strikes out what was to be loaded and is. Blocks on the disk.
+pub(crate) fn settle(registry: &Registry, node: &str) {
+    let decide = |state: &State| {
+        let Some((record, live)) = state.node(node) else {
+            return Ok((Vec::new(), ()));
+        };
+        let mut after = record.clone();
+        for (name, heard) in &live.devices {
+            if let Some(device) = after.devices.get_mut(name) {
+                for region in crate::state::settled(device, &heard.load) {
+                    device.pending.remove(&region);
+                }
+            }
+        }
+        let changed = after != *record;
+        Ok((
+            changed
+                .then_some(Change::PutNode(after))
+                .into_iter()
+                .collect(),
+            (),
+        ))
+    };
+    // A full disk: the next heartbeat tries again.
+    let _ = registry.change(decide, |_| {});
+}
+
+/// Takes a node out of the pool at its own wish. What is allocated stays allocated.
+pub(crate) fn deregister(
+    registry: &Registry,
+    request: proto::DeregisterRequest,
+) -> Result<proto::DeregisterReply, Status> {
+    let mut state = registry.live();
+    authentic(&state, &request.node, &request.id)?;
+    state.gone(&request.node);
+    tracing::info!(node = request.node, "deregistered");
+    Ok(proto::DeregisterReply {})
+}

@@ -1,0 +1,377 @@
+//! `[registry]`: what a registry is told, checked before any port opens.
+
+use crate::allocate::{Bound, Policy};
+use crate::model::{Locality, OCCUPATION, UTILIZATION};
+use crate::signals::Targets;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything that a registry is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Where it serves gRPC. Beyond loopback it wants a token, or `open`.
+    pub address: SocketAddr,
+    /// Beyond loopback, too, anybody may ask anything.
+    pub open: bool,
+    /// What callers must show (`authorization: Bearer …`); empty: nothing.
+    pub token: String,
+    /// Its first line is the token; instead of `token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Certificate chain, PEM; with `tls_key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    /// Where the store lies.
+    pub state: PathBuf,
+    /// Where `/metrics` and `/healthz` are served; empty: nowhere.
+    pub metrics: String,
+    /// A node that is silent for longer is taken out of the pool.
+    pub lease_s: f64,
+    /// After a start, nodes that the store knows are waited for so long.
+    pub grace_s: f64,
+    /// A node that is silent for longer is forgotten, with what was allocated on it.
+    pub forget_s: f64,
+    /// How long an instance keeps its devices without a word, when it says nothing else.
+    /// 0: until it is released.
+    pub instance_lease_s: u32,
+    /// Devices whose metrics lie outside are not allocated.
+    pub filters: Vec<Bound>,
+    /// The metrics by which candidates are ordered, the most important first; lower is better,
+    /// with a `-` before the name higher is.
+    pub order: Vec<String>,
+    /// Where an instance's devices may be, when it says where it runs: `any`, `prefer` (its own
+    /// node, where that is as good by accelerator) or `require`.
+    pub locality: Locality,
+    /// A Prometheus server's URL (`http://host:port`); empty: heartbeats tell how busy devices are.
+    pub prometheus: String,
+    /// How often it is asked.
+    pub prometheus_interval_s: f64,
+    /// A metric's name and its PromQL expression, see [`crate::prometheus`].
+    pub queries: BTreeMap<String, String>,
+    /// `[registry.scaling]`: what the autoscaling signal aims at.
+    pub scaling: Targets,
+    /// `[registry.limits]`
+    pub limits: LimitOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            address: SocketAddr::from(([127, 0, 0, 1], 7480)),
+            open: false,
+            token: String::new(),
+            token_file: None,
+            tls_cert: None,
+            tls_key: None,
+            state: default_state(),
+            metrics: "127.0.0.1:9465".into(),
+            lease_s: 5.0,
+            grace_s: 15.0,
+            forget_s: 86_400.0,
+            instance_lease_s: 60,
+            filters: Vec::new(),
+            order: Policy::default().order,
+            locality: Locality::Any,
+            prometheus: String::new(),
+            prometheus_interval_s: 5.0,
+            queries: default_queries(),
+            scaling: Targets::default(),
+            limits: LimitOptions::default(),
+        }
+    }
+}
+
+/// How much a registry holds; what is beyond is refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitOptions {
+    /// Nodes.
+    pub nodes: usize,
+    /// Devices of one node.
+    pub node_devices: usize,
+    /// Instances.
+    pub instances: usize,
+    /// Functions.
+    pub functions: usize,
+    /// Pools.
+    pub pools: usize,
+    /// Requests that wait for the disk at once; the others wait for them.
+    pub requests: usize,
+    /// Connections at once; the others wait.
+    pub connections: usize,
+}
+
+impl Default for LimitOptions {
+    fn default() -> Self {
+        LimitOptions {
+            nodes: 10_000,
+            node_devices: 256,
+            instances: 100_000,
+            functions: 10_000,
+            pools: 1_000,
+            requests: 256,
+            connections: 16_384,
+        }
+    }
+}
+
+/// A configuration that cannot work.
+#[derive(Debug, thiserror::Error, PartialEq)]
+#[error("'registry.{key}' {reason}")]
+pub struct Invalid {
+    /// The key.
+    pub key: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
+    Invalid {
+        key: key.into(),
+        reason: reason.into(),
+    }
+}
+
+impl Options {
+    /// Checks what can be checked without touching the host, apart from `token_file`, which is
+    /// read into `token`.
+    pub fn validate(mut self) -> Result<Options, Invalid> {
+        if let Some(path) = self.token_file.take() {
+            if !self.token.is_empty() {
+                return Err(invalid("token_file", "and 'token' exclude each other"));
+            }
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                invalid(
+                    "token_file",
+                    format!("{} cannot be read ({error})", path.display()),
+                )
+            })?;
+            self.token = text.lines().next().unwrap_or_default().trim().to_owned();
+            if self.token.is_empty() {
+                return Err(invalid(
+                    "token_file",
+                    format!("{} has an empty first line", path.display()),
+                ));
+            }
+        }
+        if !self.token.bytes().all(|b| b.is_ascii_graphic()) || self.token.len() > 512 {
+            return Err(invalid(
+                "token",
+                "must be at most 512 visible ASCII characters without spaces",
+            ));
+        }
+        if !self.address.ip().is_loopback() && self.token.is_empty() && !self.open {
+            return Err(invalid(
+                "address",
+                format!(
+                    "is {}, which others can reach: set 'registry.token', or 'registry.open = true' to let anybody in",
+                    self.address
+                ),
+            ));
+        }
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return Err(invalid(
+                "tls_cert",
+                "and 'registry.tls_key' go together: give both or none",
+            ));
+        }
+        if let Err(error) = self.metrics_address() {
+            return Err(invalid(
+                "metrics",
+                format!("is no address such as 127.0.0.1:9465 ({error}); empty for none"),
+            ));
+        }
+        for (key, seconds, least) in [
+            ("lease_s", self.lease_s, 0.2),
+            ("grace_s", self.grace_s, self.lease_s),
+            ("forget_s", self.forget_s, self.grace_s),
+            ("prometheus_interval_s", self.prometheus_interval_s, 0.1),
+        ] {
+            if !seconds.is_finite() || seconds < least || seconds > 1e9 {
+                return Err(invalid(key, format!("must be at least {least} seconds")));
+            }
+        }
+        self.validate_metrics()?;
+        Ok(self)
+    }
+
+    fn validate_metrics(&self) -> Result<(), Invalid> {
+        self.policy()
+            .check()
+            .map_err(|reason| invalid("filters, registry.order", reason))?;
+        for bound in &self.filters {
+            self.known_metric("filters", &bound.metric)?;
+        }
+        for metric in &self.order {
+            self.known_metric("order", metric.strip_prefix('-').unwrap_or(metric))?;
+        }
+        if !self.prometheus.is_empty() {
+            crate::prometheus::check_url(&self.prometheus)
+                .map_err(|reason| invalid("prometheus", reason))?;
+            if self.queries.is_empty() {
+                return Err(invalid("queries", "is empty: there is nothing to ask for"));
+            }
+        }
+        for (name, query) in &self.queries {
+            if !valid_name(name) || query.trim().is_empty() || query.len() > 8_192 {
+                return Err(invalid(
+                    "queries",
+                    format!("'{name}' must be a name and a PromQL expression"),
+                ));
+            }
+        }
+        self.scaling
+            .check()
+            .map_err(|reason| invalid("scaling", reason))
+    }
+
+    /// What allocation follows.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            filters: self.filters.clone(),
+            order: self.order.clone(),
+        }
+    }
+
+    fn known_metric(&self, key: &str, metric: &str) -> Result<(), Invalid> {
+        let asked = !self.prometheus.is_empty() && self.queries.contains_key(metric);
+        if asked || METRICS.contains(&metric) {
+            return Ok(());
+        }
+        Err(invalid(
+            key,
+            format!(
+                "names the metric '{metric}', which nobody measures: use {}, or a name of 'registry.queries' with 'registry.prometheus' set",
+                METRICS.join(", ")
+            ),
+        ))
+    }
+
+    /// Where metrics are served, if anywhere.
+    pub fn metrics_address(&self) -> Result<Option<SocketAddr>, std::net::AddrParseError> {
+        match self.metrics.as_str() {
+            "" | "off" => Ok(None),
+            text => text.parse().map(Some),
+        }
+    }
+
+    /// How long a node may be silent.
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs_f64(self.lease_s)
+    }
+
+    /// How often a node is to be heard of: four may get lost.
+    pub fn heartbeat(&self) -> Duration {
+        self.lease() / 5
+    }
+}
+
+/// What heartbeats tell of every device.
+pub const METRICS: [&str; 3] = [UTILIZATION, OCCUPATION, QUEUE_WAIT_MS];
+
+/// The metric that says how long a task waits for the device, mean, milliseconds.
+pub const QUEUE_WAIT_MS: &str = "queue_wait_ms";
+
+/// Names of nodes, devices, functions, tenants, pools and metrics.
+pub fn valid_name(name: &str) -> bool {
+    let character = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    (1..=128).contains(&name.len()) && name.bytes().all(character)
+}
+
+/// From what Device Managers export.
+fn default_queries() -> BTreeMap<String, String> {
+    let utilization =
+        "100 * sum by (node, instance, device) (rate(baltra_device_busy_seconds_total[30s]))";
+    BTreeMap::from([("utilization".to_owned(), utilization.to_owned())])
+}
+
+/// `$XDG_STATE_HOME/baltra/registry`, `/var/lib/baltra/registry` for root, else in the home.
+fn default_state() -> PathBuf {
+    let absolute = |variable: &str| {
+        let path = PathBuf::from(std::env::var_os(variable)?);
+        path.is_absolute().then_some(path)
+    };
+    let base = absolute("XDG_STATE_HOME").or_else(|| {
+        if rustix::process::geteuid().is_root() {
+            return Some("/var/lib".into());
+        }
+        absolute("HOME").map(|home| home.join(".local/state"))
+    });
+    base.unwrap_or_else(|| "/var/tmp".into())
+        .join("baltra/registry")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Options, String> {
+        let options: Options = toml::from_str(text).map_err(|e| e.to_string())?;
+        options.validate().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn test_defaults_are_loopback_and_valid() {
+        let options = Options::default().validate().unwrap();
+        assert!(options.address.ip().is_loopback());
+        assert_eq!(parsed("").unwrap(), options);
+        let text = toml::to_string(&options).unwrap();
+        assert_eq!(parsed(&text).unwrap(), options);
+    }
+
+    #[test]
+    fn test_a_wrong_configuration_names_its_key() {
+        for (text, word) in [
+            ("addres = '127.0.0.1:1'", "addres"),
+            ("address = '0.0.0.0:7480'", "registry.token"),
+            ("lease_s = 0.0", "lease_s"),
+            ("forget_s = 1.0", "forget_s"),
+            ("metrics = 'nowhere'", "registry.metrics"),
+            ("token = 'two words'", "registry.token"),
+            ("tls_cert = '/c.pem'", "tls_key"),
+            ("order = ['luck']", "luck"),
+            (
+                "filters = [{ metric = 'utilization' }]",
+                "neither min nor max",
+            ),
+            ("filters = [{ metric = 'heat', max = 1.0 }]", "heat"),
+            ("prometheus = 'ftp://x'", "registry.prometheus"),
+            ("prometheus = 'http://x:9090'\nqueries = {}", "queries"),
+            ("scaling = { utilization = 700.0 }", "scaling"),
+            ("token_file = '/does/not/exist'", "token_file"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn test_an_open_address_wants_a_token_or_the_word() {
+        parsed("address = '0.0.0.0:7480'\ntoken = 'secret'").unwrap();
+        parsed("address = '0.0.0.0:7480'\nopen = true").unwrap();
+        parsed("address = '[::1]:7480'").unwrap();
+    }
+
+    #[test]
+    fn test_the_token_may_come_from_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "abc\nrest\n").unwrap();
+        let text = format!("token_file = '{}'", file.path().display());
+        assert_eq!(parsed(&text).unwrap().token, "abc");
+        std::fs::write(file.path(), "\n").unwrap();
+        assert!(parsed(&text).is_err());
+    }
+
+    #[test]
+    fn test_a_query_makes_its_metric_known() {
+        let text = "prometheus = 'http://127.0.0.1:9090'\norder = ['heat']\nqueries = { heat = 'temperature' }";
+        parsed(text).unwrap();
+    }
+}

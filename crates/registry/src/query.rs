@@ -1,0 +1,419 @@
+//! The device query: which devices an application can use.
+//!
+//! On a command line `vendor=Intel*,accelerator=sobel`; in JSON, YAML or TOML that text or a map
+//! of the same fields. A value is exact, or a pattern: `*` is any run of characters and `?` any
+//! one. A value with a comma stands in double quotes (`vendor="Xilinx, Inc."`), and a backslash
+//! takes away the meaning of the character after it. Letters' case matters only in identifiers
+//! (id, node, pool, accelerator): vendors spell their own names in more than one way.
+//!
+//! `label.KEY=VALUE` asks for what an operator wrote on a device; a label that is not there is an
+//! empty text.
+//!
+//! All fields but `accelerator` are about what cannot change: a device that fails one of them can
+//! never be used. `accelerator` says what must be loaded, and a device may be reconfigured for it.
+
+mod pattern;
+#[cfg(test)]
+mod tests;
+
+pub use pattern::Pattern;
+
+use crate::model::{Accelerator, Device};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest query text, bytes.
+pub const TEXT_BYTES_MAX: usize = 4096;
+/// The longest value, bytes.
+pub const VALUE_BYTES_MAX: usize = 256;
+
+/// What a term is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Field {
+    /// The device's id.
+    Id,
+    /// What its node calls the device.
+    Name,
+    /// The node that it is in.
+    Node,
+    /// The pool that it belongs to.
+    Pool,
+    /// Who made it.
+    Vendor,
+    /// The OpenCL platform.
+    Platform,
+    /// The OpenCL profile.
+    Profile,
+    /// The board's model, as its driver says it.
+    Model,
+    /// The loaded accelerator, by name or digest.
+    Accelerator,
+}
+
+impl Field {
+    /// All of them, in the order in which a query is written.
+    pub const ALL: [Field; 9] = [
+        Field::Id,
+        Field::Name,
+        Field::Node,
+        Field::Pool,
+        Field::Vendor,
+        Field::Platform,
+        Field::Profile,
+        Field::Model,
+        Field::Accelerator,
+    ];
+
+    /// As written in a query.
+    pub fn name(self) -> &'static str {
+        match self {
+            Field::Id => "id",
+            Field::Name => "name",
+            Field::Node => "node",
+            Field::Pool => "pool",
+            Field::Vendor => "vendor",
+            Field::Platform => "platform",
+            Field::Profile => "profile",
+            Field::Model => "model",
+            Field::Accelerator => "accelerator",
+        }
+    }
+
+    fn case_matters(self) -> bool {
+        matches!(
+            self,
+            Field::Id | Field::Node | Field::Pool | Field::Accelerator
+        )
+    }
+
+    /// What a device has there; `None` for the accelerator, of which it may hold several.
+    pub fn of(self, device: &Device) -> Option<&str> {
+        Some(match self {
+            Field::Id => &device.id,
+            Field::Name => &device.name,
+            Field::Node => &device.node,
+            Field::Pool => &device.pool,
+            Field::Vendor => &device.vendor,
+            Field::Platform => &device.platform,
+            Field::Profile => &device.profile,
+            Field::Model => &device.model,
+            Field::Accelerator => return None,
+        })
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A term of a query, named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term<'a> {
+    /// A field's.
+    Field(Field),
+    /// A label's, by its key.
+    Label(&'a str),
+}
+
+impl fmt::Display for Term<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Term::Field(field) => write!(f, "{field}"),
+            Term::Label(key) => write!(f, "{LABEL}{key}"),
+        }
+    }
+}
+
+/// A term that a device fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmet<'a> {
+    /// Which.
+    pub term: Term<'a>,
+    /// What is asked for.
+    pub wanted: &'a Pattern,
+    /// What the device has there.
+    pub found: &'a str,
+}
+
+/// What stands before a label's key.
+const LABEL: &str = "label.";
+
+/// Why a text is not a query. Positions are bytes from the text's start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// Beyond [`TEXT_BYTES_MAX`].
+    #[error("a query has at most {TEXT_BYTES_MAX} bytes, this one has {0}")]
+    TooLong(usize),
+    /// A term without `=`.
+    #[error("'{term}' at byte {at} has no '=': write field=value, as in vendor=Intel*")]
+    NoValue {
+        /// As written.
+        term: String,
+        /// Where it starts.
+        at: usize,
+    },
+    /// A field that there is not.
+    #[error("'{field}' at byte {at} is none of id, name, node, pool, vendor, platform, profile, model, accelerator, label.KEY")]
+    UnknownField {
+        /// As written.
+        field: String,
+        /// Where it starts.
+        at: usize,
+    },
+    /// A field named twice.
+    #[error("'{field}' at byte {at} is asked for twice: one pattern a field")]
+    Twice {
+        /// Which.
+        field: String,
+        /// Where it comes the second time.
+        at: usize,
+    },
+    /// A value that matches nothing or is too long.
+    #[error("'{field}' at byte {at}: {reason}")]
+    BadValue {
+        /// Whose value.
+        field: String,
+        /// Where the term starts.
+        at: usize,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A quote or a backslash without its partner.
+    #[error("{0}")]
+    Unfinished(&'static str),
+}
+
+/// Which devices will do: all terms together, at most one a field. Empty: every device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Query {
+    terms: BTreeMap<Field, Pattern>,
+    labels: BTreeMap<String, Pattern>,
+}
+
+impl Query {
+    /// Asks for any device.
+    pub fn any() -> Query {
+        Query::default()
+    }
+
+    /// This query with one more term.
+    ///
+    /// # Errors
+    /// Where the value is empty or too long, or the field is asked for already.
+    pub fn with(mut self, field: Field, value: &str) -> Result<Query, QueryError> {
+        self.insert(field.name(), value, 0)?;
+        Ok(self)
+    }
+
+    /// This query with a label's term more.
+    ///
+    /// # Errors
+    /// As [`Query::with`], and where the key is empty or has other than letters, digits and
+    /// `._-/`.
+    pub fn with_label(mut self, key: &str, value: &str) -> Result<Query, QueryError> {
+        self.insert(&format!("{LABEL}{key}"), value, 0)?;
+        Ok(self)
+    }
+
+    fn insert(&mut self, name: &str, value: &str, at: usize) -> Result<(), QueryError> {
+        let bad = |reason| QueryError::BadValue {
+            field: name.to_owned(),
+            at,
+            reason,
+        };
+        let field = Field::ALL.into_iter().find(|f| f.name() == name);
+        let label = name.strip_prefix(LABEL);
+        if field.is_none() && label.is_none() {
+            let field = name.to_owned();
+            return Err(QueryError::UnknownField { field, at });
+        }
+        if value.is_empty() {
+            return Err(bad("the value is empty; leave the field out to accept any"));
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(bad("the value has more than 256 bytes"));
+        }
+        if value.chars().any(char::is_control) {
+            return Err(bad("the value has a control character"));
+        }
+        let pattern = Pattern::parse(value)
+            .ok_or_else(|| bad("a backslash at the end: write two to mean one"))?;
+        let before = match (field, label) {
+            (Some(field), _) => self.terms.insert(field, pattern),
+            (None, key) => {
+                let key = key.unwrap_or_default();
+                let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+                if key.is_empty() || key.len() > VALUE_BYTES_MAX || !key.chars().all(plain) {
+                    return Err(bad("a label's key has letters, digits and ._-/ only"));
+                }
+                self.labels.insert(key.to_owned(), pattern)
+            }
+        };
+        match before {
+            Some(_) => Err(QueryError::Twice {
+                field: name.to_owned(),
+                at,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What is asked of a field.
+    pub fn term(&self, field: Field) -> Option<&Pattern> {
+        self.terms.get(&field)
+    }
+
+    /// Whether it asks for nothing.
+    pub fn is_any(&self) -> bool {
+        self.terms.is_empty() && self.labels.is_empty()
+    }
+
+    /// The first term, other than the accelerator's, that a device fails; `None`: it could be
+    /// used, reconfigured if need be.
+    pub fn unmet<'a>(&'a self, device: &'a Device) -> Option<Unmet<'a>> {
+        let field = |(field, wanted): (&Field, &'a Pattern)| {
+            let found = field.of(device)?;
+            (!wanted.matches(found, field.case_matters())).then_some(Unmet {
+                term: Term::Field(*field),
+                wanted,
+                found,
+            })
+        };
+        self.terms
+            .iter()
+            .find_map(field)
+            .or_else(|| self.unmet_label(device))
+    }
+
+    fn unmet_label<'a>(&'a self, device: &'a Device) -> Option<Unmet<'a>> {
+        self.labels.iter().find_map(|(key, wanted)| {
+            let found = device.labels.get(key).map_or("", String::as_str);
+            (!wanted.matches(found, true)).then_some(Unmet {
+                term: Term::Label(key),
+                wanted,
+                found,
+            })
+        })
+    }
+
+    /// Whether a device meets every term about a kind of device rather than one of them: all but
+    /// id, node and accelerator.
+    pub(crate) fn fits_kind(&self, device: &Device) -> bool {
+        let fixed = |f: &Field| !matches!(f, Field::Id | Field::Node | Field::Accelerator);
+        let mut fields = Field::ALL.into_iter().filter(fixed);
+        fields.all(|f| self.accepts(f, f.of(device).unwrap_or_default()))
+            && self.unmet_label(device).is_none()
+    }
+
+    /// Whether a field's term, if there is one, accepts a value.
+    pub fn accepts(&self, field: Field, found: &str) -> bool {
+        let pattern = self.terms.get(&field);
+        pattern.is_none_or(|p| p.matches(found, field.case_matters()))
+    }
+
+    /// Whether an accelerator is the one that is asked for, by name or digest; any is where none
+    /// is asked for.
+    pub fn wants(&self, accelerator: &Accelerator) -> bool {
+        self.term(Field::Accelerator).is_none_or(|pattern| {
+            pattern.matches(&accelerator.name, true)
+                || (!accelerator.digest.is_empty()
+                    && pattern.matches_digest(accelerator.digest.as_str()))
+        })
+    }
+
+    /// Whether a device can be used as it stands: no reconfiguration. Says nothing about
+    /// [`Query::unmet`].
+    pub fn loaded(&self, device: &Device) -> bool {
+        !device.exclusive
+            || self.term(Field::Accelerator).is_none()
+            || device
+                .regions
+                .iter()
+                .any(|r| r.holds().is_some_and(|a| self.wants(a)))
+    }
+
+    /// The first region that holds what is asked for; `None` also where nothing is asked for or
+    /// the device holds programs of many at once.
+    pub fn region(&self, device: &Device) -> Option<usize> {
+        self.term(Field::Accelerator).filter(|_| device.exclusive)?;
+        let wanted = |r: &crate::model::Region| r.holds().is_some_and(|a| self.wants(a));
+        device.regions.iter().position(wanted)
+    }
+}
+
+impl FromStr for Query {
+    type Err = QueryError;
+
+    fn from_str(text: &str) -> Result<Query, QueryError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(QueryError::TooLong(text.len()));
+        }
+        let mut query = Query::any();
+        for (at, term) in pattern::terms(text)? {
+            let Some((name, value)) = term.split_once('=') else {
+                return Err(QueryError::NoValue { term, at });
+            };
+            query.insert(name.trim(), value, at)?;
+        }
+        Ok(query)
+    }
+}
+
+/// As parsed: the text that [`Query::from_str`] takes.
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.terms.iter().map(|(f, p)| (Term::Field(*f), p));
+        let labels = self.labels.iter().map(|(k, p)| (Term::Label(k), p));
+        for (n, (term, pattern)) in fields.chain(labels).enumerate() {
+            let comma = if n > 0 { "," } else { "" };
+            write!(f, "{comma}{term}={}", pattern::quoted(pattern))?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Query {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Query {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Query, D::Error> {
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_any(Shape)
+        } else {
+            deserializer.deserialize_str(Shape)
+        }
+    }
+}
+
+/// A text or a map.
+struct Shape;
+
+impl<'de> Visitor<'de> for Shape {
+    type Value = Query;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a device query: 'vendor=…,accelerator=…' or a map of those fields")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Query, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Query, A::Error> {
+        use serde::de::Error;
+        let mut query = Query::any();
+        while let Some((name, value)) = map.next_entry::<String, String>()? {
+            query.insert(&name, &value, 0).map_err(A::Error::custom)?;
+        }
+        Ok(query)
+    }
+}

@@ -1,0 +1,373 @@
+//! Reconfiguration and what it does to the instances of a device; draining, which does it to all.
+//!
+//! The flow of BlastFunction's section 4.4.2: a manager asks before it loads an accelerator; the
+//! registry looks whether the device is the asking instance's, gives the instances that no longer
+//! fit other devices, and allows it. When the load fails half-way, who was moved stays where it
+//! was put, and the region counts as blank.
+
+use crate::allocate::{evacuate, plan, Plan};
+use crate::check;
+use crate::counters::ReconfigurationLabels;
+use crate::instances::{assignment, assignments, Nodes};
+use crate::model::Accelerator;
+use crate::nodes::authentic;
+use crate::proto;
+use crate::query::Field;
+use crate::records::{Change, DeviceRecord, InstanceRecord};
+use crate::registry::Registry;
+use crate::state::{device_id, State};
+use std::collections::BTreeMap;
+use tonic::Status;
+
+/// Answers a manager that is to load an accelerator for an instance.
+pub(crate) fn reconfiguration(
+    registry: &Registry,
+    request: proto::ReconfigurationRequest,
+) -> Result<proto::ReconfigurationReply, Status> {
+    check::digest_or_none("the accelerator's digest", &request.digest)?;
+    check::text("the accelerator's name", &request.name)?;
+    if request.digest.is_empty() {
+        return Err(Status::invalid_argument(
+            "the accelerator's digest is missing",
+        ));
+    }
+    let reply = registry.change(|state| validate(state, &request), |_| {})?;
+    let answer = match (reply.allowed, reply.unchanged) {
+        (true, true) => "unchanged",
+        (true, false) => "allowed",
+        (false, _) => "refused",
+    };
+    count(registry, answer);
+    registry
+        .counters
+        .migrations
+        .inc_by(reply.migrations.len() as u64);
+    tracing::info!(
+        node = request.node,
+        device = request.device,
+        instance = request.instance,
+        accelerator = request.digest,
+        answer,
+        reason = reply.reason,
+        migrations = reply.migrations.len(),
+        "reconfiguration"
+    );
+    Ok(reply)
+}
+
+fn count(registry: &Registry, answer: &'static str) {
+    let labels = ReconfigurationLabels { answer };
+    registry
+        .counters
+        .reconfigurations
+        .get_or_create(&labels)
+        .inc();
+}
+
+fn refuse(reason: String) -> Result<(Vec<Change>, proto::ReconfigurationReply), Status> {
+    let reply = proto::ReconfigurationReply {
+        allowed: false,
+        reason,
+        ..proto::ReconfigurationReply::default()
+    };
+    Ok((Vec::new(), reply))
+}
+
+fn allow(region: u32, unchanged: bool) -> proto::ReconfigurationReply {
+    proto::ReconfigurationReply {
+        allowed: true,
+        unchanged,
+        region,
+        ..proto::ReconfigurationReply::default()
+    }
+}
+
+fn validate(
+    state: &State,
+    request: &proto::ReconfigurationRequest,
+) -> Result<(Vec<Change>, proto::ReconfigurationReply), Status> {
+    let node = authentic(state, &request.node, &request.id)?;
+    let device = node.devices.get(&request.device).ok_or_else(|| {
+        let shown = check::shown(&request.device);
+        Status::not_found(format!("the node '{}' has no device '{shown}'", node.name))
+    })?;
+    let id = device_id(&node.name, &device.name);
+    let Some(instance) = state.image().instances.get(&request.instance) else {
+        return refuse(format!(
+            "the instance '{}' has no devices: allocate one first",
+            check::shown(&request.instance)
+        ));
+    };
+    let own =
+        |a: &&crate::records::AssignmentRecord| a.node == node.name && a.device == device.name;
+    let Some(assigned) = instance.devices.iter().find(own) else {
+        let others = instance
+            .devices
+            .iter()
+            .map(|a| device_id(&a.node, &a.device));
+        let others: Vec<String> = others.collect();
+        return refuse(match others.is_empty() {
+            true => format!(
+                "'{}' waits for a device: {}",
+                instance.name, instance.pending
+            ),
+            false => format!(
+                "the device {id} is not allocated to '{}', which has {}",
+                instance.name,
+                others.join(", ")
+            ),
+        });
+    };
+    let accelerator = Accelerator {
+        name: request.name.clone(),
+        digest: request.digest.clone(),
+    };
+    let demand = state.demand(instance);
+    if !demand.query.wants(&accelerator) {
+        let wanted = demand.query.term(Field::Accelerator);
+        return refuse(format!(
+            "'{}' asked for accelerator={}, and this is '{}' ({})",
+            instance.name,
+            wanted.map(ToString::to_string).unwrap_or_default(),
+            request.name,
+            request.digest
+        ));
+    }
+    if !device.exclusive {
+        return Ok((Vec::new(), allow(0, false)));
+    }
+    let regions = device.regions.max(1);
+    let region = request.region.unwrap_or(assigned.region);
+    if region >= regions {
+        return refuse(format!(
+            "the device {id} has {regions} regions, and no region {region}"
+        ));
+    }
+    let loaded = &state.index().snapshot().devices.get(&id);
+    let holds = |r: u32| {
+        let held = loaded.and_then(|d| d.regions.get(r as usize)?.accelerator.as_ref());
+        held.is_some_and(|a| a.digest == request.digest)
+    };
+    let anywhere =
+        (0..regions).find(|r| holds(*r) && request.region.is_none_or(|asked| asked == *r));
+    let target = anywhere.unwrap_or(region);
+    if anywhere.is_none() && device.draining {
+        return refuse(format!("the device {id} is being drained"));
+    }
+    let mut reply = allow(target, anywhere.is_some());
+    let moved = match anywhere {
+        Some(_) => Plan::default(),
+        None => plan(state.index(), &id, target as usize, &accelerator),
+    };
+    let mut nodes = Nodes::new(state);
+    if let Some(device) = nodes
+        .get(&node.name)
+        .and_then(|n| n.devices.get_mut(&request.device))
+    {
+        note(device, target, &accelerator, anywhere.is_some());
+    }
+    let mut changes = carry_out(state, &moved, &id, &mut nodes, true, &mut reply.migrations);
+    // From now on the instance is where its accelerator is.
+    if assigned.region != target {
+        let mut here = instance.clone();
+        for a in here.devices.iter_mut().filter(|a| own(&&**a)) {
+            a.region = target;
+        }
+        here.revision += 1;
+        changes.push(Change::PutInstance(here));
+    }
+    let nodes = nodes.changes().into_iter();
+    changes.extend(nodes.filter(|c| !matches!(c, Change::PutNode(n) if n == node)));
+    Ok((changes, reply))
+}
+
+/// What the device is to hold from now on, until a heartbeat says that it does.
+fn note(device: &mut DeviceRecord, region: u32, accelerator: &Accelerator, is_there: bool) {
+    match is_there {
+        true => _ = device.pending.remove(&region),
+        false => {
+            let planned = crate::records::AcceleratorRecord {
+                digest: accelerator.digest.clone(),
+                name: accelerator.name.clone(),
+            };
+            device.pending.insert(region, planned);
+        }
+    }
+}
+
+/// Moves instances as planned. Those that cannot move lose the device if `force`.
+fn carry_out(
+    state: &State,
+    plan: &Plan,
+    from: &str,
+    nodes: &mut Nodes<'_>,
+    force: bool,
+    migrations: &mut Vec<proto::Migration>,
+) -> Vec<Change> {
+    let mut moved: BTreeMap<&str, InstanceRecord> = BTreeMap::new();
+    let instances = &state.image().instances;
+    for step in &plan.moves {
+        let Some(before) = instances.get(&step.instance) else {
+            continue;
+        };
+        let after = moved
+            .entry(&step.instance)
+            .or_insert_with(|| before.clone());
+        after
+            .devices
+            .retain(|a| device_id(&a.node, &a.device) != step.from);
+        after.devices.extend(step.to.as_ref().map(assignment));
+    }
+    for stranded in &plan.stranded {
+        let Some(before) = instances.get(&stranded.instance) else {
+            continue;
+        };
+        if !force {
+            migrations.push(proto::Migration {
+                instance: before.name.clone(),
+                devices: assignments(state, &before.devices),
+                reason: stranded.reason.clone(),
+            });
+            continue;
+        }
+        let after = moved
+            .entry(&stranded.instance)
+            .or_insert_with(|| before.clone());
+        after
+            .devices
+            .retain(|a| device_id(&a.node, &a.device) != from);
+        if after.devices.is_empty() {
+            after.pending.clone_from(&stranded.reason);
+        }
+    }
+    let leaving: Vec<String> = moved.keys().map(|n| (*n).to_owned()).collect();
+    let mut changes = Vec::new();
+    for (name, mut after) in moved {
+        after.revision += 1;
+        if !force {
+            let before = &instances[name].devices;
+            let left = before.iter().filter(|a| !after.devices.contains(a));
+            nodes.unplan(left, &leaving);
+        }
+        migrations.push(proto::Migration {
+            instance: name.to_owned(),
+            devices: assignments(state, &after.devices),
+            reason: after.pending.clone(),
+        });
+        changes.push(Change::PutInstance(after));
+    }
+    changes
+}
+
+/// Takes note of how an allowed reconfiguration ended.
+pub(crate) fn end(
+    registry: &Registry,
+    request: proto::ReconfigurationEndRequest,
+) -> Result<proto::ReconfigurationEndReply, Status> {
+    check::digest_or_none("the accelerator's digest", &request.digest)?;
+    let failed = !request.error.is_empty();
+    let name = registry.change(
+        |state| {
+            let node = authentic(state, &request.node, &request.id)?;
+            let mut after = node.clone();
+            let device = after.devices.get_mut(&request.device).ok_or_else(|| {
+                let shown = check::shown(&request.device);
+                Status::not_found(format!("the node '{}' has no device '{shown}'", node.name))
+            })?;
+            let planned = device.pending.get(&request.region);
+            let name = planned.map(|p| p.name.clone()).unwrap_or_default();
+            // A failed load stays planned: whoever it was for may try again.
+            if !failed && planned.is_some_and(|p| p.digest == request.digest) {
+                device.pending.remove(&request.region);
+            }
+            let changed = after != *node;
+            let changes = changed.then_some(Change::PutNode(after)).into_iter();
+            Ok((changes.collect(), name))
+        },
+        |_| {},
+    )?;
+    let loaded = proto::Region {
+        index: request.region,
+        digest: if failed {
+            String::new()
+        } else {
+            request.digest.clone()
+        },
+        name: if failed { String::new() } else { name },
+    };
+    registry
+        .live()
+        .loaded(&request.node, &request.device, loaded);
+    if failed {
+        count(registry, "failed");
+        tracing::warn!(
+            node = request.node,
+            device = request.device,
+            error = check::shown(&request.error),
+            "a reconfiguration failed"
+        );
+    }
+    Ok(proto::ReconfigurationEndReply {})
+}
+
+/// Takes no new instances on a device, or takes them again.
+pub(crate) fn cordon(registry: &Registry, device: &str, on: bool) -> Result<(), Status> {
+    registry.change(
+        |state| {
+            let (mut nodes, id) = (Nodes::new(state), known(state, device)?);
+            let marked = nodes.get(id.0).and_then(|n| n.devices.get_mut(id.1));
+            if let Some(marked) = marked {
+                marked.cordoned = on;
+                marked.draining &= on;
+            }
+            Ok((nodes.changes(), ()))
+        },
+        |_| {},
+    )?;
+    tracing::info!(device, on, "cordoned");
+    Ok(())
+}
+
+/// Cordons a device and gives its instances others. Those for which there is none keep it, and
+/// try again whenever they renew.
+pub(crate) fn drain(registry: &Registry, device: &str) -> Result<proto::DrainReply, Status> {
+    let reply = registry.change(
+        |state| {
+            let (mut nodes, id) = (Nodes::new(state), known(state, device)?);
+            let mut reply = proto::DrainReply::default();
+            let moved = evacuate(state.index(), device);
+            let changes = carry_out(
+                state,
+                &moved,
+                device,
+                &mut nodes,
+                false,
+                &mut reply.migrations,
+            );
+            let marked = nodes.get(id.0).and_then(|n| n.devices.get_mut(id.1));
+            if let Some(marked) = marked {
+                marked.cordoned = true;
+                marked.draining = true;
+            }
+            let changes = changes.into_iter().chain(nodes.changes());
+            Ok((changes.collect(), reply))
+        },
+        |_| {},
+    )?;
+    let moved = reply.migrations.iter().filter(|m| m.reason.is_empty());
+    registry.counters.migrations.inc_by(moved.count() as u64);
+    tracing::info!(device, instances = reply.migrations.len(), "draining");
+    Ok(reply)
+}
+
+fn known<'a>(state: &State, device: &'a str) -> Result<(&'a str, &'a str), Status> {
+    let id = device
+        .split_once('/')
+        .filter(|_| state.device(device).is_some());
+    id.ok_or_else(|| {
+        Status::not_found(format!(
+            "there is no device '{}': name one as node/name",
+            check::shown(device)
+        ))
+    })
+}

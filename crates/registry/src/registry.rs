@@ -1,0 +1,192 @@
+//! The one place where the registry's state changes: decided in memory, written, then applied.
+//!
+//! Changes happen one after the other. Each is decided on the state, made durable by the store,
+//! applied to the state, and only then acknowledged. Reads and heartbeats never wait for the disk.
+
+use crate::clock::{unix_s, Clock, LeaseClock};
+use crate::counters::Counters;
+use crate::options::Options;
+use crate::records::Change;
+use crate::state::{State, Swept, Terms};
+use crate::store::{self, Store};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+use tonic::Status;
+
+/// Everything that requests work on.
+#[derive(Debug)]
+pub struct Registry {
+    /// As given and checked.
+    pub options: Options,
+    /// What happened since the start.
+    pub counters: Counters,
+    clock: Arc<dyn Clock>,
+    started: Duration,
+    store: Store,
+    state: RwLock<State>,
+    /// Held while something is changed. True: memory may differ from the disk.
+    writer: Mutex<bool>,
+    failures: Mutex<Failures>,
+}
+
+/// What does not work at the moment; empty: it works.
+#[derive(Clone, Debug, Default)]
+pub struct Failures {
+    /// Why the last write failed.
+    pub store: String,
+    /// Why the last query of a Prometheus server failed.
+    pub metrics: String,
+}
+
+/// What a change is decided to be: rows, and what to tell who asked for it.
+pub type Decided<T> = Result<(Vec<Change>, T), Status>;
+
+impl Registry {
+    /// Opens the store and waits for whom it knows.
+    pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Registry, store::Error> {
+        let (store, image) = Store::open(&options.state)?;
+        let started = clock.monotonic();
+        let leases = LeaseClock::new(started, 2 * options.heartbeat());
+        let terms = Terms {
+            policy: options.policy(),
+            locality: options.locality,
+            lease: options.lease(),
+            grace: Duration::from_secs_f64(options.grace_s),
+            forget: Duration::from_secs_f64(options.forget_s),
+        };
+        Ok(Registry {
+            counters: Counters::default(),
+            state: RwLock::new(State::new(image, leases, terms)),
+            started,
+            store,
+            clock,
+            writer: Mutex::new(false),
+            failures: Mutex::default(),
+            options,
+        })
+    }
+
+    /// The state, to look at.
+    pub fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The state, to change what no store keeps.
+    pub fn live(&self) -> RwLockWriteGuard<'_, State> {
+        let mut state = self.state.write().unwrap_or_else(|e| e.into_inner());
+        state.advance(self.clock.monotonic());
+        state
+    }
+
+    /// Decides on a change, writes it, applies it; `after` changes what no store keeps in the same
+    /// moment. Blocks on the disk.
+    pub fn change<T>(
+        &self,
+        decide: impl FnOnce(&State) -> Decided<T>,
+        after: impl FnOnce(&mut State),
+    ) -> Result<T, Status> {
+        let mut differs = self.writer.lock().unwrap_or_else(|e| e.into_inner());
+        if *differs {
+            self.reload(&mut differs)?;
+        }
+        let (changes, told) = decide(&self.state())?;
+        if !changes.is_empty() {
+            if let Err(error) = self.store.commit(&changes) {
+                // It may have taken place after all: what is on the disk decides.
+                *differs = true;
+                let _ = self.reload(&mut differs);
+                return Err(self.unwritten(error));
+            }
+            self.failures().store.clear();
+        }
+        let mut state = self.live();
+        if !changes.is_empty() {
+            state.apply(changes);
+        }
+        after(&mut state);
+        Ok(told)
+    }
+
+    fn reload(&self, differs: &mut bool) -> Result<(), Status> {
+        let image = self.store.load().map_err(|e| self.unwritten(e))?;
+        let mut state = self.live();
+        if image.revision != state.image().revision {
+            state.replace(image);
+        }
+        *differs = false;
+        Ok(())
+    }
+
+    fn unwritten(&self, error: store::Error) -> Status {
+        let text = format!("{:#}", anyhow::Error::from(error));
+        let mut failures = self.failures();
+        if failures.store.is_empty() {
+            tracing::error!(error = text, "nothing can be changed");
+        }
+        failures.store.clone_from(&text);
+        self.counters.store_failures.inc();
+        Status::unavailable(format!("not done: {text}"))
+    }
+
+    /// What does not work at the moment.
+    pub fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A function's content, from the store.
+    pub fn content(&self, function: &str) -> Result<Option<Vec<u8>>, Status> {
+        self.store
+            .content(function)
+            .map_err(|e| Status::unavailable(format!("{:#}", anyhow::Error::from(e))))
+    }
+
+    /// Lets another registry have the store. Nothing can be changed any more.
+    pub fn close(&self) {
+        let _writer = self.writer.lock().unwrap_or_else(|e| e.into_inner());
+        self.store.close();
+    }
+
+    /// Since the start.
+    pub fn uptime(&self) -> Duration {
+        self.clock.monotonic().saturating_sub(self.started)
+    }
+
+    /// For people to read.
+    pub fn wall_s(&self) -> u64 {
+        unix_s(self.clock.wall())
+    }
+
+    /// Looks at the clock: what fell silent leaves the pool, what is over is removed. Blocks.
+    pub fn sweep(&self) {
+        let swept = {
+            let mut state = self.live();
+            // Three rounds without an answer, and heartbeats are believed again.
+            let stale = Duration::from_secs_f64(3.0 * self.options.prometheus_interval_s);
+            state.forget_measured(stale.max(self.options.lease()));
+            state.sweep(self.clock.monotonic())
+        };
+        for node in &swept.silent {
+            self.counters.nodes_silent.inc();
+            tracing::warn!(node, "silent: out of the pool");
+        }
+        if swept.forgotten.is_empty() && swept.expired.is_empty() {
+            return;
+        }
+        let Swept {
+            forgotten, expired, ..
+        } = &swept;
+        let done = self.change(
+            |state| crate::instances::bury(state, forgotten, expired),
+            |_| {},
+        );
+        if done.is_ok() {
+            for node in forgotten {
+                tracing::info!(node, "forgotten");
+            }
+            for instance in expired {
+                self.counters.instances_expired.inc();
+                tracing::info!(instance, "its lease is over");
+            }
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! What is so now: the store's image, what nodes said last, and whose lease runs.
+//!
+//! Nothing here does I/O. Time is the lease clock's ([`crate::clock::LeaseClock`]). The allocator's
+//! [`Index`] is kept in step with every change.
+
+mod live;
+#[cfg(test)]
+mod tests;
+
+pub use live::{accelerator_name, is_same, settled, LiveDevice, LiveNode, Phase};
+
+use crate::allocate::{Index, Policy};
+use crate::clock::LeaseClock;
+use crate::model::{self, DeviceId, DeviceState, Locality, UTILIZATION};
+use crate::options::QUEUE_WAIT_MS;
+use crate::prometheus::{Named, Values};
+use crate::proto::DeviceLoad;
+use crate::query::Query;
+use crate::records::{Change, DeviceRecord, Image, InstanceRecord, NodeRecord};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// The registry's memory.
+pub struct State {
+    /// What the store holds.
+    image: Image,
+    /// By node name; the same names as in the image.
+    live: BTreeMap<String, LiveNode>,
+    /// When instances' leases end; those without are held until they are released.
+    leases: BTreeMap<String, Duration>,
+    /// The allocator's view.
+    index: Index,
+    /// By name, parsed.
+    pools: BTreeMap<String, Query>,
+    /// By metric: when it was asked for, and its values.
+    external: BTreeMap<String, (Duration, Values)>,
+    clock: LeaseClock,
+    terms: Terms,
+}
+
+/// What a state is told once.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// What allocation follows.
+    pub policy: Policy,
+    /// Where an instance's devices may be.
+    pub locality: Locality,
+    /// How long a node may be silent.
+    pub lease: Duration,
+    /// How long nodes that the store knows are waited for.
+    pub grace: Duration,
+    /// A node that is silent for so long is forgotten.
+    pub forget: Duration,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("nodes", &self.image.nodes.len())
+            .field("instances", &self.image.instances.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a look at the clock found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Nodes whose lease ended just now.
+    pub silent: Vec<String>,
+    /// Nodes that were silent for so long that they are to be forgotten.
+    pub forgotten: Vec<String>,
+    /// Instances whose lease is over.
+    pub expired: Vec<String>,
+}
+
+/// Names a device in the whole system.
+pub fn device_id(node: &str, device: &str) -> DeviceId {
+    format!("{node}/{device}")
+}
+
+impl State {
+    /// After a start: everything that the store knows is waited for.
+    pub fn new(image: Image, clock: LeaseClock, terms: Terms) -> State {
+        let mut state = State {
+            image: Image::default(),
+            live: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            index: Index::new(model::Snapshot::default(), terms.policy.clone()),
+            pools: BTreeMap::new(),
+            external: BTreeMap::new(),
+            clock,
+            terms,
+        };
+        state.replace(image);
+        state
+    }
+
+    /// What the store holds.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The allocator's view.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Takes what the store holds, and keeps what it does not hold.
+    pub fn replace(&mut self, image: Image) {
+        let now = self.clock.now();
+        self.live.retain(|name, _| image.nodes.contains_key(name));
+        for name in image.nodes.keys() {
+            let live = self.live.entry(name.clone());
+            live.or_insert_with(|| LiveNode::unconfirmed(now));
+        }
+        self.leases
+            .retain(|name, _| image.instances.contains_key(name));
+        for instance in image.instances.values().filter(|i| i.lease_s > 0) {
+            let end = now + self.terms.grace + lease(instance);
+            self.leases.entry(instance.name.clone()).or_insert(end);
+        }
+        self.pools.clear();
+        for pool in image.pools.values() {
+            self.pools.insert(pool.name.clone(), parsed(&pool.query));
+        }
+        self.index = Index::new(model::Snapshot::default(), self.terms.policy.clone());
+        for instance in image.instances.values() {
+            self.index.put_function(self.demand(instance));
+            self.index.put_instance(placed(instance));
+        }
+        self.image = image;
+        self.refresh_all();
+    }
+
+    /// Takes changes that the store has made.
+    pub fn apply(&mut self, changes: Vec<Change>) {
+        let now = self.clock.now();
+        let mut nodes = Vec::new();
+        let mut all = false;
+        for change in &changes {
+            match change {
+                Change::PutNode(node) => {
+                    let live = self.live.entry(node.name.clone());
+                    let live = live.or_insert_with(|| LiveNode::unconfirmed(now));
+                    live.devices.retain(|d, _| node.devices.contains_key(d));
+                    self.drop_devices(&node.name, |d| node.devices.contains_key(d));
+                    nodes.push(node.name.clone());
+                }
+                Change::RemoveNode(name) => {
+                    self.live.remove(name);
+                    self.drop_devices(name, |_| false);
+                }
+                Change::PutInstance(instance) => {
+                    let name = instance.name.clone();
+                    match instance.lease_s {
+                        0 => _ = self.leases.remove(&name),
+                        _ => _ = self.leases.insert(name, now + lease(instance)),
+                    }
+                    self.index.put_function(self.demand(instance));
+                    self.index.put_instance(placed(instance));
+                }
+                Change::RemoveInstance(name) => {
+                    self.leases.remove(name);
+                    self.index.remove_instance(name);
+                    self.index.remove_function(name);
+                }
+                Change::PutPool(pool) => {
+                    self.pools.insert(pool.name.clone(), parsed(&pool.query));
+                    all = true;
+                }
+                Change::RemovePool(name) => {
+                    self.pools.remove(name);
+                    all = true;
+                }
+                Change::PutFunction(..) | Change::RemoveFunction(_) => {}
+            }
+        }
+        self.image.apply(changes);
+        if all {
+            return self.refresh_all();
+        }
+        for node in nodes {
+            self.refresh(&node);
+        }
+    }
+
+    fn drop_devices(&mut self, node: &str, stays: impl Fn(&str) -> bool) {
+        let Some(before) = self.image.nodes.get(node) else {
+            return;
+        };
+        for device in before.devices.keys().filter(|d| !stays(d)) {
+            self.index.remove_device(&device_id(node, device));
+        }
+    }
+
+    /// A node and what it said last.
+    pub fn node(&self, name: &str) -> Option<(&NodeRecord, &LiveNode)> {
+        Some((self.image.nodes.get(name)?, self.live.get(name)?))
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeRecord, &LiveNode)> {
+        let nodes = self.image.nodes.values();
+        nodes.filter_map(|n| Some((n, self.live.get(&n.name)?)))
+    }
+
+    /// A device by node/name.
+    pub fn device(&self, id: &str) -> Option<(&NodeRecord, &LiveNode, &DeviceRecord)> {
+        let (node, device) = id.split_once('/')?;
+        let (record, live) = self.node(node)?;
+        Some((record, live, record.devices.get(device)?))
+    }
+
+    /// Whom a device is allocated to.
+    pub fn holders(&self, id: &str) -> impl Iterator<Item = &String> {
+        let device = self.index.snapshot().devices.get(id);
+        device.into_iter().flat_map(|d| &d.instances)
+    }
+
+    /// Lets the monotonic clock's time count.
+    pub fn advance(&mut self, monotonic: Duration) {
+        self.clock.advance(monotonic);
+    }
+
+    /// The lease clock's time.
+    pub fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    /// A node registered: it is there. What it said before stays until its next heartbeat, unless
+    /// it was away.
+    pub fn registered(&mut self, node: &str) {
+        let now = self.clock.now();
+        if let Some(live) = self.live.get_mut(node) {
+            if live.phase != Phase::Ready {
+                live.devices.clear();
+            }
+            live.phase = Phase::Ready;
+            live.heard = now;
+        }
+        self.refresh(node);
+    }
+
+    /// A heartbeat: true if a device holds by now what it was to be reconfigured to.
+    pub fn heard(&mut self, node: &str, devices: Vec<DeviceLoad>) -> bool {
+        let now = self.clock.now();
+        let (Some(record), Some(live)) = (self.image.nodes.get(node), self.live.get_mut(node))
+        else {
+            return false;
+        };
+        live.phase = Phase::Ready;
+        live.heard = now;
+        let mut settled = false;
+        for load in devices {
+            if let Some(device) = record.devices.get(&load.name) {
+                settled |= !live::settled(device, &load).is_empty();
+                let live = live.devices.entry(load.name.clone()).or_default();
+                live.update(load, device.slots);
+            }
+        }
+        self.refresh(node);
+        settled
+    }
+
+    /// A node said that it goes.
+    pub fn gone(&mut self, node: &str) {
+        if let Some(live) = self.live.get_mut(node) {
+            live.phase = Phase::Silent;
+        }
+        self.refresh(node);
+    }
+
+    /// What a region holds from now on, until the next heartbeat says so, too.
+    pub fn loaded(&mut self, node: &str, device: &str, region: crate::proto::Region) {
+        let live = self.live.get_mut(node);
+        if let Some(live) = live.and_then(|n| n.devices.get_mut(device)) {
+            live.load.regions.retain(|r| r.index != region.index);
+            if !(region.digest.is_empty() && region.name.is_empty()) {
+                live.load.regions.push(region);
+            }
+        }
+        self.refresh(node);
+    }
+
+    /// An instance said that it is there.
+    pub fn renewed(&mut self, instance: &str) {
+        let now = self.clock.now();
+        let record = self.image.instances.get(instance);
+        if let (Some(record), Some(end)) = (record, self.leases.get_mut(instance)) {
+            *end = now + lease(record);
+        }
+    }
+
+    /// Looks at the clock. Nodes fall silent by this; what else is found is to be written.
+    pub fn sweep(&mut self, monotonic: Duration) -> Swept {
+        let now = self.clock.advance(monotonic);
+        let mut swept = Swept::default();
+        for (name, live) in &mut self.live {
+            let silent_for = now.saturating_sub(live.heard);
+            let allowed = match live.phase {
+                Phase::Unconfirmed => self.terms.grace,
+                _ => self.terms.lease,
+            };
+            if live.phase != Phase::Silent && silent_for > allowed {
+                live.phase = Phase::Silent;
+                swept.silent.push(name.clone());
+            }
+            if live.phase == Phase::Silent && silent_for > self.terms.forget {
+                swept.forgotten.push(name.clone());
+            }
+        }
+        for node in &swept.silent {
+            self.refresh(node);
+        }
+        let over = self.leases.iter().filter(|(_, end)| now > **end);
+        swept.expired = over.map(|(name, _)| name.clone()).collect();
+        swept
+    }
+
+    /// A metric that was asked for elsewhere.
+    pub fn measured(&mut self, metric: &str, values: Values) {
+        let now = self.clock.now();
+        self.external.insert(metric.to_owned(), (now, values));
+        self.refresh_all();
+    }
+
+    /// Forgets what was asked for too long ago: heartbeats count again.
+    pub fn forget_measured(&mut self, age_max: Duration) {
+        let (now, before) = (self.clock.now(), self.external.len());
+        self.external
+            .retain(|_, (at, _)| now.saturating_sub(*at) <= age_max);
+        if self.external.len() != before {
+            self.refresh_all();
+        }
+    }
+
+    /// What a Prometheus server may call the devices.
+    pub fn named(&self) -> Vec<Named> {
+        let of_node = |node: &NodeRecord| {
+            let names = node.devices.keys().map(|device| Named {
+                node: node.name.clone(),
+                device: device.clone(),
+                metrics: node.metrics.clone(),
+            });
+            names.collect::<Vec<_>>()
+        };
+        self.image.nodes.values().flat_map(of_node).collect()
+    }
+
+    /// Why a device cannot be used: its state, and in words.
+    pub fn trouble(&self, live: &LiveNode, device: &str) -> Option<(&'static str, String)> {
+        let failure = live.devices.get(device).map(|d| d.load.failure.as_str());
+        let (state, reason) = match (live.phase, failure) {
+            (Phase::Unconfirmed, _) => (
+                "unconfirmed",
+                "its node has not been heard of since the registry started",
+            ),
+            (Phase::Silent, _) => ("silent", "its node is silent"),
+            (Phase::Ready, None) => ("unconfirmed", "no heartbeat has told of it yet"),
+            (Phase::Ready, Some("")) => return None,
+            (Phase::Ready, Some(failure)) => ("failed", failure),
+        };
+        Some((state, reason.to_owned()))
+    }
+
+    /// Shows the allocator all devices as they are now.
+    fn refresh_all(&mut self) {
+        let nodes: Vec<String> = self.image.nodes.keys().cloned().collect();
+        for node in nodes {
+            self.refresh(&node);
+        }
+    }
+
+    /// Shows the allocator a node's devices as they are now.
+    fn refresh(&mut self, node: &str) {
+        let Some((record, live)) = self.node(node) else {
+            return;
+        };
+        let devices = record.devices.values();
+        let devices: Vec<model::Device> = devices.map(|d| self.model(record, live, d)).collect();
+        for mut device in devices {
+            device.pool = pool_of(&self.pools, &device).unwrap_or_default();
+            let id = device.id.clone();
+            let mut device = Some(device);
+            let known = self.index.update_device(&id, |known| {
+                if let Some(device) = device.take() {
+                    *known = device;
+                }
+            });
+            if let (None, Some(device)) = (known, device) {
+                self.index.put_device(device);
+            }
+        }
+    }
+
+    /// A device as the allocator sees it, without its instances and its pool.
+    fn model(&self, node: &NodeRecord, live: &LiveNode, device: &DeviceRecord) -> model::Device {
+        let state = match self.trouble(live, &device.name) {
+            Some(_) => DeviceState::Lost,
+            None if device.draining => DeviceState::Draining,
+            None if device.cordoned => DeviceState::Cordoned,
+            None => DeviceState::Ready,
+        };
+        let heard = live.devices.get(&device.name);
+        model::Device {
+            id: device_id(&node.name, &device.name),
+            name: device.name.clone(),
+            node: node.name.clone(),
+            endpoints: node.endpoints.clone(),
+            vendor: device.vendor.clone(),
+            platform: device.platform.clone(),
+            profile: device.profile.clone(),
+            model: device.model.clone(),
+            labels: device.labels.clone(),
+            exclusive: device.exclusive,
+            regions: live::regions(device, heard.map_or(&[], |h| &h.load.regions)),
+            state,
+            metrics: self.metrics(&node.name, &device.name, heard),
+            ..model::Device::default()
+        }
+    }
+
+    /// What heartbeats tell, and what was asked for in their place.
+    fn metrics(
+        &self,
+        node: &str,
+        device: &str,
+        heard: Option<&LiveDevice>,
+    ) -> BTreeMap<String, f64> {
+        let mut metrics = BTreeMap::new();
+        if let Some(heard) = heard {
+            metrics.insert(UTILIZATION.to_owned(), heard.utilization);
+            metrics.insert(QUEUE_WAIT_MS.to_owned(), heard.load.queue_wait_ms);
+        }
+        let key = (node.to_owned(), device.to_owned());
+        for (name, (_, values)) in &self.external {
+            if let Some(value) = values.get(&key) {
+                metrics.insert(name.clone(), *value);
+            }
+        }
+        metrics
+    }
+
+    /// What an instance asks for, as the allocator sees it.
+    pub fn demand(&self, instance: &InstanceRecord) -> model::Function {
+        let query = parsed(&instance.query);
+        let accelerator = (!instance.accelerator.is_empty()).then(|| model::Accelerator {
+            name: live::accelerator_name(&query),
+            digest: instance.accelerator.clone(),
+        });
+        let pooled = !instance.pool.is_empty();
+        model::Function {
+            id: instance.name.clone(),
+            tenant: instance.tenant.clone(),
+            query,
+            devices: match instance.count {
+                0 if pooled => crate::allocate::DEVICES_MAX,
+                n => n.max(1),
+            },
+            pooled,
+            locality: self.terms.locality,
+            accelerator,
+        }
+    }
+}
+
+/// The first pool, by name, that a device fits.
+fn pool_of(pools: &BTreeMap<String, Query>, device: &model::Device) -> Option<String> {
+    let mut pools = pools.iter();
+    let found = pools.find(|(_, query)| query.unmet(device).is_none());
+    found.map(|(name, _)| name.clone())
+}
+
+/// Queries are checked before they are stored; one that a later release wrote asks for anything.
+fn parsed(query: &str) -> Query {
+    query.parse().unwrap_or_default()
+}
+
+/// An instance as the allocator sees it; each has its own function there.
+fn placed(instance: &InstanceRecord) -> model::Instance {
+    let ids = instance.devices.iter();
+    model::Instance {
+        id: instance.name.clone(),
+        function: instance.name.clone(),
+        hostname: instance.hostname.clone(),
+        node: instance.node.clone(),
+        devices: ids.map(|a| device_id(&a.node, &a.device)).collect(),
+    }
+}
+
+fn lease(instance: &InstanceRecord) -> Duration {
+    Duration::from_secs(u64::from(instance.lease_s))
+}

@@ -1,0 +1,131 @@
+//! What nodes said last.
+
+use crate::model;
+use crate::proto::{self, DeviceLoad};
+use crate::query::{Field, Query};
+use crate::records::{AcceleratorRecord, DeviceRecord};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Whether a node can be counted on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The store knows it, and it has not been heard of since the registry started.
+    Unconfirmed,
+    /// Its lease runs.
+    Ready,
+    /// Its lease is over, or it deregistered.
+    Silent,
+}
+
+/// What a node said last.
+#[derive(Clone, Debug)]
+pub struct LiveNode {
+    /// Whether it can be counted on.
+    pub phase: Phase,
+    /// When it was heard of, by the lease clock.
+    pub heard: Duration,
+    /// By name.
+    pub devices: BTreeMap<String, LiveDevice>,
+}
+
+impl LiveNode {
+    /// One that has said nothing.
+    pub(super) fn unconfirmed(now: Duration) -> LiveNode {
+        LiveNode {
+            phase: Phase::Unconfirmed,
+            heard: now,
+            devices: BTreeMap::new(),
+        }
+    }
+}
+
+/// What a node said last of a device.
+#[derive(Clone, Debug, Default)]
+pub struct LiveDevice {
+    /// Its words.
+    pub load: DeviceLoad,
+    /// Percent.
+    pub utilization: f64,
+}
+
+impl LiveDevice {
+    /// Takes a heartbeat's word, and computes what it leaves to be computed.
+    pub(super) fn update(&mut self, load: DeviceLoad, slots: u32) {
+        let before = &self.load;
+        // A counter that fell counts from where it is now: its manager restarted.
+        let counts =
+            before.at_ns > 0 && load.at_ns > before.at_ns && load.busy_ns >= before.busy_ns;
+        self.utilization = match load.utilization {
+            Some(told) if told.is_finite() => told.clamp(0.0, 100.0),
+            _ if counts => {
+                let time = (load.at_ns - before.at_ns) as f64 * f64::from(slots.max(1));
+                ((load.busy_ns - before.busy_ns) as f64 * 100.0 / time).clamp(0.0, 100.0)
+            }
+            _ => self.utilization,
+        };
+        self.load = load;
+    }
+}
+
+/// A device's regions as the allocator sees them.
+pub(super) fn regions(device: &DeviceRecord, loaded: &[proto::Region]) -> Vec<model::Region> {
+    let accelerator = |r: &proto::Region| model::Accelerator {
+        name: r.name.clone(),
+        digest: r.digest.clone(),
+    };
+    if !device.exclusive {
+        let region = |r| model::Region {
+            accelerator: Some(accelerator(r)),
+            ..model::Region::default()
+        };
+        return loaded.iter().map(region).collect();
+    }
+    let region = |index: u32| {
+        let pending = device.pending.get(&index);
+        model::Region {
+            accelerator: loaded.iter().find(|r| r.index == index).map(accelerator),
+            planned: pending.map(|p| model::Accelerator {
+                name: p.name.clone(),
+                digest: p.digest.clone(),
+            }),
+            utilization: None,
+        }
+    };
+    (0..device.regions.max(1)).map(region).collect()
+}
+
+/// The regions that hold by now what they were to be reconfigured to.
+pub fn settled(device: &DeviceRecord, load: &DeviceLoad) -> Vec<u32> {
+    let holds = |index: u32, pending: &AcceleratorRecord| {
+        let mut regions = load.regions.iter().filter(|r| r.index == index);
+        regions.any(|r| is_same(pending, &r.name, &r.digest))
+    };
+    let pending = device.pending.iter();
+    pending
+        .filter(|(i, p)| holds(**i, p))
+        .map(|(i, _)| *i)
+        .collect()
+}
+
+/// Whether an accelerator is the one that was meant: by digest where it is known, else by what the
+/// query said of its name.
+pub fn is_same(meant: &AcceleratorRecord, name: &str, digest: &str) -> bool {
+    if !meant.digest.is_empty() {
+        return meant.digest == digest;
+    }
+    let accelerator = model::Accelerator {
+        name: name.to_owned(),
+        digest: digest.to_owned(),
+    };
+    // The name is a pattern where the query's was one.
+    let query = Query::any().with(Field::Accelerator, &meant.name);
+    meant.name == name || query.is_ok_and(|q| q.wants(&accelerator))
+}
+
+/// What a query calls the accelerator; empty: any will do.
+pub fn accelerator_name(query: &Query) -> String {
+    let term = query.term(Field::Accelerator);
+    term.map(|t| t.exact().unwrap_or_else(|| t.to_string()))
+        .unwrap_or_default()
+}

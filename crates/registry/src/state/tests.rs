@@ -1,0 +1,142 @@
+//! The allocator's view is kept change by change; it must be what a fresh start would make of the
+//! same store.
+
+use super::*;
+use crate::records::{AcceleratorRecord, AssignmentRecord, PoolRecord};
+use proptest::prelude::*;
+
+fn fresh(image: Image) -> State {
+    let second = Duration::from_secs(1);
+    let terms = Terms {
+        policy: Policy::default(),
+        locality: Locality::Any,
+        lease: second,
+        grace: second,
+        forget: 100 * second,
+    };
+    State::new(image, LeaseClock::new(Duration::ZERO, second), terms)
+}
+
+fn node(n: u8, devices: u8, marks: u8) -> NodeRecord {
+    let device = |d: u8| DeviceRecord {
+        name: format!("d{d}"),
+        vendor: if d.is_multiple_of(2) {
+            "A".into()
+        } else {
+            "B".into()
+        },
+        exclusive: d.is_multiple_of(2),
+        regions: 2,
+        cordoned: marks & 1 > 0,
+        draining: marks & 2 > 0,
+        pending: (marks & 4 > 0)
+            .then(|| {
+                (
+                    1,
+                    AcceleratorRecord {
+                        name: "x".into(),
+                        ..Default::default()
+                    },
+                )
+            })
+            .into_iter()
+            .collect(),
+        ..DeviceRecord::default()
+    };
+    NodeRecord {
+        name: format!("n{n}"),
+        devices: (0..devices).map(|d| (format!("d{d}"), device(d))).collect(),
+        ..NodeRecord::default()
+    }
+}
+
+fn instance(i: u8, places: Vec<(u8, u8)>, lease_s: u32) -> InstanceRecord {
+    let assignment = |(n, d): (u8, u8)| AssignmentRecord {
+        node: format!("n{n}"),
+        device: format!("d{d}"),
+        region: 0,
+    };
+    InstanceRecord {
+        name: format!("i{i}"),
+        query: "accelerator=x".into(),
+        lease_s,
+        devices: places.into_iter().map(assignment).collect(),
+        ..InstanceRecord::default()
+    }
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let place = (0u8..4, 0u8..3);
+    let places = proptest::collection::vec(place, 0..3);
+    prop_oneof![
+        (0u8..4, 0u8..4, 0u8..8).prop_map(|(n, d, m)| Change::PutNode(node(n, d, m))),
+        (0u8..4).prop_map(|n| Change::RemoveNode(format!("n{n}"))),
+        (0u8..6, places, 0u32..3).prop_map(|(i, p, l)| Change::PutInstance(instance(i, p, l))),
+        (0u8..6).prop_map(|i| Change::RemoveInstance(format!("i{i}"))),
+        (
+            0u8..2,
+            prop_oneof![Just("vendor=A"), Just("vendor=B"), Just("")]
+        )
+            .prop_map(|(p, q)| {
+                Change::PutPool(PoolRecord {
+                    name: format!("p{p}"),
+                    query: q.into(),
+                })
+            }),
+        (0u8..2).prop_map(|p| Change::RemovePool(format!("p{p}"))),
+    ]
+}
+
+/// All nodes say that all is well.
+fn hear(state: &mut State) {
+    let nodes: Vec<NodeRecord> = state.image().nodes.values().cloned().collect();
+    for node in nodes {
+        state.registered(&node.name);
+        let load = |name: &String| DeviceLoad {
+            name: name.clone(),
+            utilization: Some(10.0),
+            ..DeviceLoad::default()
+        };
+        state.heard(&node.name, node.devices.keys().map(load).collect());
+    }
+}
+
+proptest! {
+    #[test]
+    fn step_by_step_is_the_same_as_from_the_start(
+        rounds in proptest::collection::vec((proptest::collection::vec(change(), 1..4), any::<bool>()), 1..24)
+    ) {
+        let mut state = fresh(Image::default());
+        for (changes, heard) in rounds {
+            state.apply(changes);
+            if heard {
+                hear(&mut state);
+            }
+        }
+        let mut again = fresh(state.image().clone());
+        hear(&mut state);
+        hear(&mut again);
+        prop_assert_eq!(state.index().snapshot(), again.index().snapshot());
+        let of = |s: &State| s.leases.keys().cloned().collect::<Vec<_>>();
+        prop_assert_eq!(of(&state), of(&again));
+        let names = |s: &State| s.live.keys().cloned().collect::<Vec<_>>();
+        prop_assert_eq!(names(&state), names(&again));
+    }
+}
+
+#[test]
+fn a_lease_ends_after_its_time_and_not_before() {
+    let mut state = fresh(Image::default());
+    state.apply(vec![
+        Change::PutNode(node(0, 1, 0)),
+        Change::PutInstance(instance(0, vec![(0, 0)], 2)),
+    ]);
+    hear(&mut state);
+    let half = Duration::from_millis(500);
+    let swept: Vec<Swept> = (1..=5).map(|n| state.sweep(n * half)).collect();
+    assert_eq!(swept[0], Swept::default());
+    assert_eq!(swept[1], Swept::default());
+    assert_eq!(swept[2].silent, ["n0"]);
+    assert!(swept[3].silent.is_empty() && swept[3].expired.is_empty());
+    assert_eq!(swept[4].expired, ["i0"]);
+}

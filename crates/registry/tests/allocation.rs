@@ -1,0 +1,356 @@
+//! Instances get devices over gRPC, keep them, move, and give them back.
+
+mod support;
+
+use baltra_registry::proto::{
+    AllocateRequest, CordonRequest, DrainRequest, InstancesRequest, Pool, PoolsRequest,
+    ReleaseRequest, RenewRequest, UncordonRequest,
+};
+use support::{board, busy, given, gpu, options, places, start, start_with};
+use tonic::Code;
+
+#[tokio::test]
+async fn an_instance_gets_the_idlest_device_that_fits_and_gives_it_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 50.0), board("b", Some(('a', "sobel")))])
+        .await;
+    c.join("n2", vec![gpu("a", 10.0)]).await;
+
+    let instance = given(c.allocate("app", "vendor=Shader*").await);
+    assert_eq!(places(&instance), ["n2/a"]);
+    assert_eq!(instance.devices[0].endpoints, ["tcp:n2:7471"]);
+    assert_eq!(instance.node, "n2");
+    assert_eq!(instance.devices[0].weight, 1.0);
+    assert_eq!(c.device("n2", "a").await.instances, ["app"]);
+
+    // Asked again, the answer is the same: nothing is allocated twice.
+    let again = given(c.allocate("app", "vendor=Shader*").await);
+    assert_eq!(again, instance);
+    // Another demand moves it.
+    let board = given(c.allocate("app", "accelerator=sobel,vendor=Acme").await);
+    assert_eq!(places(&board), ["n1/b"]);
+    assert!(!board.devices[0].reconfigure);
+    assert_eq!(c.device("n2", "a").await.occupation, 0);
+
+    let released = c
+        .instances
+        .release(ReleaseRequest {
+            instance: "app".into(),
+        })
+        .await;
+    assert!(released.unwrap().into_inner().released);
+    let released = c
+        .instances
+        .release(ReleaseRequest {
+            instance: "app".into(),
+        })
+        .await;
+    assert!(!released.unwrap().into_inner().released);
+    let renewed = RenewRequest {
+        instance: "app".into(),
+        ..RenewRequest::default()
+    };
+    let status = c.instances.renew(renewed).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_says_which_device_failed_which_filter() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "filters = [{ metric = 'utilization', max = 90.0 }]";
+    let filters = toml::from_str::<baltra_registry::Options>(text)
+        .unwrap()
+        .filters;
+    let (handle, mut c) = start_with(baltra_registry::Options {
+        filters,
+        ..options(dir.path())
+    })
+    .await;
+    c.join(
+        "n1",
+        vec![gpu("busy", 95.0), gpu("off", 0.0), board("other", None)],
+    )
+    .await;
+    let cordon = CordonRequest {
+        device: "n1/off".into(),
+    };
+    assert!(
+        c.operators
+            .cordon(cordon)
+            .await
+            .unwrap()
+            .into_inner()
+            .cordoned
+    );
+
+    let reply = c.allocate("app", "vendor=Shader*").await;
+    assert!(reply.instance.is_none());
+    let refusal = reply.refusal.unwrap();
+    let failed: Vec<(&str, &str)> = refusal
+        .devices
+        .iter()
+        .map(|d| (d.device.as_str(), d.filter.as_str()))
+        .collect();
+    assert_eq!(
+        failed,
+        [
+            ("n1/busy", "metric"),
+            ("n1/off", "state"),
+            ("n1/other", "query")
+        ]
+    );
+    assert!(refusal.devices[0].reason.contains("95"), "{refusal:?}");
+    assert!(refusal.reason.contains("Shader"), "{refusal:?}");
+    // Nothing of it is kept.
+    let all = c
+        .operators
+        .instances(InstancesRequest::default())
+        .await
+        .unwrap();
+    assert!(all.into_inner().instances.is_empty());
+
+    let uncordon = UncordonRequest {
+        device: "n1/off".into(),
+    };
+    c.operators.uncordon(uncordon).await.unwrap();
+    assert_eq!(
+        places(&given(c.allocate("app", "vendor=Shader*").await)),
+        ["n1/off"]
+    );
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_may_have_several_devices_and_names_are_made_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 0.0), gpu("b", 0.0), gpu("c", 90.0)])
+        .await;
+    let request = |count| AllocateRequest {
+        count,
+        ..AllocateRequest::default()
+    };
+    let instance = given(c.ask(request(2)).await);
+    assert_eq!(places(&instance), ["n1/a", "n1/b"]);
+    assert!(instance.name.starts_with("i-"), "{}", instance.name);
+    let reply = c.ask(request(4)).await;
+    assert!(reply.instance.is_none() && reply.refusal.is_some());
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn an_allocation_of_another_accelerator_plans_a_reconfiguration() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![board("a", None)]).await;
+    let instance = given(c.allocate("one", "accelerator=sobel").await);
+    assert!(instance.devices[0].reconfigure);
+    let planned = c.device("n1", "a").await.pending;
+    assert_eq!(planned[0].name, "sobel");
+    // It counts as held: who wants the same shares it, who wants another is refused, unless
+    // nothing works there that would have to go elsewhere.
+    c.heartbeat("n1", vec![busy("a", 30.0, Vec::new())])
+        .await
+        .unwrap();
+    assert_eq!(
+        places(&given(c.allocate("two", "accelerator=sobel").await)),
+        ["n1/a"]
+    );
+    let refusal = c
+        .allocate("three", "accelerator=fft")
+        .await
+        .refusal
+        .unwrap();
+    assert_eq!(refusal.devices[0].filter, "accelerator");
+    // When nobody waits for it any more, it is not planned any more.
+    for name in ["one", "two"] {
+        assert_eq!(c.device("n1", "a").await.pending.len(), 1, "{name}");
+        let release = ReleaseRequest {
+            instance: name.into(),
+        };
+        c.instances.release(release).await.unwrap();
+    }
+    assert!(c.device("n1", "a").await.pending.is_empty());
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_is_one_device_over_several_weighted_by_free_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 0.0), board("x", None)]).await;
+    c.join("n2", vec![gpu("a", 50.0)]).await;
+    let pool = Pool {
+        name: "gpus".into(),
+        query: "vendor=Shader*".into(),
+        devices: Vec::new(),
+    };
+    let made = c.operators.pool_put(pool).await.unwrap().into_inner();
+    assert_eq!(made.devices, ["n1/a", "n2/a"]);
+
+    let request = AllocateRequest {
+        instance: "app".into(),
+        pool: "gpus".into(),
+        ..AllocateRequest::default()
+    };
+    let instance = given(c.ask(request).await);
+    assert_eq!(places(&instance), ["n1/a", "n2/a"]);
+    let weights: Vec<f64> = instance.devices.iter().map(|d| d.weight).collect();
+    assert!((weights[0] - 2.0 / 3.0).abs() < 1e-9 && (weights[1] - 1.0 / 3.0).abs() < 1e-9);
+
+    // The weights follow the load.
+    c.heartbeat("n1", vec![gpu("a", 99.0).1, board("x", None).1])
+        .await
+        .unwrap();
+    let renew = RenewRequest {
+        instance: "app".into(),
+        ..RenewRequest::default()
+    };
+    let renewed = c.instances.renew(renew).await.unwrap().into_inner();
+    assert!(renewed.devices[0].weight < 0.03, "{renewed:?}");
+
+    let unknown = AllocateRequest {
+        pool: "none".into(),
+        ..AllocateRequest::default()
+    };
+    assert_eq!(
+        c.instances.allocate(unknown).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    let pools = c
+        .operators
+        .pools(PoolsRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .pools;
+    assert_eq!(pools.len(), 1);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn draining_moves_instances_and_who_cannot_move_does_when_it_can() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 0.0)]).await;
+    given(c.allocate("app", "").await);
+    let drain = || DrainRequest {
+        device: "n1/a".into(),
+    };
+    let reply = c.operators.drain(drain()).await.unwrap().into_inner();
+    assert_eq!(reply.migrations.len(), 1);
+    assert!(!reply.migrations[0].reason.is_empty());
+    assert_eq!(reply.migrations[0].devices[0].device, "a");
+    let orders = c
+        .heartbeat("n1", vec![gpu("a", 0.0).1])
+        .await
+        .unwrap()
+        .orders;
+    assert!(orders[0].draining && orders[0].cordoned);
+    assert_eq!(orders[0].instances, ["app"]);
+
+    c.join("n2", vec![gpu("b", 0.0)]).await;
+    let renew = RenewRequest {
+        instance: "app".into(),
+        ..RenewRequest::default()
+    };
+    let moved = c.instances.renew(renew).await.unwrap().into_inner();
+    assert_eq!(places(&moved), ["n2/b"]);
+    assert!(c.device("n1", "a").await.instances.is_empty());
+    let orders = c
+        .heartbeat("n1", vec![gpu("a", 0.0).1])
+        .await
+        .unwrap()
+        .orders;
+    assert!(orders[0].instances.is_empty());
+
+    // With somewhere to go, it is moved at once.
+    c.operators
+        .uncordon(UncordonRequest {
+            device: "n1/a".into(),
+        })
+        .await
+        .unwrap();
+    let drain = DrainRequest {
+        device: "n2/b".into(),
+    };
+    let reply = c.operators.drain(drain).await.unwrap().into_inner();
+    assert_eq!(reply.migrations[0].devices[0].node, "n1");
+    assert!(reply.migrations[0].reason.is_empty());
+    let status = c
+        .operators
+        .drain(DrainRequest {
+            device: "n9/x".into(),
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_that_cannot_reach_its_device_is_given_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 0.0)]).await;
+    c.join("n2", vec![gpu("a", 10.0)]).await;
+    assert_eq!(places(&given(c.allocate("app", "").await)), ["n1/a"]);
+    let renew = |except: &str| RenewRequest {
+        instance: "app".into(),
+        except: vec![except.into()],
+    };
+    let moved = c.instances.renew(renew("n1/a")).await.unwrap().into_inner();
+    assert_eq!(places(&moved), ["n2/a"]);
+    assert_eq!(moved.revision, 2);
+    // What it does not have changes nothing.
+    let same = c.instances.renew(renew("n1/a")).await.unwrap().into_inner();
+    assert_eq!(same, moved);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_that_is_silent_loses_its_devices() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start_with(baltra_registry::Options {
+        lease_s: 0.2,
+        ..options(dir.path())
+    })
+    .await;
+    c.register("n1", vec![gpu("a", 0.0).0]).await.unwrap();
+    c.heartbeat("n1", vec![busy("a", 0.0, Vec::new())])
+        .await
+        .unwrap();
+    for (name, lease_s) in [("short", 1), ("held", 0)] {
+        // The node may have fallen silent on a loaded machine.
+        c.heartbeat("n1", vec![busy("a", 0.0, Vec::new())])
+            .await
+            .unwrap();
+        let request = AllocateRequest {
+            instance: name.into(),
+            lease_s: Some(lease_s),
+            ..AllocateRequest::default()
+        };
+        given(c.ask(request).await);
+    }
+    support::until("only the one without a lease is left", || {
+        let mut c = c.clone();
+        async move {
+            let all = c
+                .operators
+                .instances(InstancesRequest::default())
+                .await
+                .unwrap();
+            let names: Vec<String> = all
+                .into_inner()
+                .instances
+                .into_iter()
+                .map(|i| i.name)
+                .collect();
+            names == ["held"]
+        }
+    })
+    .await;
+    handle.stop().await;
+}

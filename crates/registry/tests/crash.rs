@@ -1,0 +1,386 @@
+//! What a registry said is done stays done: killed at any instruction, or with a full disk.
+//!
+//! The registry runs in a process of its own: this program again, as one of the ignored tests.
+
+mod support;
+
+use baltra_registry::proto::{
+    AllocateRequest, CordonRequest, Function, FunctionGetRequest, FunctionPutRequest,
+    FunctionsRequest, InstancesRequest, ReleaseRequest, StatusRequest, UncordonRequest,
+};
+use baltra_registry::store::Store;
+use baltra_registry::Service;
+use rustix::process::{getrlimit, prlimit, Pid, Resource, Rlimit};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::{gpu, options, places, Clients};
+use tonic::Code;
+
+const STATE: &str = "BALTRA_TEST_STATE";
+/// Kills, each at another moment.
+const ROUNDS: u32 = 25;
+
+#[test]
+#[ignore = "the other tests run it as a process of its own"]
+fn serves_until_it_is_killed() {
+    let state = std::env::var_os(STATE).expect("only started by the other tests");
+    let service = Service::new(options(Path::new(&state))).unwrap();
+    println!("address={}", service.address().unwrap());
+    service.run().unwrap();
+}
+
+/// A registry's process; ends with the test.
+struct Served {
+    child: Child,
+    clients: Clients,
+    /// Kept open: it would end with an error otherwise.
+    _says: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Served {
+    fn start(state: &Path) -> Served {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "serves_until_it_is_killed",
+                "--exact",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env(STATE, state)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut says = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = says
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|l| l.split_once("address=").map(|(_, a)| a.to_owned()));
+        let url = format!("http://{}", address.expect("the registry did not start"));
+        Served {
+            clients: Clients::new(&url, ""),
+            child,
+            _says: says,
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What one writer knows: of what was acknowledged, how it is; and what it was told last about
+/// what it asked for and was not answered.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    /// By instance: whether it has devices.
+    instances: BTreeMap<String, bool>,
+    /// By function: its content.
+    functions: BTreeMap<String, Vec<u8>>,
+    cordoned: BTreeMap<String, bool>,
+    /// The name of what was under way.
+    open: Option<String>,
+}
+
+/// Writes until it is not answered any more.
+async fn write(mut c: Clients, who: u32, round: u32, told: Arc<Mutex<Told>>) {
+    for n in 0u32.. {
+        let name = format!("{who}-{}", n % 7);
+        let device = format!("n{who}/a");
+        told.lock().unwrap().open = Some(match n % 4 {
+            3 => device.clone(),
+            _ => name.clone(),
+        });
+        let answered = match n % 4 {
+            0 => {
+                let request = AllocateRequest {
+                    instance: name.clone(),
+                    query: format!("node=n{who}"),
+                    lease_s: Some(0),
+                    ..AllocateRequest::default()
+                };
+                let reply = c.instances.allocate(request).await;
+                reply.map(|r| {
+                    let given = r.into_inner().instance.is_some();
+                    told.lock().unwrap().instances.insert(name, given);
+                })
+            }
+            1 => {
+                let content = format!("{round} {n}")
+                    .repeat(1 + n as usize % 500)
+                    .into_bytes();
+                let function = Function {
+                    name: name.clone(),
+                    ..Function::default()
+                };
+                let request = FunctionPutRequest {
+                    function: Some(function),
+                    content: content.clone(),
+                };
+                let reply = c.functions.function_put(request).await;
+                reply.map(|_| _ = told.lock().unwrap().functions.insert(name, content))
+            }
+            2 => {
+                let request = ReleaseRequest {
+                    instance: name.clone(),
+                };
+                let reply = c.instances.release(request).await;
+                reply.map(|_| _ = told.lock().unwrap().instances.insert(name, false))
+            }
+            _ => {
+                let on = n % 8 == 3;
+                let reply = match on {
+                    true => {
+                        c.operators
+                            .cordon(CordonRequest {
+                                device: device.clone(),
+                            })
+                            .await
+                    }
+                    false => {
+                        c.operators
+                            .uncordon(UncordonRequest {
+                                device: device.clone(),
+                            })
+                            .await
+                    }
+                };
+                reply.map(|_| _ = told.lock().unwrap().cordoned.insert(device, on))
+            }
+        };
+        if answered.is_err() {
+            return;
+        }
+        told.lock().unwrap().open = None;
+    }
+}
+
+#[test]
+fn whatever_was_acknowledged_is_there_after_kill_9_at_any_moment() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let dir = tempfile::tempdir().unwrap();
+    let told: Vec<Arc<Mutex<Told>>> = (0..4).map(|_| Arc::default()).collect();
+    let mut served = Served::start(dir.path());
+    let mut written = 0;
+    for round in 0..ROUNDS {
+        runtime.block_on(async {
+            for who in 0..told.len() {
+                let mut c = served.clients.clone();
+                c.join(&format!("n{who}"), vec![gpu("a", 0.0)]).await;
+            }
+        });
+        let writers: Vec<_> = (0u32..)
+            .zip(&told)
+            .map(|(who, told)| {
+                let written = write(served.clients.clone(), who, round, told.clone());
+                runtime.spawn(written)
+            })
+            .collect();
+        // Moments spread over many writes; where in a write they fall is chance.
+        std::thread::sleep(Duration::from_millis(40 + 23 * u64::from(round)));
+        served.kill();
+        runtime.block_on(async {
+            for writer in writers {
+                writer.await.unwrap();
+            }
+        });
+        written += check_store(dir.path(), &told);
+        served = Served::start(dir.path());
+        runtime.block_on(check_answers(&mut served.clients, &told));
+    }
+    assert!(
+        written > 4 * u64::from(ROUNDS),
+        "hardly anything was written: {written}"
+    );
+    served.kill();
+}
+
+/// The file by itself: what was acknowledged is in it, and it makes sense.
+fn check_store(state: &Path, told: &[Arc<Mutex<Told>>]) -> u64 {
+    let (store, image) = Store::open(state).unwrap();
+    for told in told {
+        let mut told = told.lock().unwrap();
+        let is_open = |name: &String| told.open.as_ref() == Some(name);
+        for (name, has) in told.instances.iter().filter(|(n, _)| !is_open(n)) {
+            assert_eq!(image.instances.contains_key(name), *has, "{name}: {told:?}");
+        }
+        for (name, content) in told.functions.iter().filter(|(n, _)| !is_open(n)) {
+            assert_eq!(
+                store.content(name).unwrap().as_ref(),
+                Some(content),
+                "{name}"
+            );
+        }
+        for (device, on) in told.cordoned.iter().filter(|(n, _)| !is_open(n)) {
+            let (node, device) = device.split_once('/').unwrap();
+            assert_eq!(image.nodes[node].devices[device].cordoned, *on, "{node}");
+        }
+        // What was under way took place or did not; from now on that is known, too.
+        let Some(open) = told.open.take() else {
+            continue;
+        };
+        if let Some((node, device)) = open.split_once('/') {
+            let on = image.nodes[node].devices[device].cordoned;
+            told.cordoned.insert(open, on);
+            continue;
+        }
+        let has = image.instances.contains_key(&open);
+        told.instances.insert(open.clone(), has);
+        match store.content(&open).unwrap() {
+            Some(content) => drop(told.functions.insert(open, content)),
+            None => assert!(!told.functions.contains_key(&open), "{open}"),
+        }
+    }
+    for instance in image.instances.values() {
+        assert!(!instance.devices.is_empty(), "{instance:?}");
+        for a in &instance.devices {
+            assert!(
+                image.nodes[&a.node].devices.contains_key(&a.device),
+                "{a:?}"
+            );
+        }
+    }
+    for function in image.functions.values() {
+        let content = store.content(&function.name).unwrap().unwrap();
+        assert_eq!(content.len() as u64, function.content_bytes);
+    }
+    image.revision
+}
+
+/// The restarted registry: it answers as if nothing had happened.
+async fn check_answers(c: &mut Clients, told: &[Arc<Mutex<Told>>]) {
+    let all = c
+        .operators
+        .instances(InstancesRequest::default())
+        .await
+        .unwrap();
+    let all: BTreeMap<String, Vec<String>> = all
+        .into_inner()
+        .instances
+        .iter()
+        .map(|i| (i.name.clone(), places(i)))
+        .collect();
+    for (who, told) in told.iter().enumerate() {
+        for (name, has) in &told.lock().unwrap().clone().instances {
+            let wanted = has.then(|| vec![format!("n{who}/a")]);
+            assert_eq!(all.get(name), wanted.as_ref(), "{name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_full_disk_writes_fail_clearly_and_everything_else_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut served = Served::start(dir.path());
+    let pid = served.pid();
+    let c = &mut served.clients;
+    c.join("n1", vec![gpu("a", 0.0)]).await;
+    support::given(c.allocate("app", "").await);
+    let put = |name: &str, letter: u8| FunctionPutRequest {
+        function: Some(Function {
+            name: name.into(),
+            ..Function::default()
+        }),
+        content: vec![letter; 1 << 20],
+    };
+    c.functions.function_put(put("first", 1)).await.unwrap();
+
+    // No file may grow beyond 8 MiB: what a write meets is what it meets on a full disk.
+    let full = Rlimit {
+        current: Some(8 << 20),
+        ..getrlimit(Resource::Fsize)
+    };
+    let before = prlimit(Some(pid), Resource::Fsize, full).unwrap();
+    let mut refused = 0;
+    for n in 0..40u8 {
+        match c.functions.function_put(put(&format!("f{n}"), n)).await {
+            Ok(_) => assert_eq!(refused, 0, "a write went through that cannot have"),
+            Err(status) => {
+                refused += 1;
+                assert_eq!(status.code(), Code::Unavailable, "{status}");
+                assert!(status.message().contains("is the disk full?"), "{status}");
+            }
+        }
+        if refused == 3 {
+            break;
+        }
+    }
+    assert_eq!(refused, 3);
+
+    // It goes on: reads, heartbeats, renewals, asking again for what was given.
+    let status = c
+        .operators
+        .status(StatusRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(!status.store_failure.is_empty());
+    c.heartbeat("n1", vec![gpu("a", 40.0).1]).await.unwrap();
+    assert_eq!(c.device("n1", "a").await.utilization, 40.0);
+    assert_eq!(
+        places(&support::given(c.allocate("app", "").await)),
+        ["n1/a"]
+    );
+    c.register("n1", vec![gpu("a", 0.0).0]).await.unwrap();
+    let get = FunctionGetRequest {
+        name: "first".into(),
+    };
+    let got = c
+        .functions
+        .function_get(get.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(got.content, vec![1; 1 << 20]);
+    let before_end = c
+        .functions
+        .functions(FunctionsRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+
+    // There is room again.
+    prlimit(Some(pid), Resource::Fsize, before).unwrap();
+    c.functions.function_put(put("last", 9)).await.unwrap();
+    let status = c
+        .operators
+        .status(StatusRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(status.store_failure.is_empty(), "{status:?}");
+    served.kill();
+
+    // Nothing that was refused is there, everything else is.
+    let mut served = Served::start(dir.path());
+    let c = &mut served.clients;
+    let after = c
+        .functions
+        .functions(FunctionsRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(after.functions.len(), before_end.functions.len() + 1);
+    let got = c.functions.function_get(get).await.unwrap().into_inner();
+    assert_eq!(got.content, vec![1; 1 << 20]);
+    served.kill();
+}

@@ -1,0 +1,191 @@
+//! The reconfiguration flow: asked for, validated, carried out, failed half-way.
+
+mod support;
+
+use baltra_registry::proto::{
+    ReconfigurationEndRequest, ReconfigurationReply, ReconfigurationRequest, Region,
+};
+use support::{board, busy, digest, given, gpu, id, places, start, Clients};
+use tonic::Code;
+
+fn request(node: &str, instance: &str, letter: char, name: &str) -> ReconfigurationRequest {
+    ReconfigurationRequest {
+        node: node.into(),
+        id: id(node),
+        device: "a".into(),
+        instance: instance.into(),
+        digest: digest(letter),
+        name: name.into(),
+        region: None,
+    }
+}
+
+async fn asked(c: &mut Clients, request: ReconfigurationRequest) -> ReconfigurationReply {
+    c.nodes.reconfiguration(request).await.unwrap().into_inner()
+}
+
+fn holding(letter: char, name: &str) -> Vec<Region> {
+    board("a", Some((letter, name))).1.regions
+}
+
+#[tokio::test]
+async fn only_the_instance_that_was_given_the_device_may_reconfigure_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![board("a", None)]).await;
+    c.join("n2", vec![board("a", Some(('b', "fft")))]).await;
+    given(c.allocate("app", "accelerator=sobel").await);
+    given(c.allocate("other", "accelerator=fft").await);
+
+    let reply = asked(&mut c, request("n1", "nobody", 'a', "sobel")).await;
+    assert!(
+        !reply.allowed && reply.reason.contains("nobody"),
+        "{reply:?}"
+    );
+    let reply = asked(&mut c, request("n1", "other", 'b', "fft")).await;
+    assert!(!reply.allowed && reply.reason.contains("n2/a"), "{reply:?}");
+    let reply = asked(&mut c, request("n1", "app", 'b', "fft")).await;
+    assert!(
+        !reply.allowed && reply.reason.contains("accelerator=sobel"),
+        "{reply:?}"
+    );
+    let mut stranger = request("n1", "app", 'a', "sobel");
+    stranger.id = id("n2");
+    let status = c.nodes.reconfiguration(stranger).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+
+    let reply = asked(&mut c, request("n1", "app", 'a', "sobel")).await;
+    assert!(
+        reply.allowed && !reply.unchanged && reply.migrations.is_empty(),
+        "{reply:?}"
+    );
+    // Loaded: asked again, there is nothing to do.
+    c.heartbeat("n1", vec![busy("a", 0.0, holding('a', "sobel"))])
+        .await
+        .unwrap();
+    let device = c.device("n1", "a").await;
+    assert!(device.pending.is_empty() && device.regions[0].name == "sobel");
+    let reply = asked(&mut c, request("n1", "app", 'a', "sobel")).await;
+    assert!(reply.allowed && reply.unchanged, "{reply:?}");
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn instances_that_no_longer_fit_are_moved_before_it_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![board("a", Some(('b', "fft")))]).await;
+    given(c.allocate("old", "accelerator=fft").await);
+    c.join("n2", vec![board("a", Some(('b', "fft")))]).await;
+    // n1 has more to do, and n2 has room for it: n2 is idle, so it is the one to be changed,
+    // unless it is told to be busy.
+    let loads = [("n1", 10.0), ("n2", 20.0)];
+    for (node, utilization) in loads {
+        let load = busy("a", utilization, holding('b', "fft"));
+        c.heartbeat(node, vec![load]).await.unwrap();
+    }
+    let new = given(c.allocate("new", "accelerator=sobel").await);
+    assert_eq!(places(&new), ["n1/a"]);
+    assert!(new.devices[0].reconfigure);
+
+    let reply = asked(&mut c, request("n1", "new", 'a', "sobel")).await;
+    assert!(reply.allowed, "{reply:?}");
+    assert_eq!(reply.migrations.len(), 1);
+    assert_eq!(reply.migrations[0].instance, "old");
+    assert_eq!(reply.migrations[0].devices[0].node, "n2");
+    assert_eq!(c.device("n1", "a").await.instances, ["new"]);
+    assert_eq!(c.device("n2", "a").await.instances, ["old"]);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn who_fits_nowhere_waits_and_is_served_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![board("a", Some(('b', "fft")))]).await;
+    given(c.allocate("old", "accelerator=fft").await);
+    given(c.allocate("flexible", "vendor=Acme").await);
+    // The device was given to `flexible`, too, and it may load what it likes.
+    let reply = asked(&mut c, request("n1", "flexible", 'a', "sobel")).await;
+    assert!(reply.allowed, "{reply:?}");
+    assert_eq!(reply.migrations[0].instance, "old");
+    assert!(reply.migrations[0].devices.is_empty());
+    assert!(!reply.migrations[0].reason.is_empty());
+
+    // As long as something works there, it is not taken back.
+    c.heartbeat("n1", vec![busy("a", 30.0, holding('a', "sobel"))])
+        .await
+        .unwrap();
+    let renew = || baltra_registry::proto::RenewRequest {
+        instance: "old".into(),
+        ..Default::default()
+    };
+    let waiting = c.instances.renew(renew()).await.unwrap().into_inner();
+    assert!(waiting.devices.is_empty() && !waiting.pending.is_empty());
+    c.join("n2", vec![board("a", Some(('b', "fft")))]).await;
+    let served = c.instances.renew(renew()).await.unwrap().into_inner();
+    assert_eq!(places(&served), ["n2/a"]);
+    assert!(served.pending.is_empty());
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_reconfiguration_that_fails_half_way_leaves_a_blank_region_and_everybody_placed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![board("a", Some(('b', "fft")))]).await;
+    given(c.allocate("old", "accelerator=fft").await);
+    c.join("n2", vec![board("a", Some(('b', "fft")))]).await;
+    c.heartbeat("n2", vec![busy("a", 20.0, holding('b', "fft"))])
+        .await
+        .unwrap();
+    given(c.allocate("new", "accelerator=sobel").await);
+    let reply = asked(&mut c, request("n1", "new", 'a', "sobel")).await;
+    assert!(reply.allowed && reply.migrations.len() == 1, "{reply:?}");
+
+    let end = ReconfigurationEndRequest {
+        node: "n1".into(),
+        id: id("n1"),
+        device: "a".into(),
+        digest: digest('a'),
+        region: 0,
+        error: "the board did not answer".into(),
+    };
+    c.nodes.reconfiguration_end(end.clone()).await.unwrap();
+    let device = c.device("n1", "a").await;
+    assert!(device.regions.is_empty(), "{device:?}");
+    assert_eq!(device.pending[0].name, "sobel");
+    assert_eq!(device.instances, ["new"]);
+    assert_eq!(c.device("n2", "a").await.instances, ["old"]);
+
+    // Tried again, it works.
+    let reply = asked(&mut c, request("n1", "new", 'a', "sobel")).await;
+    assert!(
+        reply.allowed && !reply.unchanged && reply.migrations.is_empty(),
+        "{reply:?}"
+    );
+    let end = ReconfigurationEndRequest {
+        error: String::new(),
+        ..end
+    };
+    c.nodes.reconfiguration_end(end).await.unwrap();
+    let device = c.device("n1", "a").await;
+    assert!(device.pending.is_empty());
+    assert_eq!(device.regions[0].digest, digest('a'));
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn programs_live_side_by_side_where_the_device_is_not_exclusive() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 0.0)]).await;
+    given(c.allocate("one", "accelerator=fft").await);
+    given(c.allocate("two", "accelerator=sobel").await);
+    for (instance, letter, name) in [("one", 'b', "fft"), ("two", 'a', "sobel")] {
+        let reply = asked(&mut c, request("n1", instance, letter, name)).await;
+        assert!(reply.allowed && reply.migrations.is_empty(), "{reply:?}");
+    }
+    assert_eq!(c.device("n1", "a").await.instances, ["one", "two"]);
+    handle.stop().await;
+}
