@@ -1,0 +1,146 @@
+//! The console: a page for an operator at `/ui/`, and the JSON behind it.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/ui/` | the page and its files, with entity tags |
+//! | `/ui/api/state` | what is so now |
+//! | `/ui/api/stream` | server-sent events: `history` once, then `state` every second |
+//! | `/ui/api/function/{name}` | a function's contract, latency histogram and cold starts |
+//!
+//! The page loads nothing from elsewhere and its content security policy allows nothing else: no
+//! inline script, no markup made of strings. It only ever reads; who may read is decided by the
+//! layer that the router is mounted under.
+
+mod assets;
+mod history;
+mod hub;
+pub mod model;
+mod pool;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use hub::STREAMS_MAX;
+pub use model::Source;
+pub use pool::Pool;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::Router;
+use hub::Hub;
+use std::sync::Arc;
+
+/// On every answer. `blob:` is for images that a tried function answers with; trusted types make
+/// the browser refuse what would build markup from strings.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// The console over `source`. Must be called in a runtime: it looks at the source once a second
+/// until the router is dropped.
+pub fn router(source: Arc<dyn Source>) -> Router {
+    Router::new()
+        .route("/ui", get(redirect))
+        .route("/ui/", get(|headers| file(Path(String::new()), headers)))
+        .route("/ui/{*path}", get(file))
+        .route("/ui/api/state", get(state))
+        .route("/ui/api/stream", get(stream))
+        .route("/ui/api/function/{name}", get(function))
+        .layer(axum::middleware::map_response(guard))
+        .with_state(Hub::start(source))
+}
+
+/// The headers that every answer has.
+async fn guard(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn redirect() -> Response {
+    (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, "/ui/")]).into_response()
+}
+
+/// A file, or 304 if the browser has it.
+async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    let Some(asset) = assets::find(&path) else {
+        let text = "there is no such file: the console is at /ui/\n";
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
+    let common = [
+        (header::ETAG, asset.tag().clone()),
+        // Kept, and asked for each time: a new binary's page is there at the next load.
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    if known(&headers, asset.tag()) {
+        return (StatusCode::NOT_MODIFIED, common).into_response();
+    }
+    let kind = [(header::CONTENT_TYPE, asset.kind)];
+    (common, kind, asset.text).into_response()
+}
+
+/// Whether the request names the tag, as RFC 9110 13.1.2 has it: a list, compared weakly.
+fn known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
+    let named = headers.get_all(header::IF_NONE_MATCH).into_iter();
+    let mut tags = named
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','));
+    tags.any(|t| {
+        let t = t.trim();
+        t == "*" || t.strip_prefix("W/").unwrap_or(t).as_bytes() == tag.as_bytes()
+    })
+}
+
+fn json(text: String) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, text).into_response()
+}
+
+async fn state(State(hub): State<Arc<Hub>>) -> Response {
+    json(hub.state_json())
+}
+
+async fn function(State(hub): State<Arc<Hub>>, Path(name): Path<String>) -> Response {
+    match hub.function_json(&name) {
+        Some(text) => json(text),
+        None => (StatusCode::NOT_FOUND, "there is no such function\n").into_response(),
+    }
+}
+
+async fn stream(State(hub): State<Arc<Hub>>) -> Response {
+    let Some(stream) = hub.stream() else {
+        let text = format!("{STREAMS_MAX} console pages are open, which is the most: close one\n");
+        let retry = [(header::RETRY_AFTER, "5")];
+        return (StatusCode::SERVICE_UNAVAILABLE, retry, text).into_response();
+    };
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        // Proxies that gather answers are told not to.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, Body::new(stream)).into_response()
+}

@@ -1,0 +1,172 @@
+//! Looks at the source once a second, for however many pages watch.
+//!
+//! One task takes the state, feeds the history and makes the page's JSON once; each stream is a
+//! task of its own that sends what is newest, so a page that reads slowly misses moments and
+//! never holds more than two. The number of streams is bounded, and one whose reader takes nothing
+//! for [`STALL`] ends.
+
+use super::history::{History, Now};
+use super::model::{Source, State};
+use super::view;
+use bytes::Bytes;
+use http_body::Frame;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
+use tokio::time::MissedTickBehavior;
+
+/// So many pages may watch at once.
+pub const STREAMS_MAX: usize = 64;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A page that has taken nothing for so long is gone.
+const STALL: Duration = Duration::from_secs(20);
+
+/// The newest look.
+#[derive(Default)]
+struct Look {
+    state: State,
+    left_out: usize,
+    history: History,
+    now: Now,
+    at_ms: u64,
+}
+
+/// What pages are answered from.
+pub struct Hub {
+    look: Mutex<Look>,
+    ticks: watch::Sender<Bytes>,
+    permits: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hub")
+    }
+}
+
+impl Hub {
+    /// Takes the first look and goes on until the hub is dropped. Needs a runtime.
+    pub fn start(source: Arc<dyn Source>) -> Arc<Hub> {
+        let hub = Arc::new(Hub {
+            look: Mutex::default(),
+            ticks: watch::Sender::new(Bytes::new()),
+            permits: Arc::new(Semaphore::new(STREAMS_MAX)),
+        });
+        hub.look(source.as_ref());
+        tokio::spawn(run(Arc::downgrade(&hub), source));
+        hub
+    }
+
+    fn locked<T>(&self, read: impl FnOnce(&mut Look) -> T) -> T {
+        read(&mut self.look.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn look(&self, source: &dyn Source) {
+        let mut state = source.state();
+        let left_out = view::bound(&mut state);
+        state.show_loaded();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.locked(|look| {
+            look.now = look.history.feed(&state, Instant::now());
+            look.state = state;
+            look.left_out = left_out;
+            look.at_ms = since_1970.map_or(0, |d| d.as_millis() as u64);
+        });
+        let event = match self.ticks.receiver_count() {
+            0 => Bytes::new(),
+            _ => event("state", &self.state_json()),
+        };
+        self.ticks.send_replace(event);
+    }
+
+    /// The present.
+    pub fn state_json(&self) -> String {
+        self.locked(|l| view::state_json(&l.state, l.left_out, &l.history, &l.now, l.at_ms))
+    }
+
+    /// A function's details; none: there is no such function.
+    pub fn function_json(&self, name: &str) -> Option<String> {
+        self.locked(|look| {
+            let function = look.state.functions.iter().find(|f| f.name == name)?;
+            Some(view::function_json(function, &look.history))
+        })
+    }
+
+    /// A stream of events: the series and the present first, then the present every second. None:
+    /// as many as there may be are open.
+    pub fn stream(self: &Arc<Self>) -> Option<Stream> {
+        let permit = self.permits.clone().try_acquire_owned().ok()?;
+        let (sender, receiver) = mpsc::channel(1);
+        let ticks = self.ticks.subscribe();
+        let first = self.locked(|l| {
+            let history = view::history_json(&l.state, &l.history);
+            let state = view::state_json(&l.state, l.left_out, &l.history, &l.now, l.at_ms);
+            [event("history", &history), event("state", &state)].concat()
+        });
+        tokio::spawn(feed(sender, ticks, first.into(), permit));
+        Some(Stream(receiver))
+    }
+}
+
+async fn run(hub: Weak<Hub>, source: Arc<dyn Source>) {
+    let mut period = tokio::time::interval(PERIOD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    period.tick().await;
+    loop {
+        period.tick().await;
+        match hub.upgrade() {
+            Some(hub) => hub.look(source.as_ref()),
+            None => return,
+        }
+    }
+}
+
+/// JSON has no line breaks, so an event is one line of data.
+fn event(name: &str, json: &str) -> Bytes {
+    format!("event: {name}\ndata: {json}\n\n").into()
+}
+
+/// Sends until the page is gone, or the hub.
+async fn feed(
+    page: mpsc::Sender<Bytes>,
+    mut ticks: watch::Receiver<Bytes>,
+    first: Bytes,
+    _permit: OwnedSemaphorePermit,
+) {
+    let mut next = first;
+    loop {
+        // A look that was made before anyone watched has no event.
+        if !next.is_empty() && page.send_timeout(next, STALL).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = page.closed() => return,
+            changed = ticks.changed() => match changed {
+                Ok(()) => next = ticks.borrow_and_update().clone(),
+                Err(_) => return,
+            },
+        }
+    }
+}
+
+/// A page's events, as a body.
+#[derive(Debug)]
+pub struct Stream(mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = self.0.poll_recv(context);
+        next.map(|event| event.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}

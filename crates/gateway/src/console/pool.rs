@@ -1,0 +1,283 @@
+//! The nodes and devices that a registry knows, for a source of the console.
+//!
+//! A task asks the registry again and again and keeps its last answer. While the registry is
+//! away the devices stay as they were last heard of, their load unknown.
+
+use super::model::{Accelerator, Device, Health, Node, Region, Registry, State};
+use baltra_registry::client::{self, Operators};
+use baltra_registry::proto::{self, DevicesRequest};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Between an answer and the next question.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A registry that takes longer counts as away.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A region's number that is higher is not believed.
+const REGIONS_MAX: usize = 64;
+
+/// What the registry said last.
+struct Known {
+    devices: Vec<proto::Device>,
+    answered: Instant,
+    /// Why it does not answer; none: it does.
+    failure: Option<String>,
+    since: Instant,
+}
+
+/// A registry, watched. The watching ends with the value.
+pub struct Pool {
+    address: String,
+    known: Arc<Mutex<Known>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pool").field(&self.address).finish()
+    }
+}
+
+impl Pool {
+    /// Begins to watch. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// When the options cannot work; a registry that is away is no error.
+    pub fn watch(options: &client::Options) -> Result<Pool, client::Error> {
+        let operators = client::operators(options)?;
+        let known = Arc::new(Mutex::new(Known {
+            devices: Vec::new(),
+            answered: Instant::now(),
+            failure: Some("it was not asked yet".into()),
+            since: Instant::now(),
+        }));
+        tokio::spawn(watch(operators, Arc::downgrade(&known)));
+        Ok(Pool {
+            address: options.url.clone(),
+            known,
+        })
+    }
+
+    /// Adds the registry, its nodes and their devices to a state.
+    pub fn fill(&self, state: &mut State) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let reachable = known.failure.is_none();
+        state.registry = Some(Registry {
+            address: self.address.clone(),
+            reachable,
+            reason: known.failure.clone().unwrap_or_default(),
+            since_s: known.since.elapsed().as_secs(),
+        });
+        let age_ms = known.answered.elapsed().as_millis() as u64;
+        let devices = known.devices.iter().map(|d| device(d, reachable));
+        state.devices.extend(devices);
+        state.nodes.extend(nodes(&known.devices, age_ms));
+    }
+}
+
+async fn watch(mut operators: Operators, known: Weak<Mutex<Known>>) {
+    while known.strong_count() > 0 {
+        let request = DevicesRequest {
+            silent: true,
+            ..DevicesRequest::default()
+        };
+        let asked = tokio::time::timeout(PATIENCE, operators.devices(request)).await;
+        if let Some(known) = known.upgrade() {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.take(match asked {
+                Ok(Ok(reply)) => Ok(reply.into_inner().devices),
+                Ok(Err(status)) => Err(status.message().to_owned()),
+                Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            });
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+impl Known {
+    fn take(&mut self, answer: Result<Vec<proto::Device>, String>) {
+        if self.failure.is_some() != answer.is_err() {
+            self.since = Instant::now();
+        }
+        self.failure = match answer {
+            Ok(devices) => {
+                self.devices = devices;
+                self.answered = Instant::now();
+                None
+            }
+            Err(failure) => Some(failure),
+        };
+    }
+}
+
+fn health(device: &proto::Device) -> Health {
+    match device.state.as_str() {
+        "silent" => Health::Lost,
+        "failed" => Health::Failed,
+        "unconfirmed" => Health::Starting,
+        _ if device.draining => Health::Draining,
+        _ if device.cordoned => Health::Cordoned,
+        _ => Health::Ready,
+    }
+}
+
+fn device(device: &proto::Device, reachable: bool) -> Device {
+    let about = device.description.clone().unwrap_or_default();
+    let state = health(device);
+    let known = reachable && state != Health::Lost && state != Health::Starting;
+    let load = match known {
+        true => device.utilization / 100.0,
+        false => f64::NAN,
+    };
+    Device {
+        node: device.node.clone(),
+        name: about.name,
+        model: about.model,
+        vendor: about.vendor,
+        platform: about.platform,
+        state,
+        reason: device.failure.clone(),
+        slots: about.slots,
+        exclusive: about.exclusive,
+        regions: regions(device, about.regions),
+        utilization: Some(load),
+        tasks: device.tasks,
+        memory_bytes: about.memory_bytes,
+        memory_used_bytes: device.memory_used_bytes,
+        queued: device.waiting.into(),
+        sessions: device.sessions,
+        ..Device::default()
+    }
+}
+
+/// Its regions in order: what is loaded, and what is to be.
+fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
+    let count = (count.max(1) as usize).min(REGIONS_MAX);
+    let mut regions = vec![Region::default(); count];
+    let places = [(&device.regions, false), (&device.pending, true)];
+    for (list, loading) in places {
+        for there in list {
+            let Some(region) = regions.get_mut(there.index as usize) else {
+                continue;
+            };
+            region.loading |= loading;
+            let named = !there.digest.is_empty() || !there.name.is_empty();
+            if named && !loading {
+                region.loaded.push(Accelerator {
+                    name: there.name.clone(),
+                    digest: there.digest.clone(),
+                });
+            }
+        }
+    }
+    regions
+}
+
+/// A node is as its best device is.
+fn nodes(devices: &[proto::Device], age_ms: u64) -> Vec<Node> {
+    let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
+    for device in devices {
+        let state = match health(device) {
+            // A device's own failure says nothing about its node.
+            Health::Failed => Health::Ready,
+            state => state,
+        };
+        let heard_ms = device.heard_ms.saturating_add(age_ms);
+        let node = nodes.entry(&device.node).or_insert_with(|| Node {
+            name: device.node.clone(),
+            address: device.endpoints.first().cloned().unwrap_or_default(),
+            state,
+            heard_ms,
+            ..Node::default()
+        });
+        node.sessions = node.sessions.saturating_add(device.sessions);
+        node.heard_ms = node.heard_ms.min(heard_ms);
+        if state == Health::Ready {
+            node.state = state;
+        }
+    }
+    nodes.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(node: &str, state: &str) -> proto::Device {
+        proto::Device {
+            node: node.into(),
+            state: state.into(),
+            utilization: 40.0,
+            heard_ms: 100,
+            sessions: 2,
+            description: Some(proto::DeviceDescription {
+                name: "d".into(),
+                regions: 2,
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_device_is_as_the_registry_says() {
+        let states = [
+            ("ready", Health::Ready),
+            ("silent", Health::Lost),
+            ("failed", Health::Failed),
+            ("unconfirmed", Health::Starting),
+        ];
+        for (state, expected) in states {
+            assert_eq!(device(&told("n", state), true).state, expected);
+        }
+        let mut cordoned = told("n", "ready");
+        cordoned.cordoned = true;
+        assert_eq!(device(&cordoned, true).state, Health::Cordoned);
+        cordoned.draining = true;
+        assert_eq!(device(&cordoned, true).state, Health::Draining);
+    }
+
+    #[test]
+    fn the_load_of_what_is_not_heard_is_unknown() {
+        assert_eq!(device(&told("n", "ready"), true).utilization, Some(0.4));
+        for (state, reachable) in [("ready", false), ("silent", true)] {
+            let load = device(&told("n", state), reachable).utilization;
+            assert!(load.is_some_and(f64::is_nan), "{state}");
+        }
+    }
+
+    #[test]
+    fn regions_show_what_is_loaded_and_what_is_to_be() {
+        let mut told = told("n", "ready");
+        let region = |index, name: &str| proto::Region {
+            index,
+            name: name.into(),
+            digest: "ab".into(),
+        };
+        told.regions = vec![region(1, "sobel"), region(9, "beyond")];
+        told.pending = vec![region(0, "cnn")];
+        let regions = device(&told, true).regions;
+        assert_eq!(regions.len(), 2);
+        assert!(regions[0].loading && regions[0].loaded.is_empty());
+        assert!(!regions[1].loading);
+        assert_eq!(regions[1].loaded[0].name, "sobel");
+    }
+
+    #[test]
+    fn a_node_is_lost_when_all_of_it_is() {
+        let devices = [
+            told("one", "silent"),
+            told("one", "ready"),
+            told("two", "silent"),
+            told("three", "failed"),
+        ];
+        let nodes = nodes(&devices, 50);
+        let of = |name: &str| nodes.iter().find(|n| n.name == name).unwrap();
+        assert_eq!(of("one").state, Health::Ready);
+        assert_eq!((of("one").sessions, of("one").heard_ms), (4, 150));
+        assert_eq!(of("two").state, Health::Lost);
+        assert_eq!(of("three").state, Health::Ready);
+    }
+}

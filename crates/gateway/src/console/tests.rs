@@ -1,0 +1,395 @@
+use super::assets;
+use super::history::{History, POINTS, SERIES_MAX};
+use super::hub::{Hub, STREAMS_MAX};
+use super::model::*;
+use super::view::{self, ROWS_MAX};
+use super::{router, POLICY};
+use axum::body::{to_bytes, Body};
+use axum::http::{Request, Response, StatusCode};
+use axum::Router;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tower_service::Service;
+
+/// A source that says what it is told to.
+#[derive(Default)]
+struct Told(Mutex<State>);
+
+impl Source for Told {
+    fn state(&self) -> State {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+use super::Source;
+
+fn function(name: &str, calls: u64, counts: [u64; 4]) -> Function {
+    Function {
+        name: name.into(),
+        calls,
+        latency: Histogram {
+            bounds_ns: vec![1_000, 10_000, 100_000],
+            counts: counts.to_vec(),
+        },
+        ..Function::default()
+    }
+}
+
+fn device(busy_ns: u64, at_ns: u64) -> Device {
+    Device {
+        node: "n".into(),
+        name: "d".into(),
+        slots: 2,
+        busy_ns,
+        at_ns,
+        ..Device::default()
+    }
+}
+
+/// Feeds states a second apart.
+struct Fed {
+    history: History,
+    at: Instant,
+}
+
+impl Fed {
+    fn new() -> Fed {
+        Fed {
+            history: History::default(),
+            at: Instant::now(),
+        }
+    }
+
+    fn feed(&mut self, state: &State) -> super::history::Now {
+        self.at += Duration::from_secs(1);
+        self.history.feed(state, self.at)
+    }
+
+    fn devices(&mut self, devices: &[Device]) -> Vec<f64> {
+        let state = State {
+            devices: devices.to_vec(),
+            ..State::default()
+        };
+        self.feed(&state).devices
+    }
+
+    fn functions(&mut self, functions: &[Function]) -> Vec<super::history::FunctionNow> {
+        let state = State {
+            functions: functions.to_vec(),
+            ..State::default()
+        };
+        self.feed(&state).functions
+    }
+}
+
+#[test]
+fn utilization_is_device_time_over_time_and_slots() {
+    let mut fed = Fed::new();
+    let second = 1_000_000_000;
+    assert!(fed.devices(&[device(5, second)])[0].is_nan());
+    // Half of what two slots can do.
+    assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
+    // Nothing newer was heard: what was so lasts.
+    assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
+    // Two seconds later, all of it used; never more than all.
+    assert_eq!(fed.devices(&[device(9 * second, 4 * second)]), [1.0]);
+    // Its manager began again: the counter is from nothing.
+    assert_eq!(fed.devices(&[device(second, 5 * second)]), [0.5]);
+    // Another clock: nothing can be said.
+    assert!(fed.devices(&[device(second, second)])[0].is_nan());
+}
+
+#[test]
+fn rates_and_percentiles_are_of_what_was_added() {
+    let mut fed = Fed::new();
+    assert!(fed.functions(&[function("f", 1000, [1000, 0, 0, 0])])[0]
+        .rate
+        .is_nan());
+    let now = &fed.functions(&[function("f", 1100, [1000, 100, 0, 0])])[0];
+    assert_eq!(now.rate, 100.0);
+    // All of them between 1 and 10 µs: the middle is half-way.
+    assert_eq!(now.p50_ns, 5_500.0);
+    assert_eq!(now.tick_p99_ns, 9_910.0);
+    // None in this second; the last ten seconds have some.
+    let now = &fed.functions(&[function("f", 1100, [1000, 100, 0, 0])])[0];
+    assert_eq!((now.rate, now.p50_ns), (0.0, 5_500.0));
+    assert!(now.tick_p50_ns.is_nan());
+    // What has no upper bound counts as the last bound.
+    let now = &fed.functions(&[function("f", 1101, [1000, 100, 0, 1])])[0];
+    assert_eq!(now.tick_p99_ns, 100_000.0);
+    // A gateway's counters that began again.
+    let now = &fed.functions(&[function("f", 7, [7, 0, 0, 0])])[0];
+    assert_eq!(now.rate, 7.0);
+}
+
+#[test]
+fn totals_are_of_all_functions() {
+    let mut fed = Fed::new();
+    fed.functions(&[function("a", 0, [0; 4]), function("b", 0, [0; 4])]);
+    fed.functions(&[
+        function("a", 99, [99, 0, 0, 0]),
+        function("b", 1, [0, 0, 1, 0]),
+    ]);
+    let total = &fed.history.total;
+    let last = |ring: &super::history::Ring| ring.points().last().unwrap();
+    assert_eq!(last(&total.rate), 100.0);
+    assert!(last(&total.p50_ns) < 1_000.0);
+    assert_eq!(last(&total.p99_ns), 1_000.0);
+}
+
+#[test]
+fn history_is_bounded_and_aligned() {
+    let mut fed = Fed::new();
+    let (one, other) = (function("one", 1, [0; 4]), function("other", 1, [0; 4]));
+    fed.functions(&[one.clone(), other.clone()]);
+    for _ in 0..10 {
+        fed.functions(std::slice::from_ref(&one));
+    }
+    fed.functions(&[one.clone(), other.clone()]);
+    // A function that was away has gaps, so that its last point is everyone's last point.
+    assert_eq!(fed.history.functions["other"].rate.points().count(), 12);
+    for _ in 0..2 * POINTS {
+        fed.functions(std::slice::from_ref(&one));
+    }
+    assert_eq!(fed.history.functions["one"].rate.points().count(), POINTS);
+    assert_eq!(fed.history.total.rate.points().count(), POINTS);
+    assert!(!fed.history.functions.contains_key("other"));
+
+    let many: Vec<Function> = (0..2 * SERIES_MAX)
+        .map(|i| function(&format!("f{i}"), 1, [0; 4]))
+        .collect();
+    assert_eq!(fed.functions(&many).len(), many.len());
+    assert_eq!(fed.history.functions.len(), SERIES_MAX);
+}
+
+#[test]
+fn lists_are_cut() {
+    let mut state = State {
+        nodes: vec![Node::default(); ROWS_MAX + 3],
+        tenants: vec![Tenant::default(); ROWS_MAX],
+        ..State::default()
+    };
+    assert_eq!(view::bound(&mut state), 3);
+    assert_eq!(state.nodes.len(), ROWS_MAX);
+}
+
+#[test]
+fn what_is_loaded_beside_other_programs_is_shown() {
+    let place = |device: &str, loaded| Placement {
+        node: "n".into(),
+        device: device.into(),
+        loaded,
+    };
+    let of = |name: &str, exclusive| Device {
+        node: "n".into(),
+        name: name.into(),
+        exclusive,
+        regions: vec![Region::default()],
+        ..Device::default()
+    };
+    let mut state = State {
+        devices: vec![of("gpu", false), of("board", true), of("idle", false)],
+        functions: vec![Function {
+            placements: vec![
+                place("gpu", true),
+                place("board", true),
+                place("idle", false),
+            ],
+            ..function("f", 0, [0; 4])
+        }],
+        ..State::default()
+    };
+    state.show_loaded();
+    state.show_loaded();
+    let loaded: Vec<usize> = state
+        .devices
+        .iter()
+        .map(|d| d.regions[0].loaded.len())
+        .collect();
+    assert_eq!(loaded, [1, 0, 0]);
+}
+
+fn told() -> (Arc<Told>, Router) {
+    let source = Arc::new(Told::default());
+    source.0.lock().unwrap().functions = vec![function("<b>/name", 3, [0, 3, 0, 0])];
+    let router = router(source.clone());
+    (source, router)
+}
+
+async fn ask(router: &Router, path: &str, headers: &[(&str, &str)]) -> Response<Body> {
+    let mut request = Request::builder().uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::empty()).unwrap();
+    router.clone().call(request).await.unwrap()
+}
+
+async fn json(router: &Router, path: &str) -> Value {
+    let response = ask(router, path, &[]).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+#[tokio::test]
+async fn files_have_tags_types_and_the_policy() {
+    let (_, router) = told();
+    for asset in assets::all() {
+        let path = format!("/ui/{}", asset.path);
+        let response = ask(&router, &path, &[]).await;
+        assert_eq!(response.status(), 200, "{path}");
+        let headers = response.headers().clone();
+        assert_eq!(headers["content-security-policy"], POLICY);
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        assert_eq!(headers["content-type"], asset.kind);
+        let tag = headers["etag"].to_str().unwrap();
+        for known in [
+            tag.to_owned(),
+            format!("W/{tag}"),
+            format!("\"x\", {tag}"),
+            "*".into(),
+        ] {
+            let again = ask(&router, &path, &[("if-none-match", &known)]).await;
+            assert_eq!(again.status(), 304, "{known}");
+            assert_eq!(again.headers()["etag"], tag);
+        }
+        let changed = ask(&router, &path, &[("if-none-match", "\"x\"")]).await;
+        assert_eq!(changed.status(), 200);
+    }
+    let page = ask(&router, "/ui/", &[]).await;
+    assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
+    let bare = ask(&router, "/ui", &[]).await;
+    assert_eq!(
+        (bare.status(), &bare.headers()["location"]),
+        (StatusCode::PERMANENT_REDIRECT, &"/ui/".parse().unwrap())
+    );
+    for wrong in [
+        "/ui/no.js",
+        "/ui/../Cargo.toml",
+        "/ui/%2e%2e/x",
+        "/ui//",
+        "/ui/api/none",
+    ] {
+        let response = ask(&router, wrong, &[]).await;
+        assert_eq!(response.status(), 404, "{wrong}");
+        assert_eq!(response.headers()["content-security-policy"], POLICY);
+    }
+}
+
+/// What the page loads is in the binary: every module that a file imports, and every file of the
+/// directory.
+#[test]
+fn every_file_is_there() {
+    let web = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web");
+    let known: Vec<&str> = assets::all().iter().map(|a| a.path).collect();
+    for folder in ["", "views/"] {
+        for entry in std::fs::read_dir(format!("{web}/{folder}")).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{folder}{}", entry.file_name().to_str().unwrap());
+            if entry.file_type().unwrap().is_file() {
+                assert!(
+                    known.contains(&path.as_str()),
+                    "{path} is not in the binary"
+                );
+            }
+        }
+    }
+    for asset in assets::all() {
+        for outside in [
+            "//cdn",
+            "https://",
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+        ] {
+            assert!(
+                !asset.text.contains(outside),
+                "{} has {outside}",
+                asset.path
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn state_and_functions_are_json() {
+    let (_, router) = told();
+    let state = json(&router, "/ui/api/state").await;
+    assert_eq!(state["tick"], 1);
+    assert_eq!(state["functions"][0]["name"], "<b>/name");
+    assert_eq!(state["functions"][0]["rate"], Value::Null);
+    let details = json(&router, "/ui/api/function/%3Cb%3E%2Fname").await;
+    assert_eq!(details["latency_all"], serde_json::json!([[10, 3]]));
+    assert_eq!(details["latency_recent"], serde_json::json!([]));
+    assert_eq!(
+        ask(&router, "/ui/api/function/other", &[]).await.status(),
+        404
+    );
+}
+
+/// The next event's name and data.
+async fn event(body: &mut Body, rest: &mut String) -> (String, Value) {
+    loop {
+        if let Some((event, more)) = rest.split_once("\n\n") {
+            let (name, data) = event.split_once('\n').unwrap();
+            let name = name.strip_prefix("event: ").unwrap().to_owned();
+            let data = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+            *rest = more.to_owned();
+            return (name, data);
+        }
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        rest.push_str(std::str::from_utf8(&frame).unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_begins_with_the_past_and_goes_on() {
+    let (source, router) = told();
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    let response = ask(&router, "/ui/api/stream", &[]).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let (mut body, mut rest) = (response.into_body(), String::new());
+    let (name, history) = event(&mut body, &mut rest).await;
+    assert_eq!(name, "history");
+    assert_eq!(history["tick"], 4);
+    assert_eq!(history["total"]["queued"].as_array().unwrap().len(), 4);
+    assert_eq!(history["functions"][0]["name"], "<b>/name");
+    let (name, state) = event(&mut body, &mut rest).await;
+    assert_eq!((name.as_str(), &state["tick"]), ("state", &4.into()));
+    source.0.lock().unwrap().functions[0].calls += 50;
+    let (_, state) = event(&mut body, &mut rest).await;
+    assert_eq!(state["tick"], 5);
+    assert_eq!(state["functions"][0]["calls"], 53);
+    assert!(state["functions"][0]["rate"].as_f64().unwrap() > 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_are_bounded_and_given_back() {
+    let hub = Hub::start(Arc::new(Told::default()));
+    let streams: Vec<_> = (0..STREAMS_MAX).map(|_| hub.stream().unwrap()).collect();
+    assert!(hub.stream().is_none());
+    drop(streams);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let kept: Vec<_> = (0..STREAMS_MAX).map(|_| hub.stream().unwrap()).collect();
+    // These are open and take nothing: they are given up after a while.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(hub.stream().is_some());
+    drop(kept);
+}
+
+#[tokio::test]
+async fn one_stream_too_many_is_refused_with_the_reason() {
+    let (_, router) = told();
+    let mut open = Vec::new();
+    for _ in 0..STREAMS_MAX {
+        open.push(ask(&router, "/ui/api/stream", &[]).await);
+    }
+    let response = ask(&router, "/ui/api/stream", &[]).await;
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["retry-after"], "5");
+}

@@ -1,0 +1,168 @@
+//! Keeps calls away from what is sick: after some failures in a row nothing is let through for a
+//! while, then one call to see.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What a breaker does with calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Lets all through.
+    Closed,
+    /// Lets none through.
+    Open,
+    /// One is let through to see, or is on its way.
+    HalfOpen,
+}
+
+#[derive(Debug)]
+struct State {
+    failures: u32,
+    /// Open until then.
+    until: Option<Instant>,
+    /// The call that is to see went then.
+    probe: Option<Instant>,
+}
+
+/// One node's, or one replica's.
+#[derive(Debug)]
+pub struct Breaker {
+    /// All is well: nothing else is looked at.
+    well: AtomicBool,
+    state: Mutex<State>,
+    failures_max: u32,
+    open: Duration,
+}
+
+impl Breaker {
+    /// Opens after `failures_max` failures in a row, for `open`.
+    pub fn new(failures_max: u32, open: Duration) -> Breaker {
+        Breaker {
+            well: AtomicBool::new(true),
+            state: Mutex::new(State {
+                failures: 0,
+                until: None,
+                probe: None,
+            }),
+            failures_max: failures_max.max(1),
+            open,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under this lock")
+    }
+
+    /// Whether a call may go through at `now`; changes nothing.
+    pub fn allows(&self, now: Instant) -> bool {
+        if self.well.load(Ordering::Relaxed) {
+            return true;
+        }
+        let state = self.lock();
+        match state.until {
+            None => true,
+            Some(until) if now < until => false,
+            // A call that never came back is not waited for for ever.
+            Some(_) => state.probe.is_none_or(|at| now > at + self.open),
+        }
+    }
+
+    /// A call goes through.
+    pub fn goes(&self, now: Instant) {
+        if self.well.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.lock();
+        if state.until.is_some() {
+            state.probe = Some(now);
+        }
+    }
+
+    /// It worked.
+    pub fn worked(&self) {
+        if self.well.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.lock();
+        state.failures = 0;
+        state.until = None;
+        state.probe = None;
+        self.well.store(true, Ordering::Relaxed);
+    }
+
+    /// It did not.
+    pub fn failed(&self, now: Instant) {
+        let mut state = self.lock();
+        self.well.store(false, Ordering::Relaxed);
+        state.failures = state.failures.saturating_add(1);
+        if state.failures >= self.failures_max || state.probe.is_some() {
+            state.until = Some(now + self.open);
+            state.probe = None;
+        }
+    }
+
+    /// For people.
+    pub fn position(&self, now: Instant) -> Position {
+        let state = self.lock();
+        match state.until {
+            None => Position::Closed,
+            Some(until) if now < until => Position::Open,
+            Some(_) => Position::HalfOpen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn test_it_opens_after_failures_in_a_row_only() {
+        let breaker = Breaker::new(3, OPEN);
+        let now = Instant::now();
+        for _ in 0..5 {
+            breaker.failed(now);
+            breaker.failed(now);
+            assert!(breaker.allows(now));
+            breaker.worked();
+        }
+        for _ in 0..3 {
+            breaker.failed(now);
+        }
+        assert!(!breaker.allows(now));
+        assert_eq!(breaker.position(now), Position::Open);
+    }
+
+    #[test]
+    fn test_one_call_goes_to_see_and_decides() {
+        let breaker = Breaker::new(1, OPEN);
+        let now = Instant::now();
+        breaker.failed(now);
+        let later = now + OPEN;
+        assert!(!breaker.allows(later - Duration::from_millis(1)));
+        assert!(breaker.allows(later));
+        breaker.goes(later);
+        assert!(!breaker.allows(later), "one is on its way");
+        breaker.failed(later);
+        assert!(!breaker.allows(later + OPEN / 2));
+        let much_later = later + OPEN;
+        assert!(breaker.allows(much_later));
+        breaker.goes(much_later);
+        breaker.worked();
+        assert!(breaker.allows(much_later));
+        assert_eq!(breaker.position(much_later), Position::Closed);
+    }
+
+    #[test]
+    fn test_a_probe_that_never_comes_back_is_followed_by_another() {
+        let breaker = Breaker::new(1, OPEN);
+        let now = Instant::now();
+        breaker.failed(now);
+        breaker.goes(now + OPEN);
+        assert!(!breaker.allows(now + OPEN));
+        assert!(breaker.allows(now + OPEN * 2 + Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,81 @@
+//! Programs as a device's driver built them: a function that comes back does not go through the
+//! compiler's front end again, which takes PoCL some 60 ms even where its cache has the rest.
+//!
+//! They are kept in memory alone. A driver may refuse one at any time: then the source is built.
+
+use baltra_functions::Function;
+use baltra_wire::DeviceDescription;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// `CL_DEVICE_VENDOR`, `CL_DEVICE_NAME`, `CL_DRIVER_VERSION`, `CL_DEVICE_VERSION`: a binary is for
+/// devices that agree in all of them.
+const SAME: [u32; 4] = [0x102C, 0x102B, 0x102D, 0x102F];
+/// A larger binary is not kept, bytes.
+const BINARY_BYTES_MAX: usize = 32 << 20;
+/// All of them together, bytes; when it is reached, all go.
+const ALL_BYTES_MAX: usize = 256 << 20;
+
+/// Binaries by function and device.
+#[derive(Debug, Default)]
+pub struct Binaries {
+    kept: Mutex<HashMap<String, Arc<[u8]>>>,
+}
+
+/// What a binary is of, and for.
+pub fn key(device: &DeviceDescription, function: &Function, implementation: usize) -> String {
+    let mut key = format!("{}\0{implementation}", function.digest);
+    for param in SAME {
+        key.push('\0');
+        key.push_str(&device.text(param));
+    }
+    key
+}
+
+impl Binaries {
+    /// The binary, if it is kept.
+    pub fn get(&self, key: &str) -> Option<Arc<[u8]>> {
+        let kept = self.kept.lock().expect("no panic under this lock");
+        kept.get(key).cloned()
+    }
+
+    /// Keeps a binary.
+    pub fn put(&self, key: String, binary: Vec<u8>) {
+        if binary.is_empty() || binary.len() > BINARY_BYTES_MAX {
+            return;
+        }
+        let mut kept = self.kept.lock().expect("no panic under this lock");
+        let all: usize = kept.values().map(|binary| binary.len()).sum();
+        if all + binary.len() > ALL_BYTES_MAX {
+            kept.clear();
+        }
+        kept.insert(key, binary.into());
+    }
+
+    /// The driver has refused it.
+    pub fn remove(&self, key: &str) {
+        let mut kept = self.kept.lock().expect("no panic under this lock");
+        kept.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_what_is_kept_is_bounded() {
+        let binaries = Binaries::default();
+        binaries.put("none".into(), Vec::new());
+        binaries.put("huge".into(), vec![0; BINARY_BYTES_MAX + 1]);
+        assert!(binaries.get("none").is_none() && binaries.get("huge").is_none());
+        let fit = ALL_BYTES_MAX / BINARY_BYTES_MAX;
+        for n in 0..=fit {
+            binaries.put(n.to_string(), vec![1; BINARY_BYTES_MAX]);
+        }
+        assert!(binaries.get("0").is_none());
+        assert!(binaries.get(&fit.to_string()).is_some());
+        binaries.remove(&fit.to_string());
+        assert!(binaries.get(&fit.to_string()).is_none());
+    }
+}

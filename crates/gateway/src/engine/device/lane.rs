@@ -1,0 +1,511 @@
+//! A command queue of a function on a device, and the calls that are on their way in it.
+//!
+//! Whoever has a call submits it: it takes a free slot, copies the body in, pushes the commands
+//! and flushes, so that a call costs no hop to another thread before the executor. The lane's one
+//! thread only *hears*: it waits for the count of completed commands, copies outputs out, answers,
+//! and refills the slots from the backlog. Calls that came while the device was busy are submitted
+//! together, and where the function allows it they become one.
+//!
+//! # Failures
+//!
+//! A command that fails tells its number, but a later failure overwrites it. So when one is seen,
+//! every call that was on its way then is run again alone, which tells for certain whose it was. A
+//! call's inputs are copied in again, so that running twice has no effect but the time.
+
+use super::error::text_of;
+use super::program::Program;
+use super::slot::{Slot, SlotError};
+use crate::engine::pending::{Backlog, Outcome, Pending, Waiter};
+use crate::engine::reply::{CallError, Timing};
+use crate::engine::stats::Stats;
+use baltra_functions::{Call, Step};
+use baltra_session::client::{Lost, Queue};
+use baltra_wire::Operation;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+/// Merged calls on their way: one runs while the next is copied in.
+const MERGED_DEPTH: usize = 2;
+/// A lane's idle slots keep at most so many bytes of device memory.
+const IDLE_BYTES_MAX: u64 = 256 << 20;
+
+/// What bounds a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Calls on their way.
+    pub slots: usize,
+    /// Bytes on their way, beyond one call.
+    pub flying_bytes_max: u64,
+    /// Requests in one merged call; 1: none are merged.
+    pub merge_max: usize,
+}
+
+/// A queue and its calls.
+pub struct Lane {
+    program: Arc<Program>,
+    queue: Arc<Queue>,
+    implementation: usize,
+    bounds: Bounds,
+    backlog: Arc<Backlog>,
+    stats: Arc<Stats>,
+    state: Mutex<State>,
+    room: AtomicBool,
+    flying: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<Slot>,
+    flights: VecDeque<Flight>,
+    /// Calls whose inputs are being copied in.
+    filling: usize,
+    flying_bytes: u64,
+    /// Popped off the backlog, but did not fit the merged call before it.
+    next: Option<Pending>,
+    /// The failure last seen.
+    failure: Option<(u64, i32)>,
+    /// Calls with commands up to this one may have failed.
+    tainted: u64,
+    /// To be run alone.
+    suspects: Vec<Flight>,
+    /// There are or were suspects: nothing else is started until they are done with.
+    alone: bool,
+    lost: bool,
+}
+
+/// A call on its way.
+struct Flight {
+    /// Its last command's number.
+    last: u64,
+    slot: Slot,
+    /// `None`: nobody waits, the slot alone comes back.
+    load: Option<Load>,
+    bytes: u64,
+    pushed: Instant,
+}
+
+enum Load {
+    One(Pending),
+    Many {
+        merged: Box<Call>,
+        calls: Vec<Call>,
+        waiters: Vec<Waiter>,
+    },
+}
+
+impl Load {
+    fn call(&self) -> &Call {
+        match self {
+            Load::One(pending) => &pending.call,
+            Load::Many { merged, .. } => merged,
+        }
+    }
+
+    fn pendings(self) -> Vec<Pending> {
+        match self {
+            Load::One(pending) => vec![pending],
+            Load::Many { calls, waiters, .. } => {
+                let pairs = calls.into_iter().zip(waiters);
+                pairs
+                    .map(|(call, waiter)| Pending { call, waiter })
+                    .collect()
+            }
+        }
+    }
+
+    fn lose(self, started: bool, reason: &str) {
+        for pending in self.pendings() {
+            pending.lose(started, reason);
+        }
+    }
+
+    fn fail(self, error: &CallError) {
+        for pending in self.pendings() {
+            pending.waiter.fail(error.clone());
+        }
+    }
+}
+
+impl Lane {
+    /// A lane over a fresh queue; [`Lane::run`] serves it.
+    pub fn new(
+        program: &Arc<Program>,
+        queue: Arc<Queue>,
+        implementation: usize,
+        bounds: Bounds,
+        backlog: &Arc<Backlog>,
+        stats: &Arc<Stats>,
+    ) -> Lane {
+        Lane {
+            program: program.clone(),
+            queue,
+            implementation,
+            bounds,
+            backlog: backlog.clone(),
+            stats: stats.clone(),
+            state: Mutex::default(),
+            room: AtomicBool::new(true),
+            flying: AtomicUsize::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under this lock")
+    }
+
+    /// Whether it may take another call. Who pushes to the backlog asks after that (with a fence
+    /// between); who makes room looks at the backlog after that: one of them sees the other.
+    pub fn has_room(&self) -> bool {
+        self.room.load(Ordering::SeqCst)
+    }
+
+    /// Calls on their way.
+    pub fn flying(&self) -> usize {
+        self.flying.load(Ordering::Relaxed)
+    }
+
+    /// Submits calls of the backlog as far as there is room.
+    pub fn pump(&self) {
+        let mut pushed = false;
+        loop {
+            let taken = self.take(&mut self.lock());
+            let Some((slot, load)) = taken else {
+                break;
+            };
+            pushed |= self.submit(slot, load);
+        }
+        if pushed {
+            self.queue.flush();
+        }
+    }
+
+    fn show(&self, state: &State) {
+        let flying = state.flights.len() + state.filling;
+        let merging = self.bounds.merge_max > 1;
+        let depth = if merging {
+            MERGED_DEPTH
+        } else {
+            self.bounds.slots
+        };
+        let room = flying < depth
+            && (flying == 0 || state.flying_bytes < self.bounds.flying_bytes_max)
+            && !state.alone
+            && !state.lost;
+        self.flying.store(flying, Ordering::Relaxed);
+        self.room.store(room, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// A slot and something to run in it.
+    fn take(&self, state: &mut State) -> Option<(Slot, Load)> {
+        self.show(state);
+        if !self.has_room() {
+            return None;
+        }
+        let now = Instant::now();
+        let most = self.bounds.merge_max;
+        // While the device is busy a merged call is worth waiting for until it is full.
+        let busy = !state.flights.is_empty() || state.filling > 0;
+        if most > 1 && busy && self.backlog.len() < most {
+            return None;
+        }
+        let first = state.next.take().and_then(|next| next.if_wanted(now));
+        let first = first.or_else(|| self.backlog.pop(now))?;
+        let load = match most {
+            0 | 1 => Load::One(first),
+            most => self.gather(state, first, most, now),
+        };
+        state.filling += 1;
+        self.show(state);
+        Some((state.free.pop().unwrap_or_default(), load))
+    }
+
+    fn gather(&self, state: &mut State, first: Pending, most: usize, now: Instant) -> Load {
+        let mut calls = vec![first.call];
+        let mut waiters = vec![first.waiter];
+        // Powers of two: drivers that compile a kernel anew for every size of work-group meet
+        // few of them.
+        let there = (self.backlog.len() + 1).min(most);
+        let wanted = 1 << there.ilog2();
+        while calls.len() < wanted {
+            let Some(next) = self.backlog.pop(now) else {
+                break;
+            };
+            if !calls[0].mergeable(&next.call) {
+                state.next = Some(next);
+                break;
+            }
+            calls.push(next.call);
+            waiters.push(next.waiter);
+        }
+        if calls.len() > 1 {
+            if let Some(merged) = Call::merge(&calls) {
+                return Load::Many {
+                    merged: Box::new(merged),
+                    calls,
+                    waiters,
+                };
+            }
+        }
+        // Too large together: the first alone, the others again, behind those that wait already.
+        let mut pairs = calls.into_iter().zip(waiters);
+        let (call, waiter) = pairs.next().expect("one at least");
+        for (call, waiter) in pairs {
+            let again = Pending { call, waiter };
+            if let Err(pending) = self.backlog.push(again) {
+                pending.lose(false, "the queue was full");
+            }
+        }
+        Load::One(Pending { call, waiter })
+    }
+
+    fn steps<'a>(&self, call: &'a Call) -> &'a [Step] {
+        let launch = call.launches.get(self.implementation);
+        launch.map_or(&[], |launch| &launch.steps)
+    }
+
+    fn fill(&self, slot: &mut Slot, call: &Call) -> Result<(), SlotError> {
+        let launch = call.launches.get(self.implementation).ok_or_else(|| {
+            let text = "the call was made for another version of the function";
+            SlotError::Call(CallError::Failed(text.into()))
+        })?;
+        slot.prepare(&self.program, &launch.steps)?;
+        slot.fill(&self.program, call, launch)
+    }
+
+    /// Copies in and pushes; false where there is nothing to flush.
+    fn submit(&self, mut slot: Slot, load: Load) -> bool {
+        let filled = self.fill(&mut slot, load.call());
+        let mut state = self.lock();
+        state.filling -= 1;
+        let error = match filled {
+            Ok(()) if state.lost => SlotError::Lost(Lost(0)),
+            Ok(()) => {
+                let before = self.queue.pushed();
+                let call = load.call();
+                let pushed = slot.push(&self.program, &self.queue, call, self.steps(call));
+                let (last, load, refused) = match pushed {
+                    Ok(last) => (last, Some(load), None),
+                    // The slot is free when those commands that went are complete.
+                    Err(lost) => (self.queue.pushed().max(before), None, Some((load, lost))),
+                };
+                let bytes = slot.bytes();
+                state.flying_bytes += bytes;
+                state.flights.push_back(Flight {
+                    last,
+                    slot,
+                    load,
+                    bytes,
+                    pushed: Instant::now(),
+                });
+                self.show(&state);
+                drop(state);
+                if let Some((load, lost)) = refused {
+                    load.lose(false, &text_of(lost.0));
+                }
+                return true;
+            }
+            Err(error) => error,
+        };
+        state.free.push(slot);
+        // Who waits to run suspects alone waits for calls that are being copied in, too.
+        let kick = state.alone && self.queue.push(0, &[], &Operation::Marker).is_ok();
+        self.show(&state);
+        drop(state);
+        match error {
+            SlotError::Call(error) => load.fail(&error),
+            SlotError::Lost(lost) => load.lose(false, &text_of(lost.0)),
+        }
+        kick
+    }
+
+    /// Hears completions until the session ends.
+    pub fn run(&self) {
+        loop {
+            let next = self.lock().flights.front().map(|flight| flight.last);
+            // With nothing on its way: whatever comes next.
+            let next = next.unwrap_or_else(|| self.queue.completed() + 1);
+            if !self.queue.hear(next) {
+                return self.lose("the session ended");
+            }
+            self.settle();
+            let suspects = {
+                let mut state = self.lock();
+                let still = state.flights.is_empty() && state.filling == 0;
+                match state.alone && still {
+                    true => std::mem::take(&mut state.suspects),
+                    false => continue,
+                }
+            };
+            for flight in suspects {
+                self.run_alone(flight);
+            }
+            let mut state = self.lock();
+            state.alone = false;
+            self.show(&state);
+            drop(state);
+            self.pump();
+        }
+    }
+
+    /// Answers what is complete, and submits what has waited.
+    fn settle(&self) {
+        let mut ended = Vec::new();
+        let done = self.queue.completed();
+        let failure = self.queue.failure();
+        let mut state = self.lock();
+        if failure.is_some() && failure != state.failure {
+            state.failure = failure;
+            state.tainted = self.queue.pushed();
+        }
+        while state.flights.front().is_some_and(|f| f.last <= done) {
+            let flight = state.flights.pop_front().expect("looked at above");
+            state.flying_bytes -= flight.bytes;
+            if flight.last <= state.tainted {
+                state.alone = true;
+                state.suspects.push(flight);
+            } else {
+                ended.push(flight);
+            }
+        }
+        self.show(&state);
+        drop(state);
+        // The device first, then those who wait.
+        self.pump();
+        let mut slots = Vec::with_capacity(ended.len());
+        for flight in ended {
+            if let Some(load) = flight.load {
+                self.answer(load, &flight.slot, flight.pushed);
+            }
+            slots.push(flight.slot);
+        }
+        self.give_back(slots);
+        self.pump();
+    }
+
+    fn give_back(&self, slots: Vec<Slot>) {
+        let mut state = self.lock();
+        let mut idle: u64 = state.free.iter().map(Slot::bytes).sum();
+        for mut slot in slots {
+            idle += slot.bytes();
+            if idle > IDLE_BYTES_MAX {
+                idle -= slot.bytes();
+                slot.shrink(&self.program.client);
+            }
+            if state.free.len() < self.bounds.slots {
+                state.free.push(slot);
+            } else {
+                slot.shrink(&self.program.client);
+            }
+        }
+        self.show(&state);
+    }
+
+    fn answer(&self, load: Load, slot: &Slot, pushed: Instant) {
+        let outputs = slot.outputs(load.call());
+        let now = Instant::now();
+        let timing = |waiter: &Waiter| Timing {
+            queue_ns: nanoseconds(waiter.waited(pushed)),
+            cold_ns: 0,
+            device_ns: nanoseconds(now.saturating_duration_since(pushed)),
+        };
+        self.stats.ran(match &load {
+            Load::One(_) => 1,
+            Load::Many { waiters, .. } => waiters.len(),
+        });
+        let done = |waiter: Waiter, outputs: Vec<Bytes>, batch: usize| {
+            let timing = timing(&waiter);
+            waiter.answer(Outcome::Done {
+                outputs,
+                batch: batch as u32,
+                timing,
+            });
+        };
+        match load {
+            Load::One(pending) => done(pending.waiter, outputs, 1),
+            Load::Many {
+                merged, waiters, ..
+            } => match merged.split(&outputs) {
+                Some(parts) => {
+                    let batch = waiters.len();
+                    for (waiter, outputs) in waiters.into_iter().zip(parts) {
+                        done(waiter, outputs, batch);
+                    }
+                }
+                None => {
+                    let error = CallError::Failed("an output has the wrong size".into());
+                    waiters.into_iter().for_each(|w| w.fail(error.clone()));
+                }
+            },
+        }
+    }
+
+    /// Runs a call of which it is not known whether it has failed. The lane is empty.
+    fn run_alone(&self, flight: Flight) {
+        let Flight { mut slot, load, .. } = flight;
+        for pending in load.map_or(Vec::new(), Load::pendings) {
+            if let Err(pending) = self.try_alone(&mut slot, pending) {
+                pending.lose(true, "the session ended");
+            }
+        }
+        self.give_back(vec![slot]);
+    }
+
+    /// `Err`: the session is over.
+    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    fn try_alone(&self, slot: &mut Slot, pending: Pending) -> Result<(), Pending> {
+        let call = &pending.call;
+        match self.fill(slot, call) {
+            Ok(()) => {}
+            Err(SlotError::Call(error)) => {
+                pending.waiter.fail(error);
+                return Ok(());
+            }
+            Err(SlotError::Lost(_)) => return Err(pending),
+        }
+        let before = self.queue.failure();
+        let pushed = Instant::now();
+        let Ok(last) = slot.push(&self.program, &self.queue, call, self.steps(call)) else {
+            return Err(pending);
+        };
+        self.queue.flush();
+        if !self.queue.hear(last) {
+            return Err(pending);
+        }
+        match self.queue.failure() {
+            Some((number, code)) if Some((number, code)) != before => {
+                let name = self.steps(call).first().map_or("", |step| &step.kernel);
+                let text = format!("running {name} failed: {}", text_of(code));
+                self.lock().failure = Some((number, code));
+                pending.waiter.fail(CallError::Failed(text));
+            }
+            _ => self.answer(Load::One(pending), slot, pushed),
+        }
+        Ok(())
+    }
+
+    /// The session is over: everything on its way is lost.
+    fn lose(&self, reason: &str) {
+        let mut state = self.lock();
+        state.lost = true;
+        let flights: Vec<_> = state.flights.drain(..).collect();
+        let suspects = std::mem::take(&mut state.suspects);
+        let next = state.next.take();
+        state.free.clear();
+        self.show(&state);
+        drop(state);
+        for load in flights.into_iter().chain(suspects).filter_map(|f| f.load) {
+            load.lose(true, reason);
+        }
+        if let Some(next) = next {
+            next.lose(false, reason);
+        }
+    }
+}
+
+fn nanoseconds(duration: std::time::Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,219 @@
+//! A function on an OpenCL device.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`session`] | sessions with Device Managers, some of them ahead of their use |
+//! | [`binaries`] | programs as drivers built them, for functions that come back |
+//! | [`program`] | the function's program in a session, and its constants |
+//! | [`slot`] | what one call occupies on the device |
+//! | [`lane`] | a command queue and the calls on their way in it |
+//! | [`error`] | why a function is not ready; OpenCL's numbers |
+
+pub mod binaries;
+pub mod error;
+mod lane;
+mod program;
+pub mod session;
+mod slot;
+
+use super::log::Log;
+use super::options::Options;
+use super::pending::{Backlog, Pending};
+use super::placement::Place;
+use super::stats::Stats;
+use baltra_functions::{Buffer, Call, Function};
+use binaries::Binaries;
+use error::StartError;
+use lane::{Bounds, Lane};
+use program::Program;
+use session::{Listener, Sessions};
+use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Inputs of more bytes are copied by a thread that may be busy for a while.
+const ASIDE_BYTES: u64 = 256 << 10;
+/// Queues of a function whose calls are merged: more would halve the batches.
+const MERGING_LANES_MAX: usize = 2;
+
+/// What getting ready took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColdStart {
+    /// Opening the session; next to nothing where one was kept ready.
+    pub session: Duration,
+    /// Building the program; the driver's cache decides.
+    pub program: Duration,
+    /// Making the command queues.
+    pub queues: Duration,
+}
+
+impl ColdStart {
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        self.session + self.program + self.queues
+    }
+}
+
+/// A function that is loaded on a device. Dropping it ends its session.
+pub struct Runner {
+    program: Arc<Program>,
+    lanes: Vec<Arc<Lane>>,
+    backlog: Arc<Backlog>,
+    listener: Arc<Listener>,
+    lost: Arc<AtomicBool>,
+    /// What getting ready took.
+    pub cold_start: ColdStart,
+}
+
+impl Runner {
+    /// Loads a function. Blocks while its program is built.
+    pub fn start(
+        (sessions, binaries): (&Sessions, &Binaries),
+        place: &Place,
+        function: &Arc<Function>,
+        implementation: usize,
+        options: &Options,
+        (stats, log): (&Arc<Stats>, &Arc<Log>),
+    ) -> Result<Runner, StartError> {
+        let begun = Instant::now();
+        let tenant = function.manifest.tenant.as_deref().unwrap_or_default();
+        let session = sessions.take(place, tenant)?;
+        session.listener.belongs_to(log);
+        let connected = Instant::now();
+        let program = Program::build(&session.client, function, implementation, binaries)?;
+        let program = Arc::new(program);
+        let built = Instant::now();
+        let backlog = Arc::new(Backlog::new(options.queue_calls_max));
+        let (count, bounds) = bounds(function, options);
+        let lost = Arc::new(AtomicBool::new(false));
+        let mut lanes = Vec::with_capacity(count);
+        for number in 0..count {
+            let queue = session.client.open_queue(program.context, 0, 0)?;
+            let lane = Lane::new(&program, queue, implementation, bounds, &backlog, stats);
+            let lane = Arc::new(lane);
+            lanes.push(lane.clone());
+            let (lost, backlog) = (lost.clone(), backlog.clone());
+            let listener = session.listener.clone();
+            let hear = move || {
+                lane.run();
+                let reason = listener.reason();
+                lost.store(true, Ordering::SeqCst);
+                backlog.lose(reason.as_deref().unwrap_or("the session ended"));
+            };
+            let name = format!("lane {number}");
+            let thread = std::thread::Builder::new().name(name).spawn(hear);
+            thread.map_err(|e| {
+                session.client.end();
+                StartError::Node(format!("no thread for a command queue: {e}"))
+            })?;
+        }
+        Ok(Runner {
+            program,
+            lanes,
+            backlog,
+            listener: session.listener,
+            lost,
+            cold_start: ColdStart {
+                session: connected - begun,
+                program: built - connected,
+                queues: built.elapsed(),
+            },
+        })
+    }
+
+    /// Takes a call; gives it back where too many wait.
+    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
+        let aside = input_bytes(&pending.call) > ASIDE_BYTES;
+        self.backlog.push(pending)?;
+        // Pairs with the fence in `Lane::show`.
+        fence(Ordering::SeqCst);
+        if self.is_lost() {
+            self.backlog.lose(&self.reason());
+            return Ok(());
+        }
+        let runner = match (aside, tokio::runtime::Handle::try_current()) {
+            (true, Ok(handle)) => {
+                let runner = self.clone();
+                handle.spawn_blocking(move || runner.pump());
+                return Ok(());
+            }
+            _ => self,
+        };
+        runner.pump();
+        Ok(())
+    }
+
+    fn pump(&self) {
+        while !self.backlog.is_empty() {
+            let open = self.lanes.iter().filter(|lane| lane.has_room());
+            let Some(lane) = open.min_by_key(|lane| lane.flying()) else {
+                return;
+            };
+            let before = self.backlog.len();
+            lane.pump();
+            if self.backlog.len() >= before {
+                // It waits for company; or others came as fast, whose own turn it is.
+                return;
+            }
+        }
+    }
+
+    /// Whether its session is over.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst) || self.program.client.is_lost().is_some()
+    }
+
+    /// Why its session is over.
+    pub fn reason(&self) -> String {
+        let reason = self.listener.reason();
+        reason.unwrap_or_else(|| "the session with the device ended".into())
+    }
+
+    /// Calls that wait.
+    pub fn waiting(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// What remains to be done once it is ready: keeps the program's binary.
+    pub fn afterwards(&self) -> impl FnOnce(&Binaries) + Send + 'static {
+        let program = self.program.clone();
+        move |binaries| program.keep_binary(binaries)
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.program.client.end();
+    }
+}
+
+fn bounds(function: &Function, options: &Options) -> (usize, Bounds) {
+    let batching = function.manifest.batching.as_ref();
+    let merged = batching.filter(|b| b.dimension.is_some());
+    let merge_max = merged.map_or(1, |b| b.max.max(1) as usize);
+    let mut lanes = options.lane_count();
+    let mut slots = options.slots;
+    if merge_max > 1 {
+        lanes = lanes.min(MERGING_LANES_MAX);
+    }
+    if let most @ 1.. = function.manifest.limits.concurrency as usize {
+        lanes = lanes.min(most);
+        slots = slots.min(most / lanes).max(1);
+    }
+    let bounds = Bounds {
+        slots,
+        flying_bytes_max: options.flying_bytes_max,
+        merge_max,
+    };
+    (lanes, bounds)
+}
+
+/// Bytes that the caller sends.
+pub fn input_bytes(call: &Call) -> u64 {
+    let bodies = call.buffers.iter().filter_map(|buffer| match buffer {
+        Buffer::Input(body) | Buffer::InOut(body, _) => Some(body.len()),
+        _ => None,
+    });
+    bodies.sum()
+}

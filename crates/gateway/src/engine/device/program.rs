@@ -1,0 +1,276 @@
+//! A function's program in a session: built once, its kernels looked up, its constants written.
+
+use super::binaries::{self, Binaries};
+use super::error::{text_of, StartError};
+use baltra_functions::manifest::{Implementation, Opencl};
+use baltra_functions::Function;
+use baltra_session::client::{Block, Client, Lost};
+use baltra_wire::{Backing, Control, Id, KernelDescription, Query, Reply, Request};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// `CL_SUCCESS`
+const SUCCESS: i32 = 0;
+/// `CL_PROGRAM_BUILD_LOG`
+const PROGRAM_BUILD_LOG: u32 = 0x1183;
+/// `CL_PROGRAM_BINARIES`
+const PROGRAM_BINARIES: u32 = 0x1166;
+/// `CL_MEM_READ_WRITE`
+pub const MEM_READ_WRITE: u64 = 1;
+/// `CL_MEM_READ_ONLY`
+const MEM_READ_ONLY: u64 = 4;
+/// Characters of a compiler's log in an error.
+const LOG_CHARS_MAX: usize = 4096;
+
+/// The program and what belongs to it.
+pub struct Program {
+    /// The session.
+    pub client: Arc<Client>,
+    /// The context.
+    pub context: Id,
+    /// The program.
+    pub id: Id,
+    kernels: HashMap<String, KernelDescription>,
+    function: Arc<Function>,
+    constants: Mutex<HashMap<usize, Arc<Constant>>>,
+    /// It was built from its source: what its binary is to be kept as.
+    new_key: Option<String>,
+}
+
+type Built = (Id, Vec<KernelDescription>);
+
+/// An array of the manifest's, on the device.
+pub struct Constant {
+    /// The buffer.
+    pub id: Id,
+    /// Its bytes, where the device works on host memory.
+    _block: OnceLock<Block>,
+}
+
+/// The OpenCL implementation of this index.
+pub fn opencl(function: &Function, implementation: usize) -> Option<&Opencl> {
+    match function.manifest.implementations.get(implementation)? {
+        Implementation::Opencl(opencl) => Some(opencl),
+        _ => None,
+    }
+}
+
+impl Program {
+    /// Builds the function's program: from a binary that the driver once made of it, else from
+    /// its source.
+    pub fn build(
+        client: &Arc<Client>,
+        function: &Arc<Function>,
+        implementation: usize,
+        binaries: &Binaries,
+    ) -> Result<Program, StartError> {
+        let wanted = opencl(function, implementation)
+            .ok_or_else(|| StartError::Function("this implementation is not OpenCL".into()))?;
+        let context = client.new_id();
+        client.control(&Control::Context {
+            id: context,
+            devices: &0u32.to_le_bytes(),
+        })?;
+        let key = binaries::key(client.device(), function, implementation);
+        let mut built = None;
+        if let Some(binary) = binaries.get(&key) {
+            built = from_binary(client, context, &binary, &wanted.options)?;
+            if built.is_none() {
+                binaries.remove(&key);
+            }
+        }
+        let is_new = built.is_none();
+        let (id, kernels) = match built {
+            Some(built) => built,
+            None => from_source(client, context, function, wanted)?,
+        };
+        let kernels = kernels.into_iter().map(|k| (k.name.clone(), k)).collect();
+        Ok(Program {
+            client: client.clone(),
+            context,
+            id,
+            kernels,
+            function: function.clone(),
+            constants: Mutex::default(),
+            new_key: is_new.then_some(key),
+        })
+    }
+
+    /// Keeps what the driver made of the source. Blocks.
+    pub fn keep_binary(&self, binaries: &Binaries) {
+        let Some(key) = &self.new_key else {
+            return;
+        };
+        let asked = self.client.call(Request::Query(Query::Program {
+            program: self.id,
+            param: PROGRAM_BINARIES,
+        }));
+        if let Ok(Reply::Bytes(binary)) = asked {
+            binaries.put(key.clone(), binary);
+        }
+    }
+
+    /// The kernel's description; an error that lists those there are.
+    pub fn kernel(&self, name: &str) -> Result<&KernelDescription, StartError> {
+        self.kernels.get(name).ok_or_else(|| {
+            let mut names: Vec<_> = self.kernels.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            StartError::Function(format!(
+                "the program has no kernel {name}; it has: {}",
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// A constant's buffer, written at its first use.
+    pub fn constant(&self, index: usize) -> Result<Arc<Constant>, Lost> {
+        let mut constants = self.constants.lock().expect("no panic under this lock");
+        if let Some(constant) = constants.get(&index) {
+            return Ok(constant.clone());
+        }
+        let bytes = self.function.constant(index);
+        let client = &self.client;
+        let len = (bytes.len() as u64).max(1);
+        let mut block = client.allocate(len, 4096)?;
+        block.write(0, &bytes);
+        let id = client.new_id();
+        let host = client.host_memory();
+        let backing = match host {
+            true => Backing::Arena(block.payload()),
+            false => Backing::Device(Some(block.payload())),
+        };
+        client.control(&Control::Buffer {
+            id,
+            context: self.context,
+            flags: MEM_READ_ONLY,
+            size: len,
+            backing,
+        })?;
+        let kept = OnceLock::new();
+        if host {
+            let _ = kept.set(block);
+        } else {
+            // The device has its copy when the control channel has got so far.
+            client.call_then(Request::Sync, Box::new(move |_| drop(block)))?;
+        }
+        let constant = Arc::new(Constant { id, _block: kept });
+        constants.insert(index, constant.clone());
+        Ok(constant)
+    }
+}
+
+/// `None`: the driver does not take it.
+fn from_binary(
+    client: &Client,
+    context: Id,
+    binary: &[u8],
+    options: &str,
+) -> Result<Option<Built>, Lost> {
+    let id = client.new_id();
+    let made = client.call(Request::ProgramBinary {
+        id,
+        context,
+        devices: &0u32.to_le_bytes(),
+        binaries: vec![binary],
+    })?;
+    if !matches!(made, Reply::Binaries(statuses) if statuses.iter().all(|s| *s == SUCCESS)) {
+        return Ok(None);
+    }
+    let reply = client.call(Request::Build {
+        program: id,
+        devices: &[],
+        options,
+        files: Vec::new(),
+    })?;
+    Ok(match reply {
+        Reply::Built {
+            code: SUCCESS,
+            kernels,
+            ..
+        } if !kernels.is_empty() => Some((id, kernels)),
+        _ => None,
+    })
+}
+
+fn from_source(
+    client: &Client,
+    context: Id,
+    function: &Function,
+    wanted: &Opencl,
+) -> Result<Built, StartError> {
+    let id = client.new_id();
+    let source = wanted.source.as_deref().ok_or_else(|| {
+        StartError::Function(
+            "an accelerator image without a source cannot be loaded through a session: name a \
+             source, or let the image be the device's"
+                .into(),
+        )
+    })?;
+    let text = function.files.contents.get(source).ok_or_else(|| {
+        StartError::Function(format!("{source} is not among the function's files"))
+    })?;
+    client.control(&Control::ProgramSource {
+        id,
+        context,
+        source: text,
+    })?;
+    let reply = client.call(Request::Build {
+        program: id,
+        devices: &[],
+        options: &wanted.options,
+        files: included(function, source),
+    })?;
+    match reply {
+        Reply::Built {
+            code: SUCCESS,
+            kernels,
+            ..
+        } => Ok((id, kernels)),
+        Reply::Built { code, devices, .. } => {
+            let log = devices.into_iter().next().map(|d| d.3).unwrap_or_default();
+            Err(build_error(source, code, &log))
+        }
+        Reply::Error(code) if client.is_lost().is_some() => Err(Lost(code).into()),
+        Reply::Error(code) => {
+            let log = client.call(Request::Query(Query::ProgramBuild {
+                program: id,
+                device: 0,
+                param: PROGRAM_BUILD_LOG,
+            }));
+            let log = match log {
+                Ok(Reply::Bytes(log)) => log,
+                _ => Vec::new(),
+            };
+            Err(build_error(source, code, &log))
+        }
+        other => Err(StartError::Node(format!(
+            "the executor answered a build with {other:?}"
+        ))),
+    }
+}
+
+/// What the source may include: the function's other files.
+fn included<'a>(function: &'a Function, source: &str) -> Vec<(&'a str, &'a [u8])> {
+    let files = function.files.contents.iter();
+    let headers = files.filter(|(name, _)| {
+        let is_text = [".h", ".cl", ".clh", ".hpp", ".inc"];
+        name.as_str() != source && is_text.iter().any(|end| name.ends_with(end))
+    });
+    headers
+        .map(|(name, text)| (name.as_str(), &text[..]))
+        .collect()
+}
+
+fn build_error(source: &str, code: i32, log: &[u8]) -> StartError {
+    let log = String::from_utf8_lossy(log);
+    let log: String = log
+        .trim_matches(['\0', '\n', ' '])
+        .chars()
+        .take(LOG_CHARS_MAX)
+        .collect();
+    let code = text_of(code);
+    match log.is_empty() {
+        true => StartError::Function(format!("{source} does not compile: {code}")),
+        false => StartError::Function(format!("{source} does not compile: {code}\n{log}")),
+    }
+}

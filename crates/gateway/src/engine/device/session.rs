@@ -1,0 +1,148 @@
+//! Sessions with Device Managers: opened ahead of their use where a device is in use already, so
+//! that a function that comes back does not wait for one.
+
+use super::error::StartError;
+use crate::engine::log::Log;
+use crate::engine::placement::Place;
+use baltra_session::client::{Client, Handler};
+use baltra_wire::{Hello, Id, VERSION};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// An open session.
+pub struct Session {
+    /// Its client end.
+    pub client: Arc<Client>,
+    /// Why it ended, and where what it prints goes.
+    pub listener: Arc<Listener>,
+}
+
+impl Session {
+    fn open(place: &Place, tenant: &str) -> Result<Session, StartError> {
+        let listener = Arc::new(Listener {
+            node: place.node.clone(),
+            log: OnceLock::new(),
+            reason: Mutex::default(),
+        });
+        let hello = hello(tenant, &place.token, &place.device.name);
+        let client = Client::connect(&place.endpoint, hello, listener.clone())?;
+        Ok(Session { client, listener })
+    }
+}
+
+/// A hello of the gateway's.
+pub fn hello(tenant: &str, token: &str, device: &str) -> Hello {
+    Hello {
+        version: VERSION,
+        tenant: tenant.to_owned(),
+        token: token.to_owned(),
+        instance: format!("baltra gateway ({})", std::process::id()),
+        device: device.to_owned(),
+        resume: None,
+        mirror: false,
+    }
+}
+
+/// Hears what the executor says unasked.
+pub struct Listener {
+    node: String,
+    log: OnceLock<Arc<Log>>,
+    reason: Mutex<Option<String>>,
+}
+
+impl Listener {
+    /// What is said from now on is this function's.
+    pub fn belongs_to(&self, log: &Arc<Log>) {
+        let _ = self.log.set(log.clone());
+    }
+
+    /// Why the session ended.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.lock().expect("no panic under it").clone()
+    }
+}
+
+impl Handler for Listener {
+    fn printed(&self, bytes: &[u8]) {
+        if let Some(log) = self.log.get() {
+            log.print(&self.node, bytes);
+        }
+    }
+
+    fn context_error(&self, _: Id, text: &str) {
+        if let Some(log) = self.log.get() {
+            log.line(&self.node, text);
+        }
+    }
+
+    fn lost(&self, _: i32, text: &str) {
+        *self.reason.lock().expect("no panic under it") = Some(text.to_owned());
+        self.context_error(0, text);
+    }
+}
+
+type Key = (String, String, String);
+
+/// Sessions without a function.
+pub struct Sessions {
+    spare_max: usize,
+    spares: Mutex<HashMap<Key, Vec<Session>>>,
+}
+
+impl Sessions {
+    /// Keeps at most so many for each device and tenant in use.
+    pub fn new(spare_max: usize) -> Arc<Sessions> {
+        Arc::new(Sessions {
+            spare_max,
+            spares: Mutex::default(),
+        })
+    }
+
+    /// A session of the tenant's with the place's device. Blocks while one is opened.
+    pub fn take(&self, place: &Place, tenant: &str) -> Result<Session, StartError> {
+        let key = key(place, tenant);
+        loop {
+            let spare = {
+                let mut spares = self.spares.lock().expect("no panic under this lock");
+                spares.get_mut(&key).and_then(Vec::pop)
+            };
+            match spare {
+                Some(session) if session.client.is_lost().is_none() => return Ok(session),
+                Some(_) => continue,
+                None => return Session::open(place, tenant),
+            }
+        }
+    }
+
+    /// Opens spare ones where some are missing. Blocks.
+    pub fn refill(&self, place: &Place, tenant: &str) {
+        let key = key(place, tenant);
+        let missing = || {
+            let mut spares = self.spares.lock().expect("no panic under this lock");
+            let have = spares.entry(key.clone()).or_default();
+            have.retain(|session| session.client.is_lost().is_none());
+            have.len() < self.spare_max
+        };
+        while missing() {
+            let Ok(session) = Session::open(place, tenant) else {
+                return;
+            };
+            let mut spares = self.spares.lock().expect("no panic under this lock");
+            spares.entry(key.clone()).or_default().push(session);
+        }
+    }
+
+    /// Closes all of a tenant's that are in nobody's use.
+    pub fn forget(&self, tenant: &str) {
+        let mut spares = self.spares.lock().expect("no panic under this lock");
+        spares.retain(|key, _| key.2 != tenant);
+    }
+}
+
+fn key(place: &Place, tenant: &str) -> Key {
+    (
+        place.endpoint.to_string(),
+        place.device.name.clone(),
+        tenant.to_owned(),
+    )
+}

@@ -1,0 +1,332 @@
+//! What one call occupies on a device while it is on its way: its buffers, and kernels whose
+//! arguments name them.
+//!
+//! Where the device works on host memory a buffer *is* a block of the session's arena: a body is
+//! copied once, from the frames that it came in. Elsewhere a block stages the transfer. A slot
+//! keeps its buffers for the next call and grows them when that is larger. What an output holds
+//! before its kernel runs is undefined: another call's bytes of the same function, perhaps.
+
+use super::error::text_of;
+use super::program::{Program, MEM_READ_WRITE};
+use crate::engine::reply::CallError;
+use baltra_functions::{Argument, Body, Buffer, Call, Launch, Step};
+use baltra_session::client::{Block, Client, Lost, Queue};
+use baltra_wire::{encode, Arg, Backing, Control, Direction, Id, Operation};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Buffers of so many bytes start at a page and grow by pages.
+const PAGE_BYTES: u64 = 4096;
+
+/// One buffer.
+struct Place {
+    id: Id,
+    /// Bytes of device memory.
+    size: u64,
+    /// The bytes themselves (host memory), or where they are staged; scratch elsewhere has none.
+    block: Option<Block>,
+}
+
+/// One call's room.
+#[derive(Default)]
+pub struct Slot {
+    /// For each of the call's buffers, where it is not a constant.
+    places: Vec<Option<Place>>,
+    /// Memory between steps.
+    scratch: Vec<Option<Place>>,
+    /// Constants are buffers that all slots share.
+    constants: Vec<Option<Id>>,
+    kernels: Vec<(Arc<str>, Id)>,
+    args: Vec<u8>,
+}
+
+/// A call cannot be put on the device.
+pub enum SlotError {
+    /// The session is over.
+    Lost(Lost),
+    /// The call's fault.
+    Call(CallError),
+}
+
+impl From<Lost> for SlotError {
+    fn from(lost: Lost) -> SlotError {
+        SlotError::Lost(lost)
+    }
+}
+
+impl Slot {
+    /// Bytes of device memory that it holds.
+    pub fn bytes(&self) -> u64 {
+        let places = self.places.iter().chain(&self.scratch);
+        places.flatten().map(|place| place.size).sum()
+    }
+
+    /// Makes room for the call and copies its inputs in. Nothing of the slot is on its way.
+    pub fn fill(
+        &mut self,
+        program: &Program,
+        call: &Call,
+        launch: &Launch,
+    ) -> Result<(), SlotError> {
+        let count = call.buffers.len();
+        if self.places.len() < count {
+            self.places.resize_with(count, || None);
+            self.constants.resize(count, None);
+        }
+        if self.scratch.len() < launch.scratch.len() {
+            self.scratch.resize_with(launch.scratch.len(), || None);
+        }
+        for (place, size) in self.scratch.iter_mut().zip(&launch.scratch) {
+            room(place, program, *size, false)?;
+        }
+        for (index, buffer) in call.buffers.iter().enumerate() {
+            let place = &mut self.places[index];
+            match buffer {
+                Buffer::Constant(constant) => {
+                    if self.constants[index].is_none() {
+                        self.constants[index] = Some(program.constant(*constant)?.id);
+                    }
+                }
+                Buffer::Input(body) => room(place, program, body.len(), true)?.copy_in(body),
+                Buffer::InOut(body, output) => {
+                    let size = body.len().max(call.outputs[*output].bytes);
+                    room(place, program, size, true)?.copy_in(body);
+                }
+                Buffer::Output(output) => {
+                    room(place, program, call.outputs[*output].bytes, true)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn kernel(&mut self, program: &Program, name: &Arc<str>) -> Result<Id, SlotError> {
+        let same = |known: &Arc<str>| Arc::ptr_eq(known, name) || known == name;
+        if let Some((_, id)) = self.kernels.iter().find(|(known, _)| same(known)) {
+            return Ok(*id);
+        }
+        let checked = program.kernel(name);
+        checked.map_err(|e| SlotError::Call(CallError::Failed(e.to_string())))?;
+        let id = program.client.new_id();
+        program.client.control(&Control::Kernel {
+            id,
+            program: program.id,
+            name,
+        })?;
+        self.kernels.push((name.clone(), id));
+        Ok(id)
+    }
+
+    /// Makes the kernels that the steps need and checks their arguments' number, so that
+    /// [`Slot::push`] has nothing to refuse.
+    pub fn prepare(&mut self, program: &Program, steps: &[Step]) -> Result<(), SlotError> {
+        for step in steps {
+            self.kernel(program, &step.kernel)?;
+            let kernel = program.kernel(&step.kernel);
+            let kernel = kernel.map_err(|e| SlotError::Call(CallError::Failed(e.to_string())))?;
+            if kernel.args.len() != step.arguments.len() {
+                return Err(SlotError::Call(CallError::Failed(format!(
+                    "the kernel {} takes {} arguments, the manifest gives it {}",
+                    step.kernel,
+                    kernel.args.len(),
+                    step.arguments.len()
+                ))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the call's commands to the queue; the number of the last one.
+    pub fn push(
+        &mut self,
+        program: &Program,
+        queue: &Queue,
+        call: &Call,
+        steps: &[Step],
+    ) -> Result<u64, Lost> {
+        let host = program.client.host_memory();
+        let mut last = None;
+        if !host {
+            for (index, buffer) in call.buffers.iter().enumerate() {
+                if let Buffer::Input(body) | Buffer::InOut(body, _) = buffer {
+                    let moved = self.transfer(queue, Direction::Write, index, body.len())?;
+                    last = moved.or(last);
+                }
+            }
+        }
+        for step in steps {
+            let dimensions = usize::from(step.dimensions.clamp(1, 3));
+            if step.global[..dimensions].contains(&0) {
+                continue;
+            }
+            last = Some(self.launch(queue, step)?);
+        }
+        if !host {
+            for (index, buffer) in call.buffers.iter().enumerate() {
+                if let Buffer::Output(output) | Buffer::InOut(_, output) = buffer {
+                    let bytes = call.outputs[*output].bytes;
+                    let moved = self.transfer(queue, Direction::Read, index, bytes)?;
+                    last = moved.or(last);
+                }
+            }
+        }
+        match last {
+            Some(last) => Ok(last),
+            None => queue.push(0, &[], &Operation::Marker),
+        }
+    }
+
+    fn transfer(
+        &self,
+        queue: &Queue,
+        direction: Direction,
+        index: usize,
+        bytes: u64,
+    ) -> Result<Option<u64>, Lost> {
+        let place = self.places[index].as_ref().expect("filled before");
+        let Some(block) = place.block.as_ref().filter(|_| bytes > 0) else {
+            return Ok(None);
+        };
+        let operation = Operation::Buffer {
+            direction,
+            buffer: place.id,
+            offset: 0,
+            payload: block.part(0, bytes),
+        };
+        queue.push(0, &[], &operation).map(Some)
+    }
+
+    fn launch(&mut self, queue: &Queue, step: &Step) -> Result<u64, Lost> {
+        let kernel = self.kernels.iter().find(|(name, _)| *name == step.kernel);
+        let kernel = kernel.expect("prepared before").1;
+        self.args.clear();
+        for argument in &step.arguments {
+            let (bytes, len);
+            let arg = match *argument {
+                Argument::Buffer(index) => Arg::Memory(match &self.places[index] {
+                    Some(place) => place.id,
+                    None => self.constants[index].expect("filled before"),
+                }),
+                Argument::Scratch(index) => {
+                    let place = self.scratch[index].as_ref();
+                    Arg::Memory(place.expect("filled before").id)
+                }
+                Argument::Scalar(scalar) => {
+                    (bytes, len) = scalar.bytes();
+                    Arg::Value(&bytes[..len])
+                }
+                Argument::Local(bytes) => Arg::Local(bytes),
+            };
+            encode(&arg, &mut self.args).expect("an argument can always be encoded");
+        }
+        let operation = Operation::Launch {
+            kernel,
+            dimensions: step.dimensions.clamp(1, 3),
+            offset: [0; 3],
+            global: step.global,
+            local: step.local.unwrap_or_default(),
+            arg_count: step.arguments.len() as u32,
+            args: &self.args,
+            svm_indirect: &[],
+        };
+        queue.push(0, &[], &operation)
+    }
+
+    /// Copies the outputs of a complete call out.
+    pub fn outputs(&self, call: &Call) -> Vec<Bytes> {
+        let mut outputs = vec![Bytes::new(); call.outputs.len()];
+        for (index, buffer) in call.buffers.iter().enumerate() {
+            let (Buffer::Output(output) | Buffer::InOut(_, output)) = buffer else {
+                continue;
+            };
+            let bytes = call.outputs[*output].bytes as usize;
+            let block = self.places[index].as_ref().and_then(|p| p.block.as_ref());
+            if let Some(block) = block.filter(|_| bytes > 0) {
+                let mut copy = Vec::with_capacity(bytes);
+                block.read(0, bytes, &mut copy);
+                outputs[*output] = copy.into();
+            }
+        }
+        outputs
+    }
+
+    /// Gives the buffers back; the kernels stay.
+    pub fn shrink(&mut self, client: &Client) {
+        let places = self.places.iter_mut().chain(&mut self.scratch);
+        for place in places.filter_map(Option::take) {
+            place.release(client);
+        }
+    }
+}
+
+/// Makes the place, or a larger one, where it is too small.
+fn room<'a>(
+    place: &'a mut Option<Place>,
+    program: &Program,
+    size: u64,
+    host: bool,
+) -> Result<&'a mut Place, SlotError> {
+    let had = place.as_ref().map_or(0, |p| p.size);
+    if had < size || place.is_none() {
+        let client = &program.client;
+        if let Some(old) = place.take() {
+            old.release(client);
+        }
+        // A call that is a little larger than the last one is usual; then no more than that.
+        let size = size.max(had + had / 4).max(64);
+        let made = Place::new(client, program.context, size, host);
+        *place = Some(made.map_err(|lost| match client.is_lost() {
+            Some(_) => SlotError::Lost(lost),
+            None => SlotError::Call(CallError::Failed(format!(
+                "no memory for {size} bytes: {}",
+                text_of(lost.0)
+            ))),
+        })?);
+    }
+    Ok(place.as_mut().expect("made above"))
+}
+
+impl Place {
+    fn new(client: &Arc<Client>, context: Id, size: u64, host: bool) -> Result<Place, Lost> {
+        let (size, align) = match size {
+            n if n >= PAGE_BYTES => (n.next_multiple_of(PAGE_BYTES), PAGE_BYTES),
+            n => (n.next_power_of_two(), 128),
+        };
+        let in_place = client.host_memory();
+        let block = match in_place || host {
+            true => Some(client.allocate(size, align)?),
+            false => None,
+        };
+        let backing = match &block {
+            Some(block) if in_place => Backing::Arena(block.payload()),
+            _ => Backing::Device(None),
+        };
+        let id = client.new_id();
+        client.control(&Control::Buffer {
+            id,
+            context,
+            flags: MEM_READ_WRITE,
+            size,
+            backing,
+        })?;
+        Ok(Place { id, size, block })
+    }
+
+    fn copy_in(&mut self, body: &Body) {
+        let Some(block) = &mut self.block else {
+            return;
+        };
+        let mut at = 0;
+        for frame in &body.0 {
+            block.write(at, frame);
+            at += frame.len();
+        }
+    }
+
+    /// The block is the arena's again when the driver has let go of the buffer.
+    fn release(self, client: &Client) {
+        let Place { id, block, .. } = self;
+        // A session that is over has released everything.
+        let _ = client.release(id, Some(Box::new(move || drop(block))));
+    }
+}

@@ -1,0 +1,510 @@
+//! Runs calls on devices, and native code beside them.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`placement`] | where functions can run |
+//! | [`unit`] | a deployed function: which of its replicas gets a call |
+//! | [`replica`] | a function at one place: loaded, unloaded, loaded again |
+//! | [`device`] | a function on an OpenCL device |
+//! | [`native`] | a function in a process beside the gateway |
+//! | [`pending`] | a call on its way; the bounded queue |
+//! | [`breaker`] | keeps calls away from what is sick |
+//! | [`stats`], [`log`] | what calls came to, and what functions said |
+//! | [`reply`], [`options`] | what callers see, and what operators set |
+//!
+//! # A call's way
+//!
+//! [`Engine::call`] picks a replica, loads it if need be, and puts the call on it; the caller's
+//! own thread copies the body into the session's arena and pushes the commands. The end comes back
+//! over a one-shot channel. A call is tried again, once, on another replica when it was certainly
+//! not started, or when running it twice does no harm: OpenCL kernels see nothing but their
+//! buffers, which are written anew; native code only where its manifest says so (the label
+//! `retry: safe`; `retry: never` forbids it to kernels too). The answer is always one of the
+//! attempts' alone.
+
+pub mod breaker;
+pub mod device;
+pub mod log;
+pub mod native;
+pub mod options;
+pub mod pending;
+pub mod placement;
+pub mod replica;
+pub mod reply;
+pub mod stats;
+pub mod unit;
+
+pub use options::Options;
+pub use reply::{CallError, Reply, Timing, Trace};
+pub use unit::Status;
+
+use baltra_functions::{Call, Function};
+use breaker::Breaker;
+use device::binaries::Binaries;
+use device::error::StartError;
+use device::session::Sessions;
+use log::Log;
+use pending::{Outcome, Pending};
+use placement::{Local, Place, Placement, Registry};
+use replica::{Cold, Common, Replica};
+use stats::{End, Stats};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+use unit::Unit;
+
+/// How often places, idle functions and missing replicas are looked after.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the devices are asked for again.
+const PLACES_EVERY: Duration = Duration::from_secs(5);
+/// Attempts at one call, the first included.
+const ATTEMPTS_MAX: u32 = 2;
+/// Replicas that a call may find impossible to load before it gives up.
+const LOADS_MAX: usize = 8;
+/// A refused caller is told to wait no longer than this.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
+/// Runs calls. Clones are handles of the same engine; it ends with the last one.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    options: Arc<Options>,
+    placement: Box<dyn Placement>,
+    sessions: Arc<Sessions>,
+    binaries: Arc<Binaries>,
+    breakers: Breakers,
+    /// By the function's address, which its unit keeps alive: read by every call without a lock.
+    units: arc_swap::ArcSwap<HashMap<usize, Arc<Unit>>>,
+    changing: Mutex<()>,
+}
+
+/// A breaker for each node.
+#[derive(Debug)]
+pub struct Breakers {
+    failures_max: u32,
+    open: Duration,
+    by_node: Mutex<HashMap<String, Arc<Breaker>>>,
+}
+
+impl Breakers {
+    /// The breaker of a node, by its endpoint.
+    pub fn of(&self, node: &str) -> Arc<Breaker> {
+        let mut by_node = self.by_node.lock().expect("no panic under this lock");
+        let new = || Arc::new(Breaker::new(self.failures_max, self.open));
+        by_node.entry(node.to_owned()).or_insert_with(new).clone()
+    }
+}
+
+fn key(function: &Arc<Function>) -> usize {
+    Arc::as_ptr(function) as usize
+}
+
+impl Engine {
+    /// An engine over the registry or the managers that the options name. To be called within a
+    /// Tokio runtime.
+    pub fn new(options: Options) -> Result<Engine, String> {
+        if !options.registry.is_empty() {
+            let registry = Registry::new(&options)?;
+            return Engine::with_placement(options, Box::new(registry));
+        }
+        let endpoints = options.endpoints.iter().map(|text| text.parse());
+        let endpoints = endpoints.collect::<Result<Vec<_>, baltra_session::EndpointError>>();
+        let endpoints = endpoints.map_err(|e| format!("gateway.engine.endpoints: {e}"))?;
+        let local = Local::new(endpoints, options.token.clone());
+        Engine::with_placement(options, Box::new(local))
+    }
+
+    /// An engine over the devices that `placement` knows. To be called within a Tokio runtime.
+    pub fn with_placement(
+        options: Options,
+        placement: Box<dyn Placement>,
+    ) -> Result<Engine, String> {
+        options.check()?;
+        let inner = Arc::new(Inner {
+            sessions: Sessions::new(options.spare_sessions),
+            binaries: Arc::default(),
+            breakers: Breakers {
+                failures_max: options.breaker_failures,
+                open: options.breaker_open(),
+                by_node: Mutex::default(),
+            },
+            options: Arc::new(options),
+            placement,
+            units: arc_swap::ArcSwap::default(),
+            changing: Mutex::default(),
+        });
+        tokio::spawn(look_after(Arc::downgrade(&inner)));
+        Ok(Engine(inner))
+    }
+
+    fn unit(&self, function: &Arc<Function>) -> Option<Arc<Unit>> {
+        self.0.units.load().get(&key(function)).cloned()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashMap<usize, Arc<Unit>>)) {
+        let _changing = self.0.changing.lock().expect("no panic under this lock");
+        let mut units = HashMap::clone(&self.0.units.load());
+        change(&mut units);
+        self.0.units.store(Arc::new(units));
+    }
+
+    /// Takes a function in, with so many replicas wanted (0: it is loaded by its first call).
+    /// Does not wait until it is loaded; [`Engine::warm`] does. Said again, it changes the
+    /// number.
+    pub async fn deploy(&self, function: &Arc<Function>, replicas: usize) {
+        if let Some(unit) = self.unit(function) {
+            unit.scale(replicas);
+            return;
+        }
+        let common = Common {
+            function: function.clone(),
+            stats: Arc::new(Stats::default()),
+            log: Arc::new(Log::default()),
+            options: self.0.options.clone(),
+            sessions: self.0.sessions.clone(),
+            binaries: self.0.binaries.clone(),
+        };
+        let unit = Arc::new(Unit::new(common, replicas));
+        self.0.place(&unit).await;
+        for replica in unit.missing(Instant::now()) {
+            load_aside(replica);
+        }
+        self.change(|units| {
+            units.entry(key(function)).or_insert(unit);
+        });
+    }
+
+    /// Gives a function up. Calls under way end as they would have.
+    pub fn remove(&self, function: &Arc<Function>) {
+        let unit = self.unit(function);
+        self.change(|units| {
+            units.remove(&key(function));
+        });
+        let Some(unit) = unit else {
+            return;
+        };
+        unit.unload();
+        self.0.placement.forget(function);
+        let tenant = unit.tenant();
+        if !self.0.units.load().values().any(|u| u.tenant() == tenant) {
+            self.0.sessions.forget(tenant);
+        }
+    }
+
+    /// Wants so many replicas of a deployed function.
+    pub fn scale(&self, function: &Arc<Function>, replicas: usize) {
+        if let Some(unit) = self.unit(function) {
+            unit.scale(replicas);
+        }
+    }
+
+    /// Loads a deployed function where its next call would go, and waits for that: how long each
+    /// part took, or what is wrong with it.
+    pub async fn warm(&self, function: &Arc<Function>) -> Result<Option<Cold>, CallError> {
+        let unit = self.deployed(function)?;
+        let (replica, _, _) = self.load(&unit, &mut Vec::new()).await?;
+        Ok(replica.status().cold)
+    }
+
+    /// How a deployed function stands.
+    pub fn status(&self, function: &Arc<Function>) -> Option<Status> {
+        Some(self.unit(function)?.status())
+    }
+
+    /// What a deployed function said.
+    pub fn log(&self, function: &Arc<Function>) -> Option<Arc<Log>> {
+        Some(self.unit(function)?.common.log.clone())
+    }
+
+    /// All devices that a tenant may use.
+    pub async fn places(&self, tenant: &str) -> Result<Vec<Place>, String> {
+        self.0.placement.all(tenant).await
+    }
+
+    fn deployed(&self, function: &Arc<Function>) -> Result<Arc<Unit>, CallError> {
+        self.unit(function).ok_or_else(|| {
+            let name = &function.manifest.name;
+            CallError::Unavailable(format!("the function {name} is not deployed"))
+        })
+    }
+
+    /// Carries out a call. Dropping the future gives the call up: if it has not been started it
+    /// never is.
+    pub async fn call(
+        &self,
+        function: &Arc<Function>,
+        call: Call,
+        deadline: Instant,
+        trace: &Trace,
+    ) -> Result<Reply, CallError> {
+        let unit = self.deployed(function)?;
+        let begun = Instant::now();
+        let guard = unit.common.stats.begin(device::input_bytes(&call));
+        let run = self.run(&unit, call, deadline, trace);
+        // One timer for everything: waiting, loading, running, trying again.
+        let ended = match tokio::time::timeout_at(deadline.into(), run).await {
+            Ok(ended) => ended,
+            Err(_) => Err(CallError::Deadline),
+        };
+        match &ended {
+            Ok(reply) => {
+                let bytes = reply.outputs.iter().map(|o| o.len() as u64).sum();
+                guard.done(begun.elapsed(), reply.timing.device_ns, bytes);
+            }
+            Err(CallError::Overload { .. }) => guard.end(End::Overload),
+            Err(CallError::Deadline) => guard.end(End::Deadline),
+            Err(CallError::Unavailable(_)) => guard.end(End::Unavailable),
+            Err(CallError::Failed(_)) => guard.end(End::Failed),
+        }
+        ended
+    }
+
+    async fn run(
+        &self,
+        unit: &Arc<Unit>,
+        call: Call,
+        deadline: Instant,
+        trace: &Trace,
+    ) -> Result<Reply, CallError> {
+        let mut tried = Vec::new();
+        let mut call = call;
+        let mut cold_ns = 0;
+        let mut attempt = 1;
+        loop {
+            let (replica, runner, took) = self.load(unit, &mut tried).await?;
+            cold_ns += took.as_nanos() as u64;
+            let _here = replica.enter();
+            let watch = Watch::new(&replica, deadline);
+            let (pending, heard) = Pending::new(call, deadline);
+            if runner.submit(pending).is_err() {
+                watch.over();
+                return Err(CallError::Overload {
+                    retry_after: replica.service().min(RETRY_AFTER_MAX),
+                });
+            }
+            let outcome = heard.await;
+            watch.over();
+            match outcome {
+                Ok(Outcome::Done {
+                    outputs,
+                    batch,
+                    mut timing,
+                }) => {
+                    replica.worked();
+                    replica.served(timing.device_ns);
+                    timing.cold_ns = cold_ns;
+                    return Ok(Reply {
+                        outputs,
+                        implementation: replica.kind(),
+                        node: replica.node_name().to_owned(),
+                        device: replica.device_name().to_owned(),
+                        batch,
+                        timing,
+                    });
+                }
+                Ok(Outcome::Failed(error)) => {
+                    if error != CallError::Deadline {
+                        // The function's error, not the node's.
+                        replica.worked();
+                    }
+                    return Err(error);
+                }
+                Ok(Outcome::Lost {
+                    call: back,
+                    started,
+                    reason,
+                }) => {
+                    replica.failed(Instant::now());
+                    let safe = !started || retry_is_safe(unit, &replica);
+                    if !safe || attempt >= ATTEMPTS_MAX {
+                        return Err(lost(&replica, started, &reason));
+                    }
+                    tracing::debug!(
+                        function = unit.common.function.manifest.name,
+                        node = replica.node_name(),
+                        trace = %Hex(&trace.id),
+                        reason,
+                        "trying a call again"
+                    );
+                    unit.common.stats.retry();
+                    attempt += 1;
+                    call = *back;
+                    // Elsewhere if there is an elsewhere; the same place starts anew.
+                    tried.push(replica);
+                    if unit.route(Instant::now(), &tried).is_none() {
+                        tried.clear();
+                    }
+                }
+                Err(_) => return Err(lost(&replica, true, "its thread ended")),
+            }
+        }
+    }
+
+    /// The replica for a call, loaded. Those that could not be loaded join `tried`.
+    async fn load(
+        &self,
+        unit: &Arc<Unit>,
+        tried: &mut Vec<Arc<Replica>>,
+    ) -> Result<(Arc<Replica>, Arc<replica::Runner>, Duration), CallError> {
+        if !unit.is_placed() && unit.may_ask(Instant::now()) {
+            self.0.place(unit).await;
+        }
+        let mut last = None;
+        let mut asked = false;
+        for _ in 0..LOADS_MAX {
+            let now = Instant::now();
+            let Some(replica) = unit.route(now, tried) else {
+                if asked || !unit.wants_devices() || !unit.may_ask(now) {
+                    break;
+                }
+                // There may be others by now.
+                asked = true;
+                self.0.place(unit).await;
+                continue;
+            };
+            replica.breaker.goes(now);
+            replica.node.goes(now);
+            match replica.load().await {
+                Ok((runner, took)) => return Ok((replica, runner, took)),
+                Err(error) => {
+                    match &error {
+                        StartError::Node(_) => replica.failed(Instant::now()),
+                        StartError::Function(_) => replica.worked(),
+                    }
+                    last = Some(error);
+                    tried.push(replica);
+                }
+            }
+        }
+        Err(match last {
+            Some(StartError::Function(text)) => CallError::Failed(text),
+            Some(StartError::Node(text)) => CallError::Unavailable(text),
+            None => CallError::Unavailable(unit.why_not(Instant::now())),
+        })
+    }
+}
+
+/// Whether running it twice does no harm.
+fn retry_is_safe(unit: &Unit, replica: &Replica) -> bool {
+    let label = unit.common.function.manifest.labels.get("retry");
+    match (label.map(String::as_str), replica.kind()) {
+        (Some("never"), _) => false,
+        (Some("safe"), _) => true,
+        (_, kind) => kind == "opencl",
+    }
+}
+
+fn lost(replica: &Replica, started: bool, reason: &str) -> CallError {
+    let place = match replica.device_name() {
+        "" => replica.node_name().to_owned(),
+        device => format!("{}/{device}", replica.node_name()),
+    };
+    match started {
+        true => CallError::Failed(format!("{place} was lost while the call ran: {reason}")),
+        false => CallError::Unavailable(format!("{place} was lost: {reason}")),
+    }
+}
+
+/// A call at a replica whose deadline may pass: then the replica counts as sick, since the node
+/// may be cut off.
+struct Watch<'a> {
+    replica: &'a Replica,
+    deadline: Instant,
+    open: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(replica: &'a Replica, deadline: Instant) -> Watch<'a> {
+        Watch {
+            replica,
+            deadline,
+            open: true,
+        }
+    }
+
+    fn over(mut self) {
+        self.open = false;
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        if self.open && now >= self.deadline {
+            self.replica.breaker.failed(now);
+        }
+    }
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl std::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Inner {
+    /// Asks for devices and places the function on them. With nobody to ask, what was known still
+    /// holds.
+    async fn place(&self, unit: &Unit) {
+        let mut found = HashMap::new();
+        for wanted in unit.wanted() {
+            match self.placement.places(&wanted).await {
+                Ok(places) => {
+                    found.insert(wanted.implementation, places);
+                }
+                Err(error) => unit.not_placed(&error),
+            }
+        }
+        unit.place(&found, &self.breakers);
+    }
+}
+
+fn load_aside(replica: Arc<Replica>) {
+    tokio::spawn(async move {
+        let now = Instant::now();
+        replica.breaker.goes(now);
+        replica.node.goes(now);
+        match replica.load().await {
+            Ok(_) | Err(StartError::Function(_)) => {}
+            Err(StartError::Node(_)) => replica.failed(Instant::now()),
+        }
+    });
+}
+
+/// Looks after what is deployed, as long as the engine lives.
+async fn look_after(engine: Weak<Inner>) {
+    let mut asked = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        let units: Vec<Arc<Unit>> = engine.units.load().values().cloned().collect();
+        if asked.elapsed() >= PLACES_EVERY {
+            asked = Instant::now();
+            for unit in units.iter().filter(|unit| unit.wants_devices()) {
+                engine.place(unit).await;
+            }
+        }
+        for unit in &units {
+            let manifest = &unit.common.function.manifest;
+            if manifest.idle_s > 0 {
+                unit.unload_idle(Duration::from_secs(manifest.idle_s));
+            }
+            // One replica in use calls for those that are wanted beside it; none, for none.
+            let missing = unit.missing(Instant::now());
+            if missing.len() < unit.desired() {
+                missing.into_iter().for_each(load_aside);
+            }
+        }
+    }
+}
+
+/// The program of a native function's worker process: the subcommand `native-worker` of the
+/// `baltra` binary.
+pub fn native_worker_main(args: &[String]) -> anyhow::Result<()> {
+    baltra_native::main(args)
+}

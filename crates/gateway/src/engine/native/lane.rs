@@ -1,0 +1,403 @@
+//! One thread of a native function's process, as its callers see it: a ring of calls, a ring of
+//! answers, and the calls on their way. Answers come in the order of the calls.
+
+use crate::engine::device::error::StartError;
+use crate::engine::device::input_bytes;
+use crate::engine::pending::{Backlog, Outcome, Pending};
+use crate::engine::reply::{CallError, Timing};
+use crate::engine::stats::Stats;
+use baltra_functions::{Argument, Buffer, Call, Function};
+use baltra_native::protocol::{self, aligned, answer_head, Arg, Head, ANSWER_HEAD_BYTES};
+use baltra_ring::{Consumer, Producer, Range};
+use bytes::Bytes;
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Data bytes of a ring.
+pub const RING_BYTES: usize = 1 << 20;
+/// Calls with more bytes are pushed by a thread that may wait.
+const LARGE_BYTES: u64 = 128 << 10;
+/// A pause while the process empties the ring.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// What became of a pump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pumped {
+    /// As far as there were calls and room.
+    Done,
+    /// The next call is one for a thread that may wait.
+    NeedsPatience,
+    /// Another thread is at it, and goes on with what is there.
+    Busy,
+}
+
+/// A pair of rings and the calls in them.
+pub struct Lane {
+    function: Arc<Function>,
+    implementation: usize,
+    flying_max: usize,
+    stats: Arc<Stats>,
+    out: Mutex<Out>,
+    flights: Mutex<VecDeque<Flight>>,
+    answers: Mutex<Consumer>,
+    flying: AtomicUsize,
+    /// The ring of calls is full until an answer comes.
+    full: AtomicBool,
+    /// A call was taken off the backlog, and is not in the ring yet.
+    stashed: AtomicBool,
+    lost: AtomicBool,
+}
+
+struct Out {
+    producer: Producer,
+    message: Vec<u8>,
+    constants: HashSet<usize>,
+    next: Option<Pending>,
+    next_id: u64,
+}
+
+struct Flight {
+    id: u64,
+    pending: Pending,
+    pushed: Instant,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic under this lock")
+}
+
+impl Lane {
+    /// A lane over fresh rings.
+    pub fn new(
+        function: &Arc<Function>,
+        implementation: usize,
+        (requests, answers): (Range, Range),
+        flying_max: usize,
+        stats: &Arc<Stats>,
+    ) -> Result<Lane, StartError> {
+        let layout = |e| StartError::Node(format!("no ring: {e}"));
+        Ok(Lane {
+            function: function.clone(),
+            implementation,
+            flying_max,
+            stats: stats.clone(),
+            out: Mutex::new(Out {
+                producer: Producer::new(requests).map_err(layout)?,
+                message: Vec::new(),
+                constants: HashSet::new(),
+                next: None,
+                next_id: 1,
+            }),
+            flights: Mutex::default(),
+            answers: Mutex::new(Consumer::new(answers).map_err(layout)?),
+            flying: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
+            stashed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether pushing the call may have to wait for the process.
+    pub fn is_large(call: &Call) -> bool {
+        let constants = call
+            .buffers
+            .iter()
+            .any(|b| matches!(b, Buffer::Constant(_)));
+        constants || input_bytes(call) > LARGE_BYTES
+    }
+
+    /// Calls on their way.
+    pub fn flying(&self) -> usize {
+        self.flying.load(Ordering::Relaxed)
+    }
+
+    /// Whether it may take another call. Who pushes to the backlog asks after that (with a fence
+    /// between); who makes room looks at the backlog after that: one of them sees the other.
+    pub fn has_room(&self) -> bool {
+        let flying = self.flying.load(Ordering::SeqCst);
+        flying < self.flying_max && !self.full.load(Ordering::SeqCst)
+    }
+
+    /// Whether a call waits here for room or for a patient thread.
+    pub fn waits(&self) -> bool {
+        self.stashed.load(Ordering::SeqCst)
+    }
+
+    /// Moves calls from the backlog into the ring. `patient`: this thread may wait for room.
+    pub fn pump(&self, backlog: &Backlog, patient: bool, stop: &dyn Fn() -> bool) -> Pumped {
+        let mut guard = match patient {
+            true => lock(&self.out),
+            false => match self.out.try_lock() {
+                Ok(guard) => guard,
+                Err(_) => return Pumped::Busy,
+            },
+        };
+        let out = &mut *guard;
+        let mut pumped = Pumped::Done;
+        while self.has_room() && !stop() {
+            let now = Instant::now();
+            let next = out.next.take().and_then(|next| next.if_wanted(now));
+            let Some(pending) = next.or_else(|| backlog.pop(now)) else {
+                break;
+            };
+            if !patient && Lane::is_large(&pending.call) && !self.is_prepared(out, &pending.call) {
+                out.next = Some(pending);
+                pumped = Pumped::NeedsPatience;
+                break;
+            }
+            self.push(out, pending, patient, stop);
+        }
+        self.stashed.store(out.next.is_some(), Ordering::SeqCst);
+        out.producer.publish();
+        pumped
+    }
+
+    /// A large call is not so large where only its constants are, and the process has them.
+    fn is_prepared(&self, out: &Out, call: &Call) -> bool {
+        let known = |buffer: &Buffer| match buffer {
+            Buffer::Constant(index) => out.constants.contains(index),
+            _ => true,
+        };
+        input_bytes(call) <= LARGE_BYTES && call.buffers.iter().all(known)
+    }
+
+    fn push(&self, out: &mut Out, pending: Pending, patient: bool, stop: &dyn Fn() -> bool) {
+        for buffer in &pending.call.buffers {
+            if let Buffer::Constant(index) = buffer {
+                if out.constants.insert(*index) {
+                    self.push_constant(out, *index, stop);
+                }
+            }
+        }
+        let id = out.next_id;
+        if let Err(error) = self.encode(out, id, &pending.call) {
+            pending.waiter.fail(error);
+            return;
+        }
+        let fits = out.message.len() <= out.producer.message_bytes_max();
+        if fits && out.producer.try_push(&out.message).is_ok() {
+            self.takes_off(id, pending);
+        } else if fits && !patient {
+            // Some answers later there is room again.
+            self.full.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            out.next = Some(pending);
+            if self.flying() == 0 {
+                self.full.store(false, Ordering::SeqCst);
+            }
+            return;
+        } else {
+            // The answer may come before the push returns.
+            self.takes_off(id, pending);
+            let pause = || {
+                std::thread::sleep(PAUSE);
+                !stop()
+            };
+            // The process is gone, or goes: all that flies is lost together.
+            let _ = out.producer.push_large(&out.message, pause);
+        }
+        out.next_id += 1;
+    }
+
+    fn takes_off(&self, id: u64, pending: Pending) {
+        let mut flights = lock(&self.flights);
+        if self.lost.load(Ordering::SeqCst) {
+            drop(flights);
+            return pending.lose(false, "the native worker ended");
+        }
+        flights.push_back(Flight {
+            id,
+            pending,
+            pushed: Instant::now(),
+        });
+        self.flying.store(flights.len(), Ordering::SeqCst);
+    }
+
+    fn push_constant(&self, out: &mut Out, index: usize, stop: &dyn Fn() -> bool) {
+        let bytes = self.function.constant(index);
+        let head = Head::Constant {
+            index: index as u32,
+            len: bytes.len() as u64,
+        };
+        begin(&mut out.message, &head);
+        append(&mut out.message, [&bytes]);
+        let pause = || {
+            std::thread::sleep(PAUSE);
+            !stop()
+        };
+        let _ = out.producer.push_large(&out.message, pause);
+    }
+
+    fn encode(&self, out: &mut Out, id: u64, call: &Call) -> Result<(), CallError> {
+        let launch = call.launches.get(self.implementation);
+        let Some((launch, step)) = launch.and_then(|l| Some((l, l.steps.first()?))) else {
+            return Err(CallError::Failed("the call has no native step".into()));
+        };
+        let buffers = call.buffers.iter().map(|buffer| shape(buffer, call));
+        let scratch = launch.scratch.iter();
+        let scratch = scratch.map(|bytes| protocol::Buffer::Scratch(*bytes));
+        let scratch_from = call.buffers.len();
+        let values: Vec<_> = step
+            .arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Scalar(scalar) => scalar.bytes(),
+                _ => ([0; 8], 0),
+            })
+            .collect();
+        let args = step.arguments.iter().zip(&values);
+        let args = args.map(|(argument, (bytes, len))| match *argument {
+            Argument::Buffer(index) => Ok(Arg::Buffer(index as u32)),
+            Argument::Scratch(index) => Ok(Arg::Buffer((scratch_from + index) as u32)),
+            Argument::Scalar(_) => Ok(Arg::Value(&bytes[..*len])),
+            Argument::Local(_) => Err(CallError::Failed(
+                "local memory is for kernels: a native function has none".into(),
+            )),
+        });
+        let head = Head::Call {
+            id,
+            symbol: 0,
+            buffers: buffers.chain(scratch).collect(),
+            args: args.collect::<Result<_, _>>()?,
+        };
+        begin(&mut out.message, &head);
+        for buffer in &call.buffers {
+            if let Buffer::Input(body) | Buffer::InOut(body, _) = buffer {
+                append(&mut out.message, &body.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers what the process has carried out; `Err`: it broke the rules.
+    pub fn take_answers(&self) -> Result<(), String> {
+        let mut answers = lock(&self.answers);
+        let mut message = Vec::new();
+        let stop = || self.lost.load(Ordering::SeqCst);
+        while answers
+            .pop_unless(&mut message, stop)
+            .map_err(|e| e.to_string())?
+        {
+            let flight = {
+                let mut flights = lock(&self.flights);
+                let flight = flights.pop_front();
+                self.flying.store(flights.len(), Ordering::SeqCst);
+                self.full.store(false, Ordering::SeqCst);
+                flight
+            };
+            let answered = std::mem::take(&mut message);
+            let flight = flight.ok_or("the native worker answered what nobody asked")?;
+            self.answer(flight, answered)?;
+        }
+        // Pairs with the fence between a push to the backlog and `Lane::has_room`.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn answer(&self, flight: Flight, answer: Vec<u8>) -> Result<(), String> {
+        let broken = || "the native worker broke the protocol".to_owned();
+        let (id, status, text) = answer_head(&answer).ok_or_else(broken)?;
+        let Flight {
+            id: expected,
+            pending,
+            pushed,
+        } = flight;
+        if id != expected {
+            pending.lose(true, &broken());
+            return Err(broken());
+        }
+        let waiter = pending.waiter;
+        if status != 0 {
+            let text = answer.get(ANSWER_HEAD_BYTES..ANSWER_HEAD_BYTES.saturating_add(text));
+            let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
+            waiter.fail(CallError::Failed(text));
+            return Ok(());
+        }
+        let call = &pending.call;
+        let answer = Bytes::from(answer);
+        let mut outputs = vec![Bytes::new(); call.outputs.len()];
+        let mut at = ANSWER_HEAD_BYTES;
+        for buffer in &call.buffers {
+            let (Buffer::Output(output) | Buffer::InOut(_, output)) = buffer else {
+                continue;
+            };
+            let Some((len, room)) = shape(buffer, call).output() else {
+                continue;
+            };
+            let end = at
+                .checked_add(len as usize)
+                .filter(|end| *end <= answer.len());
+            let Some(end) = end else {
+                waiter.fail(CallError::Failed(broken()));
+                return Err(broken());
+            };
+            outputs[*output] = answer.slice(at..end);
+            at = aligned(at.saturating_add(room as usize));
+        }
+        self.stats.ran(1);
+        let timing = Timing {
+            queue_ns: nanoseconds(waiter.waited(pushed)),
+            cold_ns: 0,
+            device_ns: nanoseconds(pushed.elapsed()),
+        };
+        waiter.answer(Outcome::Done {
+            outputs,
+            batch: 1,
+            timing,
+        });
+        Ok(())
+    }
+
+    /// How long the oldest call has been on its way.
+    pub fn oldest(&self) -> Option<Duration> {
+        let flights = lock(&self.flights);
+        flights.front().map(|flight| flight.pushed.elapsed())
+    }
+
+    /// The process has ended.
+    pub fn lose(&self, reason: &str) {
+        let flights = {
+            let mut flights = lock(&self.flights);
+            self.lost.store(true, Ordering::SeqCst);
+            std::mem::take(&mut *flights)
+        };
+        for flight in flights {
+            flight.pending.lose(true, reason);
+        }
+        // Whoever pushes right now sees that the process is gone.
+        if let Some(next) = lock(&self.out).next.take() {
+            next.lose(false, reason);
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+fn shape(buffer: &Buffer, call: &Call) -> protocol::Buffer {
+    match buffer {
+        Buffer::Input(body) => protocol::Buffer::Input(body.len()),
+        Buffer::Constant(index) => protocol::Buffer::Constant(*index as u32),
+        Buffer::Output(output) => protocol::Buffer::Output(call.outputs[*output].bytes),
+        Buffer::InOut(body, output) => {
+            protocol::Buffer::InOut(body.len(), call.outputs[*output].bytes)
+        }
+    }
+}
+
+fn begin(message: &mut Vec<u8>, head: &Head<'_>) {
+    message.clear();
+    let encoded = postcard::to_extend(head, std::mem::take(message));
+    *message = encoded.expect("a head can always be encoded");
+    message.resize(aligned(message.len()), 0);
+}
+
+fn append<'a>(message: &mut Vec<u8>, frames: impl IntoIterator<Item = &'a Bytes>) {
+    for frame in frames {
+        message.extend_from_slice(frame);
+    }
+    message.resize(aligned(message.len()), 0);
+}

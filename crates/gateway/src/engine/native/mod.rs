@@ -1,0 +1,223 @@
+//! A function in a process beside the gateway: native code, sandboxed.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`process`] | starts the process and notices its end |
+//! | [`lane`] | one of its threads: a pair of rings and the calls on their way |
+//!
+//! A caller writes its call into a ring itself; the answers of all lanes are taken by one task of
+//! the event loop, which a byte on a socket wakes, so that a call costs no thread of the gateway's.
+
+mod lane;
+mod process;
+
+use super::device::error::StartError;
+use super::device::ColdStart;
+use super::log::Log;
+use super::options::Options;
+use super::pending::{Backlog, Pending};
+use super::stats::Stats;
+use baltra_functions::manifest::{Implementation, Native};
+use baltra_functions::Function;
+use lane::{Lane, Pumped};
+use process::Process;
+use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// How often calls that hang are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A call that goes on so long after its time is over ends its process.
+const GRACE: Duration = Duration::from_secs(1);
+/// Calls on their way in one lane.
+const FLYING_MAX: usize = 64;
+
+/// A function that is loaded in a process. Dropping it ends the process.
+pub struct Runner {
+    lanes: Vec<Lane>,
+    backlog: Backlog,
+    process: Process,
+    lost: AtomicBool,
+    reason: Mutex<Option<String>>,
+    timeout: Option<Duration>,
+    cold: ColdStart,
+}
+
+/// The native implementation of this index.
+fn native(function: &Function, implementation: usize) -> Option<&Native> {
+    match function.manifest.implementations.get(implementation)? {
+        Implementation::Native(native) => Some(native),
+        _ => None,
+    }
+}
+
+impl Runner {
+    /// Starts the process and loads the library. Blocks; within a Tokio runtime.
+    pub fn start(
+        function: &Arc<Function>,
+        implementation: usize,
+        options: &Options,
+        (stats, log): (&Arc<Stats>, &Arc<Log>),
+    ) -> Result<Arc<Runner>, StartError> {
+        let wanted = native(function, implementation)
+            .ok_or_else(|| StartError::Function("this implementation is not native".into()))?;
+        let mut count = options.native_thread_count();
+        let mut flying_max = FLYING_MAX;
+        if let most @ 1.. = function.manifest.limits.concurrency as usize {
+            count = count.min(most);
+            flying_max = flying_max.min(most / count).max(1);
+        }
+        let (process, rings, cold) = Process::start(function, wanted, count as u32, options, log)?;
+        let lanes = rings
+            .into_iter()
+            .map(|rings| Lane::new(function, implementation, rings, flying_max, stats));
+        let lanes = lanes.collect::<Result<_, _>>()?;
+        let socket = process.socket.try_clone();
+        let socket = socket.and_then(tokio::net::UnixStream::from_std);
+        let socket = socket.map_err(|e| StartError::Node(format!("no descriptor: {e}")))?;
+        let timeout = match function.manifest.limits.timeout_ms {
+            0 => None,
+            ms => Some(Duration::from_millis(ms) + GRACE),
+        };
+        let runner = Arc::new(Runner {
+            lanes,
+            backlog: Backlog::new(options.queue_calls_max),
+            process,
+            lost: AtomicBool::new(false),
+            reason: Mutex::default(),
+            timeout,
+            cold,
+        });
+        tokio::spawn(hear(Arc::downgrade(&runner), socket));
+        Ok(runner)
+    }
+
+    /// What getting ready took.
+    pub fn cold_start(&self) -> ColdStart {
+        self.cold
+    }
+
+    /// Takes a call; gives it back where too many wait.
+    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
+        let large = Lane::is_large(&pending.call);
+        self.backlog.push(pending)?;
+        // Pairs with the fence in `Lane::show`.
+        fence(Ordering::SeqCst);
+        if self.is_lost() {
+            self.backlog.lose(&self.reason());
+            return Ok(());
+        }
+        match (large, tokio::runtime::Handle::try_current()) {
+            (true, Ok(handle)) => {
+                // The ring may have to be emptied in between.
+                let runner = self.clone();
+                handle.spawn_blocking(move || runner.pump(true));
+            }
+            _ => self.pump(false),
+        }
+        Ok(())
+    }
+
+    /// Puts calls that wait into rings; `patient`: this thread may wait for room.
+    fn pump(self: &Arc<Self>, patient: bool) {
+        let stop = || self.is_lost();
+        let open = || {
+            let open = self.lanes.iter().filter(|lane| lane.has_room());
+            open.min_by_key(|lane| lane.flying())
+        };
+        while let Some(lane) = open().filter(|lane| lane.waits() || !self.backlog.is_empty()) {
+            match lane.pump(&self.backlog, patient, &stop) {
+                Pumped::Done => {}
+                // Another thread is at it; it looks at the backlog again before it ends.
+                Pumped::Busy => return,
+                Pumped::NeedsPatience => {
+                    if let Ok(handle) = tokio::runtime::Handle::try_current() {
+                        let runner = self.clone();
+                        handle.spawn_blocking(move || runner.pump(true));
+                    }
+                    return;
+                }
+            }
+            if self.is_lost() {
+                self.backlog.lose(&self.reason());
+                return;
+            }
+        }
+    }
+
+    /// Whether the process has ended.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
+    /// Why it has ended.
+    pub fn reason(&self) -> String {
+        let reason = self.reason.lock().expect("no panic under this lock");
+        reason
+            .clone()
+            .unwrap_or_else(|| "the native worker ended".into())
+    }
+
+    /// Calls that wait.
+    pub fn waiting(&self) -> usize {
+        self.backlog.len()
+    }
+
+    fn lose(&self, reason: String) {
+        if self.lost.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        *self.reason.lock().expect("no panic under this lock") = Some(reason.clone());
+        self.process.kill();
+        for lane in &self.lanes {
+            lane.lose(&reason);
+        }
+        self.backlog.lose(&reason);
+    }
+}
+
+/// Takes answers whenever the process says that there are some, until it ends.
+async fn hear(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
+    let mut looked = Instant::now();
+    let mut words = [0; 256];
+    loop {
+        let told = tokio::time::timeout(LOOK_EVERY, socket.readable()).await;
+        let Some(runner) = runner.upgrade() else {
+            return;
+        };
+        let ended = match told {
+            Err(_) => false,
+            Ok(Err(_)) => true,
+            Ok(Ok(())) => match socket.try_read(&mut words) {
+                Ok(n) => n == 0,
+                Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            },
+        };
+        for lane in &runner.lanes {
+            if let Err(reason) = lane.take_answers() {
+                runner.lose(reason);
+            }
+        }
+        if ended {
+            let this = runner.clone();
+            let how = tokio::task::spawn_blocking(move || this.process.wait()).await;
+            runner.lose(how.unwrap_or_else(|_| "the native worker ended".into()));
+        }
+        if runner.is_lost() {
+            return;
+        }
+        runner.pump(false);
+        if looked.elapsed() >= LOOK_EVERY {
+            looked = Instant::now();
+            let Some(limit) = runner.timeout else {
+                continue;
+            };
+            let hangs = |lane: &Lane| lane.oldest().is_some_and(|age| age > limit);
+            if runner.lanes.iter().any(hangs) {
+                runner.lose("it did not come back in time, and was ended".into());
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Starts a native function's process and notices its end.
+
+use super::lane::RING_BYTES;
+use crate::engine::device::error::StartError;
+use crate::engine::device::ColdStart;
+use crate::engine::log::Log;
+use crate::engine::options::Options;
+use baltra_functions::manifest::Native;
+use baltra_functions::Function;
+use baltra_native::protocol::{framed, memory_bytes, rings, Start, Started, SOCKET_BYTES_MAX};
+use baltra_ring::{Memory, Range};
+use baltra_session::fd::send_with_fds;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to load its library.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a process's thread spins for the next call before it sleeps; spins in vain grow rare.
+const SPIN_US: u64 = 50;
+/// What the process inherits of the environment: tokens are not among it.
+const ENVIRONMENT: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH"];
+
+/// The process.
+pub struct Process {
+    child: Mutex<Child>,
+    /// A byte: there are answers. Its end is the process's.
+    pub socket: UnixStream,
+    _dir: tempfile::TempDir,
+}
+
+fn node(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
+    move |e| StartError::Node(format!("starting a native worker: {what}: {e}"))
+}
+
+/// Each lane's rings: calls and answers.
+type Rings = Vec<(Range, Range)>;
+
+impl Process {
+    /// Starts a process with the function's library in it; each lane's rings; what it took.
+    pub fn start(
+        function: &Function,
+        wanted: &Native,
+        lanes: u32,
+        options: &Options,
+        log: &Arc<Log>,
+    ) -> Result<(Process, Rings, ColdStart), StartError> {
+        let begun = Instant::now();
+        let dir = tempfile::Builder::new().prefix("baltra-native-").tempdir();
+        let dir = dir.map_err(node("a directory for it"))?;
+        let library = library(function, wanted, dir.path())?;
+        let program = match options.native_program.as_os_str().is_empty() {
+            true => std::env::current_exe().map_err(node("its program"))?,
+            false => options.native_program.clone(),
+        };
+        let (socket, theirs) = UnixStream::pair().map_err(node("a socket"))?;
+        let mut command = Command::new(&program);
+        command
+            .arg("native-worker")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .env_clear()
+            .current_dir(dir.path());
+        for name in ENVIRONMENT {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        let child = command.spawn();
+        // The command holds the process's end of the socket open.
+        drop(command);
+        let what = format!("{} native-worker", program.display());
+        let mut child = child.map_err(node(&what))?;
+        if let Some(out) = child.stdout.take() {
+            listen(out, log);
+        }
+        if let Some(out) = child.stderr.take() {
+            listen(out, log);
+        }
+        let process = Process {
+            child: Mutex::new(child),
+            socket,
+            _dir: dir,
+        };
+        let spawned = Instant::now();
+        let memory = process.introduce(&library, wanted, lanes, options)?;
+        let loaded = Instant::now();
+        let rings = (0..lanes).filter_map(|lane| rings(&memory, lane, RING_BYTES as u64));
+        let rings = rings.collect();
+        let cold = ColdStart {
+            session: spawned - begun,
+            program: loaded - spawned,
+            queues: loaded.elapsed(),
+        };
+        Ok((process, rings, cold))
+    }
+
+    /// Says what is to be loaded, and waits until it is.
+    fn introduce(
+        &self,
+        library: &std::path::Path,
+        wanted: &Native,
+        lanes: u32,
+        options: &Options,
+    ) -> Result<Memory, StartError> {
+        let bytes = memory_bytes(lanes, RING_BYTES as u64);
+        let memory = Memory::create("baltra-native", bytes);
+        let (memory, fd) = memory.map_err(node("shared memory"))?;
+        let spin_us = match std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            1 => 0,
+            _ => SPIN_US,
+        };
+        let start = framed(&Start {
+            library: library.to_string_lossy().into_owned(),
+            symbols: vec![wanted.symbol.clone()],
+            lanes,
+            ring_bytes: RING_BYTES as u64,
+            spin_us,
+            sandbox: options.sandbox,
+            work_dir: self._dir.path().to_string_lossy().into_owned(),
+        });
+        let start = start.map_err(node("the first message"))?;
+        // The length goes with the descriptors; the rest follows plainly.
+        let sent = send_with_fds(&self.socket, &start[..4], &[fd.as_fd()]);
+        let sent = sent.and_then(|()| io::Write::write_all(&mut &self.socket, &start[4..]));
+        let answered = sent.and_then(|()| self.started());
+        match answered {
+            Ok(Started { error }) if error.is_empty() => {}
+            Ok(Started { error }) => return Err(StartError::Function(error)),
+            Err(error) => {
+                let timed_out = error.kind() == io::ErrorKind::WouldBlock;
+                if timed_out {
+                    self.kill();
+                }
+                return Err(StartError::Function(match timed_out {
+                    true => "the library was not loaded in time".into(),
+                    false => format!("loading the library failed: {}", self.wait()),
+                }));
+            }
+        }
+        self.socket
+            .set_nonblocking(true)
+            .map_err(node("a socket"))?;
+        Ok(memory)
+    }
+
+    fn started(&self) -> io::Result<Started> {
+        let mut socket = &self.socket;
+        socket.set_read_timeout(Some(START_PATIENCE))?;
+        let mut len = [0; 4];
+        socket.read_exact(&mut len)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > SOCKET_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut body = vec![0; len];
+        socket.read_exact(&mut body)?;
+        postcard::from_bytes(&body).map_err(io::Error::other)
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        // One that has ended already is as dead as it gets.
+        let _ = self.child.lock().expect("no panic under this lock").kill();
+    }
+
+    /// Waits for its end: how it came to it.
+    pub fn wait(&self) -> String {
+        // Its socket may close a moment before it dies: a lock held while waiting would keep
+        // `kill` out.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let ended = self
+                .child
+                .lock()
+                .expect("no panic under this lock")
+                .try_wait();
+            match ended {
+                Ok(Some(status)) => {
+                    return match (status.signal(), status.code()) {
+                        (Some(signal), _) => {
+                            format!("the native worker was ended by {}", signal_name(signal))
+                        }
+                        (_, code) => format!(
+                            "the native worker ended by itself with code {}",
+                            code.unwrap_or_default()
+                        ),
+                    };
+                }
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Ok(None) => self.kill(),
+                Err(error) => return format!("the native worker is gone: {error}"),
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().expect("no panic under this lock");
+        let _ = child.kill();
+        // Killed, it takes no time to end.
+        let _ = child.wait();
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        15 => "SIGTERM",
+        31 => "SIGSYS",
+        _ => return format!("signal {signal}"),
+    };
+    format!("signal {signal} ({name})")
+}
+
+/// Where the library can be loaded from: a copy, so that nobody changes it meanwhile.
+fn library(
+    function: &Function,
+    wanted: &Native,
+    dir: &std::path::Path,
+) -> Result<PathBuf, StartError> {
+    let name = &wanted.library;
+    let contents = function.files.contents.get(name);
+    let contents = contents
+        .ok_or_else(|| StartError::Function(format!("{name} is not among the function's files")))?;
+    let path = dir.join("library.so");
+    std::fs::write(&path, contents).map_err(node("a copy of the library"))?;
+    Ok(path)
+}
+
+fn listen(mut out: impl Read + Send + 'static, log: &Arc<Log>) {
+    let log = log.clone();
+    let listen = move || {
+        let mut bytes = [0; 4096];
+        while let Ok(n @ 1..) = out.read(&mut bytes) {
+            log.print("native", &bytes[..n]);
+        }
+    };
+    // Without the thread the function's words are lost, nothing else.
+    let _ = std::thread::Builder::new()
+        .name("native log".into())
+        .spawn(listen);
+}

@@ -1,0 +1,133 @@
+//! The engine's configuration: `[gateway.engine]`.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How calls are carried out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Device Managers to use without a registry, as `BALTRA_ENDPOINT` has them
+    /// (`unix:/run/baltra/baltra.sock`, `tcp://host:port`, `tls://host:port`). Empty, and no
+    /// registry: this user's own.
+    pub endpoints: Vec<String>,
+    /// Shown to managers over TCP.
+    pub token: String,
+    /// The registry to ask for devices, `http://host:port`; empty: none.
+    pub registry: String,
+    /// Shown to the registry.
+    pub registry_token: String,
+    /// For a registry at `https://…`: certificates that vouch for it, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registry_ca: Option<PathBuf>,
+    /// Command queues of a function on a device; 0: by the number of processors.
+    pub lanes: usize,
+    /// Calls on their way in one command queue.
+    pub slots: usize,
+    /// Bytes of inputs and outputs on their way in one command queue, beyond one call.
+    pub flying_bytes_max: u64,
+    /// Calls of a function that may wait, all its queues together; more are refused.
+    pub queue_calls_max: usize,
+    /// A node that failed so many times in a row gets no calls for a while.
+    pub breaker_failures: u32,
+    /// That while, milliseconds; then one call is let through to see.
+    pub breaker_open_ms: u64,
+    /// Sessions kept open ahead of their use, for each device and tenant in use.
+    pub spare_sessions: usize,
+    /// Threads of a native function's worker process; 0: by the number of processors.
+    pub native_threads: usize,
+    /// The program that `native-worker` is a subcommand of; empty: this one.
+    pub native_program: PathBuf,
+    /// Whether native workers are sandboxed.
+    pub sandbox: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            endpoints: Vec::new(),
+            token: String::new(),
+            registry: String::new(),
+            registry_token: String::new(),
+            registry_ca: None,
+            lanes: 0,
+            slots: 32,
+            flying_bytes_max: 64 << 20,
+            queue_calls_max: 8192,
+            breaker_failures: 3,
+            breaker_open_ms: 1000,
+            spare_sessions: 1,
+            native_threads: 0,
+            native_program: PathBuf::new(),
+            sandbox: true,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses what cannot work, with the key at fault.
+    pub fn check(&self) -> Result<(), String> {
+        for text in &self.endpoints {
+            let parsed = text.parse::<baltra_session::Endpoint>();
+            parsed.map_err(|e| format!("gateway.engine.endpoints: {text}: {e}"))?;
+        }
+        let within = |key: &str, value: usize, least: usize, most: usize| match (least..=most)
+            .contains(&value)
+        {
+            true => Ok(()),
+            false => Err(format!(
+                "gateway.engine.{key} is {value}; it must be {least} to {most}"
+            )),
+        };
+        within("lanes", self.lanes, 0, 64)?;
+        within("slots", self.slots, 1, 256)?;
+        within("queue_calls_max", self.queue_calls_max, 1, 1 << 20)?;
+        within("spare_sessions", self.spare_sessions, 0, 16)?;
+        within("native_threads", self.native_threads, 0, 256)?;
+        Ok(())
+    }
+
+    /// Command queues of a function on a device. A second one hides the gap between a batch's
+    /// end and the next one's copies; on few processors its threads cost more than that.
+    pub(crate) fn lane_count(&self) -> usize {
+        match self.lanes {
+            0 => (processors() / 4).clamp(1, 4),
+            n => n,
+        }
+    }
+
+    pub(crate) fn native_thread_count(&self) -> usize {
+        match self.native_threads {
+            0 => processors().min(16),
+            n => n,
+        }
+    }
+
+    pub(crate) fn breaker_open(&self) -> Duration {
+        Duration::from_millis(self.breaker_open_ms)
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_defaults_are_allowed_and_nonsense_is_not() {
+        assert_eq!(Options::default().check(), Ok(()));
+        let wrong = |change: fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            options.check().unwrap_err()
+        };
+        assert!(wrong(|o| o.slots = 0).contains("slots"));
+        assert!(wrong(|o| o.lanes = 65).contains("lanes"));
+        let text = wrong(|o| o.endpoints = vec!["carrier-pigeon".into()]);
+        assert!(text.contains("carrier-pigeon"), "{text}");
+    }
+}

@@ -1,0 +1,164 @@
+//! A call on its way through the engine.
+
+use super::reply::{CallError, Timing};
+use baltra_functions::Call;
+use bytes::Bytes;
+use crossbeam_queue::SegQueue;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// A call that waits for its turn.
+pub struct Pending {
+    /// What to do.
+    pub call: Call,
+    /// Who waits for it.
+    pub waiter: Waiter,
+}
+
+/// Who waits for a call. Dropped without an answer, it tells the caller that the call is lost.
+pub struct Waiter {
+    /// When the answer is worth nothing any more.
+    pub deadline: Instant,
+    /// When the call came.
+    pub came: Instant,
+    reply: oneshot::Sender<Outcome>,
+}
+
+/// A call's end, as its runner saw it.
+pub enum Outcome {
+    /// Carried out.
+    Done {
+        /// In the manifest's order.
+        outputs: Vec<Bytes>,
+        /// Requests that ran together.
+        batch: u32,
+        /// `cold_ns` is left to whoever asked.
+        timing: Timing,
+    },
+    /// The function's own error, or one that would come again.
+    Failed(CallError),
+    /// The runner went away.
+    Lost {
+        /// The call, to be tried elsewhere.
+        call: Box<Call>,
+        /// Whether it may have run.
+        started: bool,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Pending {
+    /// A call that came now, and where its end will be heard of.
+    pub fn new(call: Call, deadline: Instant) -> (Pending, oneshot::Receiver<Outcome>) {
+        let (reply, heard) = oneshot::channel();
+        let waiter = Waiter {
+            deadline,
+            came: Instant::now(),
+            reply,
+        };
+        (Pending { call, waiter }, heard)
+    }
+
+    /// The runner went away.
+    pub fn lose(self, started: bool, reason: &str) {
+        self.waiter.answer(Outcome::Lost {
+            call: Box::new(self.call),
+            started,
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// Drops what nobody wants and answers what comes too late; what is left is to be run.
+    pub fn if_wanted(self, now: Instant) -> Option<Pending> {
+        if !self.waiter.is_there() {
+            return None;
+        }
+        if now >= self.waiter.deadline {
+            self.waiter.fail(CallError::Deadline);
+            return None;
+        }
+        Some(self)
+    }
+}
+
+impl Waiter {
+    /// Whether anybody still wants the answer.
+    pub fn is_there(&self) -> bool {
+        !self.reply.is_closed()
+    }
+
+    /// The caller is told. It may have gone.
+    pub fn answer(self, outcome: Outcome) {
+        let _ = self.reply.send(outcome);
+    }
+
+    /// The function's own error.
+    pub fn fail(self, error: CallError) {
+        self.answer(Outcome::Failed(error));
+    }
+
+    /// How long the call has waited.
+    pub fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.came)
+    }
+}
+
+/// Calls that wait, first come first served; bounded.
+pub struct Backlog {
+    calls: SegQueue<Pending>,
+    len: AtomicUsize,
+    max: usize,
+}
+
+impl Backlog {
+    /// Room for `max` calls.
+    pub fn new(max: usize) -> Backlog {
+        Backlog {
+            calls: SegQueue::new(),
+            len: AtomicUsize::new(0),
+            max,
+        }
+    }
+
+    /// Appends a call; gives it back where there is no room.
+    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    pub fn push(&self, pending: Pending) -> Result<(), Pending> {
+        if self.len.fetch_add(1, Ordering::Relaxed) >= self.max {
+            self.len.fetch_sub(1, Ordering::Relaxed);
+            return Err(pending);
+        }
+        self.calls.push(pending);
+        Ok(())
+    }
+
+    /// The oldest call that somebody still wants.
+    pub fn pop(&self, now: Instant) -> Option<Pending> {
+        while let Some(pending) = self.calls.pop() {
+            self.len.fetch_sub(1, Ordering::Relaxed);
+            if let Some(pending) = pending.if_wanted(now) {
+                return Some(pending);
+            }
+        }
+        None
+    }
+
+    /// Calls that wait.
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether no call waits. Exact for calls whose `push` has returned.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Loses all that wait: they were not started.
+    pub fn lose(&self, reason: &str) {
+        while let Some(pending) = self.calls.pop() {
+            self.len.fetch_sub(1, Ordering::Relaxed);
+            pending.lose(false, reason);
+        }
+    }
+}

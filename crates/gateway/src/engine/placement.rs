@@ -1,0 +1,268 @@
+//! Where functions can run: the devices of some nodes that are named, or of all that a registry
+//! knows.
+
+mod registry;
+
+pub use registry::Registry;
+
+use super::device::session::hello;
+use baltra_functions::manifest::{DeviceQuery, Implementation};
+use baltra_functions::Function;
+use baltra_session::client::Client;
+use baltra_session::{default_runtime_dir, Endpoint};
+use baltra_wire::DeviceDescription;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// `CL_PLATFORM_NAME`
+const PLATFORM_NAME: u32 = 0x0902;
+/// `CL_DEVICE_VENDOR`
+const DEVICE_VENDOR: u32 = 0x102C;
+/// `CL_DEVICE_NAME`
+const DEVICE_NAME: u32 = 0x102B;
+
+/// A device and how to reach it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The node's name.
+    pub node: String,
+    /// Its manager.
+    pub endpoint: Endpoint,
+    /// Shown to the manager over TCP.
+    pub token: String,
+    /// The device.
+    pub device: Arc<DeviceDescription>,
+    /// Digests and names of the accelerators that are loaded there already.
+    pub loaded: Vec<String>,
+    /// Somebody else has seen to it that the device suits.
+    pub chosen: bool,
+}
+
+impl Place {
+    /// Whether it is the same device of the same node.
+    pub fn is_same(&self, other: &Place) -> bool {
+        self.endpoint == other.endpoint && self.device.name == other.device.name
+    }
+
+    /// For people: the node and the device.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.node, self.device.name)
+    }
+
+    /// Whether the device is one of those that the query means. The accelerator is a wish: it
+    /// can be loaded.
+    pub fn suits(&self, query: &DeviceQuery) -> bool {
+        if self.chosen {
+            return true;
+        }
+        let has = |wanted: &Option<String>, text: String| match wanted {
+            Some(wanted) => text.to_lowercase().contains(&wanted.to_lowercase()),
+            None => true,
+        };
+        let platform = self.device.platform.iter();
+        let platform = platform.clone().find(|i| i.param == PLATFORM_NAME);
+        let platform = platform.map_or(String::new(), |info| {
+            String::from_utf8_lossy(&info.value).into_owned()
+        });
+        let named = match &query.name {
+            Some(name) => {
+                *name == self.device.name || has(&query.name, self.device.text(DEVICE_NAME))
+            }
+            None => true,
+        };
+        named
+            && has(&query.vendor, self.device.text(DEVICE_VENDOR))
+            && has(&query.platform, platform)
+    }
+
+    /// Whether the accelerator that the query wishes for is loaded there.
+    pub fn has_loaded(&self, query: &DeviceQuery) -> bool {
+        let wanted = query.accelerator.as_ref();
+        wanted.is_some_and(|wanted| self.loaded.contains(wanted))
+    }
+}
+
+/// The conditions of an implementation.
+pub fn query_of(function: &Function, implementation: usize) -> Option<&DeviceQuery> {
+    match function.manifest.implementations.get(implementation)? {
+        Implementation::Opencl(opencl) => Some(&opencl.device),
+        _ => None,
+    }
+}
+
+/// Devices, or why none are known.
+pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Place>, String>> + Send + 'a>>;
+
+/// What is looked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// For this function.
+    pub function: Arc<Function>,
+    /// For this one of its implementations.
+    pub implementation: usize,
+    /// So many devices; whoever asks can use more.
+    pub count: usize,
+    /// Devices that have failed lately, as [`Place::name`] names them.
+    pub except: Vec<String>,
+}
+
+/// Who knows the devices.
+pub trait Placement: Send + Sync {
+    /// Devices for a function, the best first. `Err`: nobody could be asked, or there is none; in
+    /// the first case what was known before still holds.
+    fn places<'a>(&'a self, wanted: &'a Wanted) -> Places<'a>;
+
+    /// All devices that a tenant may use, for people.
+    fn all<'a>(&'a self, tenant: &'a str) -> Places<'a>;
+
+    /// A function is given up.
+    fn forget(&self, function: &Function) {
+        let _ = function;
+    }
+}
+
+/// Answers hold for so long: many functions ask at once.
+const ANSWER_HOLDS: Duration = Duration::from_secs(1);
+
+/// Some managers, asked for their devices. One that does not answer is left out.
+pub struct Local {
+    endpoints: Vec<Endpoint>,
+    token: String,
+    answers: tokio::sync::Mutex<HashMap<String, (Instant, Vec<Place>)>>,
+}
+
+impl Local {
+    /// The managers at these endpoints; none: this user's own.
+    pub fn new(endpoints: Vec<Endpoint>, token: String) -> Local {
+        let own = || vec![Endpoint::Unix(default_runtime_dir().join("baltra.sock"))];
+        Local {
+            endpoints: match endpoints.is_empty() {
+                true => own(),
+                false => endpoints,
+            },
+            token,
+            answers: tokio::sync::Mutex::default(),
+        }
+    }
+
+    async fn ask(&self, tenant: &str) -> Result<Vec<Place>, String> {
+        let mut answers = self.answers.lock().await;
+        if let Some((at, places)) = answers.get(tenant) {
+            if at.elapsed() < ANSWER_HOLDS {
+                return Ok(places.clone());
+            }
+        }
+        let places = ask_all(self.endpoints.clone(), tenant, &self.token).await?;
+        answers.insert(tenant.to_owned(), (Instant::now(), places.clone()));
+        Ok(places)
+    }
+}
+
+/// The devices that a manager lets the tenant use. Blocks.
+fn ask(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<Place>, String> {
+    let welcome = Client::list(endpoint, hello(tenant, token, "")).map_err(|e| e.to_string())?;
+    let places = welcome.devices.into_iter().map(|device| Place {
+        node: welcome.node.clone(),
+        endpoint: endpoint.clone(),
+        token: token.to_owned(),
+        device: Arc::new(device),
+        loaded: Vec::new(),
+        chosen: false,
+    });
+    Ok(places.collect())
+}
+
+/// Asks several managers at once.
+async fn ask_all(
+    endpoints: impl IntoIterator<Item = Endpoint>,
+    tenant: &str,
+    token: &str,
+) -> Result<Vec<Place>, String> {
+    let asked: Vec<_> = endpoints
+        .into_iter()
+        .map(|endpoint| {
+            let (tenant, token) = (tenant.to_owned(), token.to_owned());
+            tokio::task::spawn_blocking(move || ask(&endpoint, &tenant, &token))
+        })
+        .collect();
+    let mut places = Vec::new();
+    let mut errors = Vec::new();
+    for answer in asked {
+        match answer.await {
+            Ok(Ok(found)) => places.extend(found),
+            Ok(Err(error)) => errors.push(error),
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    match (places.is_empty(), errors.is_empty()) {
+        (true, false) => Err(errors.join("; ")),
+        _ => Ok(places),
+    }
+}
+
+impl Placement for Local {
+    fn places<'a>(&'a self, wanted: &'a Wanted) -> Places<'a> {
+        Box::pin(async {
+            let tenant = wanted.function.manifest.tenant.as_deref();
+            let mut places = self.ask(tenant.unwrap_or_default()).await?;
+            if let Some(query) = query_of(&wanted.function, wanted.implementation) {
+                places.retain(|place| place.suits(query));
+            }
+            Ok(places)
+        })
+    }
+
+    fn all<'a>(&'a self, tenant: &'a str) -> Places<'a> {
+        Box::pin(self.ask(tenant))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baltra_wire::Info;
+
+    fn place(vendor: &str, platform: &str, name: &str) -> Place {
+        let info = |param, text: &str| Info {
+            param,
+            value: [text.as_bytes(), &[0]].concat(),
+        };
+        Place {
+            node: "n".into(),
+            endpoint: "unix:/x".parse().unwrap(),
+            token: String::new(),
+            device: Arc::new(DeviceDescription {
+                name: "d0".into(),
+                platform: vec![info(PLATFORM_NAME, platform)],
+                device: vec![info(DEVICE_VENDOR, vendor), info(DEVICE_NAME, name)],
+                ..DeviceDescription::default()
+            }),
+            loaded: vec!["sobel".into()],
+            chosen: false,
+        }
+    }
+
+    #[test]
+    fn test_a_query_holds_for_parts_of_names() {
+        let place = place("NVIDIA Corporation", "NVIDIA CUDA", "NVIDIA H200");
+        let query = |vendor: &str, platform: &str, name: &str| {
+            let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            DeviceQuery {
+                vendor: set(vendor),
+                platform: set(platform),
+                name: set(name),
+                accelerator: Some("sobel".into()),
+            }
+        };
+        for (vendor, platform, name) in [("", "", ""), ("nvidia", "cuda", "h200"), ("", "", "d0")] {
+            assert!(place.suits(&query(vendor, platform, name)));
+        }
+        for (vendor, platform, name) in [("intel", "", ""), ("", "pocl", ""), ("", "", "d1")] {
+            assert!(!place.suits(&query(vendor, platform, name)));
+        }
+        assert!(place.has_loaded(&query("", "", "")));
+    }
+}

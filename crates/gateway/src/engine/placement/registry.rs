@@ -1,0 +1,306 @@
+//! Devices that a registry gives: each function's implementation is an instance, which keeps its
+//! devices as long as it is asked for now and then.
+//!
+//! What the registry last said stays in use while it is away.
+
+use super::{ask, query_of, Place, Placement, Places, Wanted};
+use crate::engine::options::Options;
+use baltra_functions::manifest::DeviceQuery;
+use baltra_functions::Function;
+use baltra_registry::client::{self, Instances, Operators};
+use baltra_registry::proto::{
+    AllocateRequest, Assignment, DevicesRequest, Instance, ReleaseRequest, RenewRequest,
+};
+use baltra_session::Endpoint;
+use baltra_wire::DeviceDescription;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use tonic::Code;
+
+/// An instance that is not asked for so long is given up, seconds: a gateway that is gone.
+const LEASE_S: u32 = 60;
+
+/// A registry's pool.
+pub struct Registry {
+    instances: Instances,
+    operators: Operators,
+    gateway: String,
+    token: String,
+    /// Which node answers at a socket of this host.
+    sockets: Mutex<HashMap<Endpoint, String>>,
+    /// By function's digest and implementation: the instance's name and how many devices it has.
+    allocated: Mutex<HashMap<(String, usize), (String, usize)>>,
+}
+
+impl Registry {
+    /// The registry that the options name. It need not be there yet.
+    pub fn new(options: &Options) -> Result<Registry, String> {
+        let registry = client::Options {
+            url: options.registry.clone(),
+            token: options.registry_token.clone(),
+            ca: options.registry_ca.clone(),
+        };
+        let wrong = |e: client::Error| format!("gateway.engine.registry: {e}");
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        Ok(Registry {
+            instances: client::instances(&registry).map_err(wrong)?,
+            operators: client::operators(&registry).map_err(wrong)?,
+            gateway: format!("gateway-{}-{}", plain(&host), std::process::id()),
+            token: options.token.clone(),
+            sockets: Mutex::default(),
+            allocated: Mutex::default(),
+        })
+    }
+
+    /// The instance with its devices: what it has, or what it gets.
+    async fn instance(&self, wanted: &Wanted) -> Result<Instance, String> {
+        let key = (wanted.function.digest.clone(), wanted.implementation);
+        let known = {
+            let allocated = self.allocated.lock().expect("no panic under this lock");
+            allocated.get(&key).cloned()
+        };
+        let mut instances = self.instances.clone();
+        if let Some((name, count)) = known {
+            if count == wanted.count {
+                let renew = RenewRequest {
+                    instance: name,
+                    except: wanted.except.clone(),
+                };
+                match instances.renew(renew).await {
+                    Ok(instance) => return Ok(instance.into_inner()),
+                    Err(status) if status.code() == Code::NotFound => {}
+                    Err(status) => return Err(said(&status)),
+                }
+            } else {
+                let release = ReleaseRequest { instance: name };
+                instances.release(release).await.map_err(|s| said(&s))?;
+            }
+        }
+        let manifest = &wanted.function.manifest;
+        let digest = wanted.function.digest.get(..8).unwrap_or_default();
+        let name = format!(
+            "{}-{}-{digest}-{}",
+            self.gateway, manifest.name, wanted.implementation
+        );
+        let query = query_of(&wanted.function, wanted.implementation);
+        let asked = AllocateRequest {
+            instance: name.clone(),
+            tenant: manifest.tenant.clone().unwrap_or_default(),
+            query: query.map(text_of).unwrap_or_default(),
+            count: wanted.count as u32,
+            lease_s: Some(LEASE_S),
+            ..AllocateRequest::default()
+        };
+        let answer = instances.allocate(asked).await.map_err(|s| said(&s))?;
+        let answer = answer.into_inner();
+        match (answer.instance, answer.refusal) {
+            (Some(instance), _) => {
+                let mut allocated = self.allocated.lock().expect("no panic under this lock");
+                allocated.insert(key, (name, wanted.count));
+                Ok(instance)
+            }
+            (None, Some(refusal)) => {
+                let devices = refusal.devices.iter().take(8);
+                let devices = devices.map(|d| format!("{}: {}", d.device, d.reason));
+                let devices: Vec<_> = devices.collect();
+                Err(format!("{} ({})", refusal.reason, devices.join("; ")))
+            }
+            (None, None) => Err("the registry's answer is empty".into()),
+        }
+    }
+
+    async fn place(&self, assignment: &Assignment) -> Option<Place> {
+        let endpoint = self
+            .endpoint(&assignment.node, &assignment.endpoints)
+            .await?;
+        Some(Place {
+            node: assignment.node.clone(),
+            endpoint,
+            token: self.token.clone(),
+            device: Arc::new(DeviceDescription {
+                name: assignment.device.clone(),
+                ..DeviceDescription::default()
+            }),
+            loaded: Vec::new(),
+            chosen: true,
+        })
+    }
+
+    /// The best of a node's endpoints that lead to it from here: a socket's path means something
+    /// else on each host.
+    async fn endpoint(&self, node: &str, endpoints: &[String]) -> Option<Endpoint> {
+        for text in endpoints {
+            let Ok(endpoint) = text.parse::<Endpoint>() else {
+                continue;
+            };
+            if let Endpoint::Unix(path) = &endpoint {
+                if !path.exists() || !self.is_at(node, &endpoint).await {
+                    continue;
+                }
+            }
+            return Some(endpoint);
+        }
+        None
+    }
+
+    async fn is_at(&self, node: &str, endpoint: &Endpoint) -> bool {
+        let known = {
+            let sockets = self.sockets.lock().expect("no panic under this lock");
+            sockets.get(endpoint).cloned()
+        };
+        if let Some(known) = known {
+            return known == node;
+        }
+        let asked = endpoint.clone();
+        let answer = tokio::task::spawn_blocking(move || ask(&asked, "", "")).await;
+        match answer {
+            Ok(Ok(places)) => {
+                let found = places.first().map(|place| place.node.clone());
+                let found = found.unwrap_or_default();
+                let here = found == node;
+                let mut sockets = self.sockets.lock().expect("no panic under this lock");
+                sockets.insert(endpoint.clone(), found);
+                here
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Placement for Registry {
+    fn places<'a>(&'a self, wanted: &'a Wanted) -> Places<'a> {
+        Box::pin(async move {
+            let instance = self.instance(wanted).await?;
+            let mut places = Vec::new();
+            // Those that have yet to be loaded come last.
+            let mut devices: Vec<&Assignment> = instance.devices.iter().collect();
+            devices.sort_by_key(|device| (device.silent, device.reconfigure));
+            for device in devices {
+                places.extend(self.place(device).await);
+            }
+            match (places.is_empty(), instance.pending.is_empty()) {
+                (true, false) => Err(instance.pending),
+                (true, true) => Err("no endpoint of its devices can be reached from here".into()),
+                _ => Ok(places),
+            }
+        })
+    }
+
+    fn all<'a>(&'a self, _: &'a str) -> Places<'a> {
+        Box::pin(async move {
+            let mut operators = self.operators.clone();
+            let asked = DevicesRequest {
+                query: String::new(),
+                silent: false,
+            };
+            let answer = operators.devices(asked).await.map_err(|s| said(&s))?;
+            let mut places = Vec::new();
+            for device in answer.into_inner().devices {
+                let description = device.description.unwrap_or_default();
+                let loaded = device.regions.iter();
+                let loaded = loaded.flat_map(|r| [r.digest.clone(), r.name.clone()]);
+                let endpoints = device.endpoints.iter().filter_map(|text| text.parse().ok());
+                let Some(endpoint) = endpoints.into_iter().next() else {
+                    continue;
+                };
+                places.push(Place {
+                    node: device.node,
+                    endpoint,
+                    token: self.token.clone(),
+                    device: Arc::new(DeviceDescription {
+                        name: description.name,
+                        ..DeviceDescription::default()
+                    }),
+                    loaded: loaded.filter(|text| !text.is_empty()).collect(),
+                    chosen: true,
+                });
+            }
+            Ok(places)
+        })
+    }
+
+    fn forget(&self, function: &Function) {
+        let names: Vec<String> = {
+            let mut allocated = self.allocated.lock().expect("no panic under this lock");
+            let mine = allocated.extract_if(|(digest, _), _| *digest == function.digest);
+            mine.map(|(_, (name, _))| name).collect()
+        };
+        let mut instances = self.instances.clone();
+        // Without a runtime, or a registry, the lease runs out.
+        if let Ok(handle) = tokio::runtime::Handle::try_current() {
+            handle.spawn(async move {
+                for instance in names {
+                    let _ = instances.release(ReleaseRequest { instance }).await;
+                }
+            });
+        }
+    }
+}
+
+fn said(status: &tonic::Status) -> String {
+    match status.code() {
+        Code::Unavailable => format!("the registry does not answer: {}", status.message()),
+        _ => status.message().to_owned(),
+    }
+}
+
+/// Letters, digits and dashes.
+fn plain(text: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    text.chars()
+        .map(|c| if allowed(c) { c } else { '-' })
+        .take(32)
+        .collect()
+}
+
+/// A manifest's conditions as the registry's query: parts of names there are patterns here.
+fn text_of(query: &DeviceQuery) -> String {
+    let part = |field: &str, value: &Option<String>, pattern: bool| {
+        let value = value.as_ref()?;
+        let value: String = value
+            .chars()
+            .flat_map(|c| match c {
+                '*' | '?' | '"' | '\\' => vec!['\\', c],
+                c => vec![c],
+            })
+            .collect();
+        Some(match pattern {
+            true => format!("{field}=\"*{value}*\""),
+            false => format!("{field}=\"{value}\""),
+        })
+    };
+    let parts = [
+        part("vendor", &query.vendor, true),
+        part("platform", &query.platform, true),
+        part("name", &query.name, true),
+        part("accelerator", &query.accelerator, false),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baltra_registry::query::Query;
+
+    #[test]
+    fn test_conditions_become_a_query_that_the_registry_reads() {
+        let query = DeviceQuery {
+            vendor: Some("Intel, \"Inc\"".into()),
+            platform: None,
+            name: Some("Xeon*".into()),
+            accelerator: Some("sobel".into()),
+        };
+        let text = text_of(&query);
+        let parsed: Query = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+        let again: Query = parsed.to_string().parse().unwrap();
+        assert_eq!(parsed, again);
+        assert_eq!(text_of(&DeviceQuery::default()), "");
+    }
+
+    #[test]
+    fn test_host_names_become_plain() {
+        assert_eq!(plain("node_1.example"), "node-1-example");
+    }
+}

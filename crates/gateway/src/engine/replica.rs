@@ -1,0 +1,431 @@
+//! A function at one place: loaded when it is first called, unloaded when it is idle, loaded
+//! again after its session was lost.
+
+use super::breaker::{Breaker, Position};
+use super::device::binaries::Binaries;
+use super::device::error::StartError;
+use super::device::session::Sessions;
+use super::device::{self, ColdStart};
+use super::log::Log;
+use super::native;
+use super::options::Options;
+use super::pending::Pending;
+use super::placement::Place;
+use super::stats::Stats;
+use arc_swap::ArcSwapOption;
+use baltra_functions::Function;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What was found wrong with a function is not looked for again so soon.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// What every replica of a function has in common.
+pub struct Common {
+    /// The function.
+    pub function: Arc<Function>,
+    /// Its counters.
+    pub stats: Arc<Stats>,
+    /// What it says.
+    pub log: Arc<Log>,
+    /// How calls are carried out.
+    pub options: Arc<Options>,
+    /// Sessions with devices.
+    pub sessions: Arc<Sessions>,
+    /// What drivers made of programs.
+    pub binaries: Arc<Binaries>,
+}
+
+/// Where a replica runs.
+pub enum Site {
+    /// On a device.
+    Device(Box<Place>),
+    /// In a process beside the gateway.
+    Native,
+}
+
+/// A loaded function.
+#[derive(Clone)]
+pub enum Runner {
+    /// On a device.
+    Device(Arc<device::Runner>),
+    /// In a process beside the gateway.
+    Native(Arc<native::Runner>),
+}
+
+impl Runner {
+    /// Takes a call; gives it back where too many wait.
+    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    pub fn submit(&self, pending: Pending) -> Result<(), Pending> {
+        match self {
+            Runner::Device(runner) => runner.submit(pending),
+            Runner::Native(runner) => runner.submit(pending),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        match self {
+            Runner::Device(runner) => runner.is_lost(),
+            Runner::Native(runner) => runner.is_lost(),
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        match self {
+            Runner::Device(runner) => runner.waiting(),
+            Runner::Native(runner) => runner.waiting(),
+        }
+    }
+}
+
+/// How the last loading went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cold {
+    /// Opening the session or starting the process, microseconds.
+    pub session_us: u64,
+    /// Building the program or loading the library, microseconds.
+    pub program_us: u64,
+    /// Making command queues or shared memory, microseconds.
+    pub buffers_us: u64,
+    /// The first call after that, microseconds; 0: none came yet.
+    pub first_call_us: u64,
+}
+
+impl Cold {
+    fn new(start: &ColdStart) -> Cold {
+        Cold {
+            session_us: start.session.as_micros() as u64,
+            program_us: start.program.as_micros() as u64,
+            buffers_us: start.queues.as_micros() as u64,
+            first_call_us: 0,
+        }
+    }
+}
+
+/// A function at one place.
+pub struct Replica {
+    /// Which of the manifest's implementations.
+    pub implementation: usize,
+    /// Where.
+    pub site: Site,
+    /// This function's here.
+    pub breaker: Breaker,
+    /// All functions' on the node.
+    pub node: Arc<Breaker>,
+    common: Arc<Common>,
+    ready: ArcSwapOption<Runner>,
+    starting: tokio::sync::Mutex<()>,
+    /// How loading last failed.
+    refused: Mutex<Option<(Instant, StartError)>>,
+    /// Whether that was the function's own fault: every call asks.
+    was_refused: AtomicBool,
+    outstanding: AtomicUsize,
+    /// A call's time here, smoothed, nanoseconds.
+    service_ns: AtomicU64,
+    /// Milliseconds since `born` when the last call ended.
+    used_ms: AtomicU64,
+    born: Instant,
+    cold: Mutex<Option<Cold>>,
+    /// Loaded, and no call has been served since.
+    fresh: AtomicBool,
+}
+
+/// A replica as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplicaStatus {
+    /// `opencl` or `native`.
+    pub implementation: &'static str,
+    /// The node.
+    pub node: String,
+    /// The device; empty for native code.
+    pub device: String,
+    /// Whether it is loaded.
+    pub loaded: bool,
+    /// Whether calls are let through.
+    pub breaker: Position,
+    /// Calls that wait or run.
+    pub outstanding: usize,
+    /// Of these, calls that wait.
+    pub waiting: usize,
+    /// A call's time here, smoothed, microseconds.
+    pub service_us: u64,
+    /// How the last loading went.
+    pub cold: Option<Cold>,
+    /// Why it could not be loaded, lately.
+    pub refused: Option<String>,
+}
+
+impl Replica {
+    /// A replica that is not loaded.
+    pub fn new(
+        common: &Arc<Common>,
+        implementation: usize,
+        site: Site,
+        node: Arc<Breaker>,
+    ) -> Replica {
+        let options = &common.options;
+        Replica {
+            implementation,
+            site,
+            breaker: Breaker::new(options.breaker_failures, options.breaker_open()),
+            node,
+            common: common.clone(),
+            ready: ArcSwapOption::empty(),
+            starting: tokio::sync::Mutex::new(()),
+            refused: Mutex::default(),
+            was_refused: AtomicBool::new(false),
+            outstanding: AtomicUsize::new(0),
+            service_ns: AtomicU64::new(0),
+            used_ms: AtomicU64::new(0),
+            born: Instant::now(),
+            cold: Mutex::default(),
+            fresh: AtomicBool::new(false),
+        }
+    }
+
+    /// `opencl` or `native`.
+    pub fn kind(&self) -> &'static str {
+        match self.site {
+            Site::Device(_) => "opencl",
+            Site::Native => "native",
+        }
+    }
+
+    /// Where its device is.
+    pub fn place(&self) -> Option<&Place> {
+        match &self.site {
+            Site::Device(place) => Some(place),
+            Site::Native => None,
+        }
+    }
+
+    /// The node's name.
+    pub fn node_name(&self) -> &str {
+        match &self.site {
+            Site::Device(place) => &place.node,
+            Site::Native => "gateway",
+        }
+    }
+
+    /// The device's name; empty for native code.
+    pub fn device_name(&self) -> &str {
+        match &self.site {
+            Site::Device(place) => &place.device.name,
+            Site::Native => "",
+        }
+    }
+
+    /// Whether calls are let through.
+    pub fn allows(&self, now: Instant) -> bool {
+        self.breaker.allows(now) && self.node.allows(now)
+    }
+
+    /// It worked.
+    pub fn worked(&self) {
+        self.breaker.worked();
+        self.node.worked();
+    }
+
+    /// It did not, and the node may be to blame.
+    pub fn failed(&self, now: Instant) {
+        self.breaker.failed(now);
+        self.node.failed(now);
+    }
+
+    /// The loaded function, if it is.
+    pub fn loaded(&self) -> Option<Arc<Runner>> {
+        self.ready.load_full().filter(|runner| !runner.is_lost())
+    }
+
+    /// Whether it is loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.ready
+            .load()
+            .as_ref()
+            .is_some_and(|runner| !runner.is_lost())
+    }
+
+    /// What was wrong with it a moment ago.
+    pub fn refusal(&self, now: Instant) -> Option<StartError> {
+        if !self.was_refused.load(Relaxed) {
+            return None;
+        }
+        let refused = self.refused.lock().expect("no panic under this lock");
+        let (at, error) = refused.as_ref()?;
+        (now < *at + REFUSED_FOR).then(|| error.clone())
+    }
+
+    /// Who waited while somebody else tried in vain need not try again.
+    fn failure_since(&self, begun: Instant) -> Option<StartError> {
+        let refused = self.refused.lock().expect("no panic under this lock");
+        let (at, error) = refused.as_ref()?;
+        (*at > begun).then(|| error.clone())
+    }
+
+    /// The function, loaded if it is not; whoever comes meanwhile waits for the same loading.
+    /// Also: how long loading took, for who caused it.
+    pub async fn load(self: &Arc<Self>) -> Result<(Arc<Runner>, Duration), StartError> {
+        if let Some(runner) = self.loaded() {
+            return Ok((runner, Duration::ZERO));
+        }
+        let begun = Instant::now();
+        let _starting = self.starting.lock().await;
+        if let Some(runner) = self.loaded() {
+            return Ok((runner, begun.elapsed()));
+        }
+        if let Some(error) = self.refusal(begun).or_else(|| self.failure_since(begun)) {
+            return Err(error);
+        }
+        self.ready.store(None);
+        let this = self.clone();
+        let started = tokio::task::spawn_blocking(move || this.start()).await;
+        let started = started.map_err(|e| StartError::Node(format!("loading broke off: {e}")));
+        match started.and_then(|started| started) {
+            Ok((runner, cold)) => {
+                *self.refused.lock().expect("no panic under this lock") = None;
+                self.was_refused.store(false, Relaxed);
+                *self.cold.lock().expect("no panic under this lock") = Some(cold);
+                self.fresh.store(true, Relaxed);
+                self.common.stats.cold_start(begun.elapsed());
+                self.touch();
+                let runner = Arc::new(runner);
+                self.ready.store(Some(runner.clone()));
+                Ok((runner, begun.elapsed()))
+            }
+            Err(error) => {
+                self.common.log.line(self.node_name(), &error.to_string());
+                let mut refused = self.refused.lock().expect("no panic under this lock");
+                *refused = Some((Instant::now(), error.clone()));
+                let function = matches!(error, StartError::Function(_));
+                self.was_refused.store(function, Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    fn start(&self) -> Result<(Runner, Cold), StartError> {
+        let common = &self.common;
+        let log = (&common.stats, &common.log);
+        match &self.site {
+            Site::Device(place) => {
+                let runner = device::Runner::start(
+                    (&common.sessions, &common.binaries),
+                    place,
+                    &common.function,
+                    self.implementation,
+                    &common.options,
+                    log,
+                )?;
+                let (sessions, place) = (common.sessions.clone(), place.clone());
+                let tenant = common.function.manifest.tenant.clone().unwrap_or_default();
+                let (binaries, afterwards) = (common.binaries.clone(), runner.afterwards());
+                let refill = move || {
+                    sessions.refill(&place, &tenant);
+                    afterwards(&binaries);
+                };
+                // The next function to be loaded there finds a session open.
+                let _ = std::thread::Builder::new()
+                    .name("sessions".into())
+                    .spawn(refill);
+                let cold = Cold::new(&runner.cold_start);
+                Ok((Runner::Device(Arc::new(runner)), cold))
+            }
+            Site::Native => {
+                let runner = native::Runner::start(
+                    &common.function,
+                    self.implementation,
+                    &common.options,
+                    log,
+                )?;
+                let cold = Cold::new(&runner.cold_start());
+                Ok((Runner::Native(runner), cold))
+            }
+        }
+    }
+
+    /// Unloads it: when the last call that uses it has ended, its session ends.
+    pub fn unload(&self) {
+        self.ready.store(None);
+    }
+
+    /// How long no call has been here; `None` while there is one, or it is not loaded.
+    pub fn idle(&self) -> Option<Duration> {
+        if !self.is_loaded() || self.outstanding.load(Relaxed) > 0 {
+            return None;
+        }
+        let used = Duration::from_millis(self.used_ms.load(Relaxed));
+        Some(self.born.elapsed().saturating_sub(used))
+    }
+
+    fn touch(&self) {
+        let now = self.born.elapsed().as_millis() as u64;
+        self.used_ms.store(now, Relaxed);
+    }
+
+    /// What a further call here would wait for, nanoseconds.
+    pub fn load_ns(&self) -> u64 {
+        let calls = self.outstanding.load(Relaxed) as u64;
+        calls.saturating_mul(self.service_ns.load(Relaxed).max(1000))
+    }
+
+    /// A call's time here, smoothed.
+    pub fn service(&self) -> Duration {
+        Duration::from_nanos(self.service_ns.load(Relaxed))
+    }
+
+    /// A call is here as long as the guard lives.
+    pub fn enter(self: &Arc<Self>) -> Here {
+        self.outstanding.fetch_add(1, Relaxed);
+        Here(self.clone())
+    }
+
+    /// A call took so long on the device.
+    pub fn served(&self, took_ns: u64) {
+        let old = self.service_ns.load(Relaxed);
+        let new = match old {
+            0 => took_ns,
+            // Threads that overtake each other lose a sample: no harm.
+            old => old - old / 8 + took_ns / 8,
+        };
+        self.service_ns.store(new, Relaxed);
+        if self.fresh.load(Relaxed) && self.fresh.swap(false, Relaxed) {
+            let mut cold = self.cold.lock().expect("no panic under this lock");
+            if let Some(cold) = cold.as_mut().filter(|cold| cold.first_call_us == 0) {
+                cold.first_call_us = (took_ns / 1000).max(1);
+            }
+        }
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> ReplicaStatus {
+        let now = Instant::now();
+        let worse = match self.node.position(now) {
+            Position::Closed => self.breaker.position(now),
+            worse => worse,
+        };
+        let loaded = self.loaded();
+        ReplicaStatus {
+            implementation: self.kind(),
+            node: self.node_name().to_owned(),
+            device: self.device_name().to_owned(),
+            loaded: loaded.is_some(),
+            breaker: worse,
+            outstanding: self.outstanding.load(Relaxed),
+            waiting: loaded.map_or(0, |runner| runner.waiting()),
+            service_us: self.service_ns.load(Relaxed) / 1000,
+            cold: *self.cold.lock().expect("no panic under this lock"),
+            refused: self.refusal(now).map(|e| e.to_string()),
+        }
+    }
+}
+
+/// A call at a replica.
+pub struct Here(Arc<Replica>);
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Relaxed);
+        self.0.touch();
+    }
+}

@@ -1,0 +1,261 @@
+//! A deployed function: its replicas, and which of them gets a call.
+
+use super::placement::{Place, Wanted};
+use super::replica::{Common, Replica, ReplicaStatus, Site};
+use super::stats::Snapshot;
+use super::Breakers;
+use arc_swap::ArcSwap;
+use baltra_functions::manifest::Implementation;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Calls that find no replica ask for places so often at most.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// A deployed function.
+pub struct Unit {
+    /// What its replicas share.
+    pub common: Arc<Common>,
+    /// Every place where it could run, the preferred ones first.
+    replicas: ArcSwap<Vec<Arc<Replica>>>,
+    desired: AtomicUsize,
+    /// Whether places have ever been known.
+    placed: AtomicBool,
+    placing: Mutex<()>,
+    /// Why there are none.
+    why: Mutex<Option<String>>,
+    /// When a call that found no replica last asked for places.
+    asked: Mutex<Option<Instant>>,
+}
+
+/// A deployed function as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// How many replicas are wanted.
+    pub desired: usize,
+    /// Every place where it could run, the preferred ones first.
+    pub replicas: Vec<ReplicaStatus>,
+    /// Its counters.
+    pub stats: Snapshot,
+}
+
+impl Unit {
+    /// A function without a place.
+    pub fn new(common: Common, desired: usize) -> Unit {
+        Unit {
+            common: Arc::new(common),
+            replicas: ArcSwap::default(),
+            desired: AtomicUsize::new(desired),
+            placed: AtomicBool::new(false),
+            placing: Mutex::default(),
+            why: Mutex::default(),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// The tenant whose sessions run it.
+    pub fn tenant(&self) -> &str {
+        let tenant = &self.common.function.manifest.tenant;
+        tenant.as_deref().unwrap_or_default()
+    }
+
+    /// How many replicas are wanted.
+    pub fn desired(&self) -> usize {
+        self.desired.load(Relaxed)
+    }
+
+    /// Wants so many replicas; those beyond are unloaded.
+    pub fn scale(&self, desired: usize) {
+        self.desired.store(desired, Relaxed);
+        for replica in self.loaded().iter().skip(desired) {
+            replica.unload();
+        }
+    }
+
+    fn loaded(&self) -> Vec<Arc<Replica>> {
+        let replicas = self.replicas.load();
+        replicas.iter().filter(|r| r.is_loaded()).cloned().collect()
+    }
+
+    /// Whether places have ever been known.
+    pub fn is_placed(&self) -> bool {
+        self.placed.load(Relaxed)
+    }
+
+    /// Whether it needs a device at all.
+    pub fn wants_devices(&self) -> bool {
+        let implementations = &self.common.function.manifest.implementations;
+        let mut kinds = implementations.iter();
+        kinds.any(|i| matches!(i, Implementation::Opencl(_)))
+    }
+
+    /// What is looked for: one entry for each implementation that needs a device.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let now = Instant::now();
+        let replicas = self.replicas.load();
+        let sick = replicas.iter().filter(|replica| !replica.allows(now));
+        let except: Vec<String> = sick.filter_map(|r| r.place().map(Place::name)).collect();
+        let implementations = self.common.function.manifest.implementations.iter();
+        let devices = implementations
+            .enumerate()
+            .filter(|(_, i)| matches!(i, Implementation::Opencl(_)));
+        let wanted = devices.map(|(implementation, _)| Wanted {
+            function: self.common.function.clone(),
+            implementation,
+            count: self.desired().max(1),
+            except: except.clone(),
+        });
+        wanted.collect()
+    }
+
+    /// The places of each implementation are these now; of one that is not named they are what
+    /// they were. Replicas that stay are kept as they are.
+    pub fn place(&self, found: &HashMap<usize, Vec<Place>>, breakers: &Breakers) {
+        let _placing = self.placing.lock().expect("no panic under this lock");
+        let old = self.replicas.load_full();
+        let mut new: Vec<Arc<Replica>> = Vec::new();
+        let implementations = &self.common.function.manifest.implementations;
+        for (index, implementation) in implementations.iter().enumerate() {
+            let before = old.iter().filter(|r| r.implementation == index);
+            match (implementation, found.get(&index)) {
+                (Implementation::Opencl(_), None) => new.extend(before.cloned()),
+                (Implementation::Opencl(opencl), Some(places)) => {
+                    let mut places: Vec<&Place> = places.iter().collect();
+                    places.sort_by_key(|place| !place.has_loaded(&opencl.device));
+                    for place in places {
+                        let mut before = before.clone();
+                        let same = before.find(|r| r.place().is_some_and(|p| p.is_same(place)));
+                        new.push(same.cloned().unwrap_or_else(|| {
+                            let breaker = breakers.of(&place.endpoint.to_string());
+                            let site = Site::Device(Box::new(place.clone()));
+                            Arc::new(Replica::new(&self.common, index, site, breaker))
+                        }));
+                    }
+                }
+                (Implementation::Native(_), _) => {
+                    let mut before = before;
+                    new.push(before.next().cloned().unwrap_or_else(|| {
+                        let breaker = breakers.of("native");
+                        Arc::new(Replica::new(&self.common, index, Site::Native, breaker))
+                    }));
+                }
+                (Implementation::Board(_), _) => {}
+            }
+        }
+        if !found.is_empty() || !self.wants_devices() {
+            self.placed.store(true, Relaxed);
+        }
+        self.replicas.store(Arc::new(new));
+    }
+
+    /// The replica that gets a call: of the wanted ones that work, a loaded one before others,
+    /// the least loaded first. Implementations come in the manifest's order: a later one only
+    /// where no earlier one works. `tried` have failed this call.
+    pub fn route(&self, now: Instant, tried: &[Arc<Replica>]) -> Option<Arc<Replica>> {
+        let replicas = self.replicas.load();
+        if let [only] = &replicas[..] {
+            // Nothing else can run it: an open breaker still answers at once.
+            let free = only.allows(now) && !tried.iter().any(|t| Arc::ptr_eq(t, only));
+            return free.then(|| only.clone());
+        }
+        let untried = |r: &&Arc<Replica>| !tried.iter().any(|t| Arc::ptr_eq(t, r));
+        let usable = |r: &&Arc<Replica>| r.allows(now) && r.refusal(now).is_none();
+        let open = replicas.iter().filter(untried).filter(usable);
+        let first = open.clone().map(|r| r.implementation).min()?;
+        let wanted = open.filter(|r| r.implementation == first);
+        let wanted = wanted.take(self.desired().max(1));
+        wanted
+            .min_by_key(|r| (!r.is_loaded(), r.load_ns()))
+            .cloned()
+    }
+
+    /// Wanted replicas that are not loaded.
+    pub fn missing(&self, now: Instant) -> Vec<Arc<Replica>> {
+        let replicas = self.replicas.load();
+        let usable = |r: &&Arc<Replica>| r.allows(now) && r.refusal(now).is_none();
+        let open = replicas.iter().filter(usable);
+        let Some(first) = open.clone().map(|r| r.implementation).min() else {
+            return Vec::new();
+        };
+        let wanted = open.filter(|r| r.implementation == first);
+        let wanted: Vec<_> = wanted.take(self.desired()).collect();
+        wanted
+            .into_iter()
+            .filter(|r| !r.is_loaded())
+            .cloned()
+            .collect()
+    }
+
+    /// Whether a call that finds no replica may ask for places: not all of them at once.
+    pub fn may_ask(&self, now: Instant) -> bool {
+        let mut asked = self.asked.lock().expect("no panic under this lock");
+        let may = asked.is_none_or(|at| now > at + ASK_EVERY);
+        if may {
+            *asked = Some(now);
+        }
+        may
+    }
+
+    /// Nobody could be asked for places, or there are none.
+    pub fn not_placed(&self, why: &str) {
+        let mut before = self.why.lock().expect("no panic under this lock");
+        if before.as_deref() != Some(why) {
+            self.common.log.line("gateway", why);
+            *before = Some(why.to_owned());
+        }
+    }
+
+    /// Why nothing can run it now.
+    pub fn why_not(&self, now: Instant) -> String {
+        let replicas = self.replicas.load();
+        let name = &self.common.function.manifest.name;
+        if replicas.is_empty() {
+            let why = self.why.lock().expect("no panic under this lock");
+            return match (self.is_placed(), &*why) {
+                (true, _) => {
+                    format!("no device suits {name}: `baltra devices` lists those there are")
+                }
+                (false, Some(why)) => format!("no device for {name}: {why}"),
+                (false, None) => format!("no device for {name} is known"),
+            };
+        }
+        let reasons = replicas.iter().map(|replica| {
+            let place = match &replica.site {
+                Site::Device(place) => place.name(),
+                Site::Native => "native".to_owned(),
+            };
+            match replica.refusal(now) {
+                Some(error) => format!("{place}: {error}"),
+                None if !replica.allows(now) => format!("{place} has failed too often lately"),
+                None => format!("{place} has failed"),
+            }
+        });
+        reasons.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Unloads what has been idle for so long.
+    pub fn unload_idle(&self, limit: Duration) {
+        for replica in self.replicas.load().iter() {
+            if replica.idle().is_some_and(|idle| idle >= limit) {
+                replica.unload();
+            }
+        }
+    }
+
+    /// Unloads everything.
+    pub fn unload(&self) {
+        self.replicas.load().iter().for_each(|r| r.unload());
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> Status {
+        let replicas = self.replicas.load();
+        Status {
+            desired: self.desired(),
+            replicas: replicas.iter().map(|r| r.status()).collect(),
+            stats: self.common.stats.snapshot(),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The protocols of the door.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`listener`] | doors: binding, accepting, TLS, what becomes of a connection |
+//! | [`connection`] | a socket that knows what it is waiting for, and its limits |
+//! | [`scan`] | what a parser would let pass: smuggling shapes |
+//! | [`gateway`] | what all of them share |
+//! | [`dispatch`], [`call`] | `/function/…`: the way of a call, without locks |
+//! | [`table`] | what is deployed |
+//! | [`meters`], [`usage`], [`metrics`] | counting, and showing it |
+//! | [`store`], [`upload`] | functions and deployments on disk |
+//! | [`faas`], [`queue`], [`logs`], [`follow`] | OpenFaaS: management, asynchronous calls, logs |
+//! | [`inference`] | the Open Inference Protocol |
+//! | [`keys`] | who calls, how often |
+//! | [`router`], [`openapi`] | everything that is not a call |
+
+pub(crate) mod body;
+pub(crate) mod call;
+pub(crate) mod callback;
+pub(crate) mod connection;
+pub(crate) mod dispatch;
+pub(crate) mod faas;
+pub(crate) mod follow;
+pub(crate) mod gateway;
+pub mod inference;
+pub mod keys;
+pub(crate) mod listener;
+pub mod logs;
+pub mod meters;
+pub(crate) mod metrics;
+pub(crate) mod openapi;
+pub(crate) mod overview;
+pub mod problem;
+pub(crate) mod queue;
+pub mod rfc3339;
+pub(crate) mod router;
+pub mod scan;
+pub mod store;
+pub(crate) mod table;
+pub(crate) mod text;
+pub(crate) mod tls;
+pub mod trace;
+pub(crate) mod upload;
+pub mod usage;

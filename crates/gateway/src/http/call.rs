@@ -1,0 +1,226 @@
+//! One call: bound, carried out, answered, counted and logged, whichever way it came.
+
+use crate::engine::{CallError, Timing, Trace};
+use crate::http::gateway::{blocking, Gateway};
+use crate::http::keys::TenantIndex;
+use crate::http::meters::{Ended, Ending, Meter};
+use crate::http::problem::Problem;
+use crate::http::table::Deployed;
+use crate::http::trace;
+use baltra_functions::manifest::Codec;
+use baltra_functions::{Answer, Call, Request as Asked};
+use bytes::Bytes;
+use http::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
+use http::StatusCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bodies from here on are decoded and encoded where they hold nobody up.
+const HEAVY_BYTES: u64 = 64 << 10;
+
+/// A call that was carried out.
+pub(crate) struct Done {
+    pub answer: Answer,
+    pub timing: Timing,
+    /// When.
+    pub ended: Instant,
+}
+
+/// Binds a request, has it carried out, and makes the answer; counts and logs it.
+pub(crate) async fn run(
+    gateway: &Gateway,
+    deployed: &Arc<Deployed>,
+    caller: TenantIndex,
+    asked: Asked<'_>,
+    frames: Vec<Bytes>,
+    trace: &Trace,
+    began: Instant,
+) -> Result<Done, Problem> {
+    let bytes_in = frames.iter().map(|f| f.len() as u64).sum();
+    let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
+    let mut metered = Metered::begin(meter, began, bytes_in);
+    let result = run_bound(gateway, deployed, asked, frames, trace, began).await;
+    let place = match &result {
+        Ok((answer, ran)) => {
+            metered.timing = ran.timing;
+            metered.bytes_out = answer.body.len();
+            metered.ending = Ending::Done;
+            Some(ran)
+        }
+        Err(problem) => {
+            metered.ending = Ending::of(problem.status);
+            None
+        }
+    };
+    let ended = metered.end();
+    deployed.log.call(ended, || {
+        let problem = result.as_ref().err();
+        line(&asked, problem, place, ended - began, trace)
+    });
+    result.map(|(answer, ran)| Done {
+        answer,
+        timing: ran.timing,
+        ended,
+    })
+}
+
+struct Ran {
+    timing: Timing,
+    place: (String, String),
+}
+
+async fn run_bound(
+    gateway: &Gateway,
+    deployed: &Arc<Deployed>,
+    asked: Asked<'_>,
+    frames: Vec<Bytes>,
+    trace: &Trace,
+    began: Instant,
+) -> Result<(Answer, Ran), Problem> {
+    let function = &deployed.function;
+    let call = bind(deployed, asked, frames).await?;
+    let accept = asked.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+    let deadline = began + deployed.timeout;
+    let kept = call.clone();
+    let called = gateway.engine.call(function, call, deadline, trace).await;
+    let reply = called.map_err(problem_of)?;
+    let ran = Ran {
+        timing: reply.timing,
+        place: (reply.node, reply.device),
+    };
+    let bytes: u64 = reply.outputs.iter().map(|o| o.len() as u64).sum();
+    let raw = |codecs: &[Codec]| codecs.iter().all(|c| *c == Codec::Raw);
+    let plain = function.manifest.outputs.iter().all(|o| raw(&o.codecs));
+    let answer = match bytes < HEAVY_BYTES || plain {
+        true => function.answer(&kept, reply.outputs, accept),
+        false => {
+            let (function, accept) = (function.clone(), accept.map(str::to_owned));
+            blocking(move || function.answer(&kept, reply.outputs, accept.as_deref())).await?
+        }
+    };
+    Ok((answer?, ran))
+}
+
+async fn bind(
+    deployed: &Arc<Deployed>,
+    asked: Asked<'_>,
+    frames: Vec<Bytes>,
+) -> Result<Call, Problem> {
+    let body = baltra_functions::Body(frames);
+    let content_type = asked.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let raw = content_type.is_some_and(|t| t.starts_with(b"application/octet-stream"));
+    if body.len() < HEAVY_BYTES || raw {
+        return Ok(deployed.function.bind(&asked, body)?);
+    }
+    let function = deployed.function.clone();
+    let (method, headers) = (asked.method.clone(), asked.headers.clone());
+    let (path, query) = (asked.path.to_owned(), asked.query.to_owned());
+    let bound = blocking(move || {
+        let asked = Asked {
+            method: &method,
+            path: &path,
+            query: &query,
+            headers: &headers,
+        };
+        function.bind(&asked, body)
+    });
+    Ok(bound.await??)
+}
+
+/// What the engine could not do, as callers see it.
+pub(crate) fn problem_of(error: CallError) -> Problem {
+    match &error {
+        CallError::Overload { retry_after } => Problem::overload(error.to_string(), *retry_after),
+        CallError::Deadline => Problem::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
+        CallError::Unavailable(why) => Problem::overload(
+            format!("nothing can run it now: {why}"),
+            Duration::from_secs(1),
+        ),
+        CallError::Failed(why) => Problem::internal(format!("the function failed: {why}")),
+    }
+}
+
+/// A call that is counted however it ends: a caller that leaves counts as refused.
+pub(crate) struct Metered<'a> {
+    meter: &'a Meter,
+    began: Instant,
+    bytes_in: u64,
+    pub bytes_out: u64,
+    pub timing: Timing,
+    pub ending: Ending,
+    now: Option<Instant>,
+}
+
+impl<'a> Metered<'a> {
+    pub fn begin(meter: &'a Meter, began: Instant, bytes_in: u64) -> Metered<'a> {
+        meter.begin();
+        Metered {
+            meter,
+            began,
+            bytes_in,
+            bytes_out: 0,
+            timing: Timing::default(),
+            ending: Ending::Refused,
+            now: None,
+        }
+    }
+
+    /// It ended now.
+    pub fn end(mut self) -> Instant {
+        let now = Instant::now();
+        self.now = Some(now);
+        now
+    }
+}
+
+impl Drop for Metered<'_> {
+    fn drop(&mut self) {
+        let now = self.now.unwrap_or_else(Instant::now);
+        self.meter.end(&Ended {
+            ending: self.ending,
+            ns: (now - self.began).as_nanos() as u64,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            timing: self.timing,
+        });
+    }
+}
+
+/// A call in the function's log: where it ran, and what became of it.
+fn line(
+    asked: &Asked<'_>,
+    problem: Option<&Problem>,
+    ran: Option<&Ran>,
+    took: Duration,
+    trace: &Trace,
+) -> (String, String) {
+    let instance = match ran {
+        Some(Ran { place, .. }) if !place.1.is_empty() => format!("{}/{}", place.0, place.1),
+        Some(Ran { place, .. }) if !place.0.is_empty() => place.0.clone(),
+        _ => "gateway".to_owned(),
+    };
+    let path = if asked.path.is_empty() {
+        "/"
+    } else {
+        asked.path
+    };
+    let path: String = path.chars().take(200).collect();
+    let status = problem.map_or(200, |problem| problem.status.as_u16());
+    let took = took.as_secs_f64() * 1e3;
+    let mut text = format!("{} {path} {status} in {took:.3} ms", asked.method);
+    if let Some(Ran { timing, .. }) = ran {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let (queue, device) = (ms(timing.queue_ns), ms(timing.device_ns));
+        text += &format!(" (queue {queue:.3}, device {device:.3}");
+        if timing.cold_ns > 0 {
+            text += &format!(", cold start {:.3}", ms(timing.cold_ns));
+        }
+        text.push(')');
+    }
+    text += &format!(" traceparent={}", trace::header(trace));
+    if let Some(problem) = problem {
+        text += ": ";
+        text += &problem.detail;
+    }
+    (instance, text)
+}

@@ -1,0 +1,368 @@
+//! A socket that knows what it is waiting for.
+//!
+//! No request sets a timer. Reads and writes note when a head, a body or a standstill began, in
+//! ticks of the worker's coarse clock, and once a tick the worker looks for connections that are
+//! over their time. That is what keeps ten thousand idle connections cheap.
+
+use crate::http::scan::{Refusal, Scanner, Within};
+use crate::options::LimitOptions;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::task::{ready, Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How often workers look.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
+
+/// A worker's clock: ticks since it started, from 1 on.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock(Arc<AtomicU32>);
+
+impl Clock {
+    pub fn new() -> Clock {
+        Clock(Arc::new(AtomicU32::new(1)))
+    }
+
+    pub fn advance(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn now(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What a worker knows of a connection. 0 stands for "not so".
+#[derive(Debug)]
+pub(crate) struct Watch {
+    clock: Clock,
+    /// Since when a head is under way.
+    head: AtomicU32,
+    /// Since when a body is.
+    body: AtomicU32,
+    /// Since when the peer has taken nothing.
+    blocked: AtomicU32,
+    /// When bytes came or went last.
+    active: AtomicU32,
+    /// Requests of it that are being answered.
+    busy: AtomicU32,
+    /// It has no name for its end yet: TLS is being agreed on.
+    pub greeted: AtomicBool,
+}
+
+/// Why a connection is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    Greeting,
+    Head,
+    Body,
+    Write,
+    Idle,
+}
+
+/// [`LimitOptions`] in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    head: u32,
+    body: u32,
+    write: u32,
+    idle: u32,
+}
+
+impl Patience {
+    pub fn new(limits: &LimitOptions) -> Patience {
+        // One more: the tick under way may end at once.
+        let ticks = |ms: u64| (ms.div_ceil(TICK.as_millis() as u64) + 1).min(1 << 30) as u32;
+        Patience {
+            head: ticks(limits.head_timeout_ms),
+            body: ticks(limits.body_timeout_ms),
+            write: ticks(limits.write_timeout_ms),
+            idle: ticks(limits.idle_timeout_ms),
+        }
+    }
+}
+
+impl Watch {
+    pub fn new(clock: Clock) -> Watch {
+        let now = clock.now();
+        Watch {
+            clock,
+            head: AtomicU32::new(0),
+            body: AtomicU32::new(0),
+            blocked: AtomicU32::new(0),
+            active: AtomicU32::new(now),
+            busy: AtomicU32::new(0),
+            greeted: AtomicBool::new(false),
+        }
+    }
+
+    /// A request is being answered.
+    pub fn enter(&self) {
+        self.busy.fetch_add(1, Relaxed);
+    }
+
+    /// It is answered, or nobody waits any more.
+    pub fn leave(&self) {
+        self.active.store(self.clock.now(), Relaxed);
+        self.busy.fetch_sub(1, Relaxed);
+    }
+
+    /// Nothing is under way: it may be closed at a shutdown.
+    pub fn is_idle(&self) -> bool {
+        self.busy.load(Relaxed) == 0
+            && self.head.load(Relaxed) == 0
+            && self.body.load(Relaxed) == 0
+            && self.blocked.load(Relaxed) == 0
+    }
+
+    /// Whether it took longer than it may.
+    pub fn overdue(&self, patience: &Patience) -> Option<Overdue> {
+        let now = self.clock.now();
+        let over = |since: &AtomicU32, ticks: u32| match since.load(Relaxed) {
+            0 => false,
+            since => now.wrapping_sub(since) > ticks,
+        };
+        if !self.greeted.load(Relaxed) {
+            return over(&self.active, patience.head).then_some(Overdue::Greeting);
+        }
+        if over(&self.head, patience.head) {
+            return Some(Overdue::Head);
+        }
+        if over(&self.body, patience.body) {
+            return Some(Overdue::Body);
+        }
+        if over(&self.blocked, patience.write) {
+            return Some(Overdue::Write);
+        }
+        let idle = self.is_idle() && over(&self.active, patience.idle);
+        idle.then_some(Overdue::Idle)
+    }
+
+    fn note(&self, within: Within) {
+        let now = self.clock.now();
+        self.active.store(now, Relaxed);
+        let begin = |since: &AtomicU32, under_way: bool| match under_way {
+            false => since.store(0, Relaxed),
+            true if since.load(Relaxed) == 0 => since.store(now, Relaxed),
+            true => {}
+        };
+        begin(&self.head, within == Within::Head);
+        begin(&self.body, within == Within::Body);
+    }
+}
+
+/// A stream whose every byte is looked at before it is parsed.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    stream: S,
+    watch: Arc<Watch>,
+    /// None: the protocol above frames itself (HTTP/2).
+    scanner: Option<Scanner>,
+}
+
+impl<S> Watched<S> {
+    pub fn new(stream: S, watch: Arc<Watch>, scanner: Option<Scanner>) -> Watched<S> {
+        Watched {
+            stream,
+            watch,
+            scanner,
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        let bytes = &buffer.filled()[before..];
+        let Some(scanner) = &mut this.scanner else {
+            this.watch.note(Within::Nothing);
+            return Poll::Ready(Ok(()));
+        };
+        if let Err(refusal) = scanner.feed(bytes) {
+            // The answer goes out now or never: the peer is not waited for. Behind an answer that
+            // is under way it would be taken for a part of it.
+            if this.watch.busy.load(Relaxed) == 0 && this.watch.blocked.load(Relaxed) == 0 {
+                let text = refusal.response();
+                let _ = Pin::new(&mut this.stream).poll_write(context, text.as_bytes());
+                let _ = Pin::new(&mut this.stream).poll_flush(context);
+                let _ = Pin::new(&mut this.stream).poll_shutdown(context);
+            }
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "refused by the scanner",
+            )));
+        }
+        this.watch.note(scanner.within());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Watched<S> {
+    /// Notes whether the peer takes what it gets.
+    fn note_write<T>(&self, result: &Poll<io::Result<T>>) {
+        let watch = &self.watch;
+        match result {
+            Poll::Pending if watch.blocked.load(Relaxed) == 0 => {
+                watch.blocked.store(watch.clock.now(), Relaxed);
+            }
+            Poll::Pending => {}
+            Poll::Ready(_) => {
+                watch.blocked.store(0, Relaxed);
+                watch.active.store(watch.clock.now(), Relaxed);
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.note_write(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.note_write(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_flush(context);
+        // A flush with nothing to flush says nothing about the peer.
+        if result.is_pending() {
+            this.note_write(&result);
+        }
+        result
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+impl Refusal {
+    /// The whole answer: the parser above will not see what it answers to.
+    fn response(self) -> String {
+        let (status, title, detail) = match self {
+            Refusal::HeadTooLarge => (
+                431,
+                "Request Header Fields Too Large",
+                "the request's line and headers are larger than 'gateway.limits.head_bytes_max'",
+            ),
+            Refusal::Ambiguous(why) => (400, "Bad Request", why),
+        };
+        let body = serde_json::json!({
+            "type": "about:blank", "title": title, "status": status, "detail": detail,
+        });
+        let body = body.to_string();
+        format!(
+            "HTTP/1.1 {status} {title}\r\ncontent-type: application/problem+json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patience() -> Patience {
+        Patience {
+            head: 2,
+            body: 4,
+            write: 4,
+            idle: 8,
+        }
+    }
+
+    fn after(watch: &Watch, ticks: u32) -> Option<Overdue> {
+        for _ in 0..ticks {
+            watch.clock.advance();
+        }
+        watch.overdue(&patience())
+    }
+
+    fn greeted() -> Watch {
+        let watch = Watch::new(Clock::new());
+        watch.greeted.store(true, Relaxed);
+        watch
+    }
+
+    #[test]
+    fn a_head_may_not_drip() {
+        let watch = greeted();
+        watch.note(Within::Head);
+        assert_eq!(after(&watch, 2), None);
+        watch.note(Within::Head); // another byte
+        assert_eq!(after(&watch, 1), Some(Overdue::Head));
+    }
+
+    #[test]
+    fn a_body_has_longer_than_a_head() {
+        let watch = greeted();
+        watch.note(Within::Head);
+        watch.note(Within::Body);
+        assert_eq!(after(&watch, 4), None);
+        assert_eq!(after(&watch, 1), Some(Overdue::Body));
+    }
+
+    #[test]
+    fn a_busy_connection_is_not_idle() {
+        let watch = greeted();
+        watch.note(Within::Nothing);
+        watch.enter();
+        assert_eq!(after(&watch, 100), None);
+        watch.leave();
+        assert_eq!(after(&watch, 8), None);
+        assert_eq!(after(&watch, 1), Some(Overdue::Idle));
+    }
+
+    #[test]
+    fn who_does_not_greet_is_not_waited_for() {
+        let watch = Watch::new(Clock::new());
+        assert_eq!(after(&watch, 3), Some(Overdue::Greeting));
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_is_answered_and_never_parsed() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut peer, stream) = tokio::io::duplex(1024);
+        let mut watched = Watched::new(stream, Arc::new(greeted()), Some(Scanner::new(8192)));
+        peer.write_all(b"GET / HTTP/1.1\nHost: a\n\n")
+            .await
+            .unwrap();
+        let error = watched.read(&mut [0; 64]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        drop(watched);
+        let mut answer = String::new();
+        peer.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert!(answer.contains("carriage return"), "{answer}");
+    }
+}

@@ -1,0 +1,315 @@
+//! From a request to its answer.
+//!
+//! A call's way takes no lock and writes no log (a bounded number of lines a second aside): the
+//! function is found in a table that is replaced whole, counters are the thread's own, and the
+//! request's header map becomes the answer's.
+
+use crate::engine::{Timing, Trace};
+use crate::http::body::{collect, Body};
+use crate::http::connection::Watch;
+use crate::http::gateway::Gateway;
+use crate::http::problem::Problem;
+use crate::http::text::Text;
+use crate::http::{call, queue, trace};
+use axum::Router;
+use baltra_functions::{Answer, Request as Asked};
+use http::header::{HeaderName, HeaderValue, CONNECTION, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tower_service::Service as _;
+
+/// Where a call's time went (a W3C specification of its own).
+pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// What the connections of one thread share.
+pub(crate) struct Worker {
+    pub gateway: Arc<Gateway>,
+    pub router: Router,
+    /// Calls that run here, and as many as may.
+    pub calls: AtomicUsize,
+    pub calls_max: usize,
+}
+
+/// An answer before its headers are written.
+struct Answered {
+    status: StatusCode,
+    content: Content,
+    timing: Timing,
+    /// None: now.
+    ended: Option<Instant>,
+}
+
+/// What a request says of itself and hears again.
+struct Told {
+    id: Option<HeaderValue>,
+    traced: bool,
+}
+
+impl Told {
+    fn of(headers: &HeaderMap) -> Told {
+        Told {
+            id: trace::given_id(headers).cloned(),
+            traced: headers.contains_key(trace::TRACEPARENT),
+        }
+    }
+}
+
+/// Where the time went.
+fn server_timing(timing: &Timing, total: Duration) -> HeaderValue {
+    let mut text = Text::<160>::new();
+    for (name, ns) in [
+        (&b"queue;dur="[..], timing.queue_ns),
+        (b", cold;dur=", timing.cold_ns),
+        (b", device;dur=", timing.device_ns),
+        (b", total;dur=", total.as_nanos() as u64),
+    ] {
+        text.put(name);
+        text.put_ms(ns);
+    }
+    text.into()
+}
+
+enum Content {
+    Function(Answer),
+    Problem(Problem),
+    /// Comes with headers of its own.
+    Whole(Box<Response<Body>>),
+}
+
+impl From<Problem> for Answered {
+    fn from(problem: Problem) -> Answered {
+        Answered {
+            status: problem.status,
+            content: Content::Problem(problem),
+            timing: Timing::default(),
+            ended: None,
+        }
+    }
+}
+
+impl Worker {
+    /// Answers one request. Nothing that is wrong with it is an error of the connection.
+    pub async fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        watch: &Watch,
+    ) -> Response<Body> {
+        watch.enter();
+        let began = Instant::now();
+        let (parts, body) = request.into_parts();
+        let trace = trace::of(&parts.headers);
+        let answered = match route(parts.uri.path()) {
+            Route::Function(name, rest) => {
+                let called = self.function(name, rest, &parts, body, &trace, began);
+                called.await.unwrap_or_else(Answered::from)
+            }
+            Route::Async(name, rest) => {
+                let accepted = queue::accept(&self.gateway, name, rest, &parts, body, &trace);
+                match Box::pin(accepted).await {
+                    Ok(response) => whole(response),
+                    Err(problem) => problem.into(),
+                }
+            }
+            Route::Other => return self.routed(parts, body, &trace, began, watch).await,
+        };
+        let told = Told::of(&parts.headers);
+        let response = self.finish(parts.headers, told, answered, &trace, began);
+        watch.leave();
+        response
+    }
+
+    /// One call of a function.
+    async fn function(
+        &self,
+        name: &str,
+        rest: &str,
+        parts: &Parts,
+        body: Incoming,
+        trace: &Trace,
+        began: Instant,
+    ) -> Result<Answered, Problem> {
+        let gateway = &*self.gateway;
+        let caller = gateway.keys.caller(&parts.headers)?;
+        let found = gateway.table.find(name);
+        let deployed = found.ok_or_else(|| Problem::unknown_function(name))?;
+        if !deployed.takes(&parts.method) {
+            return Err(Problem::method_not_allowed(&deployed.allow));
+        }
+        gateway.keys.admit(caller)?;
+        let _slot = self.slot()?;
+        let frames = collect(body, deployed.body_bytes_max).await?;
+        let asked = Asked {
+            method: &parts.method,
+            path: rest,
+            query: parts.uri.query().unwrap_or_default(),
+            headers: &parts.headers,
+        };
+        // A body may have taken its time to come.
+        let began = match frames.is_empty() {
+            true => began,
+            false => Instant::now(),
+        };
+        let done = call::run(gateway, &deployed, caller, asked, frames, trace, began).await?;
+        Ok(Answered {
+            status: StatusCode::OK,
+            content: Content::Function(done.answer),
+            timing: done.timing,
+            ended: Some(done.ended),
+        })
+    }
+
+    /// One of the calls that this thread may carry out at a time.
+    fn slot(&self) -> Result<Slot<'_>, Problem> {
+        let before = self.calls.fetch_add(1, Relaxed);
+        let slot = Slot(&self.calls);
+        match before < self.calls_max {
+            true => Ok(slot),
+            false => Err(Problem::overload(
+                "the gateway carries out as many calls as it may ('gateway.limits.calls_max')",
+                Duration::from_secs(1),
+            )),
+        }
+    }
+
+    /// Everything that is no call.
+    async fn routed(
+        self: &Arc<Self>,
+        parts: Parts,
+        body: Incoming,
+        trace: &Trace,
+        began: Instant,
+        watch: &Watch,
+    ) -> Response<Body> {
+        let told = Told::of(&parts.headers);
+        let mut request = Request::from_parts(parts, axum::body::Body::new(body));
+        request.extensions_mut().insert(*trace);
+        // Boxed: what a connection keeps for a request is as large as the largest way through here.
+        let called = Box::pin(self.router.clone().call(request)).await;
+        let response = match called {
+            Ok(response) => response.map(Body::Other),
+            Err(never) => match never {},
+        };
+        let response = self.finish(HeaderMap::new(), told, whole(response), trace, began);
+        watch.leave();
+        response
+    }
+
+    /// Writes the headers that every answer has.
+    fn finish(
+        &self,
+        mut headers: HeaderMap,
+        told: Told,
+        answered: Answered,
+        trace: &Trace,
+        began: Instant,
+    ) -> Response<Body> {
+        headers.clear();
+        let mut response = match answered.content {
+            Content::Function(answer) => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+                for (name, value) in answer.headers {
+                    let name = HeaderName::from_bytes(name.as_bytes());
+                    if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+                        headers.insert(name, value);
+                    }
+                }
+                let mut response = Response::new(Body::frames(answer.body.0));
+                *response.headers_mut() = headers;
+                response
+            }
+            Content::Problem(problem) => {
+                problem.fill(&mut headers);
+                let mut response = Response::new(Body::from(problem.json()));
+                *response.headers_mut() = headers;
+                response
+            }
+            Content::Whole(response) => *response,
+        };
+        *response.status_mut() = answered.status;
+        let headers = response.headers_mut();
+        let id = told.id.unwrap_or_else(|| trace::request_id(trace));
+        headers.insert(trace::X_REQUEST_ID, id);
+        if told.traced {
+            headers.insert(trace::TRACEPARENT, trace::text(trace).into());
+        }
+        let now = answered.ended.unwrap_or_else(Instant::now);
+        let total = now.saturating_duration_since(began);
+        headers.insert(SERVER_TIMING, server_timing(&answered.timing, total));
+        if !self.gateway.is_ready() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+fn whole(response: Response<Body>) -> Answered {
+    let timing = response.extensions().get::<Timing>().copied();
+    Answered {
+        status: response.status(),
+        content: Content::Whole(Box::new(response)),
+        timing: timing.unwrap_or_default(),
+        ended: None,
+    }
+}
+
+/// Given back when it is dropped, however the call ends.
+struct Slot<'a>(&'a AtomicUsize);
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+enum Route<'a> {
+    Function(&'a str, &'a str),
+    Async(&'a str, &'a str),
+    Other,
+}
+
+/// Name and sub-path of a call's path.
+fn route(path: &str) -> Route<'_> {
+    let split = |rest: &'static str| {
+        let rest = path.strip_prefix(rest)?;
+        let end = rest.find('/').unwrap_or(rest.len());
+        (end > 0).then(|| rest.split_at(end))
+    };
+    if let Some((name, rest)) = split("/function/") {
+        return Route::Function(name, rest);
+    }
+    match split("/async-function/") {
+        Some((name, rest)) => Route::Async(name, rest),
+        None => Route::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_split_at_the_name() {
+        let split = |path| match route(path) {
+            Route::Function(name, rest) => format!("{name}|{rest}"),
+            Route::Async(name, rest) => format!("async {name}|{rest}"),
+            Route::Other => "other".to_owned(),
+        };
+        for (path, parts) in [
+            ("/function/a", "a|"),
+            ("/function/a/", "a|/"),
+            ("/function/a/b/c%20d", "a|/b/c%20d"),
+            ("/function/", "other"),
+            ("/function", "other"),
+            ("/function//a", "other"),
+            ("/async-function/a/b", "async a|/b"),
+            ("/functional/a", "other"),
+            ("/", "other"),
+        ] {
+            assert_eq!(split(path), parts, "{path}");
+        }
+    }
+}

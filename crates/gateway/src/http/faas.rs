@@ -1,0 +1,335 @@
+//! OpenFaaS's management, as its command line speaks it.
+//!
+//! `image` names a function of this node's store. A function itself is uploaded to the same path
+//! in one of the types of [`upload`], which stores it and deploys it under its own name.
+
+use crate::http::gateway::{blocking, Gateway, Wish};
+use crate::http::meters::Ending;
+use crate::http::problem::Problem;
+use crate::http::rfc3339;
+use crate::http::router::{
+    json, media_type, parse_json, read_json, whole, At, Params, SMALL_BYTES_MAX,
+};
+use crate::http::table::Deployed;
+use crate::http::upload::{self, Form};
+use crate::http::usage;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::{json, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+type Door = State<Arc<Gateway>>;
+type Answer = Result<Response, Problem>;
+
+/// The only namespace: the one that OpenFaaS's command line calls functions in.
+pub(crate) const NAMESPACE: &str = "openfaas-fn";
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    service: String,
+    image: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+pub(crate) fn check_namespace(namespace: &str) -> Result<(), Problem> {
+    match namespace {
+        "" | NAMESPACE => Ok(()),
+        _ => Err(Problem::bad_request(format!(
+            "there is one namespace here, '{NAMESPACE}'"
+        ))),
+    }
+}
+
+impl Request {
+    fn wish(self) -> Result<Wish, Problem> {
+        check_namespace(&self.namespace)?;
+        Ok(Wish {
+            name: self.service,
+            image: self.image,
+            labels: self.labels.unwrap_or_default(),
+            annotations: self.annotations.unwrap_or_default(),
+        })
+    }
+}
+
+/// `POST /system/functions`
+pub(crate) async fn deploy(
+    State(gateway): Door,
+    Params(query): Params<BTreeMap<String, String>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let media_type = media_type(&headers);
+    if let Some(form) = Form::of(&media_type) {
+        return upload(&gateway, form, &query, body).await;
+    }
+    if !matches!(media_type.as_str(), "" | "application/json") {
+        return Err(Problem::unsupported_type(upload::TYPES));
+    }
+    let request: Request = parse_json(&whole(body, SMALL_BYTES_MAX).await?)?;
+    gateway.deploy(request.wish()?).await?;
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+/// Stores a function, and deploys it unless `?deploy=false`.
+async fn upload(
+    gateway: &Arc<Gateway>,
+    form: Form,
+    query: &BTreeMap<String, String>,
+    body: Body,
+) -> Answer {
+    let bytes_max = gateway.options.limits.upload_bytes_max;
+    // Base64 and tar's blocks are larger than what they hold.
+    let body = whole(body, bytes_max.saturating_mul(2)).await?;
+    let store = gateway.store.clone();
+    let stored = blocking(move || store.put(&form.unpack(&body, bytes_max)?)).await?;
+    let function = stored.map_err(Problem::from)?;
+    let name = function.manifest.name.clone();
+    tracing::info!(name, digest = function.digest, "stored");
+    let wanted = query.get("deploy").is_none_or(|v| v != "false");
+    if wanted {
+        let before = gateway.table.find(&name);
+        let (labels, annotations) = before.map_or_else(Default::default, |b| {
+            (
+                b.deployment.labels.clone(),
+                b.deployment.annotations.clone(),
+            )
+        });
+        let wish = Wish {
+            name: name.clone(),
+            image: name.clone(),
+            labels,
+            annotations,
+        };
+        gateway.deploy(wish).await?;
+    }
+    let body = json(&json!({"name": name, "digest": function.digest, "deployed": wanted}));
+    Ok((StatusCode::CREATED, body).into_response())
+}
+
+/// `PUT /system/functions`: 404 when it is not deployed yet, which makes `faas-cli` deploy it.
+pub(crate) async fn update(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
+    let request: Request = read_json(&headers, body).await?;
+    if gateway.table.find(&request.service).is_none() {
+        return Err(Problem::unknown_function(&request.service));
+    }
+    gateway.deploy(request.wish()?).await?;
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Removal {
+    function_name: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+/// `DELETE /system/functions`
+pub(crate) async fn remove(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
+    let removal: Removal = read_json(&headers, body).await?;
+    check_namespace(&removal.namespace)?;
+    match gateway.remove(&removal.function_name).await? {
+        true => Ok(StatusCode::ACCEPTED.into_response()),
+        false => Err(Problem::unknown_function(&removal.function_name)),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Where {
+    #[serde(default)]
+    namespace: String,
+}
+
+/// `GET /system/functions`
+pub(crate) async fn list(State(gateway): Door, Params(at): Params<Where>) -> Answer {
+    check_namespace(&at.namespace)?;
+    let all = gateway.table.list();
+    let all: Vec<Value> = all.iter().map(|d| status(&gateway, d)).collect();
+    Ok(json(&all))
+}
+
+/// A function as OpenFaaS describes it.
+fn status(gateway: &Gateway, deployed: &Deployed) -> Value {
+    let deployment = &deployed.deployment;
+    let counts = gateway.meters.read_function(deployed.name());
+    let engine = gateway.engine.status(&deployed.function);
+    let loaded = engine.map_or(0, |s| s.replicas.iter().filter(|r| r.loaded).count());
+    let created = UNIX_EPOCH + Duration::from_millis(deployment.created_ms);
+    json!({
+        "name": deployed.name(),
+        "image": deployment.image,
+        "namespace": NAMESPACE,
+        "envProcess": "",
+        "labels": deployment.labels,
+        "annotations": deployment.annotations,
+        "invocationCount": counts.ended(),
+        "replicas": deployment.replicas,
+        "availableReplicas": loaded,
+        "createdAt": rfc3339::format(created),
+    })
+}
+
+/// `GET /system/function/{name}`: the same, and what only this gateway knows.
+pub(crate) async fn describe(
+    State(gateway): Door,
+    At(name): At<String>,
+    Params(at): Params<Where>,
+) -> Answer {
+    check_namespace(&at.namespace)?;
+    let found = gateway.table.find(&name);
+    let deployed = found.ok_or_else(|| Problem::unknown_function(&name))?;
+    let mut all = status(&gateway, &deployed);
+    let counts = gateway.meters.read_function(deployed.name());
+    let engine = gateway.engine.status(&deployed.function);
+    let places = engine.iter().flat_map(|s| &s.replicas).map(|replica| {
+        json!({
+            "implementation": replica.implementation,
+            "node": replica.node,
+            "device": replica.device,
+            "loaded": replica.loaded,
+            "running": replica.outstanding,
+            "refused": replica.refused,
+            "cold_us": replica.cold.map(|c| json!({
+                "session": c.session_us,
+                "program": c.program_us,
+                "buffers": c.buffers_us,
+                "first_call": c.first_call_us,
+            })),
+        })
+    });
+    let places: Vec<Value> = places.collect();
+    let endings = Ending::ALL
+        .iter()
+        .map(|e| (e.name().to_owned(), counts.of(*e).into()));
+    let endings: serde_json::Map<String, Value> = endings.collect();
+    all["digest"] = deployed.function.digest.clone().into();
+    all["methods"] = deployed.allow.clone().into();
+    all["calls"] = endings.into();
+    all["running"] = counts.running.into();
+    all["coldStarts"] = counts.cold_starts.into();
+    all["places"] = places.into();
+    all["manifest"] = serde_json::to_value(&deployed.function.manifest).unwrap_or_default();
+    Ok(json(&all))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Scaling {
+    replicas: u32,
+    #[serde(default)]
+    namespace: String,
+}
+
+/// More than any pool has devices.
+const REPLICAS_MAX: u32 = 10_000;
+
+/// `POST /system/scale-function/{name}`
+pub(crate) async fn scale(
+    State(gateway): Door,
+    At(name): At<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let scaling: Scaling = read_json(&headers, body).await?;
+    check_namespace(&scaling.namespace)?;
+    if scaling.replicas > REPLICAS_MAX {
+        let detail = format!("replicas are at most {REPLICAS_MAX}");
+        return Err(Problem::unprocessable(detail));
+    }
+    match gateway.scale(&name, scaling.replicas).await? {
+        true => Ok(StatusCode::ACCEPTED.into_response()),
+        false => Err(Problem::unknown_function(&name)),
+    }
+}
+
+/// `GET /system/namespaces`
+pub(crate) async fn namespaces() -> Response {
+    json(&[NAMESPACE])
+}
+
+/// `GET /system/info`
+pub(crate) async fn info() -> Response {
+    let version = json!({"release": env!("CARGO_PKG_VERSION"), "sha": "", "commit_message": ""});
+    json(&json!({
+        "provider": {"provider": "baltra", "orchestration": "baltra", "version": version},
+        "version": version,
+        "arch": std::env::consts::ARCH,
+    }))
+}
+
+/// `GET /system/usage`: JSON, or CSV by `Accept` or `?format=csv`.
+pub(crate) async fn usage(
+    State(gateway): Door,
+    Params(query): Params<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Answer {
+    let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+    let csv = match query.get("format").map(String::as_str) {
+        Some("csv") => true,
+        Some("json") => false,
+        Some(_) => return Err(Problem::bad_request("the format is csv or json")),
+        None => accept.is_some_and(|a| a.trim_start().starts_with("text/csv")),
+    };
+    let mut lines = gateway.meters.usage();
+    for (key, field) in [("tenant", 0), ("function", 1)] {
+        if let Some(wanted) = query.get(key) {
+            lines.retain(|l| [&l.tenant, &l.function][field] == wanted);
+        }
+    }
+    Ok(match csv {
+        true => {
+            let kind = [(CONTENT_TYPE, "text/csv; charset=utf-8; header=present")];
+            (kind, usage::csv(&lines)).into_response()
+        }
+        false => json(&lines),
+    })
+}
+
+/// `GET /system/store`
+pub(crate) async fn stored(State(gateway): Door) -> Answer {
+    let store = gateway.store.clone();
+    let names = blocking(move || store.list()).await?;
+    Ok(json(&names.map_err(|e| Problem::storage("the store", &e))?))
+}
+
+/// `DELETE /system/store/{name}`
+pub(crate) async fn remove_stored(State(gateway): Door, At(name): At<String>) -> Answer {
+    let list = gateway.table.list();
+    if let Some(user) = list.iter().find(|d| d.deployment.image == name) {
+        let detail = format!("'{}' is deployed of it: remove that first", user.name());
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    let (store, wanted) = (gateway.store.clone(), name.clone());
+    let removed = blocking(move || store.remove(&wanted)).await?;
+    match removed.map_err(|e| Problem::storage("the store", &e))? {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "no such function is stored here",
+        )),
+    }
+}
+
+/// `GET /system/async/{id}`
+pub(crate) async fn asynchronous(State(gateway): Door, At(id): At<String>) -> Answer {
+    let status = gateway.queue.status(&id).ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            "no asynchronous call has this id, or it ended long ago",
+        )
+    })?;
+    Ok(json(&status))
+}

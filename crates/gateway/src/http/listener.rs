@@ -1,0 +1,328 @@
+//! Doors: binding, accepting, and what becomes of a connection.
+//!
+//! One task accepts for each door and deals connections out to the workers in turn. A worker is a
+//! thread with a runtime of its own: a connection stays where it is, and nothing on a call's way
+//! is shared between threads unless the engine shares it.
+
+use crate::http::connection::{Clock, Patience, Watch, Watched, TICK};
+use crate::http::dispatch::Worker;
+use crate::http::gateway::Gateway;
+use crate::http::meters;
+use crate::http::scan::Scanner;
+use crate::options::LimitOptions;
+use anyhow::{Context, Result};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
+
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: u32 = 4096;
+/// Calls at a time on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// Threads of a worker for what computes long.
+const BLOCKING_THREADS_MAX: usize = 16;
+
+/// What is said to a connection that is one too many.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
+    retry-after: 1\r\ncontent-length: 86\r\nconnection: close\r\n\r\n\
+    {\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections are open\"}\n";
+
+/// What is spoken at a door.
+#[derive(Clone)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1: calls and everything else.
+    Http,
+    /// HTTP/2: the inference service.
+    Grpc(tonic::service::Routes),
+}
+
+/// A door before anyone comes in.
+pub(crate) struct Door {
+    pub listener: TcpListener,
+    pub protocol: Protocol,
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// Listens on the address of a key of the configuration.
+pub(crate) fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
+    let bound = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bound().with_context(|| format!("cannot listen on {address}, from 'gateway.{key}'"))
+}
+
+/// A connection on its way to a worker.
+struct Arrival {
+    stream: std::net::TcpStream,
+    protocol: Protocol,
+    tls: Option<TlsAcceptor>,
+    counted: Counted,
+}
+
+/// Counted as long as it lives.
+struct Counted(Arc<Gateway>);
+
+impl Counted {
+    /// None: there are as many as there may be.
+    fn new(gateway: &Arc<Gateway>) -> Option<Counted> {
+        let before = gateway.connections.fetch_add(1, Relaxed);
+        let counted = Counted(gateway.clone());
+        (before < gateway.options.limits.connections_max).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The workers, as those who accept see them.
+#[derive(Clone)]
+pub(crate) struct Workers(Vec<mpsc::UnboundedSender<Arrival>>);
+
+/// Starts the workers' threads; they end after `stop` has changed, when their connections are
+/// idle or the grace period is over.
+pub(crate) fn start_workers(
+    gateway: &Arc<Gateway>,
+    router: &axum::Router,
+    stop: &watch::Receiver<bool>,
+) -> Result<(Workers, Vec<std::thread::JoinHandle<()>>)> {
+    let count = gateway.options.worker_count();
+    let (mut senders, mut threads) = (Vec::new(), Vec::new());
+    for index in 0..count {
+        // Bounded by the number of connections.
+        let (sender, arrivals) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .build()?;
+        let worker = Arc::new(Worker {
+            gateway: gateway.clone(),
+            router: router.clone(),
+            calls: 0.into(),
+            calls_max: gateway.options.limits.calls_max.div_ceil(count),
+        });
+        let stop = stop.clone();
+        let thread = std::thread::Builder::new().name(format!("http-{index}"));
+        threads.push(thread.spawn(move || {
+            // Shard 0 is everybody's.
+            meters::use_shard(index + 1);
+            runtime.block_on(work(worker, arrivals, stop));
+            runtime.shutdown_timeout(Duration::from_millis(100));
+        })?);
+        senders.push(sender);
+    }
+    Ok((Workers(senders), threads))
+}
+
+/// Accepts until `stop` changes.
+pub(crate) async fn accept(
+    gateway: Arc<Gateway>,
+    door: Door,
+    workers: Workers,
+    mut stop: watch::Receiver<bool>,
+) {
+    let tls = door.tls.map(TlsAcceptor::from);
+    let mut next = 0;
+    loop {
+        let accepted = tokio::select! {
+            accepted = door.listener.accept() => accepted,
+            _ = stop.changed() => return,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: others' ends are what helps.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Some(counted) = Counted::new(&gateway) else {
+            let _ = stream.try_write(FULL);
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let Ok(stream) = stream.into_std() else {
+            continue;
+        };
+        let arrival = Arrival {
+            stream,
+            protocol: door.protocol.clone(),
+            tls: tls.clone(),
+            counted,
+        };
+        let _ = workers.0[next % workers.0.len()].send(arrival);
+        next += 1;
+    }
+}
+
+/// One worker: takes connections, and looks at them once a tick.
+async fn work(
+    worker: Arc<Worker>,
+    mut arrivals: mpsc::UnboundedReceiver<Arrival>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let clock = Clock::new();
+    let limits = &worker.gateway.options.limits;
+    let patience = Patience::new(limits);
+    let mut open: Vec<(Arc<Watch>, AbortHandle)> = Vec::new();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut until: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            arrival = arrivals.recv(), if until.is_none() => {
+                let Some(arrival) = arrival else {
+                    until.get_or_insert(Instant::now() + limits.drain());
+                    continue;
+                };
+                let watch = Arc::new(Watch::new(clock.clone()));
+                let served = serve(worker.clone(), arrival, watch.clone());
+                open.push((watch, tokio::spawn(served).abort_handle()));
+            }
+            _ = tick.tick() => {
+                clock.advance();
+                let stopping = until.is_some();
+                open.retain(|(watch, task)| {
+                    let overdue = watch.overdue(&patience);
+                    if overdue.is_some() || stopping && watch.is_idle() {
+                        task.abort();
+                    }
+                    !task.is_finished()
+                });
+            }
+            _ = stop.changed(), if until.is_none() => {
+                until = Some(Instant::now() + limits.drain());
+            }
+        }
+        if until.is_some_and(|until| open.is_empty() || Instant::now() >= until) {
+            return;
+        }
+    }
+}
+
+async fn serve(worker: Arc<Worker>, arrival: Arrival, watch: Arc<Watch>) {
+    let _counted = arrival.counted;
+    let Ok(stream) = TcpStream::from_std(arrival.stream) else {
+        return;
+    };
+    let Some(acceptor) = arrival.tls else {
+        watch.greeted.store(true, Relaxed);
+        return speak(worker, stream, arrival.protocol, watch).await;
+    };
+    // How long it may take is the watch's to say.
+    if let Ok(stream) = acceptor.accept(stream).await {
+        watch.greeted.store(true, Relaxed);
+        speak(worker, stream, arrival.protocol, watch).await;
+    }
+}
+
+async fn speak<S>(worker: Arc<Worker>, stream: S, protocol: Protocol, watch: Arc<Watch>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = &worker.gateway.options.limits;
+    match protocol {
+        Protocol::Http => speak_http(worker, stream, watch).await,
+        Protocol::Grpc(routes) => speak_grpc(limits, stream, routes, watch).await,
+    }
+}
+
+async fn speak_http<S>(worker: Arc<Worker>, stream: S, watch: Arc<Watch>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let scanner = Scanner::new(worker.gateway.options.limits.head_bytes_max);
+    let stream = Watched::new(stream, watch.clone(), Some(scanner));
+    let service = service_fn(move |request| {
+        let (worker, watch) = (worker.clone(), watch.clone());
+        async move { Ok::<_, std::convert::Infallible>(worker.answer(request, &watch).await) }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.pipeline_flush(true);
+    // An error is the peer's: it is gone, or was refused.
+    let _ = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn speak_grpc<S>(
+    limits: &LimitOptions,
+    stream: S,
+    routes: tonic::service::Routes,
+    watch: Arc<Watch>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = Watched::new(stream, watch.clone(), None);
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (mut routes, busy) = (routes.clone(), Busy::new(watch.clone()));
+        async move {
+            let answered = routes.call(request).await;
+            drop(busy);
+            answered
+        }
+    });
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(limits.head_bytes_max as u32)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .keep_alive_interval(Duration::from_secs(20));
+    let _ = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+/// A stream of a connection that is being answered, however it ends.
+struct Busy(Arc<Watch>);
+
+impl Busy {
+    fn new(watch: Arc<Watch>) -> Busy {
+        watch.enter();
+        Busy(watch)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(FULL).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(
+            head.contains(&format!("content-length: {}\r\n", body.len())),
+            "{}",
+            body.len()
+        );
+    }
+}

@@ -1,0 +1,401 @@
+//! Counting calls: per tenant and function, in shards that only one thread writes, read together.
+//!
+//! The same numbers are metrics (since the start) and usage (since the tenant first called the
+//! function, kept over restarts).
+
+use crate::engine::Timing;
+use crate::http::usage::{Usage, UsageLine};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Latency buckets: bucket `i` counts what took less than 2^i microseconds, the last the rest.
+pub const BUCKETS: usize = 26;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// 2xx
+    Done,
+    /// 4xx: the caller's fault.
+    Refused,
+    /// 500: the function's or the gateway's.
+    Failed,
+    /// 503
+    Overload,
+    /// 504
+    Deadline,
+}
+
+impl Ending {
+    /// Every ending, in the order of their numbers.
+    pub const ALL: [Ending; 5] = [
+        Ending::Done,
+        Ending::Refused,
+        Ending::Failed,
+        Ending::Overload,
+        Ending::Deadline,
+    ];
+
+    /// As a metric's label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Done => "done",
+            Ending::Refused => "refused",
+            Ending::Failed => "failed",
+            Ending::Overload => "overload",
+            Ending::Deadline => "deadline",
+        }
+    }
+
+    /// What a status stands for.
+    pub fn of(status: http::StatusCode) -> Ending {
+        match status.as_u16() {
+            503 => Ending::Overload,
+            504 => Ending::Deadline,
+            500.. => Ending::Failed,
+            400.. => Ending::Refused,
+            _ => Ending::Done,
+        }
+    }
+}
+
+thread_local! {
+    static SHARD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// From now on this thread counts in a shard of its own; 0 is everybody's.
+pub(crate) fn use_shard(index: usize) {
+    SHARD.with(|shard| shard.set(index));
+}
+
+/// What one thread counts, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard {
+    endings: [AtomicU64; Ending::ALL.len()],
+    buckets: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+    queue_ns: AtomicU64,
+    cold_ns: AtomicU64,
+    device_ns: AtomicU64,
+    cold_starts: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    begun: AtomicU64,
+}
+
+/// A call that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How.
+    pub ending: Ending,
+    /// From its last header to its answer, nanoseconds.
+    pub ns: u64,
+    /// Of the request's body.
+    pub bytes_in: u64,
+    /// Of the answer's.
+    pub bytes_out: u64,
+    /// Where the time went; zeros where it did not run.
+    pub timing: Timing,
+}
+
+/// Counters of one tenant and function.
+#[derive(Debug)]
+pub struct Meter {
+    shards: Box<[Shard]>,
+}
+
+impl Meter {
+    fn new(shards: usize) -> Meter {
+        Meter {
+            shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
+        }
+    }
+
+    fn shard(&self) -> &Shard {
+        let index = SHARD.with(Cell::get);
+        self.shards.get(index).unwrap_or(&self.shards[0])
+    }
+
+    /// A call begins; it must end with [`Meter::end`].
+    pub fn begin(&self) {
+        self.shard().begun.fetch_add(1, Relaxed);
+    }
+
+    /// It ended.
+    pub fn end(&self, ended: &Ended) {
+        let shard = self.shard();
+        shard.endings[ended.ending as usize].fetch_add(1, Relaxed);
+        shard.buckets[bucket(ended.ns)].fetch_add(1, Relaxed);
+        let add = |to: &AtomicU64, n: u64| {
+            if n != 0 {
+                to.fetch_add(n, Relaxed);
+            }
+        };
+        add(&shard.sum_ns, ended.ns);
+        add(&shard.queue_ns, ended.timing.queue_ns);
+        add(&shard.device_ns, ended.timing.device_ns);
+        add(&shard.bytes_in, ended.bytes_in);
+        add(&shard.bytes_out, ended.bytes_out);
+        if ended.timing.cold_ns != 0 {
+            add(&shard.cold_ns, ended.timing.cold_ns);
+            add(&shard.cold_starts, 1);
+        }
+    }
+
+    /// The sums over all threads.
+    pub fn read(&self) -> Counts {
+        let mut counts = Counts::default();
+        let mut begun = 0;
+        for shard in &self.shards {
+            for (to, from) in counts.endings.iter_mut().zip(&shard.endings) {
+                *to += from.load(Relaxed);
+            }
+            for (to, from) in counts.buckets.iter_mut().zip(&shard.buckets) {
+                *to += from.load(Relaxed);
+            }
+            counts.sum_ns += shard.sum_ns.load(Relaxed);
+            counts.queue_ns += shard.queue_ns.load(Relaxed);
+            counts.cold_ns += shard.cold_ns.load(Relaxed);
+            counts.device_ns += shard.device_ns.load(Relaxed);
+            counts.cold_starts += shard.cold_starts.load(Relaxed);
+            counts.bytes_in += shard.bytes_in.load(Relaxed);
+            counts.bytes_out += shard.bytes_out.load(Relaxed);
+            begun += shard.begun.load(Relaxed);
+        }
+        counts.running = begun.saturating_sub(counts.endings.iter().sum());
+        counts
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let us = ns / 1000;
+    ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// The upper bound of a bucket, nanoseconds; the last has none.
+pub fn bound_ns(bucket: usize) -> u64 {
+    1000 << bucket
+}
+
+/// A meter's sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By [`Ending`].
+    pub endings: [u64; Ending::ALL.len()],
+    /// See [`BUCKETS`].
+    pub buckets: [u64; BUCKETS],
+    /// Of all calls, nanoseconds.
+    pub sum_ns: u64,
+    /// Before the device.
+    pub queue_ns: u64,
+    /// Loading.
+    pub cold_ns: u64,
+    /// On the device.
+    pub device_ns: u64,
+    /// Calls that had to wait for loading.
+    pub cold_starts: u64,
+    /// Of requests' bodies.
+    pub bytes_in: u64,
+    /// Of answers'.
+    pub bytes_out: u64,
+    /// Calls that run.
+    pub running: u64,
+}
+
+impl Counts {
+    /// Calls that ended.
+    pub fn ended(&self) -> u64 {
+        self.endings.iter().sum()
+    }
+
+    /// Calls that ended so.
+    pub fn of(&self, ending: Ending) -> u64 {
+        self.endings[ending as usize]
+    }
+}
+
+type Key = (String, String);
+
+#[derive(Debug, Default)]
+struct Books {
+    meters: BTreeMap<Key, Arc<Meter>>,
+    before: BTreeMap<Key, Usage>,
+}
+
+/// All meters, by tenant and function.
+#[derive(Debug)]
+pub struct Meters {
+    shards: usize,
+    books: Mutex<Books>,
+}
+
+impl Meters {
+    /// For so many threads with a shard of their own.
+    pub fn new(workers: usize) -> Meters {
+        Meters {
+            shards: workers + 1,
+            books: Mutex::default(),
+        }
+    }
+
+    /// Takes over what was used before, from a file that [`Meters::save`] wrote.
+    pub fn load(&self, path: &Path) -> std::io::Result<()> {
+        let text = match std::fs::read(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            result => result?,
+        };
+        let lines: Vec<UsageLine> = serde_json::from_slice(&text)?;
+        let keyed = lines.into_iter().map(|l| ((l.tenant, l.function), l.usage));
+        self.locked(|books| books.before = keyed.collect());
+        Ok(())
+    }
+
+    /// Writes the usage so far, whole or not at all.
+    pub fn save(&self, path: &Path) -> std::io::Result<()> {
+        let text = serde_json::to_vec(&self.usage())?;
+        super::store::write_atomically(path, &text)
+    }
+
+    /// The meter of a tenant and function; the same one every time.
+    pub fn meter(&self, tenant: &str, function: &str) -> Arc<Meter> {
+        let key = (tenant.to_owned(), function.to_owned());
+        let new = || Arc::new(Meter::new(self.shards));
+        self.locked(|books| books.meters.entry(key).or_insert_with(new).clone())
+    }
+
+    /// Every meter: tenant, function, sums.
+    pub fn read(&self) -> Vec<(String, String, Counts)> {
+        self.locked(|books| {
+            let lines = books.meters.iter();
+            lines
+                .map(|((t, f), m)| (t.clone(), f.clone(), m.read()))
+                .collect()
+        })
+    }
+
+    /// A function's sums over its tenants.
+    pub fn read_function(&self, function: &str) -> Counts {
+        let mut all = Counts::default();
+        let lines = self.read();
+        for (_, _, counts) in lines.iter().filter(|(_, name, _)| name == function) {
+            let add = |to: &mut [u64], from: &[u64]| {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+            };
+            add(&mut all.endings, &counts.endings);
+            add(&mut all.buckets, &counts.buckets);
+            all.sum_ns += counts.sum_ns;
+            all.queue_ns += counts.queue_ns;
+            all.cold_ns += counts.cold_ns;
+            all.device_ns += counts.device_ns;
+            all.cold_starts += counts.cold_starts;
+            all.bytes_in += counts.bytes_in;
+            all.bytes_out += counts.bytes_out;
+            all.running += counts.running;
+        }
+        all
+    }
+
+    /// Usage by tenant and function, restarts included.
+    pub fn usage(&self) -> Vec<UsageLine> {
+        self.locked(|books| {
+            let mut all = books.before.clone();
+            for (key, meter) in &books.meters {
+                let usage = all.entry(key.clone()).or_default();
+                *usage = usage.plus(&meter.read());
+            }
+            let lines = all.into_iter();
+            lines
+                .map(|((tenant, function), usage)| UsageLine {
+                    tenant,
+                    function,
+                    usage,
+                })
+                .collect()
+        })
+    }
+
+    fn locked<T>(&self, f: impl FnOnce(&mut Books) -> T) -> T {
+        f(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(ending: Ending, us: u64) -> Ended {
+        Ended {
+            ending,
+            ns: us * 1000,
+            bytes_in: 3,
+            bytes_out: 5,
+            timing: Timing {
+                queue_ns: 1,
+                cold_ns: 0,
+                device_ns: 7,
+            },
+        }
+    }
+
+    #[test]
+    fn threads_count_together() {
+        let meters = Meters::new(2);
+        let meter = meters.meter("red", "f");
+        std::thread::scope(|scope| {
+            for shard in 0..4 {
+                let meter = &meter;
+                scope.spawn(move || {
+                    use_shard(shard);
+                    for _ in 0..1000 {
+                        meter.begin();
+                        meter.end(&ended(Ending::Done, 3));
+                    }
+                });
+            }
+        });
+        meter.begin();
+        let counts = meter.read();
+        assert_eq!(counts.of(Ending::Done), 4000);
+        assert_eq!(counts.buckets[2], 4000); // 3 µs: less than 4
+        assert_eq!(counts.running, 1);
+        assert_eq!(counts.bytes_out, 20_000);
+        assert!(Arc::ptr_eq(&meter, &meters.meter("red", "f")));
+    }
+
+    #[test]
+    fn buckets_hold_what_their_bound_says() {
+        for (ns, index) in [(0, 0), (999, 0), (1000, 1), (1999, 1), (2000, 2), (4000, 3)] {
+            assert_eq!(bucket(ns), index, "{ns}");
+            assert!(ns < bound_ns(index));
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn usage_outlives_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("usage.json");
+        for calls in 1..=3 {
+            let meters = Meters::new(1);
+            meters.load(&path).unwrap();
+            let meter = meters.meter("red", "f");
+            meter.begin();
+            meter.end(&ended(Ending::Done, 1));
+            meters.save(&path).unwrap();
+            let usage = meters.usage();
+            assert_eq!(usage.len(), 1);
+            assert_eq!(usage[0].usage.calls, calls);
+            assert_eq!(usage[0].usage.device_ns, 7 * calls);
+            assert!(crate::http::usage::csv(&usage).ends_with(&format!(
+                "red,f,{calls},0,{},{},{},0\n",
+                7 * calls,
+                3 * calls,
+                5 * calls
+            )));
+        }
+    }
+}

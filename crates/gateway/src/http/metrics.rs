@@ -1,0 +1,230 @@
+//! Prometheus metrics, read from the counters when they are asked for.
+
+use crate::engine::breaker::Position;
+use crate::engine::replica::ReplicaStatus;
+use crate::engine::stats::BATCH_BOUNDS;
+use crate::engine::Status;
+use crate::http::gateway::Gateway;
+use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt::Error;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// `GET /metrics`
+pub(crate) async fn page(State(gateway): State<Arc<Gateway>>) -> Response {
+    ([(CONTENT_TYPE, FORMAT)], render(&gateway)).into_response()
+}
+
+fn render(gateway: &Arc<Gateway>) -> String {
+    let mut registry = Registry::with_prefix("baltra_gateway");
+    registry.register_collector(Box::new(GatewayCollector(gateway.clone())));
+    let mut text = String::new();
+    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+    text
+}
+
+struct GatewayCollector(Arc<Gateway>);
+
+impl std::fmt::Debug for GatewayCollector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GatewayCollector")
+    }
+}
+
+/// Tenant, function, sums.
+type Line = (String, String, Counts);
+
+/// A metric's name, help, unit and how it is read.
+type Row<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> f64);
+
+fn labels(line: &Line) -> [(&'static str, &str); 2] {
+    [("function", &line.1), ("tenant", &line.0)]
+}
+
+impl Collector for GatewayCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let lines = self.0.meters.read();
+        encode_calls(&mut encoder, &lines)?;
+        encode_latency(&mut encoder, &lines)?;
+        encode_sums(&mut encoder, &lines)?;
+        encode_running(&mut encoder, &lines)?;
+        self.encode_engine(&mut encoder)?;
+        self.encode_gauges(&mut encoder)
+    }
+}
+
+fn encode_calls(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
+    let help = "Calls that ended, by how";
+    let mut family = encoder.encode_descriptor("calls", help, None, MetricType::Counter)?;
+    for line in lines {
+        for ending in Ending::ALL {
+            let labels = [
+                ("function", line.1.as_str()),
+                ("tenant", line.0.as_str()),
+                ("ending", ending.name()),
+            ];
+            let metric = family.encode_family(&labels)?;
+            ConstCounter::new(line.2.of(ending)).encode(metric)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_latency(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
+    let help = "From a call's body to its answer";
+    let unit = Unit::Seconds;
+    let mut family =
+        encoder.encode_descriptor("call_latency", help, Some(&unit), MetricType::Histogram)?;
+    for line in lines {
+        let bound = |i: usize| match i + 1 == BUCKETS {
+            true => f64::INFINITY,
+            false => bound_ns(i) as f64 / 1e9,
+        };
+        let counts = &line.2;
+        let buckets: Vec<(f64, u64)> = (0..BUCKETS)
+            .map(|i| (bound(i), counts.buckets[i]))
+            .collect();
+        let sum = counts.sum_ns as f64 / 1e9;
+        let labels = labels(line);
+        let mut metric = family.encode_family(&labels)?;
+        metric.encode_histogram::<NoLabelSet>(sum, counts.ended(), &buckets, None)?;
+    }
+    Ok(())
+}
+
+fn encode_sums(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
+    let rows: [Row<Counts>; 6] = [
+        (
+            "call_queue",
+            "Before the device",
+            Some(Unit::Seconds),
+            |c| c.queue_ns as f64 / 1e9,
+        ),
+        ("call_device", "On the device", Some(Unit::Seconds), |c| {
+            c.device_ns as f64 / 1e9
+        }),
+        (
+            "call_cold",
+            "Waiting for loading",
+            Some(Unit::Seconds),
+            |c| c.cold_ns as f64 / 1e9,
+        ),
+        ("cold_starts", "Calls that waited for loading", None, |c| {
+            c.cold_starts as f64
+        }),
+        ("request", "Of requests' bodies", Some(Unit::Bytes), |c| {
+            c.bytes_in as f64
+        }),
+        ("response", "Of answers' bodies", Some(Unit::Bytes), |c| {
+            c.bytes_out as f64
+        }),
+    ];
+    for (name, help, unit, value) in rows {
+        let mut family =
+            encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+        for line in lines {
+            let labels = labels(line);
+            let metric = family.encode_family(&labels)?;
+            ConstCounter::new(value(&line.2)).encode(metric)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_running(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
+    let help = "Calls that wait or run";
+    let mut family = encoder.encode_descriptor("calls_running", help, None, MetricType::Gauge)?;
+    for line in lines {
+        let labels = labels(line);
+        let metric = family.encode_family(&labels)?;
+        ConstGauge::new(line.2.running as i64).encode(metric)?;
+    }
+    Ok(())
+}
+
+impl GatewayCollector {
+    /// What the engine says of each function.
+    fn encode_engine(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let all = self.0.table.list();
+        let all = all.iter().filter_map(|deployed| {
+            let status = self.0.engine.status(&deployed.function)?;
+            Some((deployed.name().to_owned(), status))
+        });
+        let all: Vec<(String, Status)> = all.collect();
+        let help = "Requests that ran as one";
+        let mut family = encoder.encode_descriptor("batch", help, None, MetricType::Histogram)?;
+        for (function, status) in &all {
+            let bounds = BATCH_BOUNDS
+                .iter()
+                .map(|b| *b as f64)
+                .chain([f64::INFINITY]);
+            let counts = status.stats.batches.iter().copied();
+            let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+            let count = buckets.iter().map(|(_, n)| n).sum();
+            let sum = status.stats.requests_ran as f64;
+            let labels = [("function", function.as_str())];
+            let mut metric = family.encode_family(&labels)?;
+            metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
+        let help = "Calls that were tried again elsewhere";
+        let mut family = encoder.encode_descriptor("retries", help, None, MetricType::Counter)?;
+        for (function, status) in &all {
+            let labels = [("function", function.as_str())];
+            let metric = family.encode_family(&labels)?;
+            ConstCounter::new(status.stats.retries).encode(metric)?;
+        }
+        let help = "Copies of a function, by state";
+        let mut family = encoder.encode_descriptor("replicas", help, None, MetricType::Gauge)?;
+        for (function, status) in &all {
+            let count = |wanted: fn(&ReplicaStatus) -> bool| {
+                status.replicas.iter().filter(|r| wanted(r)).count()
+            };
+            for (state, number) in [
+                ("wanted", status.desired),
+                ("loaded", count(|r| r.loaded)),
+                ("sick", count(|r| r.breaker != Position::Closed)),
+            ] {
+                let labels = [("function", function.as_str()), ("state", state)];
+                let metric = family.encode_family(&labels)?;
+                ConstGauge::new(number as i64).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let rows: [Row<Gateway>; 4] = [
+            ("connections", "Open connections", None, |g| {
+                g.connections.load(Relaxed) as f64
+            }),
+            ("functions", "Functions that are deployed", None, |g| {
+                g.table.count() as f64
+            }),
+            (
+                "async_calls",
+                "Asynchronous calls that wait or run",
+                None,
+                |g| g.queue.open() as f64,
+            ),
+            ("uptime", "Since the start", Some(Unit::Seconds), |g| {
+                g.started.elapsed().as_secs_f64()
+            }),
+        ];
+        for (name, help, unit, value) in rows {
+            let metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            ConstGauge::new(value(&self.0)).encode(metric)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Errors as callers see them: `application/problem+json` (RFC 9457).
+
+use crate::http::body::Body;
+use baltra_functions::BindError;
+use bytes::Bytes;
+use http::header::{HeaderName, ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::json;
+
+/// The media type.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// An answer that says what was wrong, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{status}: {detail}")]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// For people.
+    pub detail: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    /// With no headers of its own.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+        Problem {
+            status,
+            detail: detail.into(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// 400
+    pub fn bad_request(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// 401, asking for management's password.
+    pub fn unauthorized_admin() -> Problem {
+        let detail = "management wants the password of 'gateway.admin' (basic authentication)";
+        Problem::new(StatusCode::UNAUTHORIZED, detail).with(
+            WWW_AUTHENTICATE,
+            "Basic realm=\"baltra\", charset=\"UTF-8\"",
+        )
+    }
+
+    /// 401, asking for a key.
+    pub fn unauthorized_key() -> Problem {
+        let detail = "this gateway wants a key: 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
+        Problem::new(StatusCode::UNAUTHORIZED, detail)
+            .with(WWW_AUTHENTICATE, "Bearer realm=\"baltra\"")
+    }
+
+    /// 404 for a function.
+    pub fn unknown_function(name: &str) -> Problem {
+        let name: String = name.chars().take(64).collect();
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("no function '{name}' is deployed here"),
+        )
+    }
+
+    /// 405 with the methods that there are.
+    pub fn method_not_allowed(allow: &str) -> Problem {
+        Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("the method is not one of {allow}"),
+        )
+        .with(ALLOW, allow)
+    }
+
+    /// 413
+    pub fn too_large(what: &str, bytes_max: u64) -> Problem {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("{what} is larger than {bytes_max} bytes"),
+        )
+    }
+
+    /// 415 with what would be read.
+    pub fn unsupported_type(wanted: &str) -> Problem {
+        Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            format!("the content type is not {wanted}"),
+        )
+    }
+
+    /// 422
+    pub fn unprocessable(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
+    /// 503, and when to try again.
+    pub fn overload(detail: impl Into<String>, retry_after: std::time::Duration) -> Problem {
+        let seconds = retry_after.as_millis().div_ceil(1000).max(1);
+        let mut problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        problem
+            .headers
+            .push((RETRY_AFTER, HeaderValue::from(seconds as u64)));
+        problem
+    }
+
+    /// 500; the operator finds the cause in the log.
+    pub fn internal(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
+    /// From a failed write to the state directory: 507 when the disk is full.
+    pub fn storage(what: &str, error: &std::io::Error) -> Problem {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        match error.kind() {
+            StorageFull | QuotaExceeded => Problem::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                format!("cannot write {what}: the disk of the gateway's state directory is full"),
+            ),
+            _ => {
+                tracing::error!(%error, what, "cannot write");
+                Problem::internal(format!("cannot write {what}: {error}"))
+            }
+        }
+    }
+
+    /// With a header; `value` must be one that HTTP allows.
+    pub fn with(mut self, name: HeaderName, value: &str) -> Problem {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.push((name, value));
+        }
+        self
+    }
+
+    /// Ends the connection after the answer.
+    pub fn closing(self) -> Problem {
+        self.with(CONNECTION, "close")
+    }
+
+    /// The body.
+    pub fn json(&self) -> Bytes {
+        let value = json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or("Error"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        Bytes::from(value.to_string())
+    }
+
+    /// Its headers, the content type among them, into `headers`.
+    pub(crate) fn fill(&self, headers: &mut http::HeaderMap) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+    }
+
+    /// The whole answer.
+    pub(crate) fn response(&self) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.json()));
+        *response.status_mut() = self.status;
+        self.fill(response.headers_mut());
+        response
+    }
+}
+
+impl From<BindError> for Problem {
+    fn from(error: BindError) -> Problem {
+        if let BindError::MethodNotAllowed { allow } = &error {
+            return Problem::method_not_allowed(allow);
+        }
+        let status = StatusCode::from_u16(error.status());
+        Problem::new(
+            status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            error.to_string(),
+        )
+    }
+}
+
+impl axum::response::IntoResponse for Problem {
+    fn into_response(self) -> axum::response::Response {
+        self.response().map(axum::body::Body::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_names_its_status_and_the_remedy() {
+        let problem = Problem::method_not_allowed("GET, POST");
+        let response = problem.response();
+        assert_eq!(response.status(), 405);
+        assert_eq!(response.headers()[ALLOW], "GET, POST");
+        assert_eq!(response.headers()[CONTENT_TYPE], PROBLEM_JSON);
+        let body: serde_json::Value = serde_json::from_slice(&problem.json()).unwrap();
+        assert_eq!(body["status"], 405);
+        assert_eq!(body["title"], "Method Not Allowed");
+    }
+
+    #[test]
+    fn retry_after_is_whole_seconds_and_never_zero() {
+        for (ms, seconds) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2")] {
+            let problem = Problem::overload("busy", std::time::Duration::from_millis(ms));
+            assert_eq!(problem.response().headers()[RETRY_AFTER], seconds);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_507() {
+        let error = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        assert_eq!(Problem::storage("x", &error).status, 507);
+    }
+}

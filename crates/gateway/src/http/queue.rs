@@ -1,0 +1,302 @@
+//! Asynchronous calls: accepted now, carried out when there is room, told to a callback.
+//!
+//! They live as long as the gateway: at a shutdown those that run are waited for, and the others
+//! are lost, which their status would have said.
+
+use crate::engine::Trace;
+use crate::http::body::{collect, Body};
+use crate::http::call::{self, Done};
+use crate::http::callback::{Callback, Outcome};
+use crate::http::gateway::{now_ms, Gateway};
+use crate::http::keys::TenantIndex;
+use crate::http::problem::Problem;
+use crate::http::table::Deployed;
+use crate::http::trace;
+use crate::options::LimitOptions;
+use baltra_functions::Request as Asked;
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue, LOCATION};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
+use serde::Serialize;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// The name of a call.
+pub(crate) const X_CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
+const X_CALLBACK_URL: HeaderName = HeaderName::from_static("x-callback-url");
+
+/// Calls that ended and can still be asked about.
+const ENDED_MAX: usize = 10_000;
+
+/// Where an asynchronous call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    Queued,
+    Running,
+    Done,
+    Failed,
+}
+
+/// What is known of an asynchronous call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Status {
+    pub call_id: String,
+    pub function: String,
+    pub state: State,
+    /// What the call's own answer would have had; none as long as there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// What was wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Milliseconds since 1970.
+    pub accepted_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// The callback's status, or what became of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callback: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    by_id: HashMap<String, Status>,
+    ended: VecDeque<String>,
+}
+
+/// All asynchronous calls.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    calls: Mutex<Calls>,
+    open: AtomicUsize,
+    bytes: AtomicU64,
+    running: Arc<Semaphore>,
+}
+
+impl Queue {
+    pub fn new(limits: &LimitOptions) -> Queue {
+        Queue {
+            calls: Mutex::default(),
+            open: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+            running: Arc::new(Semaphore::new(limits.async_running_max)),
+        }
+    }
+
+    /// Calls that wait or run.
+    pub fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    pub fn status(&self, id: &str) -> Option<Status> {
+        self.locked(|calls| calls.by_id.get(id).cloned())
+    }
+
+    fn change(&self, id: &str, change: impl FnOnce(&mut Status)) {
+        self.locked(|calls| {
+            if let Some(status) = calls.by_id.get_mut(id) {
+                change(status);
+            }
+        });
+    }
+
+    fn insert(&self, status: Status) {
+        self.locked(|calls| calls.by_id.insert(status.call_id.clone(), status));
+    }
+
+    /// Old ends are forgotten.
+    fn end(&self, id: &str) {
+        self.locked(|calls| {
+            calls.ended.push_back(id.to_owned());
+            if calls.ended.len() > ENDED_MAX {
+                let oldest = calls.ended.pop_front().unwrap_or_default();
+                calls.by_id.remove(&oldest);
+            }
+        });
+    }
+
+    fn locked<T>(&self, f: impl FnOnce(&mut Calls) -> T) -> T {
+        f(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A place in the queue, and room for the body.
+    fn reserve(gateway: &Arc<Gateway>, bytes: u64) -> Result<Place, Problem> {
+        let (queue, limits) = (&gateway.queue, &gateway.options.limits);
+        let place = Place {
+            gateway: gateway.clone(),
+            bytes,
+        };
+        let open = queue.open.fetch_add(1, Relaxed);
+        let held = queue.bytes.fetch_add(bytes, Relaxed);
+        match open < limits.async_max && held.saturating_add(bytes) <= limits.async_bytes_max {
+            true => Ok(place),
+            false => Err(Problem::overload(
+                "as many asynchronous calls wait as may ('gateway.limits.async_max', 'async_bytes_max')",
+                Duration::from_secs(5),
+            )),
+        }
+    }
+}
+
+/// Given back however the call ends.
+struct Place {
+    gateway: Arc<Gateway>,
+    bytes: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.gateway.queue.open.fetch_sub(1, Relaxed);
+        self.gateway.queue.bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// `/async-function/{name}`: 202, or why not.
+pub(crate) async fn accept(
+    gateway: &Arc<Gateway>,
+    name: &str,
+    rest: &str,
+    parts: &Parts,
+    body: Incoming,
+    trace: &Trace,
+) -> Result<Response<Body>, Problem> {
+    let caller = gateway.keys.caller(&parts.headers)?;
+    let found = gateway.table.find(name);
+    let deployed = found.ok_or_else(|| Problem::unknown_function(name))?;
+    if !deployed.takes(&parts.method) {
+        return Err(Problem::method_not_allowed(&deployed.allow));
+    }
+    gateway.keys.admit(caller)?;
+    let callback = match parts.headers.get(X_CALLBACK_URL) {
+        None => None,
+        Some(url) => Some(Callback::new(url, &gateway.options.callback_hosts)?),
+    };
+    if !gateway.is_ready() {
+        let detail = "the gateway is about to stop";
+        return Err(Problem::overload(detail, Duration::from_secs(5)));
+    }
+    let frames = collect(body, deployed.body_bytes_max).await?;
+    let place = Queue::reserve(gateway, frames.iter().map(|f| f.len() as u64).sum())?;
+    let id = trace::secret_id().map_err(|error| {
+        tracing::error!(%error, "no entropy for a call's id");
+        Problem::internal("the gateway has no name for the call")
+    })?;
+    gateway.queue.insert(Status {
+        call_id: id.clone(),
+        function: deployed.name().to_owned(),
+        state: State::Queued,
+        status: None,
+        detail: None,
+        accepted_ms: now_ms(),
+        ended_ms: None,
+        callback: None,
+    });
+    let waiting = Waiting {
+        id: id.clone(),
+        deployed,
+        caller,
+        method: parts.method.clone(),
+        path: rest.to_owned(),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        headers: parts.headers.clone(),
+        frames,
+        trace: *trace,
+        callback,
+        place,
+    };
+    gateway.runtime.spawn(waiting.carry_out());
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    let location = format!("/system/async/{id}");
+    for (name, value) in [(X_CALL_ID, id), (LOCATION, location)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    }
+    Ok(response)
+}
+
+struct Waiting {
+    id: String,
+    deployed: Arc<Deployed>,
+    caller: TenantIndex,
+    method: http::Method,
+    path: String,
+    query: String,
+    headers: http::HeaderMap,
+    frames: Vec<Bytes>,
+    trace: Trace,
+    callback: Option<Callback>,
+    place: Place,
+}
+
+impl Waiting {
+    async fn carry_out(mut self) {
+        let gateway = self.place.gateway.clone();
+        let queue = &gateway.queue;
+        // The semaphore is never closed.
+        let permit = queue.running.clone().acquire_owned().await;
+        queue.change(&self.id, |status| status.state = State::Running);
+        let began = Instant::now();
+        let result = self.call(&gateway).await;
+        drop(permit);
+        queue.change(&self.id, |status| {
+            status.ended_ms = Some(now_ms());
+            match &result {
+                Ok(_) => (status.state, status.status) = (State::Done, Some(200)),
+                Err(problem) => {
+                    status.state = State::Failed;
+                    status.status = Some(problem.status.as_u16());
+                    status.detail = Some(problem.detail.clone());
+                }
+            }
+        });
+        if let Some(callback) = self.callback.take() {
+            let outcome = Outcome {
+                call_id: &self.id,
+                function: self.deployed.name(),
+                took: began.elapsed(),
+                trace: &self.trace,
+                result: result.map(|done| done.answer),
+            };
+            let told = callback.tell(&outcome).await;
+            if let Err(error) = &told {
+                self.deployed.log.call(Instant::now(), || {
+                    let text = format!("the callback of {} failed: {error}", self.id);
+                    ("gateway".to_owned(), text)
+                });
+            }
+            queue.change(&self.id, |status| {
+                status.callback = Some(told.map_or_else(|error| error, |s| s.to_string()));
+            });
+        }
+        queue.end(&self.id);
+    }
+
+    async fn call(&mut self, gateway: &Gateway) -> Result<Done, Problem> {
+        let asked = Asked {
+            method: &self.method,
+            path: &self.path,
+            query: &self.query,
+            headers: &self.headers,
+        };
+        let frames = std::mem::take(&mut self.frames);
+        call::run(
+            gateway,
+            &self.deployed,
+            self.caller,
+            asked,
+            frames,
+            &self.trace,
+            Instant::now(),
+        )
+        .await
+    }
+}

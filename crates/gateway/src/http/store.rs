@@ -1,0 +1,323 @@
+//! The node's functions and their deployments, on disk.
+//!
+//! `functions/NAME/` holds a manifest and its files; a name is there whole or not at all, because
+//! a directory is made beside and renamed (exchanged, where there was one).
+
+use crate::http::table::Deployment;
+use baltra_functions::{Function, ManifestError};
+use bytes::Bytes;
+use rustix::fs::{flock, renameat_with, FlockOperation, RenameFlags, CWD};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
+
+/// The manifest's file.
+pub const MANIFEST: &str = "function.yaml";
+/// Files of one function.
+const FILES_MAX: usize = 1000;
+/// Directories above a file.
+const DEPTH_MAX: usize = 8;
+
+/// Why a function is not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file's name is one that is not taken.
+    #[error("the file name '{0}' is refused: relative paths of letters, digits, '.', '_', '-' and '+', no part beginning with a dot")]
+    Name(String),
+    /// More files, or more bytes, than a function may have.
+    #[error("{0}")]
+    TooLarge(String),
+    /// There is no manifest among the files.
+    #[error("there is no '{MANIFEST}' among the files")]
+    NoManifest,
+    /// The manifest is wrong.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The disk.
+    #[error("the state directory: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A function's files, by relative path.
+pub type Files = BTreeMap<String, Bytes>;
+
+/// A gateway's state directory.
+#[derive(Debug)]
+pub struct Store {
+    root: PathBuf,
+    /// Held as long as the gateway lives.
+    _lock: File,
+}
+
+impl Store {
+    /// Makes what is missing and clears away what an interrupted upload left. One gateway alone
+    /// may have a directory.
+    pub fn open(root: &Path) -> io::Result<Store> {
+        fs::create_dir_all(root)?;
+        let lock = File::create(root.join("lock"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another gateway uses the directory",
+            ),
+            error => error.into(),
+        })?;
+        let store = Store {
+            root: root.to_owned(),
+            _lock: lock,
+        };
+        fs::create_dir_all(store.functions())?;
+        for entry in fs::read_dir(store.functions())? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(store)
+    }
+
+    fn functions(&self) -> PathBuf {
+        self.root.join("functions")
+    }
+
+    /// Where usage is kept.
+    pub fn usage_file(&self) -> PathBuf {
+        self.root.join("usage.json")
+    }
+
+    fn deployments_file(&self) -> PathBuf {
+        self.root.join("deployments.json")
+    }
+
+    /// Stores a function under its manifest's name, in place of one that had it.
+    pub fn put(&self, files: &Files) -> Result<Function, Error> {
+        check(files)?;
+        let incoming = tempfile::Builder::new()
+            .prefix(".incoming-")
+            .tempdir_in(self.functions())?;
+        for (name, bytes) in files {
+            let path = incoming.path().join(name);
+            if let Some(directory) = path.parent() {
+                fs::create_dir_all(directory)?;
+            }
+            let mut file = File::create(&path)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+        }
+        let function = Function::load(incoming.path())?;
+        let target = self
+            .directory(&function.manifest.name)
+            .ok_or(Error::NoManifest)?;
+        sync(incoming.path())?;
+        // Exchanged, the old one lies where the temporary directory's owner clears it away.
+        let result = match target.exists() {
+            true => renameat_with(CWD, incoming.path(), CWD, &target, RenameFlags::EXCHANGE),
+            false => renameat_with(CWD, incoming.path(), CWD, &target, RenameFlags::NOREPLACE),
+        };
+        result.map_err(io::Error::from)?;
+        sync(&self.functions())?;
+        Ok(Function::load(&target)?)
+    }
+
+    /// A function, if it is there.
+    pub fn get(&self, name: &str) -> Option<Result<Function, ManifestError>> {
+        let directory = self.directory(name).filter(|d| d.is_dir())?;
+        Some(Function::load(&directory))
+    }
+
+    /// The names of all.
+    pub fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.functions())? {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            if valid_name(&name) {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Whether it was there.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        let Some(directory) = self.directory(name).filter(|d| d.is_dir()) else {
+            return Ok(false);
+        };
+        // Out of sight first: half a function is never there.
+        let away = tempfile::Builder::new()
+            .prefix(".removed-")
+            .tempdir_in(self.functions())?;
+        fs::rename(&directory, away.path().join(name))?;
+        sync(&self.functions())?;
+        Ok(true)
+    }
+
+    fn directory(&self, name: &str) -> Option<PathBuf> {
+        valid_name(name).then(|| self.functions().join(name))
+    }
+
+    /// What was deployed when the gateway was last told something.
+    pub fn deployments(&self) -> io::Result<Vec<Deployment>> {
+        match fs::read(self.deployments_file()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+            Ok(text) => Ok(serde_json::from_slice(&text)?),
+        }
+    }
+
+    /// Keeps what is deployed.
+    pub fn save_deployments(&self, deployments: &[Deployment]) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(deployments)?;
+        write_atomically(&self.deployments_file(), &text)
+    }
+}
+
+/// Names of functions, as manifests have them.
+pub fn valid_name(name: &str) -> bool {
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.starts_with(ends)
+        && name.ends_with(ends)
+        && name.chars().all(|c| ends(c) || c == '-')
+}
+
+/// A relative path that leads nowhere else, in the form that it is stored under.
+pub fn file_name(path: &Path) -> Result<String, Error> {
+    let refused = || Error::Name(path.to_string_lossy().chars().take(100).collect());
+    let mut parts = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(part) => {
+                let part = part.to_str().ok_or_else(refused)?;
+                let valid =
+                    |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
+                if part.len() > 128 || part.starts_with('.') || !part.chars().all(valid) {
+                    return Err(refused());
+                }
+                parts.push(part);
+            }
+            _ => return Err(refused()),
+        }
+    }
+    match (1..=DEPTH_MAX).contains(&parts.len()) {
+        true => Ok(parts.join("/")),
+        false => Err(refused()),
+    }
+}
+
+fn check(files: &Files) -> Result<(), Error> {
+    if files.len() > FILES_MAX {
+        let text = format!("a function has at most {FILES_MAX} files");
+        return Err(Error::TooLarge(text));
+    }
+    for name in files.keys() {
+        if file_name(Path::new(name))? != *name {
+            return Err(Error::Name(name.clone()));
+        }
+    }
+    match files.contains_key(MANIFEST) {
+        true => Ok(()),
+        false => Err(Error::NoManifest),
+    }
+}
+
+/// A directory's entries are on disk.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// The file has the old content or the new, whatever happens.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".writing-")
+        .tempfile_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    sync(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_lead_nowhere_else() {
+        for (path, name) in [
+            ("a.cl", "a.cl"),
+            ("./lib/x.so", "lib/x.so"),
+            ("a//b", "a/b"),
+        ] {
+            assert_eq!(file_name(Path::new(path)).unwrap(), name);
+        }
+        for path in [
+            "",
+            ".",
+            "/etc/passwd",
+            "../a",
+            "a/../b",
+            ".hidden",
+            "a/.b",
+            "a b",
+            "a\0",
+            "ä",
+            "1/2/3/4/5/6/7/8/9",
+        ] {
+            assert!(file_name(Path::new(path)).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_function_without_a_manifest_leaves_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let files = Files::from([("a.cl".to_owned(), Bytes::from_static(b"x"))]);
+        assert!(matches!(store.put(&files), Err(Error::NoManifest)));
+        let wrong = Files::from([(MANIFEST.to_owned(), Bytes::from_static(b"name: ["))]);
+        assert!(matches!(store.put(&wrong), Err(Error::Manifest(_))));
+        assert_eq!(fs::read_dir(store.functions()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_an_interrupted_upload_left_is_cleared_away() {
+        let home = tempfile::tempdir().unwrap();
+        let left = home.path().join("functions/.incoming-x/y");
+        fs::create_dir_all(&left).unwrap();
+        let store = Store::open(home.path()).unwrap();
+        assert!(!left.exists());
+        assert!(store.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_directory_is_one_gateway_s() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let error = Store::open(home.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        drop(store);
+        Store::open(home.path()).unwrap();
+    }
+
+    #[test]
+    fn deployments_come_back() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        assert!(store.deployments().unwrap().is_empty());
+        let deployment = Deployment {
+            name: "a".into(),
+            image: "b".into(),
+            labels: BTreeMap::from([("k".into(), "v".into())]),
+            annotations: BTreeMap::new(),
+            replicas: 2,
+            created_ms: 5,
+        };
+        store
+            .save_deployments(std::slice::from_ref(&deployment))
+            .unwrap();
+        assert_eq!(store.deployments().unwrap(), [deployment]);
+    }
+}

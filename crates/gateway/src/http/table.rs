@@ -1,0 +1,164 @@
+//! What is deployed: read by every call without a lock, replaced whole when it changes.
+
+use crate::http::faas::NAMESPACE;
+use crate::http::keys::{Keys, TenantIndex, ANYONE};
+use crate::http::logs::Log;
+use crate::http::meters::{Meter, Meters};
+use arc_swap::ArcSwap;
+use baltra_functions::Function;
+use http::Method;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What a deployment says, and what is kept of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployment {
+    /// The name that it is called by.
+    pub name: String,
+    /// The function in the store.
+    pub image: String,
+    /// For tools.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// For tools.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+    /// How many copies are wanted; 0: none until a call comes.
+    #[serde(default = "one")]
+    pub replicas: u32,
+    /// Milliseconds since 1970.
+    #[serde(default)]
+    pub created_ms: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A function that can be called.
+#[derive(Debug)]
+pub struct Deployed {
+    /// Under which conditions.
+    pub deployment: Deployment,
+    /// The function.
+    pub function: Arc<Function>,
+    /// The value of `Allow`.
+    pub allow: String,
+    /// The longest body, the gateway's own limit included.
+    pub body_bytes_max: u64,
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// What it has to say.
+    pub log: Arc<Log>,
+    methods: Vec<Method>,
+    /// By tenant, made when the tenant first calls.
+    meters: Box<[OnceLock<Arc<Meter>>]>,
+}
+
+impl Deployed {
+    /// From what the store has.
+    pub fn new(
+        deployment: Deployment,
+        function: Arc<Function>,
+        log: Arc<Log>,
+        keys: &Keys,
+        limits: &crate::options::LimitOptions,
+    ) -> Deployed {
+        let manifest = &function.manifest;
+        let methods = manifest.methods.iter();
+        let methods: Vec<Method> = methods.filter_map(|m| m.parse().ok()).collect();
+        let timeout = match manifest.limits.timeout_ms {
+            0 => limits.call_timeout(),
+            ms => Duration::from_millis(ms),
+        };
+        Deployed {
+            allow: manifest.methods.join(", "),
+            body_bytes_max: manifest.limits.body_bytes.0.min(limits.body_bytes_max),
+            timeout,
+            methods,
+            meters: (0..keys.tenant_count()).map(|_| OnceLock::new()).collect(),
+            deployment,
+            function,
+            log,
+        }
+    }
+
+    /// The name that it is called by.
+    pub fn name(&self) -> &str {
+        &self.deployment.name
+    }
+
+    /// Whether it takes this method.
+    pub fn takes(&self, method: &Method) -> bool {
+        self.methods.contains(method)
+    }
+
+    /// Who pays for a call of `caller`: the caller, where callers are known.
+    pub fn payer<'a>(&'a self, caller: TenantIndex, keys: &'a Keys) -> &'a str {
+        match (&self.function.manifest.tenant, keys.are_wanted()) {
+            (_, true) => keys.name(caller),
+            (Some(tenant), false) => tenant,
+            (None, false) => ANYONE,
+        }
+    }
+
+    /// Where a call of `caller` is counted.
+    pub fn meter(&self, caller: TenantIndex, keys: &Keys, meters: &Meters) -> &Arc<Meter> {
+        self.meters[caller.0].get_or_init(|| meters.meter(self.payer(caller, keys), self.name()))
+    }
+}
+
+/// By name.
+pub type Functions = HashMap<String, Arc<Deployed>>;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Table {
+    functions: ArcSwap<Functions>,
+}
+
+impl Table {
+    /// By the name in the path; a namespace behind it is this node's only one.
+    pub fn find(&self, name: &str) -> Option<Arc<Deployed>> {
+        let functions = self.functions.load();
+        let plain = || functions.get(name.strip_suffix(NAMESPACE)?.strip_suffix('.')?);
+        functions.get(name).or_else(plain).cloned()
+    }
+
+    /// All, by name.
+    pub fn list(&self) -> Vec<Arc<Deployed>> {
+        let mut all: Vec<_> = self.functions.load().values().cloned().collect();
+        all.sort_by(|a, b| a.name().cmp(b.name()));
+        all
+    }
+
+    /// Whether anything is deployed at all, and how much.
+    pub fn count(&self) -> usize {
+        self.functions.load().len()
+    }
+
+    /// Adds or replaces; what was replaced.
+    pub fn insert(&self, deployed: Arc<Deployed>) -> Option<Arc<Deployed>> {
+        let name = deployed.name().to_owned();
+        let mut before = None;
+        self.functions.rcu(|functions| {
+            let mut next = Functions::clone(functions);
+            before = next.insert(name.clone(), deployed.clone());
+            next
+        });
+        before
+    }
+
+    /// Removes; what was there.
+    pub fn remove(&self, name: &str) -> Option<Arc<Deployed>> {
+        let mut before = None;
+        self.functions.rcu(|functions| {
+            let mut next = Functions::clone(functions);
+            before = next.remove(name);
+            next
+        });
+        before
+    }
+}

@@ -1,0 +1,227 @@
+//! Calls over HTTP: what is passed on, and what every answer has.
+
+mod support;
+
+use support::{Client, Gateway, EMPTY, NAP, SCALE, UPPERCASE};
+
+#[test]
+fn a_function_is_called_and_its_answer_has_every_header() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let headers = [("traceparent", trace), ("x-request-id", "my-id")];
+    let answer = gateway.send("POST", "/function/uppercase", &headers, b"hello");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "HELLO"));
+    assert_eq!(answer.header("content-type"), "application/octet-stream");
+    assert_eq!(answer.header("x-request-id"), "my-id");
+    assert_eq!(answer.header("traceparent")[..35], trace[..35]);
+    for part in ["queue;dur=", "cold;dur=", "device;dur=", "total;dur="] {
+        assert!(answer.header("server-timing").contains(part), "{answer:?}");
+    }
+    // Answers that are no calls have them too.
+    for path in ["/healthz", "/nowhere", "/function/nothing"] {
+        let answer = gateway.get(path);
+        assert_eq!(answer.header("x-request-id").len(), 32, "{path}");
+        assert!(
+            answer.header("server-timing").contains("total;dur="),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn many_calls_share_a_connection_pipelined_or_not() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    gateway.deploy(EMPTY);
+    let mut client = Client::connect(gateway.address());
+    for i in 0..50 {
+        let text = format!("text {i}");
+        client.send("POST", "/function/uppercase", &[], text.as_bytes());
+        assert_eq!(client.receive().unwrap().text(), text.to_uppercase());
+    }
+    for i in 0..50 {
+        client.send(
+            "POST",
+            "/function/uppercase",
+            &[],
+            format!("a{i}").as_bytes(),
+        );
+        client.send("GET", "/function/empty", &[], b"");
+    }
+    for i in 0..50 {
+        assert_eq!(client.receive().unwrap().text(), format!("A{i}"));
+        let empty = client.receive().unwrap();
+        assert!(empty.status < 300 && empty.body.is_empty());
+    }
+}
+
+#[test]
+fn chunked_bodies_are_bodies() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let mut client = Client::connect(gateway.address());
+    for _ in 0..3 {
+        client.raw(
+            b"POST /function/uppercase HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n\
+              3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\n\r\n",
+        );
+        assert_eq!(client.receive().unwrap().text(), "ABCDEFG");
+    }
+}
+
+#[test]
+fn query_parameters_and_codecs_are_the_function_s() {
+    let gateway = Gateway::start();
+    gateway.deploy(SCALE);
+    let headers = [
+        ("content-type", "application/json"),
+        ("accept", "application/json"),
+    ];
+    let answer = gateway.send("POST", "/function/scale?factor=1.5", &headers, b"[1, 2, 4]");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), "application/json");
+    assert_eq!(
+        answer.json(),
+        serde_json::json!({"scaled": [1.5, 3.0, 6.0]})
+    );
+    let wrong = gateway.send("POST", "/function/scale?factor=x", &headers, b"[1]");
+    assert_eq!(wrong.status, 400, "{}", wrong.text());
+    let unknown = gateway.send("POST", "/function/scale?fact=1", &headers, b"[1]");
+    assert_eq!(unknown.status, 400, "{}", unknown.text());
+}
+
+#[test]
+fn what_is_wrong_has_its_status_and_its_reason() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    gateway.deploy(SCALE);
+    let problem = |answer: &support::Answer, status: u16| {
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+        assert_eq!(answer.json()["status"], status);
+        assert!(!answer.json()["detail"].as_str().unwrap().is_empty());
+    };
+    problem(&gateway.post("/function/nothing", b"x"), 404);
+    problem(&gateway.post("/nothing", b"x"), 404);
+    let wrong_method = gateway.send("DELETE", "/function/uppercase", &[], b"");
+    problem(&wrong_method, 405);
+    assert_eq!(wrong_method.header("allow"), "POST");
+    let management = gateway.send("PATCH", "/system/functions", &[], b"");
+    problem(&management, 405);
+    assert!(
+        management.header("allow").contains("POST"),
+        "{management:?}"
+    );
+    problem(
+        &gateway.post("/function/uppercase", &vec![b'x'; (1 << 20) + 1]),
+        413,
+    );
+    let typed = [("content-type", "image/png")];
+    problem(
+        &gateway.send("POST", "/function/uppercase", &typed, b"x"),
+        415,
+    );
+    let json = [("content-type", "application/json")];
+    problem(
+        &gateway.send("POST", "/function/scale", &json, b"[1, [2]]"),
+        422,
+    );
+    problem(&gateway.send("POST", "/function/scale", &[], b"123"), 422);
+}
+
+#[test]
+fn a_large_body_that_is_announced_is_refused_before_it_is_sent() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let mut client = Client::connect(gateway.address());
+    client.raw(
+        b"POST /function/uppercase HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999\r\n\
+          expect: 100-continue\r\n\r\n",
+    );
+    assert_eq!(client.receive().unwrap().status, 413);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_call_beyond_its_deadline_is_504_and_a_failed_one_says_why() {
+    let gateway = Gateway::start();
+    gateway.deploy(NAP);
+    let failed = gateway.post("/function/nap?ms=0", b"");
+    assert_eq!(failed.status, 500, "{}", failed.text());
+    assert!(
+        failed.text().contains("too short a nap"),
+        "{}",
+        failed.text()
+    );
+    let late = gateway.post("/function/nap?ms=60000", b"");
+    assert_eq!(late.status, 504, "{}", late.text());
+    // The next one is none the worse for it.
+    let answer = gateway.post("/function/nap?ms=1", b"");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+#[test]
+fn more_calls_than_may_run_are_503_with_retry_after() {
+    let gateway = Gateway::start_with(|options| {
+        options.workers = 1;
+        options.limits.calls_max = 2;
+    });
+    gateway.deploy(&NAP.replace("500", "60000"));
+    // Loaded first: the calls below are all on their way at once.
+    assert_eq!(gateway.post("/function/nap?ms=1", b"").status, 200);
+    let mut clients: Vec<Client> = (0..2).map(|_| Client::connect(gateway.address())).collect();
+    for client in &mut clients {
+        client.send("POST", "/function/nap?ms=2000", &[], b"");
+    }
+    support::until("two calls run", || {
+        let status = gateway.get("/system/function/nap").json();
+        status["running"] == 2
+    });
+    let refused = gateway.post("/function/nap?ms=1", b"");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
+    for client in &mut clients {
+        assert_eq!(client.receive().unwrap().status, 200);
+    }
+    assert_eq!(gateway.post("/function/nap?ms=1", b"").status, 200);
+}
+
+#[test]
+fn usage_is_counted_by_function_and_kept_over_a_restart() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    for _ in 0..3 {
+        assert_eq!(gateway.post("/function/uppercase", b"abcd").status, 200);
+    }
+    let gateway = gateway.restart();
+    assert_eq!(gateway.post("/function/uppercase", b"abcd").status, 200);
+    let usage = gateway.get("/system/usage").json();
+    let line = &usage[0];
+    assert_eq!(line["function"], "uppercase");
+    assert_eq!(line["tenant"], "default");
+    assert_eq!(
+        (&line["calls"], &line["bytes_in"], &line["bytes_out"]),
+        (&4.into(), &16.into(), &16.into())
+    );
+    let csv = gateway.get("/system/usage?format=csv");
+    assert_eq!(
+        csv.header("content-type").split(';').next(),
+        Some("text/csv")
+    );
+    assert!(
+        csv.text().contains("\ndefault,uppercase,4,0,"),
+        "{}",
+        csv.text()
+    );
+    let metrics = gateway.get("/metrics").text();
+    let line =
+        "baltra_gateway_calls_total{function=\"uppercase\",tenant=\"default\",ending=\"done\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
+    let replicas = "baltra_gateway_replicas{function=\"uppercase\",state=\"loaded\"} 1";
+    assert!(metrics.contains(replicas), "{metrics}");
+    assert!(
+        metrics.contains("baltra_gateway_batch_count{function=\"uppercase\"} 1"),
+        "{metrics}"
+    );
+}

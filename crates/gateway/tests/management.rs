@@ -1,0 +1,350 @@
+//! Deploying, listing, scaling, logs, asynchronous calls: what an operator and faas-cli do.
+
+mod support;
+
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use support::{archive, archive_of, until, Client, Gateway, EMPTY, LIBRARY, NAP, UPPERCASE};
+
+const TAR: (&str, &str) = ("content-type", "application/vnd.baltra.function+tar");
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[test]
+fn a_function_is_uploaded_deployed_by_another_name_scaled_and_removed() {
+    let gateway = Gateway::start();
+    let stored = gateway.send(
+        "POST",
+        "/system/functions?deploy=false",
+        &[TAR],
+        &archive(UPPERCASE),
+    );
+    assert_eq!(stored.status, 201, "{}", stored.text());
+    assert_eq!(stored.json()["deployed"], false);
+    assert_eq!(gateway.get("/system/store").json(), json!(["uppercase"]));
+    assert_eq!(gateway.get("/system/functions").json(), json!([]));
+    let deploy = |method, service: &str, image: &str| {
+        let body = json!({"service": service, "image": image, "labels": {"team": "a"}});
+        gateway.send(
+            method,
+            "/system/functions",
+            &[JSON],
+            body.to_string().as_bytes(),
+        )
+    };
+    assert_eq!(deploy("PUT", "loud", "uppercase").status, 404);
+    assert_eq!(deploy("POST", "loud", "uppercase").status, 202);
+    assert_eq!(deploy("PUT", "loud", "baltra/uppercase:latest").status, 202);
+    assert_eq!(gateway.post("/function/loud", b"a").text(), "A");
+    assert_eq!(gateway.post("/function/loud/elsewhere", b"a").status, 404);
+    assert_eq!(
+        gateway.post("/function/loud.openfaas-fn/", b"b").text(),
+        "B"
+    );
+    let list = gateway.get("/system/functions").json();
+    assert_eq!(list[0]["name"], "loud");
+    assert_eq!(list[0]["image"], "uppercase");
+    assert_eq!(list[0]["labels"], json!({"team": "a"}));
+    assert_eq!(list[0]["availableReplicas"], 1);
+    let scaled = gateway.send(
+        "POST",
+        "/system/scale-function/loud",
+        &[JSON],
+        b"{\"replicas\": 0}",
+    );
+    assert_eq!(scaled.status, 202, "{}", scaled.text());
+    assert_eq!(gateway.get("/system/function/loud").json()["replicas"], 0);
+    assert_eq!(
+        gateway.get("/system/function/loud").json()["availableReplicas"],
+        0
+    );
+    // It comes back on demand.
+    assert_eq!(gateway.post("/function/loud", b"c").text(), "C");
+    let used = gateway.send("DELETE", "/system/store/uppercase", &[], b"");
+    assert_eq!(used.status, 409, "{}", used.text());
+    let remove = |name: &str| {
+        let body = json!({"functionName": name}).to_string();
+        gateway
+            .send("DELETE", "/system/functions", &[JSON], body.as_bytes())
+            .status
+    };
+    assert_eq!((remove("loud"), remove("loud")), (202, 404));
+    assert_eq!(gateway.post("/function/loud", b"a").status, 404);
+    assert_eq!(
+        gateway
+            .send("DELETE", "/system/store/uppercase", &[], b"")
+            .status,
+        204
+    );
+    assert_eq!(gateway.get("/system/store").json(), json!([]));
+}
+
+#[test]
+fn deployments_and_functions_outlive_the_gateway() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    gateway.deploy(EMPTY);
+    let body = json!({"functionName": "empty"}).to_string();
+    gateway.send("DELETE", "/system/functions", &[JSON], body.as_bytes());
+    let before = gateway.get("/system/function/uppercase").json();
+    let gateway = gateway.restart();
+    assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
+    assert_eq!(gateway.get("/function/empty").status, 404);
+    let after = gateway.get("/system/function/uppercase").json();
+    assert_eq!(before["createdAt"], after["createdAt"]);
+    assert_eq!(before["digest"], after["digest"]);
+}
+
+#[test]
+fn an_upload_replaces_a_function_whole_or_not_at_all() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let wrong = UPPERCASE.replace("inputs:", "imputs:");
+    let refused = gateway.send("POST", "/system/functions", &[TAR], &archive(&wrong));
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(
+        refused.json()["detail"].as_str().unwrap().contains("line"),
+        "{}",
+        refused.text()
+    );
+    let missing = archive_of(&[("function.yaml", UPPERCASE.as_bytes())]);
+    assert_eq!(
+        gateway
+            .send("POST", "/system/functions", &[TAR], &missing)
+            .status,
+        422
+    );
+    let escaping = archive_of(&[
+        ("function.yaml", UPPERCASE.as_bytes()),
+        ("lib..so", &LIBRARY),
+    ]);
+    assert_eq!(
+        gateway
+            .send("POST", "/system/functions", &[TAR], &escaping)
+            .status,
+        422
+    );
+    for (kind, body) in [
+        (TAR, &b"no archive"[..]),
+        (("content-type", "application/gzip"), b"no archive"),
+        (JSON, b"{"),
+    ] {
+        let refused = gateway.send("POST", "/system/functions", &[kind], body);
+        assert!((400..500).contains(&refused.status), "{}", refused.text());
+    }
+    let other = gateway.send(
+        "POST",
+        "/system/functions",
+        &[("content-type", "text/html")],
+        b"x",
+    );
+    assert_eq!(other.status, 415);
+    assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
+    // The same name, another function.
+    gateway.deploy(&EMPTY.replace("name: empty", "name: uppercase"));
+    assert_eq!(gateway.post("/function/uppercase", b"").text(), "");
+    let left = std::fs::read_dir(gateway.home.path().join("state/functions")).unwrap();
+    assert_eq!(left.count(), 1);
+}
+
+#[test]
+fn container_images_are_refused_clearly() {
+    let gateway = Gateway::start();
+    for image in ["ghcr.io/openfaas/nodeinfo:latest", "alpine:3.20", "nothing"] {
+        let body = json!({"service": "x", "image": image}).to_string();
+        let refused = gateway.send("POST", "/system/functions", &[JSON], body.as_bytes());
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(refused.text().contains("store"), "{}", refused.text());
+    }
+}
+
+#[test]
+fn a_full_disk_is_507_and_leaves_the_gateway_serving() {
+    // A file system of 256 KiB, if this user may make one.
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"])
+        .arg(&state)
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    }
+    struct Mounted(std::path::PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(&self.0).status();
+        }
+    }
+    let mounted = Mounted(state.clone());
+    let gateway = Gateway::start_with(|options| options.state = state.clone());
+    gateway.deploy(UPPERCASE);
+    let mut random = vec![0u8; 512 << 10];
+    random
+        .iter_mut()
+        .enumerate()
+        .for_each(|(i, b)| *b = (i * i) as u8);
+    let large = archive_of(&[
+        ("function.yaml", EMPTY.as_bytes()),
+        ("test.so", &LIBRARY),
+        ("large.bin", &random),
+    ]);
+    let refused = gateway.send("POST", "/system/functions", &[TAR], &large);
+    assert_eq!(refused.status, 507, "{}", refused.text());
+    assert!(refused.text().contains("full"), "{}", refused.text());
+    assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
+    assert_eq!(gateway.get("/system/store").json(), json!(["uppercase"]));
+    drop(gateway);
+    drop(mounted);
+}
+
+#[test]
+fn logs_are_lines_of_json_and_can_be_followed() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    gateway.post("/function/uppercase", b"a");
+    let logs = gateway.get("/system/logs?name=uppercase&tail=-1&follow=false");
+    assert_eq!(logs.header("content-type"), "application/x-ndjson");
+    let lines: Vec<serde_json::Value> = logs
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(lines
+        .iter()
+        .any(|l| l["text"].as_str().unwrap().starts_with("deployed")));
+    let call = lines
+        .iter()
+        .find(|l| l["text"].as_str().unwrap().contains(" 200 in "));
+    assert!(call.unwrap()["text"]
+        .as_str()
+        .unwrap()
+        .contains("traceparent=00-"));
+    assert_eq!(
+        gateway
+            .get("/system/logs?name=uppercase&tail=1")
+            .text()
+            .lines()
+            .count(),
+        1
+    );
+    assert_eq!(gateway.get("/system/logs?name=nothing").status, 404);
+    assert_eq!(gateway.get("/system/logs").status, 400);
+    assert_eq!(
+        gateway.get("/system/logs?name=uppercase&since=x").status,
+        422
+    );
+    let future = gateway.get("/system/logs?name=uppercase&since=2099-01-01T00:00:00Z");
+    assert_eq!(future.text(), "");
+
+    let mut client = Client::connect(gateway.address());
+    client.send(
+        "GET",
+        "/system/logs?name=uppercase&tail=1&follow=true",
+        &[],
+        b"",
+    );
+    assert_eq!(client.head(), 200);
+    client.chunk().unwrap();
+    gateway.send(
+        "POST",
+        "/function/uppercase",
+        &[("content-type", "image/png")],
+        b"x",
+    );
+    let mut seen = String::new();
+    until("the refused call is told", || {
+        seen += &String::from_utf8_lossy(&client.chunk().unwrap_or_default());
+        seen.contains(" 415 in ")
+    });
+    // Removed: the end of its log.
+    let body = json!({"functionName": "uppercase"}).to_string();
+    gateway.send("DELETE", "/system/functions", &[JSON], body.as_bytes());
+    while client.chunk().is_some() {}
+}
+
+/// Answers one request with 200; what was asked.
+fn receive_one(listener: &TcpListener) -> String {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let n = stream.read(&mut buffer).unwrap();
+        text += &String::from_utf8_lossy(&buffer[..n]);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head
+            .lines()
+            .find_map(|l| l.strip_prefix("content-length: "));
+        if body.len() >= length.map_or(0, |l| l.parse().unwrap()) || n == 0 {
+            break;
+        }
+    }
+    stream
+        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        .unwrap();
+    text
+}
+
+#[test]
+fn an_asynchronous_call_has_an_id_a_status_and_a_callback() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/done?x=1", listener.local_addr().unwrap());
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let headers = [("x-callback-url", url.as_str()), ("traceparent", trace)];
+    let accepted = gateway.send("POST", "/async-function/uppercase", &headers, b"later");
+    assert_eq!(accepted.status, 202, "{}", accepted.text());
+    let id = accepted.header("x-call-id").to_owned();
+    assert_eq!(accepted.header("location"), format!("/system/async/{id}"));
+    let told = receive_one(&listener);
+    assert!(told.starts_with("POST /done?x=1 HTTP/1.1\r\n"), "{told}");
+    assert!(told.ends_with("\r\n\r\nLATER"), "{told}");
+    assert!(told.contains(&format!("x-call-id: {id}\r\n")), "{told}");
+    assert!(
+        told.contains("x-function-status: 200\r\n")
+            && told.contains("x-function-name: uppercase\r\n")
+    );
+    assert!(told.contains(&trace[..35]), "{told}");
+    let path = format!("/system/async/{id}");
+    until("the callback's status is known", || {
+        let status = gateway.get(&path).json();
+        status["state"] == "done" && status["callback"] == "200"
+    });
+    assert_eq!(gateway.get("/system/async/nothing").status, 404);
+}
+
+#[test]
+fn an_asynchronous_call_that_fails_says_so() {
+    let gateway = Gateway::start_with(|options| options.limits.async_max = 2);
+    gateway.deploy(NAP);
+    let accepted = gateway.post("/async-function/nap?ms=0", b"");
+    assert_eq!(accepted.status, 202);
+    let path = format!("/system/async/{}", accepted.header("x-call-id"));
+    until("it has failed", || {
+        gateway.get(&path).json()["state"] == "failed"
+    });
+    let status = gateway.get(&path).json();
+    assert_eq!(status["status"], 500);
+    assert!(status["detail"]
+        .as_str()
+        .unwrap()
+        .contains("too short a nap"));
+    assert_eq!(gateway.post("/async-function/nothing", b"").status, 404);
+    let evil = [("x-callback-url", "http://169.254.169.254/")];
+    assert_eq!(
+        gateway
+            .send("POST", "/async-function/nap?ms=1", &evil, b"")
+            .status,
+        400
+    );
+    let statuses: Vec<u16> = (0..3)
+        .map(|_| gateway.post("/async-function/nap?ms=400", b"").status)
+        .collect();
+    assert_eq!(statuses, [202, 202, 503]);
+}

@@ -1,0 +1,128 @@
+// What the page knows: the newest state, and ten minutes of points.
+
+export const POINTS = 600;
+
+/** The last points of something, one a tick; NaN where nothing was known. */
+export class Series {
+  #values = new Float64Array(POINTS).fill(NaN);
+  #tick = 0;
+
+  static of(points, tick) {
+    const series = new Series();
+    series.#tick = tick - points.length;
+    points.forEach((point, i) => series.push(tick - points.length + 1 + i, point));
+    return series;
+  }
+
+  /** Takes a tick's point. Ticks that were missed are gaps. */
+  push(tick, point) {
+    if (tick <= this.#tick) return;
+    const missed = Math.min(tick - this.#tick - 1, POINTS);
+    for (let i = 1; i <= missed; i += 1) this.#values[(tick - i) % POINTS] = NaN;
+    this.#values[tick % POINTS] = point ?? NaN;
+    this.#tick = tick;
+  }
+
+  /** The last `n` points up to `tick`, the oldest first. */
+  last(n, tick = this.#tick) {
+    const points = new Float64Array(n);
+    for (let i = 0; i < n; i += 1) {
+      const at = tick - n + 1 + i;
+      const there = at > 0 && at <= this.#tick && at > this.#tick - POINTS;
+      points[i] = there ? this.#values[at % POINTS] : NaN;
+    }
+    return points;
+  }
+}
+
+/** What tells a device from all others. */
+export const deviceKey = (device) => JSON.stringify([device.node, device.name]);
+
+const TOTALS = ['utilization', 'rate', 'errors', 'p50_us', 'p99_us', 'queued', 'cold'];
+const OF_FUNCTION = ['rate', 'errors', 'p50_us', 'p99_us', 'queued'];
+
+function group(names, source, tick) {
+  return Object.fromEntries(names.map((name) => [name, Series.of(source?.[name] ?? [], tick)]));
+}
+
+export class Store {
+  state = null;
+  tick = 0;
+  total = group(TOTALS, null, 0);
+  devices = new Map();
+  functions = new Map();
+  #colours = new Map();
+
+  /** Takes what the gateway remembers; what was known before is of no use beside it. */
+  takeHistory(history) {
+    const { tick } = history;
+    this.tick = tick;
+    this.total = group(TOTALS, history.total, tick);
+    this.devices = new Map(history.devices.map((d) => [deviceKey(d), Series.of(d.utilization, tick)]));
+    this.functions = new Map(history.functions.map((f) => [f.name, group(OF_FUNCTION, f, tick)]));
+  }
+
+  takeState(state) {
+    const { tick } = state;
+    this.state = state;
+    this.tick = tick;
+    for (const name of TOTALS) this.total[name].push(tick, state.total[name]);
+    for (const device of state.devices) {
+      const key = deviceKey(device);
+      if (!this.devices.has(key)) this.devices.set(key, new Series());
+      this.devices.get(key).push(tick, device.utilization);
+    }
+    for (const f of state.functions) {
+      if (!this.functions.has(f.name)) this.functions.set(f.name, group(OF_FUNCTION, null, 0));
+      const series = this.functions.get(f.name);
+      series.rate.push(tick, f.rate);
+      series.errors.push(tick, f.errors_rate);
+      series.queued.push(tick, f.queued);
+      // The row's own percentiles are of ten seconds.
+      series.p50_us.push(tick, f.tick_p50_us);
+      series.p99_us.push(tick, f.tick_p99_us);
+    }
+    this.#forget(this.devices, new Set(state.devices.map(deviceKey)));
+    this.#forget(this.functions, new Set(state.functions.map((f) => f.name)));
+  }
+
+  #forget(series, there) {
+    for (const key of series.keys()) if (!there.has(key)) series.delete(key);
+  }
+
+  /** Which of the colours a name has: the same one for as long as the page is open. */
+  colour(name) {
+    if (!this.#colours.has(name)) this.#colours.set(name, this.#colours.size);
+    return this.#colours.get(name);
+  }
+}
+
+const FAULTS = { failed: 'bad', lost: 'bad', starting: 'note', cordoned: 'note', draining: 'note' };
+
+/** What an operator should look at, the worst first. */
+export function problems(state) {
+  const list = [];
+  const say = (level, what, why, href) => list.push({ level, what, why, href });
+  if (state.registry && !state.registry.reachable) {
+    say('bad', `Registry ${state.registry.address} does not answer`,
+      `for ${state.registry.since_s} s; what runs runs on. ${state.registry.reason}`, null);
+  }
+  for (const node of state.nodes) {
+    if (FAULTS[node.state]) say(FAULTS[node.state], `Node ${node.name} is ${node.state}`, node.reason, ['nodes']);
+  }
+  const lost = new Set(state.nodes.filter((n) => n.state === 'lost').map((n) => n.name));
+  for (const device of state.devices) {
+    // A lost node's devices are lost with it: said once.
+    if (lost.has(device.node) || !FAULTS[device.state]) continue;
+    say(FAULTS[device.state], `Device ${device.name} of ${device.node} is ${device.state}`, device.reason,
+      ['devices', device.node, device.name]);
+  }
+  for (const f of state.functions) {
+    if (f.reason) say('bad', `Function ${f.name} cannot be called`, f.reason, ['functions', f.name]);
+    else if (f.rate > 0 && f.errors_rate / f.rate > 0.01) {
+      say('bad', `Function ${f.name} fails ${Math.round((100 * f.errors_rate) / f.rate)} % of its calls`, '',
+        ['functions', f.name]);
+    }
+  }
+  return list.sort((a, b) => (a.level === b.level ? 0 : a.level === 'bad' ? -1 : 1));
+}

@@ -1,0 +1,59 @@
+// One device.
+
+import { h, text } from '../dom.js';
+import { TimeChart } from '../chart.js';
+import { Badge, Bar, Facts, Regions, card, nothing } from '../parts.js';
+import { deviceKey } from '../store.js';
+import * as format from '../format.js';
+
+export class DeviceView {
+  constructor(look, node, name) {
+    Object.assign(this, { look, node, name });
+    this.badge = new Badge();
+    this.reason = h('p', { class: 'lead' });
+    this.busy = new TimeChart({ label: 'Utilization', format: format.percent, max: 1 });
+    this.regions = new Regions();
+    this.memory = new Bar('Memory used');
+    this.facts = new Facts('Model', 'Vendor', 'Platform', 'Slots', 'Utilization', 'Waiting', 'Sessions', 'Executors', 'Tasks', 'Executor deaths', 'Reconfigurations', 'Memory');
+    this.body = h(
+      'div',
+      {},
+      h('header', { class: 'head' },
+        h('a', { href: '#/devices', class: 'back' }, '← Devices'),
+        h('h1', {}, name, h('small', {}, node)), this.badge.element, this.reason),
+      h('div', { class: 'charts' },
+        card('Utilization', this.busy.element),
+        card('Regions', this.regions.element, h('h2', {}, 'Memory'), this.memory.element)),
+      card('Facts', this.facts.element),
+    );
+    this.gone = nothing(`No device ${name} on ${node}`, 'Its node left the pool, or it has another name.', 'baltra devices');
+    this.element = h('div', {}, this.body, this.gone);
+  }
+
+  update() {
+    const { store, seconds } = this.look;
+    const d = store.state.devices.find((one) => one.node === this.node && one.name === this.name);
+    this.body.hidden = !d;
+    this.gone.hidden = Boolean(d);
+    if (!d) return;
+    this.badge.update(d.state, d.reason);
+    text(this.reason, d.reason);
+    this.busy.update([{ name: 'utilization', values: store.devices.get(deviceKey(d)).last(seconds, store.tick), which: 2 }]);
+    this.regions.update(d.regions);
+    this.memory.update(d.memory_used_bytes / d.memory_bytes);
+    this.facts.update({
+      Model: d.model,
+      Vendor: d.vendor,
+      Platform: d.platform,
+      Slots: format.count(d.slots),
+      Utilization: format.percent(d.utilization),
+      Waiting: format.count(d.queued),
+      Sessions: format.count(d.sessions),
+      Executors: format.count(d.executors),
+      Tasks: format.count(d.tasks),
+      'Executor deaths': format.count(d.deaths),
+      Reconfigurations: format.count(d.reconfigurations),
+      Memory: `${format.bytes(d.memory_used_bytes)} of ${format.bytes(d.memory_bytes)}`,
+    });
+  }
+}

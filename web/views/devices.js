@@ -1,0 +1,79 @@
+// The devices: how busy each was, and what it holds.
+
+import { h, text, route } from '../dom.js';
+import { HeatMap } from '../chart.js';
+import { Badge, Regions, card, nothing } from '../parts.js';
+import { Table, word, number, matches } from '../table.js';
+import { deviceKey } from '../store.js';
+import * as format from '../format.js';
+
+/** So many devices have a row of heat. */
+const HEAT_ROWS = 32;
+
+/** What is loaded on a device, by name. */
+const loaded = (device) => device.regions.flatMap((r) => r.loaded.map((a) => a.name));
+
+export class Devices {
+  constructor(look) {
+    this.look = look;
+    this.heat = new HeatMap({ label: 'Utilization of each device over time' });
+    this.none = nothing('No device yet', 'A node brings its devices when its manager runs:', 'baltra manager --registry http://HOST:PORT');
+    this.table = new Table({
+      id: 'devices',
+      caption: 'Devices',
+      key: deviceKey,
+      href: (d) => route('devices', d.node, d.name),
+      columns: [
+        word('Device', (d) => d.name, { title: (d) => d.model }),
+        word('Node', (d) => d.node),
+        { label: 'State', sort: (d) => d.state, make: stateCell },
+        number('Utilization', (d) => d.utilization, format.percent),
+        number('Waiting', (d) => d.queued, format.count),
+        { label: 'Loaded', sort: (d) => loaded(d).join(), make: () => regionsCell() },
+        number('Memory', (d) => d.memory_used_bytes, format.bytes),
+        number('Sessions', (d) => d.sessions, format.count),
+        number('Deaths', (d) => d.deaths, format.count),
+        number('Reconfigured', (d) => d.reconfigurations, format.count),
+        word('Model', (d) => d.model),
+      ],
+    });
+    this.most = h('small');
+    this.map = card('Utilization', this.heat.element, this.most);
+    this.list = card(null, this.table.element);
+    this.element = h('div', {}, h('h1', {}, 'Devices'), this.map, this.list, this.none);
+  }
+
+  update() {
+    const { store, filter, seconds } = this.look;
+    const all = store.state.devices;
+    const rows = all.filter((d) => matches(filter, d.name, d.node, d.model, d.vendor, d.state, loaded(d)));
+    this.none.hidden = all.length > 0;
+    this.map.hidden = rows.length === 0;
+    this.list.hidden = all.length === 0;
+    this.heat.update(busiest(rows.map((d) => ({
+      name: `${d.node} / ${d.name}`,
+      values: store.devices.get(deviceKey(d)).last(seconds, store.tick),
+    }))));
+    text(this.most, rows.length > HEAT_ROWS ? `The ${HEAT_ROWS} busiest of ${rows.length}.` : '');
+    this.table.update(rows);
+  }
+}
+
+/** Those that did most in the time that is shown, in the order that they came in. */
+function busiest(rows) {
+  if (rows.length <= HEAT_ROWS) return rows;
+  const sum = (values) => values.reduce((all, v) => all + (Number.isFinite(v) ? v : 0), 0);
+  const sums = new Map(rows.map((row) => [row, sum(row.values)]));
+  const kept = new Set([...rows].sort((a, b) => sums.get(b) - sums.get(a)).slice(0, HEAT_ROWS));
+  return rows.filter((row) => kept.has(row));
+}
+
+export function stateCell() {
+  const badge = new Badge();
+  return { element: badge.element, update: (row) => badge.update(row.state, row.reason) };
+}
+
+function regionsCell() {
+  const regions = new Regions();
+  return { element: regions.element, update: (row) => regions.update(row.regions) };
+}
