@@ -1,0 +1,31 @@
+//! Simulates a pool of devices: the registry's allocator and the manager's gate, the ones that
+//! run, under a described cluster and load.
+//!
+//! A [`Scenario`] (YAML) says which nodes and devices there are, how long a task takes, who sends
+//! how many requests. [`run`] plays it event by event in simulated time and gives a [`Report`]:
+//! utilization, latencies, refused and late requests, reconfigurations. The same scenario and
+//! seed give the same report on every machine.
+//!
+//! What is the real thing: [`baltra_registry::allocate`] (placement, reconfiguration, migration),
+//! [`baltra_registry::signals`] (autoscaling), [`baltra_manager::gate::Scheduler`] with its
+//! policies. What is modelled is in `docs/simulate.md`.
+#![forbid(unsafe_code)]
+
+mod command;
+mod device;
+mod histogram;
+mod load;
+mod random;
+mod report;
+pub mod scenario;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use command::{command, Args};
+pub use load::{Arrivals, Load};
+pub use random::Times;
+pub use report::{DeviceReport, FunctionReport, Report, Spread};
+pub use scenario::{Scenario, ScenarioError};
+pub use world::run;

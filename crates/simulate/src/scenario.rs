@@ -1,0 +1,512 @@
+//! What is simulated: a cluster, its functions and their load, as YAML.
+
+use crate::load::{parse_trace, Arrivals, Load};
+use crate::random::Times;
+use baltra_manager::options::PolicyKind;
+use baltra_registry::allocate::Policy;
+use baltra_registry::model::Locality;
+use baltra_registry::query::Query;
+use baltra_registry::signals::Targets;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Why a file is no scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not YAML of this shape.
+    #[error("{0}")]
+    Syntax(String),
+    /// It says what cannot be.
+    #[error("{at}: {reason}")]
+    Wrong {
+        /// Where.
+        at: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+fn wrong(at: impl Into<String>, reason: impl Into<String>) -> ScenarioError {
+    ScenarioError::Wrong {
+        at: at.into(),
+        reason: reason.into(),
+    }
+}
+
+/// A cluster, its functions and their load.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows.
+    #[serde(default)]
+    pub name: String,
+    /// For how long requests come, simulated seconds.
+    pub duration_s: f64,
+    /// What happens before is not counted, seconds.
+    #[serde(default)]
+    pub warmup_s: f64,
+    /// The random numbers' seed; else one is drawn and printed.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// What allocation follows.
+    #[serde(default)]
+    pub allocation: Policy,
+    /// How often devices tell the registry their utilization, seconds.
+    #[serde(default = "heartbeat")]
+    pub heartbeat_s: f64,
+    /// How often autoscaled functions are looked at, seconds.
+    #[serde(default = "scale_every")]
+    pub scale_s: f64,
+    /// How long an instance is away when it moves to another device, milliseconds.
+    #[serde(default = "migration")]
+    pub migration_ms: f64,
+    /// How devices are shared, where they do not say it themselves.
+    #[serde(default)]
+    pub gate: Gate,
+    /// The nodes and their devices.
+    pub nodes: Vec<Node>,
+    /// What runs on them, deployed in this order.
+    pub functions: Vec<Function>,
+    /// Runs that differ in what is sent: by name, requests a second of each function. Functions
+    /// that a case leaves out are not deployed in it. None: one run with the functions' own rates.
+    #[serde(default)]
+    pub cases: BTreeMap<String, BTreeMap<String, f64>>,
+    /// A file of arrivals, `seconds,function` a line, for functions whose arrivals are `trace`;
+    /// relative to the scenario's own file.
+    #[serde(default)]
+    pub trace: Option<String>,
+    /// The trace's arrivals by function, nanoseconds.
+    #[serde(skip)]
+    pub arrivals: BTreeMap<String, Vec<u64>>,
+}
+
+fn heartbeat() -> f64 {
+    5.0
+}
+
+fn scale_every() -> f64 {
+    15.0
+}
+
+fn migration() -> f64 {
+    1000.0
+}
+
+/// How a device is shared: `baltra_manager::gate`'s options.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Gate {
+    /// In which order it is granted.
+    pub policy: PolicyKind,
+    /// A holder may go on so long while another waits, milliseconds.
+    pub quantum_ms: f64,
+    /// An idle holder keeps it so long while another waits, microseconds.
+    pub linger_us: f64,
+    /// Holders at once; 0: as many as regions.
+    pub slots: usize,
+    /// What passing the device to another holder costs, microseconds.
+    pub switch_us: f64,
+    /// Who is a holder.
+    pub isolation: Isolation,
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate {
+            policy: PolicyKind::default(),
+            quantum_ms: 10.0,
+            linger_us: 100.0,
+            slots: 0,
+            switch_us: 0.0,
+            isolation: Isolation::default(),
+        }
+    }
+}
+
+/// Who holds a device: the executor of a tenant, or of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// A tenant's instances hold it together, one task at a time.
+    #[default]
+    Tenant,
+    /// Each instance by itself.
+    Session,
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Its name; numbered from 0 where there are several.
+    pub name: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// What is in each.
+    pub devices: Vec<Device>,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// Devices that are alike.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Device {
+    /// How many.
+    pub count: usize,
+    /// What queries see.
+    pub name: String,
+    /// What queries see.
+    pub vendor: String,
+    /// What queries see.
+    pub platform: String,
+    /// What queries see.
+    pub profile: String,
+    /// What queries see.
+    pub model: String,
+    /// The pool that it belongs to.
+    pub pool: String,
+    /// What queries see as `label.KEY`.
+    pub labels: BTreeMap<String, String>,
+    /// Whether a region holds one image at a time.
+    pub exclusive: bool,
+    /// How many regions.
+    pub regions: usize,
+    /// What the regions hold at first, in order; the others are blank.
+    pub accelerators: Vec<String>,
+    /// How long loading an accelerator takes, milliseconds.
+    pub reconfigure_ms: f64,
+    /// How fast it is: a task's service time is divided by it.
+    pub speed: f64,
+    /// How it is shared; else as the scenario says.
+    pub gate: Option<Gate>,
+}
+
+impl Default for Device {
+    fn default() -> Device {
+        Device {
+            count: 1,
+            name: String::new(),
+            vendor: String::new(),
+            platform: String::new(),
+            profile: String::new(),
+            model: String::new(),
+            pool: String::new(),
+            labels: BTreeMap::new(),
+            exclusive: true,
+            regions: 1,
+            accelerators: Vec::new(),
+            reconfigure_ms: 1000.0,
+            speed: 1.0,
+            gate: None,
+        }
+    }
+}
+
+/// Functions that are alike.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Function {
+    /// Its name; numbered from 0 where there are several.
+    pub name: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// Which devices will do. `{n}` in an accelerator's name stands for the function's number.
+    #[serde(default)]
+    pub query: String,
+    /// Devices for each instance.
+    #[serde(default = "one_device")]
+    pub devices: u32,
+    /// Whether those are offered as one.
+    #[serde(default)]
+    pub pooled: bool,
+    /// Where the devices may be.
+    #[serde(default)]
+    pub locality: Locality,
+    /// The node that its instances run on; empty: their first device's.
+    #[serde(default)]
+    pub node: String,
+    /// Instances.
+    #[serde(default = "one")]
+    pub replicas: usize,
+    /// Whose it is; empty: a tenant of its own.
+    #[serde(default)]
+    pub tenant: String,
+    /// The tenant's weight under `fair`.
+    #[serde(default = "one_device")]
+    pub weight: u32,
+    /// The tenant's under `priority`.
+    #[serde(default)]
+    pub priority: i32,
+    /// When it is deployed, seconds.
+    #[serde(default)]
+    pub start_s: f64,
+    /// Between one instance's deployment and the next, seconds.
+    #[serde(default)]
+    pub every_s: f64,
+    /// A task's time on a device of speed 1, milliseconds.
+    pub service_ms: Times,
+    /// What a request takes besides, milliseconds: the instance is busy, the device is not.
+    #[serde(default = "no_time")]
+    pub host_ms: Times,
+    /// What it is sent.
+    pub load: Load,
+    /// Requests that an instance works on at once.
+    #[serde(default = "one")]
+    pub concurrency: usize,
+    /// Requests that wait for an instance; more are refused.
+    #[serde(default = "queue")]
+    pub queue: usize,
+    /// A request that is not answered by then is late, and given up where its work has not begun,
+    /// milliseconds; 0: there is no such time.
+    #[serde(default)]
+    pub deadline_ms: f64,
+    /// Scales by these targets.
+    #[serde(default)]
+    pub scale: Option<Targets>,
+}
+
+fn one_device() -> u32 {
+    1
+}
+
+fn no_time() -> Times {
+    Times::NONE
+}
+
+fn queue() -> usize {
+    1000
+}
+
+/// Bounds that keep a wrong file from taking all memory.
+const DEVICES_MAX: usize = 1_000_000;
+const INSTANCES_MAX: usize = 10_000_000;
+const TRACE_BYTES_MAX: u64 = 1 << 31;
+const FILE_BYTES_MAX: u64 = 1 << 24;
+
+impl Scenario {
+    /// Reads a file and the trace that it names.
+    ///
+    /// # Errors
+    /// Where it cannot be read or is no scenario.
+    pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
+        let mut scenario = Scenario::parse(&read(path, FILE_BYTES_MAX)?)?;
+        if let Some(trace) = &scenario.trace {
+            let path = path.parent().unwrap_or(Path::new("")).join(trace);
+            let text = read(&path, TRACE_BYTES_MAX)?;
+            scenario.arrivals =
+                parse_trace(&text).map_err(|e| wrong(path.display().to_string(), e))?;
+            scenario.check()?;
+        }
+        Ok(scenario)
+    }
+
+    /// Reads a text. A trace that it names is left to the caller.
+    ///
+    /// # Errors
+    /// Where it is no scenario.
+    pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+        let scenario: Scenario =
+            serde_saphyr::from_str(text).map_err(|e| ScenarioError::Syntax(e.to_string()))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// The runs: each case with the functions and rates that it names, or the scenario itself.
+    pub fn runs(&self) -> Vec<(String, Scenario)> {
+        if self.cases.is_empty() {
+            return vec![(self.name.clone(), self.clone())];
+        }
+        let run = |(name, rates): (&String, &BTreeMap<String, f64>)| {
+            let mut one = self.clone();
+            one.cases.clear();
+            one.functions.retain(|f| rates.contains_key(&f.name));
+            for function in &mut one.functions {
+                function.load.rate = rates[&function.name];
+            }
+            one.name = match self.name.as_str() {
+                "" => name.clone(),
+                own => format!("{own}: {name}"),
+            };
+            (name.clone(), one)
+        };
+        self.cases.iter().map(run).collect()
+    }
+
+    /// Checks what the shape alone does not.
+    fn check(&self) -> Result<(), ScenarioError> {
+        let time = |at: &str, value: f64, least: f64| {
+            let fine = (least..=1e7).contains(&value);
+            let reason = || format!("is {value}, must lie between {least} and 1e7");
+            fine.then_some(()).ok_or_else(|| wrong(at, reason()))
+        };
+        time("duration_s", self.duration_s, 0.001)?;
+        time("warmup_s", self.warmup_s, 0.0)?;
+        time("heartbeat_s", self.heartbeat_s, 0.001)?;
+        time("scale_s", self.scale_s, 0.001)?;
+        time("migration_ms", self.migration_ms, 0.0)?;
+        if self.warmup_s >= self.duration_s {
+            return Err(wrong("warmup_s", "nothing is left of duration_s"));
+        }
+        self.allocation
+            .check()
+            .map_err(|e| wrong("allocation", e))?;
+        self.gate.check("gate")?;
+        self.check_nodes()?;
+        self.check_functions()?;
+        let names: BTreeSet<&String> = self.functions.iter().map(|f| &f.name).collect();
+        for (case, rates) in &self.cases {
+            for (function, rate) in rates {
+                let at = || format!("cases.{case}.{function}");
+                if !names.contains(function) {
+                    return Err(wrong(at(), "there is no such function"));
+                }
+                let load = Load {
+                    rate: *rate,
+                    ..self.functions[0].load.clone()
+                };
+                load.check().map_err(|e| wrong(at(), e))?;
+            }
+        }
+        for function in self.arrivals.keys() {
+            let traced = |f: &Function| f.name == *function && f.load.arrivals == Arrivals::Trace;
+            if !self.functions.iter().any(traced) {
+                let reason = format!(
+                    "the trace has '{function}', which no function with arrivals: trace is called"
+                );
+                return Err(wrong("trace", reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nodes(&self) -> Result<(), ScenarioError> {
+        let mut names = BTreeSet::new();
+        let mut total = 0usize;
+        for (n, node) in self.nodes.iter().enumerate() {
+            let at = format!("nodes[{n}]");
+            if node.name.is_empty() || !names.insert(&node.name) {
+                return Err(wrong(at, "the name is empty or another node's"));
+            }
+            for (m, device) in node.devices.iter().enumerate() {
+                let at = format!("{at}.devices[{m}]");
+                total = total.saturating_add(device.count.saturating_mul(node.count));
+                if device.regions == 0 || device.regions > 256 {
+                    return Err(wrong(at, "regions must lie between 1 and 256"));
+                }
+                if device.accelerators.len() > device.regions {
+                    return Err(wrong(at, "more accelerators than regions"));
+                }
+                if !(0.0..=1e7).contains(&device.reconfigure_ms) {
+                    return Err(wrong(at, "reconfigure_ms must lie between 0 and 1e7"));
+                }
+                if !(1e-3..=1e6).contains(&device.speed) {
+                    return Err(wrong(at, "speed must lie between 0.001 and 1e6"));
+                }
+                if let Some(gate) = &device.gate {
+                    gate.check(&format!("{at}.gate"))?;
+                }
+            }
+        }
+        if total == 0 || total > DEVICES_MAX {
+            let reason = format!("{total} devices, must lie between 1 and {DEVICES_MAX}");
+            return Err(wrong("nodes", reason));
+        }
+        Ok(())
+    }
+
+    fn check_functions(&self) -> Result<(), ScenarioError> {
+        let mut names = BTreeSet::new();
+        let mut total = 0usize;
+        for (n, function) in self.functions.iter().enumerate() {
+            let at = format!("functions[{n}]");
+            if function.name.is_empty() || !names.insert(&function.name) {
+                return Err(wrong(at, "the name is empty or another function's"));
+            }
+            let at = format!("functions[{n}] ({})", function.name);
+            total = total.saturating_add(function.count.saturating_mul(function.replicas));
+            let bad = |what: &str, reason: String| wrong(format!("{at}.{what}"), reason);
+            let said = [
+                ("query", function.parsed(0).map(drop)),
+                ("service_ms", function.service_ms.check()),
+                ("host_ms", function.host_ms.check()),
+                ("load", function.load.check()),
+            ];
+            for (what, fine) in said {
+                fine.map_err(|reason| bad(what, reason))?;
+            }
+            if let Some(targets) = &function.scale {
+                targets.check().map_err(|reason| bad("scale", reason))?;
+            }
+            let times = [function.start_s, function.every_s, function.deadline_ms];
+            if times.iter().any(|t| !(0.0..=1e7).contains(t)) {
+                let reason = "start_s, every_s and deadline_ms must lie between 0 and 1e7";
+                return Err(bad("times", reason.to_owned()));
+            }
+            let traced = function.load.arrivals == Arrivals::Trace;
+            if traced && (self.trace.is_none() || function.count != 1) {
+                let reason = "arrivals: trace needs the scenario's 'trace' and a count of 1";
+                return Err(bad("load", reason.to_owned()));
+            }
+            if function.concurrency == 0 || function.devices == 0 || function.weight == 0 {
+                let reason = "concurrency, devices and weight must be at least 1";
+                return Err(bad("concurrency", reason.to_owned()));
+            }
+        }
+        if total > INSTANCES_MAX {
+            let reason = format!("{total} instances, at most {INSTANCES_MAX}");
+            return Err(wrong("functions", reason));
+        }
+        Ok(())
+    }
+}
+
+impl Function {
+    /// The query of the function with this number.
+    pub fn parsed(&self, number: usize) -> Result<Query, String> {
+        let text = self.query.replace("{n}", &number.to_string());
+        text.parse::<Query>().map_err(|e| e.to_string())
+    }
+}
+
+impl Gate {
+    fn check(&self, at: &str) -> Result<(), ScenarioError> {
+        let times = [self.quantum_ms, self.linger_us, self.switch_us];
+        if times.iter().any(|t| !(0.0..=1e6).contains(t)) {
+            let reason = "quantum_ms, linger_us and switch_us must lie between 0 and 1e6";
+            return Err(wrong(at, reason));
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path, bytes_max: u64) -> Result<String, ScenarioError> {
+    use std::io::Read;
+    let failed = |source| ScenarioError::Read {
+        path: path.display().to_string(),
+        source,
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(bytes_max + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    if text.len() as u64 > bytes_max {
+        let reason = format!("longer than {bytes_max} bytes");
+        return Err(wrong(path.display().to_string(), reason));
+    }
+    Ok(text)
+}
