@@ -1,0 +1,268 @@
+//! Starts real daemons for integration tests.
+//!
+//! A [`Daemon`] has directories of its own, no TCP port and no metrics; it is stopped when it is
+//! dropped, and its log is printed when the test that holds it panics.
+#![forbid(unsafe_code)]
+
+mod service;
+
+pub use service::Service;
+
+use anyhow::{bail, Context, Result};
+use baltra_wire::{Hello, VERSION};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to serve, on a busy machine.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a daemon is started with.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// `section.key=value`, as `--set` takes it.
+    pub set: Vec<String>,
+    /// A configuration file's text.
+    pub config: String,
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    program: PathBuf,
+    child: Child,
+    home: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// Starts `program` (the `baltra` binary: `env!("CARGO_BIN_EXE_baltra")`) with the embedded
+    /// configuration and waits until it serves.
+    pub fn start(program: impl AsRef<Path>) -> Result<Daemon> {
+        Daemon::start_with(program, &Options::default())
+    }
+
+    /// As [`Daemon::start`], with other options.
+    pub fn start_with(program: impl AsRef<Path>, options: &Options) -> Result<Daemon> {
+        let home = tempfile::Builder::new().prefix("baltra-test-").tempdir()?;
+        let mut daemon = Daemon::spawn(program.as_ref(), home, options)?;
+        daemon.wait_ready()?;
+        Ok(daemon)
+    }
+
+    fn spawn(program: &Path, home: tempfile::TempDir, options: &Options) -> Result<Daemon> {
+        let config = home.path().join("config.toml");
+        std::fs::write(&config, &options.config)?;
+        let log = File::create(home.path().join("log"))?;
+        let mut command = Command::new(program);
+        command
+            .arg("manager")
+            .arg("--runtime-dir")
+            .arg(home.path().join("run"))
+            .arg("--state-dir")
+            .arg(home.path().join("state"))
+            .arg("--config")
+            .arg(&config)
+            .args(["--set", "metrics.address="])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        for assignment in &options.set {
+            command.arg("--set").arg(assignment);
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Daemon {
+            program: program.to_owned(),
+            child,
+            home,
+        })
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the daemon ended ({status}):\n{}", self.log());
+            }
+            let status = self.baltra(&["status", "--json"])?;
+            let text = String::from_utf8_lossy(&status.stdout).into_owned();
+            if status.status.success() && text.contains("\"ready\": true") {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("the daemon does not serve:\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The manager's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its sockets are.
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.home.path().join("run")
+    }
+
+    /// Where its tenants, usage and images are.
+    pub fn state_dir(&self) -> PathBuf {
+        self.home.path().join("state")
+    }
+
+    /// The socket that clients connect to.
+    pub fn socket(&self) -> PathBuf {
+        self.runtime_dir().join("baltra.sock")
+    }
+
+    /// For `BALTRA_ENDPOINT`.
+    pub fn endpoint(&self) -> String {
+        format!("unix:{}", self.socket().display())
+    }
+
+    /// A bare connection.
+    pub fn connect(&self) -> Result<UnixStream> {
+        let stream = UnixStream::connect(self.socket())?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(20)))?;
+        Ok(stream)
+    }
+
+    /// Runs the `baltra` tool against this daemon.
+    pub fn baltra(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("--runtime-dir")
+            .arg(self.runtime_dir())
+            .args(arguments)
+            .env_remove("BALTRA_ENDPOINT");
+        Ok(command.output()?)
+    }
+
+    /// As [`Daemon::baltra`]: what it printed. An error when it failed.
+    pub fn text(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.baltra(arguments)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("baltra {} failed: {said}", arguments.join(" "));
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+
+    /// Kills the manager as a crash would, and waits for its end.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts a manager again on the same directories.
+    pub fn restart(self, options: &Options) -> Result<Daemon> {
+        let mut old = self;
+        old.stop();
+        let placeholder = tempfile::tempdir()?;
+        let program = old.program.clone();
+        let home = std::mem::replace(&mut old.home, placeholder);
+        drop(old);
+        let mut daemon = Daemon::spawn(&program, home, options)?;
+        daemon.wait_ready()?;
+        Ok(daemon)
+    }
+
+    /// Descriptors that the manager has open.
+    pub fn open_files(&self) -> usize {
+        let dir = std::fs::read_dir(format!("/proc/{}/fd", self.pid()));
+        dir.map_or(0, |d| d.count())
+    }
+
+    /// The manager's children that live.
+    pub fn children(&self) -> Vec<u32> {
+        children(self.pid())
+    }
+
+    /// SIGTERM, and waits for the end.
+    fn stop(&mut self) {
+        stop(&mut self.child);
+    }
+}
+
+/// SIGTERM, and waits for the end.
+fn stop(child: &mut Child) {
+    if let Ok(None) = child.try_wait() {
+        let pid = rustix::process::Pid::from_child(child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Ok(None) = child.try_wait() {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop();
+        if std::thread::panicking() {
+            eprintln!("--- the daemon's log\n{}---", self.log());
+        }
+    }
+}
+
+/// The children of a process, zombies aside.
+pub fn children(parent: u32) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let mut text = String::new();
+        let read =
+            File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read_to_string(&mut text));
+        // The name in brackets may hold anything; the state and the parent follow it.
+        let fields: Vec<&str> = text
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_whitespace().collect())
+            .unwrap_or_default();
+        read.is_ok()
+            && fields.get(1).and_then(|p| p.parse().ok()) == Some(parent)
+            && fields.first() != Some(&"Z")
+    })
+    .collect()
+}
+
+/// Waits until `condition` holds; an error after a minute.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        if Instant::now() > deadline {
+            bail!("not so after a minute: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// A hello as a well-behaved client says it.
+pub fn hello(device: &str) -> Hello {
+    Hello {
+        version: VERSION,
+        tenant: String::new(),
+        token: String::new(),
+        instance: format!("test ({})", std::process::id()),
+        device: device.to_owned(),
+        resume: None,
+        mirror: false,
+    }
+}
