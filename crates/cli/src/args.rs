@@ -1,0 +1,400 @@
+//! The command line.
+
+mod daemon;
+mod function;
+mod pool;
+
+pub use daemon::{Background, Config, Gateway, Manager, Registry, Up};
+pub use function::{Door, Function, Invoke};
+pub use pool::{Device, Instances, Pool, RegistryAt};
+
+use crate::daemons::Daemon;
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Turns accelerators into shared services: unmodified OpenCL programs, one pool of devices
+#[derive(Debug, Parser)]
+#[command(name = "baltra", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Args {
+    /// Where the daemon's sockets are [default: $XDG_RUNTIME_DIR/baltra, /run/baltra or /tmp/baltra-UID]
+    #[arg(
+        long,
+        global = true,
+        env = "BALTRA_RUNTIME_DIR",
+        value_name = "DIR",
+        hide_env_values = true
+    )]
+    pub runtime_dir: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  baltra up                          start everything on this host
+  baltra run -- ./my-opencl-program  run a program on the shared device
+  baltra function deploy sobel.yaml  a function that anyone can curl
+  baltra top                         watch devices and tenants
+  baltra down                        stop it again";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the daemons of this host and wait until they serve
+    #[command(after_help = "Examples:
+  baltra up
+  baltra up --config baltra.toml --set executors.prestart=4
+  baltra up --set device.driver=/usr/lib/x86_64-linux-gnu/libnvidia-opencl.so.1
+  baltra up --dump-config > baltra.toml")]
+    Up(Up),
+    /// Stop the daemons: refuse new sessions, wait for the running ones, leave nothing running
+    #[command(after_help = "Examples:\n  baltra down\n  baltra down --drain-ms 0")]
+    Down {
+        /// How long running sessions may go on, milliseconds [default: executors.drain_ms]
+        #[arg(long, value_name = "MS")]
+        drain_ms: Option<u64>,
+    },
+    /// What the daemons serve, and since when
+    #[command(after_help = "Examples:\n  baltra status\n  baltra status --json")]
+    Status(Json),
+    /// What a daemon logged
+    #[command(
+        after_help = "Examples:\n  baltra logs\n  baltra logs -f\n  baltra logs --daemon gateway -n 20"
+    )]
+    Logs {
+        /// Which daemon's
+        #[arg(long, value_name = "NAME", default_value = "manager")]
+        daemon: Daemon,
+        /// Go on with what comes
+        #[arg(short, long)]
+        follow: bool,
+        /// How many of the newest lines
+        #[arg(short = 'n', long, default_value_t = 200)]
+        lines: usize,
+    },
+    /// Run a program on the shared device
+    #[command(after_help = "Examples:
+  baltra run -- clinfo -l
+  baltra run --tenant red -- ./sobel in.png out.png
+  baltra run --standalone -- ./sobel in.png out.png
+  baltra run --device 'vendor=Intel*,accelerator=sobel' --restart -- ./sobel in.png out.png
+  BALTRA_TOKEN=… baltra run --connect tls://node-1:7473 -- ./sobel in.png out.png")]
+    Run(Run),
+    /// The devices that can be used: the pool's where there is a registry, else this node's
+    #[command(after_help = "Examples:
+  baltra devices
+  baltra devices --local
+  baltra devices --query 'vendor=NVIDIA*' --json
+  BALTRA_ENDPOINT=tls://node-1 BALTRA_TOKEN=… baltra devices --json")]
+    Devices(Devices),
+    /// Devices of the pool: cordon, drain
+    #[command(subcommand)]
+    Device(Device),
+    /// Pools: one virtual device over several
+    #[command(subcommand)]
+    Pool(Pool),
+    /// Instances: who was given which devices of the pool
+    #[command(
+        after_help = "Examples:\n  baltra instances\n  baltra instances --device node-1/gpu0 --json"
+    )]
+    Instances(Instances),
+    /// Functions: what can be called over HTTP
+    #[command(subcommand)]
+    Function(Function),
+    /// Open sessions
+    #[command(after_help = "Examples:\n  baltra sessions\n  baltra sessions --json")]
+    Sessions(Json),
+    /// Watch devices and tenants: utilization, queue, memory
+    #[command(after_help = "Examples:\n  baltra top\n  baltra top --once")]
+    Top {
+        /// Print one table and end
+        #[arg(long)]
+        once: bool,
+        /// Time between two looks, milliseconds
+        #[arg(long, default_value_t = 1000, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..))]
+        interval_ms: u64,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// What this host allows and lacks, with the mend
+    #[command(after_help = "Examples:\n  baltra doctor\n  baltra doctor --json")]
+    Doctor(Json),
+    /// Tenants: who shares the devices, and what each may have
+    #[command(subcommand)]
+    Tenant(Tenant),
+    /// Accelerators: the images of devices that hold one at a time
+    #[command(subcommand)]
+    Accelerator(Accelerator),
+    Simulate(baltra_simulate::Args),
+    /// The Device Manager itself, in the foreground (`baltra up` starts it in the background)
+    #[command(after_help = "Examples:
+  baltra manager --config /etc/baltra.toml
+  baltra manager --registry http://registry-1:7480 --set listen.tcp=0.0.0.0:7473")]
+    Manager(Manager),
+    /// The Accelerators Registry itself, in the foreground
+    #[command(after_help = "Examples:
+  baltra registry --config /etc/baltra.toml
+  baltra registry --set registry.address=0.0.0.0:7480 --set registry.token_file=/etc/baltra/token")]
+    Registry(Registry),
+    /// The HTTP door itself, in the foreground
+    #[command(after_help = "Examples:
+  baltra gateway --config /etc/baltra.toml
+  baltra gateway --set gateway.registry=http://registry-1:7480 --set gateway.address=127.0.0.1:8088")]
+    Gateway(Gateway),
+    /// Completion for a shell
+    #[command(after_help = "Examples:
+  baltra completion bash > ~/.local/share/bash-completion/completions/baltra
+  baltra completion fish > ~/.config/fish/completions/baltra.fish")]
+    Completion {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// A process that runs a native function; the gateway starts it
+    #[command(hide = true)]
+    NativeWorker {
+        /// As the gateway says it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// A process that drives a vendor's driver; the manager starts it
+    #[command(hide = true)]
+    Executor(Executor),
+    /// A process that speaks for one client elsewhere; the manager starts it
+    #[command(hide = true)]
+    Relay(Relay),
+}
+
+/// `baltra relay`
+#[derive(Debug, ClapArgs)]
+pub struct Relay {
+    /// The manager's socket for relays
+    #[arg(long)]
+    pub manager: PathBuf,
+    /// Certificate chain, PEM
+    #[arg(long, requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key, PEM
+    #[arg(long, requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+}
+
+/// Output for machines.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct Json {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `baltra devices`
+#[derive(Debug, ClapArgs)]
+pub struct Devices {
+    /// This node's, with all that its operator may know
+    #[arg(long, conflicts_with = "query")]
+    pub local: bool,
+    /// Of the pool, those that fit: key=value,… with the keys vendor, platform, model, node, accelerator, …
+    #[arg(long, value_name = "QUERY")]
+    pub query: Option<String>,
+    /// Of the pool, also those of nodes that have fallen silent
+    #[arg(long, conflicts_with = "local")]
+    pub all: bool,
+    #[command(flatten)]
+    pub at: RegistryAt,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `baltra run`
+#[derive(Debug, ClapArgs)]
+pub struct Run {
+    /// Bring an own daemon, for as long as the program runs
+    #[arg(long)]
+    pub standalone: bool,
+    /// Show the program this device only: by name, or whichever the registry gives it for a query
+    /// (key=value,… with the keys vendor, platform, model, node, accelerator, …)
+    #[arg(long, value_name = "NAME|QUERY")]
+    pub device: Option<String>,
+    /// How many devices, with a query
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub count: u32,
+    /// The instance's name in the pool, with a query; a fresh one if not given
+    #[arg(long, value_name = "NAME")]
+    pub instance: Option<String>,
+    #[command(flatten)]
+    pub at: RegistryAt,
+    /// Be this tenant
+    #[arg(long, value_name = "NAME", env = "BALTRA_TENANT")]
+    pub tenant: Option<String>,
+    /// Use the Device Manager there: unix:/path, tcp://host:port or tls://host:port
+    #[arg(long, value_name = "ENDPOINT", conflicts_with = "standalone")]
+    pub connect: Option<baltra_session::Endpoint>,
+    /// Start the program again when it fails
+    #[arg(long)]
+    pub restart: bool,
+    /// With --standalone: one key of the daemon's configuration; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE", requires = "standalone")]
+    pub set: Vec<String>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<std::ffi::OsString>,
+}
+
+/// A tenant's quota; what is not given stays as it is.
+#[derive(Clone, Debug, Default, ClapArgs)]
+#[group(id = "limits")]
+pub struct Quota {
+    /// Device memory, all sessions together (512M, 4G, …)
+    #[arg(long, value_name = "BYTES", value_parser = crate::output::parse_bytes)]
+    pub memory: Option<u64>,
+    /// Arena memory of a session
+    #[arg(long, value_name = "BYTES", value_parser = crate::output::parse_bytes)]
+    pub arena: Option<u64>,
+    /// Live objects in a session
+    #[arg(long, value_name = "N")]
+    pub objects: Option<u32>,
+    /// Commands enqueued and not complete, in a queue
+    #[arg(long, value_name = "N")]
+    pub queued: Option<u32>,
+    /// A task that runs longer is ended, milliseconds; 0: never
+    #[arg(long, value_name = "MS")]
+    pub task_ms: Option<u64>,
+    /// Open sessions
+    #[arg(long, value_name = "N")]
+    pub sessions: Option<u32>,
+    /// Users (by number) who may be the tenant; may be repeated
+    #[arg(long, value_name = "UID")]
+    pub user: Vec<u32>,
+}
+
+/// `baltra tenant`
+#[derive(Debug, Subcommand)]
+pub enum Tenant {
+    /// Make a tenant
+    #[command(after_help = "Example:\n  baltra tenant add red --weight 2 --memory 4G --user 1000")]
+    Add {
+        /// Its name
+        name: String,
+        /// Its share of device time beside the others' (policy fair)
+        #[arg(long, default_value_t = 1)]
+        weight: u32,
+        /// The higher goes first (policy priority)
+        #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+        priority: i32,
+        #[command(flatten)]
+        quota: Quota,
+    },
+    /// List the tenants
+    #[command(after_help = "Example:\n  baltra tenant ls --json")]
+    Ls(Json),
+    /// Change what a tenant may have
+    #[command(after_help = "Example:\n  baltra tenant quota red --memory 8G --weight 3")]
+    Quota {
+        /// The tenant
+        name: String,
+        /// Its share of device time beside the others' (policy fair)
+        #[arg(long)]
+        weight: Option<u32>,
+        /// The higher goes first (policy priority)
+        #[arg(long, allow_negative_numbers = true)]
+        priority: Option<i32>,
+        #[command(flatten)]
+        quota: Quota,
+    },
+    /// Give a tenant a new token, shown this once; the old one ends
+    #[command(after_help = "Example:\n  BALTRA_TOKEN=$(baltra tenant token red)")]
+    Token {
+        /// The tenant
+        name: String,
+    },
+    /// What tenants used, by device
+    #[command(after_help = "Examples:\n  baltra tenant usage\n  baltra tenant usage red --json")]
+    Usage {
+        /// One tenant only
+        name: Option<String>,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Remove a tenant; its executors end
+    #[command(after_help = "Example:\n  baltra tenant rm red")]
+    Rm {
+        /// The tenant
+        name: String,
+    },
+}
+
+/// `baltra accelerator`
+#[derive(Debug, Subcommand)]
+pub enum Accelerator {
+    /// Store an image
+    #[command(
+        after_help = "Example:\n  baltra accelerator push sobel.bit --name sobel --kernels sobel,blur"
+    )]
+    Push {
+        /// The image
+        file: PathBuf,
+        /// What to call it
+        #[arg(long)]
+        name: String,
+        /// The kernels in it, separated by commas
+        #[arg(long, value_delimiter = ',')]
+        kernels: Vec<String>,
+        /// What it runs on: a device's model or a board
+        #[arg(long, default_value = "")]
+        target: String,
+    },
+    /// List the images
+    #[command(after_help = "Example:\n  baltra accelerator ls --json")]
+    Ls(Json),
+    /// Remove an image, by name or digest
+    #[command(after_help = "Example:\n  baltra accelerator rm sobel")]
+    Rm {
+        /// Its name, digest, or six or more digits of that
+        accelerator: String,
+    },
+    /// Load an image on a device that holds one at a time
+    #[command(after_help = "Example:\n  baltra accelerator load sobel --device fpga0")]
+    Load {
+        /// Its name, digest, or six or more digits of that
+        accelerator: String,
+        /// The device
+        #[arg(long)]
+        device: String,
+    },
+}
+
+/// `baltra executor`
+#[derive(Debug, ClapArgs)]
+pub struct Executor {
+    /// The device's name in the configuration
+    #[arg(long)]
+    pub name: String,
+    /// The vendor's library
+    #[arg(long)]
+    pub driver: String,
+    /// Which of its devices
+    #[arg(long, default_value = "")]
+    pub select: String,
+    /// How long queues spin, microseconds
+    #[arg(long, default_value_t = 50)]
+    pub spin_us: u64,
+    /// A directory of its own
+    #[arg(long)]
+    pub work_dir: PathBuf,
+    /// Where tenants' directories for compiled kernels are
+    #[arg(long)]
+    pub cache_root: Option<PathBuf>,
+    /// Where to call when the manager is gone
+    #[arg(long)]
+    pub adopt: Option<PathBuf>,
+    /// Keep everything that the process may do
+    #[arg(long)]
+    pub no_sandbox: bool,
+    /// Keep buffers out of clients' memory
+    #[arg(long)]
+    pub no_host_memory: bool,
+}

@@ -1,0 +1,176 @@
+//! `baltra function`
+
+use super::Json;
+use clap::{Args as ClapArgs, Subcommand};
+use std::path::PathBuf;
+
+/// Which gateway.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct Door {
+    /// The gateway's address, http://host:port [default: this host's]
+    #[arg(
+        long,
+        env = "BALTRA_GATEWAY",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub gateway: Option<String>,
+    /// The password of the gateway's administrator, as user:password
+    #[arg(
+        long,
+        env = "BALTRA_GATEWAY_ADMIN",
+        value_name = "USER:PASSWORD",
+        hide_env_values = true,
+        hide = true
+    )]
+    pub admin: Option<String>,
+    /// The tenant's key, for calls
+    #[arg(
+        long,
+        env = "BALTRA_API_KEY",
+        value_name = "KEY",
+        hide_env_values = true,
+        hide = true
+    )]
+    pub key: Option<String>,
+    /// Certificates to trust besides the public roots, PEM
+    #[arg(
+        long,
+        env = "BALTRA_TLS_CA",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub ca: Option<PathBuf>,
+}
+
+/// `baltra function`
+#[derive(Debug, Subcommand)]
+pub enum Function {
+    /// Write a function to start from
+    #[command(
+        after_help = "Examples:\n  baltra function init hello\n  baltra function init edges --template picture --dir functions/edges\n  baltra function init --list"
+    )]
+    Init {
+        /// Its name
+        #[arg(required_unless_present = "list")]
+        name: Option<String>,
+        /// What to start from
+        #[arg(long, value_name = "NAME")]
+        template: Option<String>,
+        /// Where to; a new directory of the function's name if not given
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// List what there is to start from
+        #[arg(long)]
+        list: bool,
+    },
+    /// Deploy functions: manifests, functions' directories, or directories of those
+    #[command(
+        after_help = "Examples:\n  baltra function deploy sobel.yaml\n  baltra function deploy apps/functions"
+    )]
+    Deploy {
+        /// Manifests or directories
+        #[arg(required = true, value_name = "FILE|DIR")]
+        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        door: Door,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// List the functions
+    #[command(alias = "ls", after_help = "Example:\n  baltra function list --json")]
+    List {
+        #[command(flatten)]
+        door: Door,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// One function: its contract, where it is, how it does
+    #[command(after_help = "Example:\n  baltra function describe sobel")]
+    Describe {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        door: Door,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Call a function; the answer goes to stdout. 1 when it fails
+    #[command(after_help = "Examples:
+  baltra function invoke sobel --data @photo.png > edges.png
+  baltra function invoke sobel --data @photo.raw -q width=640 -q height=480 -o edges.raw
+  echo '{\"a\": [1, 2], \"b\": [3, 4]}' | baltra function invoke add --type application/json")]
+    Invoke(Invoke),
+    /// What a function said
+    #[command(
+        after_help = "Examples:\n  baltra function logs sobel\n  baltra function logs sobel -f"
+    )]
+    Logs {
+        /// Its name
+        name: String,
+        /// Go on with what comes
+        #[arg(short, long)]
+        follow: bool,
+        /// How many of the newest lines
+        #[arg(short = 'n', long, default_value_t = 200)]
+        lines: usize,
+        #[command(flatten)]
+        door: Door,
+    },
+    /// Remove functions
+    #[command(
+        alias = "rm",
+        after_help = "Example:\n  baltra function remove sobel matmul"
+    )]
+    Remove {
+        /// Their names
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        door: Door,
+    },
+    /// Say how many copies of a function there are to be; 0: none until it is called
+    #[command(after_help = "Example:\n  baltra function scale sobel 2")]
+    Scale {
+        /// Its name
+        name: String,
+        /// Copies
+        replicas: u32,
+        #[command(flatten)]
+        door: Door,
+    },
+}
+
+/// `baltra function invoke`
+#[derive(Debug, ClapArgs)]
+pub struct Invoke {
+    /// Its name, and a path below it if need be
+    pub name: String,
+    /// The body: a text, @file, or - for the standard input, which is also read when it is no
+    /// terminal
+    #[arg(short, long, value_name = "TEXT|@FILE")]
+    pub data: Option<String>,
+    /// A query parameter; may be repeated
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub query: Vec<String>,
+    /// A header; may be repeated
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub header: Vec<String>,
+    /// The body's type
+    #[arg(short = 't', long = "type", value_name = "TYPE")]
+    pub content_type: Option<String>,
+    /// The method
+    #[arg(short = 'X', long, default_value = "POST")]
+    pub method: String,
+    /// Where the answer goes
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Do not wait: print the call's id
+    #[arg(long = "async")]
+    pub deferred: bool,
+    /// Print the answer's status and headers on stderr
+    #[arg(short, long)]
+    pub include: bool,
+    #[command(flatten)]
+    pub door: Door,
+}

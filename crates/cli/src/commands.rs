@@ -1,0 +1,70 @@
+//! One file a subcommand, or a family of them.
+
+mod accelerator;
+mod daemon;
+mod devices;
+mod doctor;
+mod executor;
+mod function;
+mod library;
+mod logs;
+mod pool;
+mod run;
+mod tenant;
+mod top;
+mod up;
+
+use crate::args::{Args, Command};
+use anyhow::Result;
+use clap::CommandFactory;
+use std::process::ExitCode;
+
+/// Does what the command line says; the code is the process's own.
+pub fn dispatch(args: Args) -> Result<ExitCode> {
+    let runtime_dir = args.runtime_dir;
+    let paths = crate::control::paths(runtime_dir.as_ref());
+    let done = |()| ExitCode::SUCCESS;
+    match args.command {
+        Command::Up(up) => up::up(&up, runtime_dir.as_ref()),
+        Command::Manager(manager) => daemon::manager(&manager, runtime_dir.as_ref()).map(done),
+        Command::Down { drain_ms } => up::down(&paths, drain_ms).map(done),
+        Command::Status(json) => devices::status(&paths, json.json).map(done),
+        Command::Registry(args) => daemon::registry(&args, runtime_dir.as_ref()).map(done),
+        Command::Gateway(args) => daemon::gateway(&args, runtime_dir.as_ref()).map(done),
+        Command::Logs {
+            daemon,
+            follow,
+            lines,
+        } => logs::logs(&paths, daemon, follow, lines).map(done),
+        Command::Run(run) => run::run(&run, &paths, runtime_dir.as_ref()),
+        Command::Devices(args) => devices::devices(&args, &paths).map(done),
+        Command::Device(device) => pool::device(device, &paths),
+        Command::Pool(command) => pool::pool(command, &paths).map(done),
+        Command::Instances(args) => pool::instances(&args, &paths).map(done),
+        Command::Function(command) => function::function(command, &paths),
+        Command::Sessions(json) => devices::sessions(&paths, json.json).map(done),
+        Command::Top {
+            once,
+            interval_ms,
+            json,
+        } => top::top(&paths, once, interval_ms, json.json).map(done),
+        Command::Doctor(json) => doctor::doctor(&paths, json.json),
+        Command::Tenant(tenant) => tenant::tenant(&paths, tenant).map(done),
+        Command::Accelerator(accelerator) => {
+            accelerator::accelerator(&paths, accelerator).map(done)
+        }
+        Command::Completion { shell } => {
+            let mut command = Args::command();
+            clap_complete::generate(shell, &mut command, "baltra", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Simulate(args) => {
+            baltra_simulate::command(&args, &mut std::io::stdout().lock()).map(done)
+        }
+        Command::NativeWorker { arguments } => {
+            baltra_gateway::engine::native_worker_main(&arguments).map(done)
+        }
+        Command::Relay(relay) => executor::relay(relay).map(done),
+        Command::Executor(executor) => executor::executor(executor).map(done),
+    }
+}

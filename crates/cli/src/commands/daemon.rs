@@ -1,0 +1,86 @@
+//! `baltra manager`, `baltra registry`, `baltra gateway`: the daemons themselves.
+
+mod gateway;
+mod registry;
+
+pub use gateway::gateway;
+pub use registry::registry;
+
+use crate::args::{Background, Manager};
+use crate::configuration;
+use crate::daemons::{self, Daemon};
+use anyhow::Result;
+use baltra_manager::options::PathOptions;
+use baltra_manager::{Options, Service};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use tokio::signal::unix::{signal, SignalKind};
+
+/// `tracing` on stderr; `RUST_LOG` wins over the configuration.
+pub fn log_to_stderr(level: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .or_else(|_| tracing_subscriber::EnvFilter::try_new(level))
+        .unwrap_or_default();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
+}
+
+/// `baltra manager`
+pub fn manager(args: &Manager, runtime_dir: Option<&PathBuf>) -> Result<()> {
+    let mut loader = configuration::layers(&args.config, runtime_dir)?;
+    if let Some(registry) = &args.registry {
+        loader.set("node", "registry", &configuration::quoted(registry))?;
+    }
+    let options: Options = loader.finish()?;
+    enter(&args.background);
+    log_to_stderr(&options.log.level);
+    raise_descriptor_limit();
+    Service::new(options)?.run()
+}
+
+/// What becomes of a process that serves.
+fn enter(background: &Background) {
+    if background.detach {
+        let _ = rustix::process::setsid();
+    }
+    if background.leashed {
+        daemons::leash();
+    }
+}
+
+/// Each session or connection takes a few descriptors for a moment, each executor for its life.
+fn raise_descriptor_limit() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+}
+
+/// What the daemons besides the manager have in common: a place, a log, and an end by signal.
+fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::Place> {
+    log_to_stderr(level);
+    raise_descriptor_limit();
+    let place = daemon.take(paths)?;
+    daemons::bound_log(daemon, paths);
+    Ok(place)
+}
+
+/// Ends with SIGTERM or SIGINT.
+pub async fn told_to_end() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("told to end");
+    Ok(())
+}

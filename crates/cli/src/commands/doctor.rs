@@ -1,0 +1,108 @@
+//! `baltra doctor`: what this host allows and lacks, with the mend.
+
+mod daemons;
+mod host;
+mod opencl;
+
+use crate::output;
+use anyhow::Result;
+use baltra_manager::options::PathOptions;
+use serde_json::json;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, but less well or less safely.
+    Weak,
+    /// Nothing works without it.
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What.
+    pub what: &'static str,
+    /// How bad.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do; empty where nothing is to be done.
+    pub mend: String,
+}
+
+impl Finding {
+    /// All is well.
+    pub fn good(what: &'static str, found: impl Into<String>) -> Finding {
+        Finding {
+            what,
+            verdict: Verdict::Good,
+            found: found.into(),
+            mend: String::new(),
+        }
+    }
+
+    /// Works, but …
+    pub fn weak(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding {
+            what,
+            verdict: Verdict::Weak,
+            found: found.into(),
+            mend: mend.into(),
+        }
+    }
+
+    /// Does not work.
+    pub fn bad(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding {
+            verdict: Verdict::Bad,
+            ..Finding::weak(what, found, mend)
+        }
+    }
+}
+
+/// Looks at everything; 1 when something that is needed is missing.
+pub fn doctor(paths: &PathOptions, as_json: bool) -> Result<ExitCode> {
+    let mut findings = opencl::findings();
+    findings.extend(daemons::findings(paths));
+    findings.extend(host::findings());
+    let bad = findings.iter().any(|f| f.verdict == Verdict::Bad);
+    let code = if bad {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    };
+    if as_json {
+        let all: Vec<_> = findings
+            .iter()
+            .map(|f| {
+                let verdict = match f.verdict {
+                    Verdict::Good => "good",
+                    Verdict::Weak => "weak",
+                    Verdict::Bad => "bad",
+                };
+                json!({"what": f.what, "verdict": verdict, "found": f.found, "mend": f.mend})
+            })
+            .collect();
+        output::json(&json!(all));
+        return Ok(code);
+    }
+    let colours = std::io::stdout().is_terminal();
+    let width = findings.iter().map(|f| f.what.len()).max().unwrap_or(0);
+    for f in &findings {
+        let mark = match f.verdict {
+            Verdict::Good => output::paint(colours, "32", "ok  "),
+            Verdict::Weak => output::paint(colours, "33", "weak"),
+            Verdict::Bad => output::paint(colours, "31", "bad "),
+        };
+        println!("{mark}  {:width$}  {}", f.what, f.found);
+        if !f.mend.is_empty() {
+            println!("      {:width$}  -> {}", "", f.mend);
+        }
+    }
+    Ok(code)
+}

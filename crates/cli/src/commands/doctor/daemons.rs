@@ -1,0 +1,70 @@
+//! The daemons: which run, whether the others could, whether they know each other.
+
+use super::Finding;
+use crate::control::Control;
+use crate::daemons::Daemon;
+use baltra_manager::options::PathOptions;
+use baltra_manager::proto;
+use std::net::{SocketAddr, TcpListener};
+
+/// All that concerns daemons.
+pub fn findings(paths: &PathOptions) -> Vec<Finding> {
+    let registry = baltra_registry::Options::default().address;
+    let gateway = baltra_gateway::Options::default().address;
+    let mut findings = vec![
+        beside("registry", Daemon::Registry, registry, paths),
+        manager(paths),
+        beside("gateway", Daemon::Gateway, gateway, paths),
+    ];
+    findings.extend(pool(paths));
+    findings
+}
+
+fn manager(paths: &PathOptions) -> Finding {
+    let dir = paths.runtime.display();
+    match Daemon::Manager.holder(paths) {
+        Some(pid) => Finding::good("manager", format!("process {pid} serves {dir}")),
+        None => Finding::good("manager", format!("none in {dir} (baltra up starts one)")),
+    }
+}
+
+/// A daemon that listens on a port, which another program may have.
+fn beside(what: &'static str, daemon: Daemon, address: SocketAddr, paths: &PathOptions) -> Finding {
+    let name = daemon.name();
+    if let Some(pid) = daemon.holder(paths) {
+        return match daemon.told(paths) {
+            Some(told) => Finding::good(what, format!("process {pid} serves {}", told.url)),
+            None => Finding::weak(
+                what,
+                format!("process {pid} does not serve yet"),
+                format!("baltra logs --daemon {name} may say why"),
+            ),
+        };
+    }
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::good(what, format!("none; {address} is free for one")),
+        Err(error) => Finding::weak(
+            what,
+            format!("none, and {address} is not to be had ({error})"),
+            format!(
+                "give it another address: baltra up --set {name}.address=auto, or do without: --set {name}.enabled=false"
+            ),
+        ),
+    }
+}
+
+/// Whether the node has joined its pool.
+fn pool(paths: &PathOptions) -> Option<Finding> {
+    Daemon::Manager.holder(paths)?;
+    let mut control = Control::connect(paths).ok()?;
+    let asked = control.call(|mut c| async move { c.status(proto::StatusRequest {}).await });
+    let status = asked.ok().filter(|s| !s.registry.is_empty())?;
+    Some(match status.registry_trouble.as_str() {
+        "" => Finding::good("pool", format!("joined, registry {}", status.registry)),
+        why => Finding::weak(
+            "pool",
+            format!("not joined, registry {}: {why}", status.registry),
+            "what runs runs on; `node.registry` and `node.registry_token` say whom to ask and how",
+        ),
+    })
+}

@@ -1,0 +1,178 @@
+//! What the kernel and the host's settings allow.
+
+use super::Finding;
+use rustix::process::Resource;
+use std::fs;
+use std::path::Path;
+
+/// All that concerns the host.
+pub fn findings() -> Vec<Finding> {
+    vec![
+        cores(),
+        shared_memory(),
+        huge_pages(),
+        landlock(),
+        seccomp(),
+        cgroup(),
+        kernel_tls(),
+        locked_memory(),
+        descriptors(),
+    ]
+}
+
+fn text(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn cores() -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match cores {
+        1 => Finding::weak(
+            "processors",
+            "1",
+            "client and executor take turns on it: expect added microseconds a command",
+        ),
+        n => Finding::good("processors", n.to_string()),
+    }
+}
+
+fn shared_memory() -> Finding {
+    const WHAT: &str = "sealed memfd";
+    let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create("baltra-doctor", flags) {
+        Ok(_) => Finding::good(WHAT, "works"),
+        Err(error) => Finding::bad(
+            WHAT,
+            error.to_string(),
+            "sessions need memfd_create with sealing: Linux 3.17 or newer, and no seccomp filter that forbids it",
+        ),
+    }
+}
+
+fn huge_pages() -> Finding {
+    const WHAT: &str = "huge pages in shared memory";
+    const PATH: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let setting = text(PATH).unwrap_or_default();
+    let chosen = setting
+        .split_whitespace()
+        .find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
+    match chosen {
+        Some(on @ ("advise" | "always" | "within_size" | "force")) => Finding::good(WHAT, on),
+        Some(off) => Finding::weak(
+            WHAT,
+            off,
+            format!("large transfers lose up to a third: as root, echo advise > {PATH}"),
+        ),
+        None => Finding::weak(
+            WHAT,
+            "not in this kernel",
+            "large transfers lose up to a third: a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
+        ),
+    }
+}
+
+fn landlock() -> Finding {
+    const WHAT: &str = "landlock";
+    let modules = text("/sys/kernel/security/lsm").unwrap_or_default();
+    match modules.split(',').any(|m| m == "landlock") {
+        true => Finding::good(WHAT, "executors see only their own files"),
+        false if modules.is_empty() => Finding::weak(
+            WHAT,
+            "cannot tell: /sys/kernel/security is not mounted",
+            "as root: mount -t securityfs none /sys/kernel/security",
+        ),
+        false => Finding::weak(
+            WHAT,
+            "not enabled in this kernel: executors can read what the daemon's user can",
+            "boot with lsm=landlock,… (Linux 5.13 or newer), or run the daemon as a user of its own",
+        ),
+    }
+}
+
+fn seccomp() -> Finding {
+    let status = text("/proc/self/status").unwrap_or_default();
+    match status
+        .lines()
+        .any(|l| l.starts_with("Seccomp_filters:") || l.starts_with("Seccomp:"))
+    {
+        true => Finding::good(
+            "seccomp",
+            "executors give up system calls that they do not need",
+        ),
+        false => Finding::weak(
+            "seccomp",
+            "not in this kernel",
+            "a kernel with CONFIG_SECCOMP_FILTER",
+        ),
+    }
+}
+
+fn cgroup() -> Finding {
+    const WHAT: &str = "cgroup";
+    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        return Finding::weak(
+            WHAT,
+            "no unified hierarchy",
+            "executors' memory is bounded by rlimits alone: mount cgroup2 at /sys/fs/cgroup",
+        );
+    }
+    let own = text("/proc/self/cgroup").unwrap_or_default();
+    let own = own
+        .lines()
+        .find_map(|l| l.strip_prefix("0::"))
+        .unwrap_or("/");
+    let dir = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
+    let writable = rustix::fs::access(&dir, rustix::fs::Access::WRITE_OK).is_ok();
+    match writable {
+        true => Finding::good(WHAT, format!("{} can be divided", dir.display())),
+        false => Finding::weak(
+            WHAT,
+            format!("{} belongs to another user", dir.display()),
+            "run the daemon under systemd with Delegate=yes",
+        ),
+    }
+}
+
+fn kernel_tls() -> Finding {
+    const WHAT: &str = "kernel TLS";
+    let available = text("/proc/sys/net/ipv4/tcp_available_ulp").unwrap_or_default();
+    match available.split_whitespace().any(|u| u == "tls") {
+        true => Finding::good(WHAT, "loaded"),
+        false => Finding::weak(
+            WHAT,
+            "not loaded: relays encrypt by themselves",
+            "as root: modprobe tls (only clients over TLS gain)",
+        ),
+    }
+}
+
+fn limit_text(value: Option<u64>) -> String {
+    value.map_or_else(|| "unlimited".into(), crate::output::bytes)
+}
+
+fn locked_memory() -> Finding {
+    const WHAT: &str = "locked memory";
+    let limit = rustix::process::getrlimit(Resource::Memlock).maximum;
+    match limit {
+        Some(bytes) if bytes < 256 << 20 => Finding::weak(
+            WHAT,
+            limit_text(limit),
+            "drivers that pin host memory (GPUs) need more: LimitMEMLOCK=infinity, or ulimit -l unlimited",
+        ),
+        _ => Finding::good(WHAT, limit_text(limit)),
+    }
+}
+
+fn descriptors() -> Finding {
+    const WHAT: &str = "open files";
+    let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
+    match limit {
+        Some(n) if n < 4096 => Finding::weak(
+            WHAT,
+            n.to_string(),
+            "many sessions at once need more: LimitNOFILE=65536, or ulimit -n 65536",
+        ),
+        Some(n) => Finding::good(WHAT, n.to_string()),
+        None => Finding::good(WHAT, "unlimited"),
+    }
+}

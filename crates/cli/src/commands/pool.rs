@@ -1,0 +1,276 @@
+//! `baltra device`, `baltra instances`, `baltra pool`, and the pool's side of `baltra devices`.
+
+use crate::args::{Device, Devices, Instances, Pool};
+use crate::output::{self, Table};
+use crate::registry::Registry;
+use anyhow::Result;
+use baltra_manager::options::PathOptions;
+use baltra_registry::proto;
+use serde_json::{json, Value};
+use std::process::ExitCode;
+
+/// Digits of an accelerator's digest that people read.
+const DIGITS: usize = 12;
+
+/// `baltra devices`, of the pool.
+pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
+    let request = proto::DevicesRequest {
+        query: args.query.clone().unwrap_or_default(),
+        silent: args.all,
+    };
+    let reply = registry.call(|mut s| async move { s.operators.devices(request).await })?;
+    if args.json.json {
+        let devices: Vec<_> = reply.devices.iter().map(device_json).collect();
+        output::json(&json!(devices));
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        "DEVICE",
+        "STATE",
+        "MODEL",
+        ">UNITS",
+        ">MEMORY",
+        ">UTIL",
+        ">WAIT",
+        ">INSTANCES",
+        ">SESSIONS",
+        "ACCELERATOR",
+    ]);
+    for d in &reply.devices {
+        let told = d.description.clone().unwrap_or_default();
+        table.row([
+            format!("{}/{}", d.node, told.name),
+            state(d).to_owned(),
+            told.model,
+            told.compute_units.to_string(),
+            output::bytes(told.memory_bytes),
+            format!("{:.0} %", d.utilization),
+            format!("{:.1} ms", d.queue_wait_ms),
+            d.occupation.to_string(),
+            d.sessions.to_string(),
+            accelerators(told.exclusive, &d.regions, &d.pending),
+        ]);
+    }
+    table.print();
+    for d in reply.devices.iter().filter(|d| !d.failure.is_empty()) {
+        let name = d.description.as_ref().map_or("", |t| t.name.as_str());
+        eprintln!("{}/{name}: {}", d.node, d.failure);
+    }
+    Ok(())
+}
+
+/// What people need to know first.
+fn state(d: &proto::Device) -> &str {
+    match (d.state.as_str(), d.draining, d.cordoned) {
+        ("ready", true, _) => "draining",
+        ("ready", false, true) => "cordoned",
+        (state, ..) => state,
+    }
+}
+
+fn accelerators(exclusive: bool, loaded: &[proto::Region], pending: &[proto::Region]) -> String {
+    let name = |r: &proto::Region| match r.name.as_str() {
+        "" => r.digest.chars().take(DIGITS).collect(),
+        name => name.to_owned(),
+    };
+    let mut all: Vec<String> = loaded.iter().map(name).collect();
+    all.extend(
+        pending
+            .iter()
+            .map(|r| format!("{} (to be loaded)", name(r))),
+    );
+    match (all.is_empty(), exclusive) {
+        (true, true) => "blank".into(),
+        (true, false) => "shared".into(),
+        (false, _) => all.join(", "),
+    }
+}
+
+fn region_json(r: &proto::Region) -> Value {
+    json!({"index": r.index, "digest": r.digest, "name": r.name})
+}
+
+fn device_json(d: &proto::Device) -> Value {
+    let told = d.description.clone().unwrap_or_default();
+    json!({
+        "node": d.node, "name": told.name, "state": d.state, "failure": d.failure,
+        "cordoned": d.cordoned, "draining": d.draining, "vendor": told.vendor,
+        "platform": told.platform, "profile": told.profile, "model": told.model,
+        "device_version": told.device_version, "driver_version": told.driver_version,
+        "memory_bytes": told.memory_bytes, "memory_used_bytes": d.memory_used_bytes,
+        "compute_units": told.compute_units, "slots": told.slots, "exclusive": told.exclusive,
+        "labels": told.labels, "utilization_percent": d.utilization, "occupation": d.occupation,
+        "queue_wait_ms": d.queue_wait_ms, "busy_ns": d.busy_ns, "sessions": d.sessions,
+        "waiting": d.waiting, "tasks": d.tasks,
+        "regions": d.regions.iter().map(region_json).collect::<Vec<_>>(),
+        "pending": d.pending.iter().map(region_json).collect::<Vec<_>>(),
+        "instances": d.instances, "endpoints": d.endpoints, "heard_ms": d.heard_ms,
+        "metrics": d.metrics,
+    })
+}
+
+/// `baltra device`
+pub fn device(command: Device, paths: &PathOptions) -> Result<ExitCode> {
+    match command {
+        Device::Cordon { device, at } => {
+            let registry = Registry::connect(&at, paths)?;
+            let request = proto::CordonRequest {
+                device: device.clone(),
+            };
+            registry.call(|mut s| async move { s.operators.cordon(request).await })?;
+            println!("{device} takes no new instances");
+            Ok(ExitCode::SUCCESS)
+        }
+        Device::Uncordon { device, at } => {
+            let registry = Registry::connect(&at, paths)?;
+            let request = proto::UncordonRequest {
+                device: device.clone(),
+            };
+            registry.call(|mut s| async move { s.operators.uncordon(request).await })?;
+            println!("{device} takes instances");
+            Ok(ExitCode::SUCCESS)
+        }
+        Device::Drain { device, at, json } => {
+            let registry = Registry::connect(&at, paths)?;
+            let request = proto::DrainRequest {
+                device: device.clone(),
+            };
+            let reply = registry.call(|mut s| async move { s.operators.drain(request).await })?;
+            Ok(drained(&device, &reply.migrations, json.json))
+        }
+    }
+}
+
+fn drained(device: &str, migrations: &[proto::Migration], as_json: bool) -> ExitCode {
+    let stay = migrations.iter().filter(|m| m.devices.is_empty()).count();
+    if as_json {
+        let all: Vec<_> = migrations
+            .iter()
+            .map(|m| {
+                json!({"instance": m.instance, "devices": places(&m.devices), "reason": m.reason})
+            })
+            .collect();
+        output::json(&json!({"device": device, "migrations": all}));
+    } else {
+        println!("{device} takes no new instances");
+        for m in migrations {
+            match m.devices.is_empty() {
+                true => println!("  {} stays: {}", m.instance, m.reason),
+                false => println!("  {} goes to {}", m.instance, places(&m.devices).join(", ")),
+            }
+        }
+    }
+    match stay {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn places(devices: &[proto::Assignment]) -> Vec<String> {
+    let name = |a: &proto::Assignment| format!("{}/{}", a.node, a.device);
+    devices.iter().map(name).collect()
+}
+
+/// `baltra instances`
+pub fn instances(args: &Instances, paths: &PathOptions) -> Result<()> {
+    let registry = Registry::connect(&args.at, paths)?;
+    let request = proto::InstancesRequest {
+        function: args.function.clone(),
+        tenant: args.tenant.clone(),
+        device: args.device.clone(),
+    };
+    let reply = registry.call(|mut s| async move { s.operators.instances(request).await })?;
+    if args.json.json {
+        let all: Vec<_> = reply.instances.iter().map(instance_json).collect();
+        output::json(&json!(all));
+        return Ok(());
+    }
+    let mut table = Table::new(&["INSTANCE", "TENANT", "FUNCTION", "HOST", "DEVICES", "FOR"]);
+    for i in &reply.instances {
+        let devices = match i.pending.as_str() {
+            "" => places(&i.devices).join(", "),
+            why => format!("none: {why}"),
+        };
+        let wanted = match (i.query.as_str(), i.pool.as_str()) {
+            ("", "") => "any device".to_owned(),
+            ("", pool) => format!("pool {pool}"),
+            (query, _) => query.to_owned(),
+        };
+        table.row([
+            i.name.clone(),
+            i.tenant.clone(),
+            i.function.clone(),
+            i.hostname.clone(),
+            devices,
+            wanted,
+        ]);
+    }
+    table.print();
+    Ok(())
+}
+
+fn instance_json(i: &proto::Instance) -> Value {
+    let devices: Vec<_> = i
+        .devices
+        .iter()
+        .map(|a| {
+            json!({
+                "node": a.node, "device": a.device, "endpoints": a.endpoints, "weight": a.weight,
+                "reconfigure": a.reconfigure, "region": a.region, "silent": a.silent,
+            })
+        })
+        .collect();
+    json!({
+        "name": i.name, "tenant": i.tenant, "function": i.function, "query": i.query,
+        "count": i.count, "pool": i.pool, "node": i.node, "hostname": i.hostname,
+        "devices": devices, "lease_s": i.lease_s, "revision": i.revision, "pending": i.pending,
+        "created_at_s": i.created_at_s,
+    })
+}
+
+/// `baltra pool`
+pub fn pool(command: Pool, paths: &PathOptions) -> Result<()> {
+    match command {
+        Pool::Add { name, query, at } => {
+            let registry = Registry::connect(&at, paths)?;
+            let pool = proto::Pool {
+                name,
+                query,
+                devices: Vec::new(),
+            };
+            let pool = registry.call(|mut s| async move { s.operators.pool_put(pool).await })?;
+            match pool.devices.is_empty() {
+                true => println!("pool {}: no device fits yet", pool.name),
+                false => println!("pool {}: {}", pool.name, pool.devices.join(", ")),
+            }
+        }
+        Pool::Ls { at, json } => {
+            let registry = Registry::connect(&at, paths)?;
+            let request = proto::PoolsRequest {};
+            let reply = registry.call(|mut s| async move { s.operators.pools(request).await })?;
+            if json.json {
+                let pool = |p: &proto::Pool| json!({"name": p.name, "query": p.query, "devices": p.devices});
+                let all: Vec<_> = reply.pools.iter().map(pool).collect();
+                output::json(&json!(all));
+                return Ok(());
+            }
+            let mut table = Table::new(&["NAME", "QUERY", "DEVICES"]);
+            for p in reply.pools {
+                table.row([p.name, p.query, p.devices.join(", ")]);
+            }
+            table.print();
+        }
+        Pool::Rm { name, at } => {
+            let registry = Registry::connect(&at, paths)?;
+            let request = proto::PoolRemoveRequest { name: name.clone() };
+            let reply =
+                registry.call(|mut s| async move { s.operators.pool_remove(request).await })?;
+            anyhow::ensure!(
+                reply.removed,
+                "there is no pool '{name}' (`baltra pool ls` lists them)"
+            );
+            println!("removed");
+        }
+    }
+    Ok(())
+}

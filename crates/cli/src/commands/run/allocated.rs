@@ -1,0 +1,360 @@
+//! `baltra run --device QUERY`: the registry gives the program its devices, for as long as it runs.
+
+use super::child::{code, is_stopped, start_code, Program, Signals};
+use super::{failed_to_start, prepare, Place, PAUSE_MAX, PAUSE_MIN, STEADY};
+use crate::args::Run;
+use crate::output;
+use crate::registry::{asked, said, Registry, Services};
+use anyhow::{anyhow, Result};
+use baltra_manager::options::PathOptions;
+use baltra_registry::proto::{AllocateRequest, Assignment, Instance, Refusal};
+use baltra_registry::proto::{ReleaseRequest, RenewRequest};
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+use tonic::{Code, Status};
+
+/// How long an instance keeps its devices without a word, seconds.
+const LEASE_S: u32 = 30;
+/// So often it says one, at least, and hears whether its devices are others.
+const RENEW_MAX: Duration = Duration::from_secs(5);
+/// How long a program that is to move may take to end.
+const END_MAX: Duration = Duration::from_secs(10);
+/// Refused devices that are named.
+const REFUSED_MAX: usize = 12;
+
+/// Runs the program on devices that fit `query`; the code is its own.
+pub fn run(args: &Run, query: &str, vendors: &Path, paths: &PathOptions) -> Result<ExitCode> {
+    let registry = Registry::connect(&args.at, paths)?;
+    let request = AllocateRequest {
+        instance: args.instance.clone().unwrap_or_default(),
+        tenant: args.tenant.clone().unwrap_or_default(),
+        query: query.to_owned(),
+        count: args.count,
+        hostname: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
+        lease_s: Some(LEASE_S),
+        ..AllocateRequest::default()
+    };
+    registry.run(async {
+        let mut owner = Owner {
+            args,
+            vendors,
+            url: registry.url.clone(),
+            services: registry.services.clone(),
+            instance: Instance::default(),
+            request,
+            trouble: false,
+        };
+        owner.allocate().await?;
+        let ended = owner.serve().await;
+        owner.release().await;
+        ended
+    })
+}
+
+/// Whoever looks after an instance.
+struct Owner<'a> {
+    args: &'a Run,
+    vendors: &'a Path,
+    url: String,
+    services: Services,
+    instance: Instance,
+    request: AllocateRequest,
+    /// The registry could not be asked the last time.
+    trouble: bool,
+}
+
+/// What became of a program.
+enum End {
+    /// It ended.
+    Itself(ExitStatus),
+    /// It was ended because its devices are others now.
+    Moved,
+}
+
+impl Owner<'_> {
+    async fn allocate(&mut self) -> Result<()> {
+        let request = self.request.clone();
+        let mut instances = self.services.instances.clone();
+        let reply = asked(instances.allocate(request)).await;
+        let reply = reply.map_err(|status| said(&self.url, &status))?;
+        match (reply.instance, reply.refusal) {
+            (Some(instance), _) => {
+                self.request.instance.clone_from(&instance.name);
+                self.instance = instance;
+                Ok(())
+            }
+            (None, Some(refusal)) => Err(refused(&refusal)),
+            (None, None) => Err(anyhow!(
+                "the registry at {} gives no device and no reason",
+                self.url
+            )),
+        }
+    }
+
+    /// Keeps the devices for another while, and hears where they are now.
+    async fn renew(&mut self) {
+        let request = RenewRequest {
+            instance: self.instance.name.clone(),
+            ..RenewRequest::default()
+        };
+        let mut instances = self.services.instances.clone();
+        let news = match asked(instances.renew(request)).await {
+            Ok(instance) => {
+                self.instance = instance;
+                None
+            }
+            // A registry that has lost its books, or thought this one gone.
+            Err(status) if status.code() == Code::NotFound => {
+                self.allocate().await.err().map(|e| format!("{e:#}"))
+            }
+            Err(status) => Some(format!("{:#}", said(&self.url, &status))),
+        };
+        match (&news, self.trouble) {
+            (Some(why), false) => eprintln!("baltra: {why}; the program runs on"),
+            (None, true) => eprintln!("baltra: the registry at {} is back", self.url),
+            _ => {}
+        }
+        self.trouble = news.is_some();
+    }
+
+    /// At the program's end.
+    async fn release(&mut self) {
+        let request = ReleaseRequest {
+            instance: self.instance.name.clone(),
+        };
+        let mut instances = self.services.instances.clone();
+        let released = tokio::time::timeout(Duration::from_secs(5), instances.release(request));
+        let error = match released.await {
+            Ok(Ok(_)) => return,
+            Ok(Err(status)) => status,
+            Err(_) => Status::deadline_exceeded("no answer"),
+        };
+        eprintln!(
+            "baltra: {:#}; its devices are given back in {} s",
+            said(&self.url, &error),
+            self.instance.lease_s
+        );
+    }
+
+    fn between_renewals(&self) -> Duration {
+        RENEW_MAX.min(Duration::from_secs(
+            u64::from(self.instance.lease_s.max(3)) / 3,
+        ))
+    }
+
+    async fn serve(&mut self) -> Result<ExitCode> {
+        let mut signals = Signals::new()?;
+        let mut pause = PAUSE_MIN;
+        loop {
+            if !self.wait_devices(&mut signals).await {
+                return Ok(ExitCode::from(143));
+            }
+            let place = self.place()?;
+            let started = Instant::now();
+            let program = match Program::start(prepare(self.args, self.vendors, &place)) {
+                Ok(program) => program,
+                Err(error) => {
+                    output::error(&failed_to_start(self.args, &error));
+                    return Ok(start_code(&error));
+                }
+            };
+            let name = self.args.program[0].display();
+            match self.watch(program, &mut signals).await? {
+                End::Moved => {
+                    let devices = names(&self.instance.devices);
+                    eprintln!("baltra: {name} moves to {devices}, starting it again");
+                    pause = PAUSE_MIN;
+                }
+                End::Itself(status) => {
+                    if !self.args.restart || status.success() || is_stopped(status) {
+                        return Ok(code(status));
+                    }
+                    if started.elapsed() > STEADY {
+                        pause = PAUSE_MIN;
+                    }
+                    eprintln!("baltra: {name} ended ({status}), starting it again");
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = signals.any() => return Ok(code(status)),
+                    }
+                    pause = (pause * 2).min(PAUSE_MAX);
+                    // It may have ended because its device went.
+                    self.renew().await;
+                }
+            }
+        }
+    }
+
+    /// Waits until there are devices; false: whoever runs the program does not want that.
+    async fn wait_devices(&mut self, signals: &mut Signals) -> bool {
+        let mut told = false;
+        while self.instance.devices.is_empty() {
+            if !std::mem::replace(&mut told, true) {
+                eprintln!("baltra: waiting for a device: {}", self.instance.pending);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = signals.any() => return false,
+            }
+            self.renew().await;
+        }
+        true
+    }
+
+    /// Looks after a running program.
+    async fn watch(&mut self, mut program: Program, signals: &mut Signals) -> Result<End> {
+        let mut next = Instant::now() + self.between_renewals();
+        let mut told = false;
+        loop {
+            tokio::select! {
+                status = program.end() => return Ok(End::Itself(status?)),
+                signal = signals.next() => program.signal(signal),
+                () = tokio::time::sleep_until(next.into()) => {
+                    let before = self.instance.devices.clone();
+                    // A registry that takes its time keeps nobody from hearing of the end.
+                    tokio::select! {
+                        status = program.end() => return Ok(End::Itself(status?)),
+                        () = self.renew() => {}
+                    }
+                    next = Instant::now() + self.between_renewals();
+                    if places(&before) == places(&self.instance.devices) {
+                        continue;
+                    }
+                    if self.args.restart {
+                        self.end(&mut program).await?;
+                        return Ok(End::Moved);
+                    }
+                    if !std::mem::replace(&mut told, true) {
+                        eprintln!(
+                            "baltra: the registry has given this program other devices ({}); it stays where it is (--restart starts it there)",
+                            names(&self.instance.devices)
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has a program end.
+    async fn end(&self, program: &mut Program) -> Result<()> {
+        program.signal(Signal::TERM);
+        if tokio::time::timeout(END_MAX, program.end()).await.is_err() {
+            program.signal(Signal::KILL);
+            program.end().await?;
+        }
+        Ok(())
+    }
+
+    /// What the program is told of its devices.
+    fn place(&self) -> Result<Place> {
+        let mut endpoints: Vec<&str> = Vec::new();
+        let local = is_local(&self.url);
+        for device in &self.instance.devices {
+            let endpoint = reachable(&device.endpoints, local).ok_or_else(|| {
+                anyhow!(
+                    "node {} says nothing of where sessions can be opened from here: set 'listen.tcp' or 'node.advertise' there",
+                    device.node
+                )
+            })?;
+            if !endpoints.contains(&endpoint) {
+                endpoints.push(endpoint);
+            }
+        }
+        let mark = match self.args.restart {
+            true => " (restarts)",
+            false => "",
+        };
+        Ok(Place {
+            endpoint: endpoints.join(","),
+            device: Some(places(&self.instance.devices).join(",")),
+            instance: Some(format!("{}{mark}", self.instance.name)),
+        })
+    }
+}
+
+/// node/device of each.
+fn places(devices: &[Assignment]) -> Vec<String> {
+    let place = |a: &Assignment| format!("{}/{}", a.node, a.device);
+    devices.iter().map(place).collect()
+}
+
+fn names(devices: &[Assignment]) -> String {
+    match devices.is_empty() {
+        true => "none".into(),
+        false => places(devices).join(", "),
+    }
+}
+
+/// Whether a registry's sockets are this host's.
+fn is_local(url: &str) -> bool {
+    let node = baltra_manager::options::NodeOptions {
+        registry: url.to_owned(),
+        ..Default::default()
+    };
+    node.registry_is_local()
+}
+
+/// The first of a node's endpoints that can be used here.
+fn reachable(endpoints: &[String], local: bool) -> Option<&str> {
+    let usable = |endpoint: &&String| match endpoint.strip_prefix("unix:") {
+        Some(path) => local && Path::new(path).exists(),
+        None => true,
+    };
+    endpoints.iter().find(usable).map(String::as_str)
+}
+
+/// Why there is no device.
+fn refused(refusal: &Refusal) -> anyhow::Error {
+    let mut text = refusal.reason.clone();
+    for device in refusal.devices.iter().take(REFUSED_MAX) {
+        text.push_str(&format!(
+            "\n  {} ({}): {}",
+            device.device, device.filter, device.reason
+        ));
+    }
+    let unnamed = refusal.devices.len().saturating_sub(REFUSED_MAX) + refusal.more as usize;
+    if unnamed > 0 {
+        text.push_str(&format!("\n  and {unnamed} more"));
+    }
+    anyhow!(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_another_host_s_socket_is_not_taken_for_this_one_s() {
+        let socket = tempfile::NamedTempFile::new().unwrap();
+        let unix = format!("unix:{}", socket.path().display());
+        let both = [unix.clone(), "tcp://node-1:7473".to_owned()];
+        assert_eq!(reachable(&both, true), Some(unix.as_str()));
+        assert_eq!(reachable(&both, false), Some("tcp://node-1:7473"));
+        assert_eq!(reachable(&["unix:/no/such/socket".to_owned()], true), None);
+    }
+
+    #[test]
+    fn test_a_refusal_names_devices_and_what_they_lack() {
+        let device = baltra_registry::proto::Rejection {
+            device: "a/gpu0".into(),
+            filter: "metric".into(),
+            reason: "utilization is 97, at most 90".into(),
+        };
+        let refusal = Refusal {
+            reason: "no device fits".into(),
+            devices: vec![device; 20],
+            more: 3,
+        };
+        let text = refused(&refusal).to_string();
+        assert!(
+            text.contains("a/gpu0 (metric): utilization is 97"),
+            "{text}"
+        );
+        assert!(text.contains("and 11 more"), "{text}");
+    }
+}

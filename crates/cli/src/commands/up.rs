@@ -1,0 +1,289 @@
+//! `baltra up` and `baltra down`: all daemons of this host.
+
+use crate::args::Up;
+use crate::configuration::{self, quoted, Everything};
+use crate::control::{self, Control};
+use crate::daemons::{Daemon, Running, Tie};
+use crate::output;
+use anyhow::{bail, Result};
+use baltra_manager::options::PathOptions;
+use baltra_manager::proto;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long the node may take to join the registry beside it.
+const JOIN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// `baltra up`
+pub fn up(args: &Up, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
+    let everything = configuration::everything(&args.config, runtime_dir)?;
+    if args.dump_config {
+        print!("{}", everything.dump()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut arguments: Vec<String> = Vec::new();
+    if let Some(path) = &args.config.config {
+        let path = std::path::absolute(path)?;
+        arguments.extend(["--config".into(), path.to_string_lossy().into_owned()]);
+    }
+    for assignment in &args.config.set {
+        arguments.extend(["--set".into(), assignment.clone()]);
+    }
+    let paths = everything.manager.paths.clone();
+    let tie = match args.foreground {
+        true => Tie::Attached,
+        false => Tie::Loose,
+    };
+    let started = start(&everything, &arguments, tie)?;
+    if args.foreground {
+        return stay(started, &paths);
+    }
+    announce(&paths)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts what does not run yet, one after the other. If one does not come up, those that were
+/// started before it are ended again.
+fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<Vec<Running>> {
+    let paths = &everything.manager.paths;
+    let mut started: Vec<Running> = Vec::new();
+    for daemon in Daemon::ALL {
+        let wanted = match daemon {
+            Daemon::Registry => everything.registry.is_some(),
+            Daemon::Manager => true,
+            Daemon::Gateway => everything.gateway.is_some(),
+        };
+        if !wanted {
+            continue;
+        }
+        if let Some(pid) = daemon.holder(paths) {
+            if tie == Tie::Attached {
+                started.iter_mut().rev().for_each(Running::stop);
+                bail!(
+                    "the {} is already up (process {pid}): `baltra down` stops it",
+                    daemon.name()
+                );
+            }
+            match daemon {
+                Daemon::Manager => println!("already up (process {pid})"),
+                _ => println!("the {} is already up (process {pid})", daemon.name()),
+            }
+            continue;
+        }
+        let patience = (daemon == Daemon::Manager)
+            .then(|| Duration::from_millis(everything.manager.executors.start_timeout_ms + 5_000));
+        let environment = follows(daemon, everything);
+        let up = Running::start(daemon, paths, arguments, &environment, tie)
+            .and_then(|running| running.wait_ready(patience, true));
+        match up {
+            Ok(running) => started.push(running),
+            Err(error) => {
+                started.iter_mut().rev().for_each(Running::stop);
+                return Err(error);
+            }
+        }
+    }
+    if everything.registry.is_some() && !started.is_empty() {
+        wait_joined(paths)?;
+    }
+    Ok(started)
+}
+
+/// Waits a while until the node is in the pool of its registry: whoever asks for a device next is
+/// given one. A registry that has another opinion of the node is no reason to start nothing.
+fn wait_joined(paths: &PathOptions) -> Result<()> {
+    let mut control = Control::connect(paths)?;
+    let deadline = Instant::now() + JOIN_PATIENCE;
+    loop {
+        let status =
+            control.call(|mut c| async move { c.status(proto::StatusRequest {}).await })?;
+        if status.registry.is_empty() || status.registry_trouble.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            eprintln!(
+                "the node is not in the pool of {} yet: {}",
+                status.registry, status.registry_trouble
+            );
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a daemon's configuration says in view of the others', where the operator says nothing:
+/// all on this host belong together.
+fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String)> {
+    let paths = &everything.manager.paths;
+    let own = everything.registry.as_ref().and_then(|options| {
+        let told = Daemon::Registry.told(paths)?;
+        Some((told.url, options.token.clone()))
+    });
+    let mut said = Vec::new();
+    match daemon {
+        Daemon::Registry => {}
+        Daemon::Manager => {
+            let node = &everything.manager.node;
+            if let Some((url, token)) = own.filter(|_| node.registry.is_empty()) {
+                said.push(("BALTRA_NODE__REGISTRY", quoted(&url)));
+                if node.registry_token.is_empty() && !token.is_empty() {
+                    said.push(("BALTRA_NODE__REGISTRY_TOKEN", quoted(&token)));
+                }
+            }
+        }
+        Daemon::Gateway => {
+            let Some(gateway) = &everything.gateway else {
+                return said;
+            };
+            let engine = &gateway.engine;
+            if !engine.registry.is_empty() || !engine.endpoints.is_empty() {
+                return said;
+            }
+            let joined = match (everything.manager.node.registry.as_str(), own) {
+                ("", own) => own.map(|(url, _)| url),
+                (url, _) => Some(url.to_owned()),
+            };
+            said.push(match joined {
+                Some(url) => ("BALTRA_GATEWAY__ENGINE__REGISTRY", quoted(&url)),
+                None => {
+                    let socket = format!("unix:{}", paths.session_socket().display());
+                    (
+                        "BALTRA_GATEWAY__ENGINE__ENDPOINTS",
+                        format!("[{}]", quoted(&socket)),
+                    )
+                }
+            });
+        }
+    }
+    said
+}
+
+/// In the foreground: until a signal, or until one daemon ends. Then all end.
+fn stay(mut started: Vec<Running>, paths: &PathOptions) -> Result<ExitCode> {
+    announce(paths)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(async {
+        let mut told = std::pin::pin!(super::daemon::told_to_end());
+        let mut look = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            tokio::select! {
+                told = &mut told => return told.map(|()| None),
+                _ = look.tick() => {
+                    for running in &mut started {
+                        if let Some(status) = running.ended() {
+                            return Ok(Some((running.daemon, status)));
+                        }
+                    }
+                }
+            }
+        }
+    });
+    started.iter_mut().rev().for_each(Running::stop);
+    match ended? {
+        None => Ok(ExitCode::SUCCESS),
+        Some((daemon, status)) => bail!("the {} ended ({status})", daemon.name()),
+    }
+}
+
+/// What is served, and how to use it.
+fn announce(paths: &PathOptions) -> Result<()> {
+    let mut control = Control::connect(paths)?;
+    let status = control.call(|mut c| async move { c.status(proto::StatusRequest {}).await })?;
+    let devices = control.call(|mut c| async move { c.devices(proto::DevicesRequest {}).await })?;
+    let colours = std::io::stdout().is_terminal();
+    println!("node {} serves", output::paint(colours, "1", &status.node));
+    for d in &devices.devices {
+        match d.state.as_str() {
+            "ready" => println!(
+                "  {}  {} ({} units, {}; {}, {})",
+                output::paint(colours, "32", &d.name),
+                d.model,
+                d.compute_units,
+                output::bytes(d.memory_bytes),
+                d.policy,
+                d.isolation
+            ),
+            state => println!(
+                "  {}  {state}: {}",
+                output::paint(colours, "31", &d.name),
+                d.reason
+            ),
+        }
+    }
+    for endpoint in &status.endpoints {
+        println!("at {endpoint}");
+    }
+    if !status.metrics.is_empty() {
+        println!("metrics {}", status.metrics);
+    }
+    if let Some(told) = Daemon::Registry.told(paths) {
+        println!("registry {}", told.url);
+    }
+    let gateway = Daemon::Gateway.told(paths);
+    if let Some(told) = &gateway {
+        println!(
+            "functions {}/function/NAME, console {}/ui/",
+            told.url, told.url
+        );
+    }
+    let dir = match *paths == control::paths(None) {
+        true => String::new(),
+        false => format!(" --runtime-dir {}", paths.runtime.display()),
+    };
+    println!("try: baltra run{dir} -- clinfo -l");
+    if gateway.is_some() {
+        println!("     baltra function{dir} deploy apps/functions");
+    }
+    Ok(())
+}
+
+/// `baltra down`
+pub fn down(paths: &PathOptions, drain_ms: Option<u64>) -> Result<()> {
+    let mut any = false;
+    let mut failed = None;
+    for daemon in Daemon::ALL.into_iter().rev() {
+        let Some(pid) = daemon.holder(paths) else {
+            continue;
+        };
+        any = true;
+        // One that does not end keeps nobody from ending the others.
+        if let Err(error) = end(daemon, pid, paths, drain_ms) {
+            failed.get_or_insert(error);
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None if any => {
+            println!("down");
+            Ok(())
+        }
+        None => {
+            println!("nothing runs in {}", paths.runtime.display());
+            Ok(())
+        }
+    }
+}
+
+fn end(daemon: Daemon, pid: u32, paths: &PathOptions, drain_ms: Option<u64>) -> Result<()> {
+    let mut waiting = format!("waiting for the {}", daemon.name());
+    match daemon {
+        Daemon::Manager => {
+            let mut control = Control::connect(paths)?;
+            let request = proto::ShutdownRequest { drain_ms };
+            let reply = control.call(|mut c| async move { c.shutdown(request).await })?;
+            waiting = format!("waiting for {} sessions", reply.sessions);
+        }
+        _ => daemon.terminate(pid)?,
+    }
+    let (started, mut told) = (Instant::now(), false);
+    daemon.wait_end(paths, pid, || {
+        if !told && started.elapsed() > Duration::from_secs(1) {
+            eprintln!("{waiting}");
+            told = true;
+        }
+    })
+}

@@ -1,0 +1,72 @@
+//! Asks the daemon.
+
+use anyhow::{anyhow, Result};
+use baltra_manager::options::PathOptions;
+use baltra_manager::proto::control_client::ControlClient;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+
+/// A connection to the control socket, with a runtime of its own.
+pub struct Control {
+    runtime: tokio::runtime::Runtime,
+    client: ControlClient<Channel>,
+}
+
+/// The daemon's directories as the command line gives them.
+pub fn paths(runtime_dir: Option<&PathBuf>) -> PathOptions {
+    let mut paths = PathOptions::default();
+    if let Some(dir) = runtime_dir {
+        paths.runtime = dir.clone();
+    }
+    paths
+}
+
+impl Control {
+    /// Connects. Says how to mend it when nobody is there.
+    pub fn connect(paths: &PathOptions) -> Result<Control> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let socket = paths.control_socket();
+        // Looked at first for a plain answer: the channel's own errors are about HTTP.
+        if let Err(error) = std::os::unix::net::UnixStream::connect(&socket) {
+            use std::io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+            return Err(match error.kind() {
+                NotFound | ConnectionRefused => anyhow!(
+                    "no daemon runs in {}: start one with `baltra up`",
+                    paths.runtime.display()
+                ),
+                PermissionDenied => anyhow!(
+                    "the daemon in {} is another user's: ask as that user or as root",
+                    paths.runtime.display()
+                ),
+                _ => anyhow!(error).context(format!("cannot connect to {}", socket.display())),
+            });
+        }
+        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
+        let channel = runtime.block_on(endpoint.connect())?;
+        Ok(Control {
+            runtime,
+            client: ControlClient::new(channel),
+        })
+    }
+
+    /// One call: its answer, or the daemon's own words.
+    pub fn call<T, F>(&mut self, f: impl FnOnce(ControlClient<Channel>) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        let asked = f(self.client.clone());
+        let limited = async { tokio::time::timeout(Duration::from_secs(60), asked).await };
+        let answer = self.runtime.block_on(limited);
+        match answer {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(anyhow!("{}", status.message())),
+            Err(_) => Err(anyhow!(
+                "the daemon does not answer (`baltra logs` may say why)"
+            )),
+        }
+    }
+}

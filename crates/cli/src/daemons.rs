@@ -1,0 +1,419 @@
+//! The processes that `baltra up` starts: their files in the runtime directory, starting one in
+//! the background, waiting for it, ending it.
+
+use crate::control::Control;
+use anyhow::{bail, Context, Result};
+use baltra_manager::lock;
+use baltra_manager::options::PathOptions;
+use baltra_manager::proto;
+use rustix::process::{kill_process, Pid, Signal};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a daemon that loads no driver may take to listen, on a busy machine.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a daemon may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(600);
+
+/// One of the daemons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Daemon {
+    /// The Accelerators Registry.
+    Registry,
+    /// The Device Manager.
+    Manager,
+    /// The HTTP door.
+    Gateway,
+}
+
+/// What a daemon that listens on a port tells its host: the port may have been free choice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Whose word it is.
+    pub pid: u32,
+    /// Where it is asked, as an URL.
+    pub url: String,
+    /// Where else it listens.
+    #[serde(default)]
+    pub others: Vec<String>,
+    /// Seconds since 1970.
+    #[serde(default)]
+    pub since_s: u64,
+}
+
+impl Daemon {
+    /// In the order in which they start. They end in the opposite one.
+    pub const ALL: [Daemon; 3] = [Daemon::Registry, Daemon::Manager, Daemon::Gateway];
+
+    /// Its subcommand, and the section of the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Daemon::Registry => "registry",
+            Daemon::Manager => "manager",
+            Daemon::Gateway => "gateway",
+        }
+    }
+
+    /// Held as long as it lives.
+    pub fn lock_file(self, paths: &PathOptions) -> PathBuf {
+        paths.runtime.join(format!("{}.lock", self.name()))
+    }
+
+    /// What it writes in the background.
+    pub fn log_file(self, paths: &PathOptions) -> PathBuf {
+        paths.runtime.join(format!("{}.log", self.name()))
+    }
+
+    fn told_file(self, paths: &PathOptions) -> PathBuf {
+        paths.runtime.join(format!("{}.json", self.name()))
+    }
+
+    /// Its process, if it runs.
+    pub fn holder(self, paths: &PathOptions) -> Option<u32> {
+        lock::holder_of(&self.lock_file(paths))
+    }
+
+    /// Where it listens, if it runs and has said so.
+    pub fn told(self, paths: &PathOptions) -> Option<Told> {
+        let text = std::fs::read(self.told_file(paths)).ok()?;
+        let told: Told = serde_json::from_slice(&text).ok()?;
+        (self.holder(paths) == Some(told.pid)).then_some(told)
+    }
+
+    /// Takes the daemon's place in the runtime directory, for as long as the result is kept.
+    pub fn take(self, paths: &PathOptions) -> Result<Place> {
+        lock::make_directory(&paths.runtime)?;
+        let lock = lock::hold(&self.lock_file(paths), self.name())?;
+        let told = self.told_file(paths);
+        let _ = std::fs::remove_file(&told);
+        Ok(Place { told, _lock: lock })
+    }
+
+    /// Asks a running one to end, without waiting for it. The manager is asked over its control
+    /// socket instead.
+    pub fn terminate(self, pid: u32) -> Result<()> {
+        let Some(process) = Pid::from_raw(pid as i32) else {
+            return Ok(());
+        };
+        match kill_process(process, Signal::TERM) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot end the {} ({pid})", self.name()))
+            }
+        }
+    }
+
+    /// Waits until a process that held the daemon's lock does so no more.
+    pub fn wait_end(
+        self,
+        paths: &PathOptions,
+        pid: u32,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<()> {
+        let started = Instant::now();
+        while self.holder(paths) == Some(pid) {
+            meanwhile();
+            if started.elapsed() > END_PATIENCE {
+                let name = self.name();
+                bail!("the {name} (process {pid}) does not end (`baltra logs --daemon {name}` may say why)");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+/// A daemon's place in the runtime directory.
+#[derive(Debug)]
+pub struct Place {
+    told: PathBuf,
+    _lock: File,
+}
+
+impl Place {
+    /// Says where the daemon listens.
+    pub fn tell(&self, url: String, others: Vec<String>) -> Result<()> {
+        let since_s = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |t| t.as_secs());
+        let told = Told {
+            pid: std::process::id(),
+            url,
+            others,
+            since_s,
+        };
+        let dir = self.told.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::NamedTempFile::new_in(dir)
+            .with_context(|| format!("cannot write to {}", dir.display()))?;
+        file.write_all(&serde_json::to_vec(&told)?)?;
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        file.as_file().set_permissions(readable)?;
+        file.persist(&self.told)?;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.told);
+    }
+}
+
+/// How a daemon is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    /// It outlives whoever starts it, and logs to its file.
+    Loose,
+    /// It ends with whoever starts it, however that ends, and logs to its file.
+    Leashed,
+    /// The same, and logs where its parent does.
+    Attached,
+}
+
+/// A daemon that this process started.
+pub struct Running {
+    /// Which.
+    pub daemon: Daemon,
+    child: Child,
+    log: Option<PathBuf>,
+    paths: PathOptions,
+}
+
+impl Running {
+    /// Starts one, with `extra` arguments and variables of its environment.
+    pub fn start(
+        daemon: Daemon,
+        paths: &PathOptions,
+        extra: &[String],
+        environment: &[(&str, String)],
+        tie: Tie,
+    ) -> Result<Running> {
+        lock::make_directory(&paths.runtime)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg(daemon.name())
+            .arg("--runtime-dir")
+            .arg(&paths.runtime)
+            .arg("--state-dir")
+            .arg(&paths.state)
+            .args(extra)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .current_dir("/")
+            .stdin(Stdio::null());
+        let log = (tie != Tie::Attached).then(|| daemon.log_file(paths));
+        if let Some(log) = &log {
+            let file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o640)
+                .open(log)
+                .with_context(|| format!("cannot write {}", log.display()))?;
+            command
+                .arg("--detach")
+                .stdout(file.try_clone()?)
+                .stderr(file);
+        }
+        if tie != Tie::Loose {
+            command.arg("--leashed").stdin(Stdio::piped());
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start the {}", daemon.name()))?;
+        Ok(Running {
+            daemon,
+            child,
+            log,
+            paths: paths.clone(),
+        })
+    }
+
+    /// Waits until it serves: every device has answered (the manager's), or the port is open.
+    /// `progress`: says so on stderr when that takes long. It is stopped if it does not come up.
+    pub fn wait_ready(mut self, patience: Option<Duration>, progress: bool) -> Result<Running> {
+        match self.poll_ready(patience.unwrap_or(LISTEN_PATIENCE), progress) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                self.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn poll_ready(&mut self, patience: Duration, progress: bool) -> Result<()> {
+        let name = self.daemon.name();
+        let started = Instant::now();
+        let mut dots = Dots::default();
+        let mut control = None;
+        while !self.is_ready(&mut control) {
+            if let Some(status) = self.child.try_wait()? {
+                dots.end();
+                let words = self.last_words();
+                let hint = match words.contains("Address already in use") {
+                    true => ": another program has that port, or another host directory's daemons; `--set …=auto` takes a free one",
+                    false => "",
+                };
+                bail!("the {name} ended ({status}): {words}{hint}");
+            }
+            if started.elapsed() > patience {
+                dots.end();
+                bail!(
+                    "the {name} is not ready after {} s: `baltra logs --daemon {name}` may say why",
+                    patience.as_secs(),
+                );
+            }
+            if progress && started.elapsed() > Duration::from_secs(1) {
+                dots.step(match self.daemon {
+                    Daemon::Manager => "loading drivers ",
+                    Daemon::Registry => "starting the registry ",
+                    Daemon::Gateway => "starting the gateway ",
+                });
+                std::thread::sleep(Duration::from_millis(450));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        dots.end();
+        Ok(())
+    }
+
+    fn is_ready(&self, control: &mut Option<Control>) -> bool {
+        if self.daemon != Daemon::Manager {
+            let told = self.daemon.told(&self.paths);
+            return told.is_some_and(|told| told.pid == self.child.id());
+        }
+        if control.is_none() {
+            *control = Control::connect(&self.paths).ok();
+        }
+        let Some(control) = control else {
+            return false;
+        };
+        let status = control.call(|mut c| async move { c.status(proto::StatusRequest {}).await });
+        status.is_ok_and(|s| s.ready)
+    }
+
+    /// The newest line of its log that says what went wrong.
+    fn last_words(&self) -> String {
+        let Some(log) = &self.log else {
+            return "its log says why".into();
+        };
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let last = text.lines().rev().find(|l| !l.trim().is_empty());
+        let last = last.unwrap_or("it said nothing");
+        last.trim_start_matches("error: ").to_owned()
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Stops it and waits for its end.
+    pub fn stop(&mut self) {
+        drop(self.child.stdin.take());
+        if self.ended().is_none() {
+            let _ = self.daemon.terminate(self.child.id());
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Says that something takes long, on one line.
+#[derive(Default)]
+struct Dots {
+    shown: bool,
+}
+
+impl Dots {
+    fn step(&mut self, what: &str) {
+        let mut err = std::io::stderr();
+        let _ = match self.shown {
+            false => write!(err, "{what}"),
+            true => write!(err, "."),
+        };
+        let _ = err.flush();
+        self.shown = true;
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprintln!();
+        }
+    }
+}
+
+/// Where a daemon of this host is asked: one that listens everywhere is asked on loopback.
+pub fn url(mut address: SocketAddr, tls: bool) -> String {
+    match address {
+        SocketAddr::V4(_) if address.ip().is_unspecified() => {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
+        SocketAddr::V6(_) if address.ip().is_unspecified() => {
+            address.set_ip(Ipv6Addr::LOCALHOST.into());
+        }
+        _ => {}
+    }
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{address}")
+}
+
+/// Ends this process when its standard input does.
+pub fn leash() {
+    std::thread::spawn(|| {
+        use std::io::Read;
+        let mut rest = Vec::new();
+        let _ = std::io::stdin().take(1).read_to_end(&mut rest);
+        let _ = kill_process(rustix::process::getpid(), Signal::TERM);
+    });
+}
+
+/// Empties the daemon's log whenever it has grown long, for as long as the process lives.
+pub fn bound_log(daemon: Daemon, paths: &PathOptions) {
+    let log = daemon.log_file(paths);
+    std::thread::spawn(move || loop {
+        std::thread::sleep(Duration::from_secs(30));
+        baltra_manager::logfile::bound(&log);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_what_listens_everywhere_is_asked_on_loopback() {
+        let of = |text: &str, tls| url(text.parse().unwrap(), tls);
+        assert_eq!(of("0.0.0.0:80", false), "http://127.0.0.1:80");
+        assert_eq!(of("[::]:80", true), "https://[::1]:80");
+        assert_eq!(of("192.0.2.1:80", false), "http://192.0.2.1:80");
+    }
+
+    #[test]
+    fn test_what_a_daemon_told_counts_while_it_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = PathOptions {
+            runtime: dir.path().join("run"),
+            state: dir.path().join("state"),
+        };
+        let daemon = Daemon::Registry;
+        assert_eq!(daemon.told(&paths), None);
+        let place = daemon.take(&paths).unwrap();
+        assert_eq!(daemon.told(&paths), None);
+        place.tell("http://127.0.0.1:1".into(), Vec::new()).unwrap();
+        assert_eq!(daemon.told(&paths).unwrap().url, "http://127.0.0.1:1");
+        let error = daemon.take(&paths).unwrap_err().to_string();
+        assert!(error.contains("another registry"), "{error}");
+        // Another daemon's place is another one.
+        Daemon::Gateway.take(&paths).unwrap();
+        let kept = std::fs::read(daemon.told_file(&paths)).unwrap();
+        drop(place);
+        assert_eq!(daemon.told(&paths), None);
+        // What a killed one left is nobody's word.
+        std::fs::write(daemon.told_file(&paths), kept).unwrap();
+        assert_eq!(daemon.told(&paths), None);
+    }
+}

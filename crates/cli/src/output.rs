@@ -1,0 +1,158 @@
+//! What people and machines read.
+
+use std::io::IsTerminal;
+
+/// Says what failed and why, on stderr.
+pub fn error(error: &anyhow::Error) {
+    let label = paint(std::io::stderr().is_terminal(), "1;31", "error:");
+    eprintln!("{label} {error:#}");
+}
+
+/// Colours `text` where `colours` says that somebody sees it.
+pub fn paint(colours: bool, code: &str, text: &str) -> String {
+    let wanted = colours && std::env::var_os("NO_COLOR").is_none();
+    if wanted {
+        format!("\x1b[{code}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Prints a value as JSON.
+pub fn json(value: &serde_json::Value) {
+    println!("{value:#}");
+}
+
+/// Columns, as wide as they have to be. Numbers go right: columns whose head starts with `>`.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With its heads.
+    pub fn new(heads: &[&str]) -> Table {
+        Table {
+            rows: vec![heads.iter().map(|h| (*h).to_owned()).collect()],
+        }
+    }
+
+    /// One more row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// As lines.
+    pub fn lines(&self) -> Vec<String> {
+        let heads = &self.rows[0];
+        let right: Vec<bool> = heads.iter().map(|h| h.starts_with('>')).collect();
+        let cell = |r: usize, c: usize| match r {
+            0 => self.rows[0][c].trim_start_matches('>'),
+            _ => self.rows[r].get(c).map_or("", String::as_str),
+        };
+        let width = |c: usize| {
+            (0..self.rows.len())
+                .map(|r| cell(r, c).chars().count())
+                .max()
+        };
+        let widths: Vec<usize> = (0..heads.len()).map(|c| width(c).unwrap_or(0)).collect();
+        let line = |r: usize| {
+            let cells = (0..heads.len()).map(|c| match right[c] {
+                true => format!("{:>1$}", cell(r, c), widths[c]),
+                false => format!("{:<1$}", cell(r, c), widths[c]),
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        (0..self.rows.len()).map(line).collect()
+    }
+
+    /// On stdout; the heads stand out on a terminal.
+    pub fn print(&self) {
+        let colours = std::io::stdout().is_terminal();
+        for (i, line) in self.lines().iter().enumerate() {
+            match i {
+                0 => println!("{}", paint(colours, "1", line)),
+                _ => println!("{line}"),
+            }
+        }
+    }
+}
+
+/// Bytes for people.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{n} B"),
+        _ => format!("{value:.1} {}", UNITS[unit]),
+    }
+}
+
+/// A number of bytes with an optional K, M, G or T (powers of 1024).
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let lower = text.trim().to_lowercase();
+    let lower = lower.trim_end_matches("ib").trim_end_matches('b');
+    let (digits, shift) = match lower.chars().last() {
+        Some('k') => (&lower[..lower.len() - 1], 10),
+        Some('m') => (&lower[..lower.len() - 1], 20),
+        Some('g') => (&lower[..lower.len() - 1], 30),
+        Some('t') => (&lower[..lower.len() - 1], 40),
+        _ => (lower, 0),
+    };
+    let number: u64 = digits
+        .trim()
+        .parse()
+        .map_err(|_| "expected a number such as 512M or 4G".to_owned())?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+/// Seconds for people.
+pub fn seconds(s: u64) -> String {
+    match s {
+        0..=119 => format!("{s} s"),
+        120..=7199 => format!("{} min", s / 60),
+        7200..=172_799 => format!("{} h", s / 3600),
+        _ => format!("{} d", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_sizes_are_read_as_they_are_meant() {
+        for (text, n) in [
+            ("0", 0),
+            ("17", 17),
+            ("1K", 1024),
+            ("2MiB", 2 << 20),
+            ("4G", 4 << 30),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(n), "{text}");
+        }
+        for text in ["", "G", "-1", "1X", "99999999999T"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(5), "5 B");
+    }
+
+    #[test]
+    fn test_columns_line_up() {
+        let mut table = Table::new(&["NAME", ">N"]);
+        table.row(["long-name".into(), "1".into()]);
+        table.row(["x".into(), "100".into()]);
+        assert_eq!(
+            table.lines(),
+            ["NAME         N", "long-name    1", "x          100"]
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! Asks the registry.
+
+use crate::args::RegistryAt;
+use crate::control::Control;
+use crate::daemons::Daemon;
+use anyhow::{anyhow, Result};
+use baltra_manager::options::PathOptions;
+use baltra_manager::proto as control;
+use baltra_registry::client::{self, Instances, Operators};
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+use tonic::{Code, Response, Status};
+
+/// How long the registry may take.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// A registry, with a runtime to ask it on.
+pub struct Registry {
+    /// Where it is.
+    pub url: String,
+    runtime: tokio::runtime::Runtime,
+    /// Its services.
+    pub services: Services,
+}
+
+/// What is asked of a registry.
+#[derive(Clone)]
+pub struct Services {
+    /// By applications.
+    pub instances: Instances,
+    /// By people.
+    pub operators: Operators,
+}
+
+/// The registry that the command line names, this host's, or the one that its node has joined.
+pub fn find(at: &RegistryAt, paths: &PathOptions) -> Option<String> {
+    let named = at.registry.clone().filter(|url| !url.is_empty());
+    named
+        .or_else(|| Daemon::Registry.told(paths).map(|told| told.url))
+        .or_else(|| {
+            let mut manager = Control::connect(paths).ok()?;
+            let asked =
+                manager.call(|mut c| async move { c.status(control::StatusRequest {}).await });
+            asked.ok().map(|s| s.registry).filter(|url| !url.is_empty())
+        })
+}
+
+impl Registry {
+    /// Finds it. Says how to mend it when there is none.
+    pub fn connect(at: &RegistryAt, paths: &PathOptions) -> Result<Registry> {
+        let url = find(at, paths).ok_or_else(|| {
+            anyhow!(
+                "no registry runs in {}: start one with `baltra up`, or name one with --registry",
+                paths.runtime.display()
+            )
+        })?;
+        Registry::at(url, at)
+    }
+
+    /// The registry of an address.
+    pub fn at(url: String, at: &RegistryAt) -> Result<Registry> {
+        let options = client::Options {
+            url: url.clone(),
+            token: at.registry_token.clone().unwrap_or_default(),
+            ca: std::env::var_os("BALTRA_TLS_CA")
+                .filter(|_| url.starts_with("https:"))
+                .map(PathBuf::from),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let services = {
+            let _inside = runtime.enter();
+            Services {
+                instances: client::instances(&options)?,
+                operators: client::operators(&options)?,
+            }
+        };
+        Ok(Registry {
+            url,
+            runtime,
+            services,
+        })
+    }
+
+    /// Runs what asks by itself.
+    pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// One call: its answer, or the registry's own words.
+    pub fn call<T, F>(&self, f: impl FnOnce(Services) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let asked = asked(f(self.services.clone()));
+        self.runtime
+            .block_on(asked)
+            .map_err(|status| said(&self.url, &status))
+    }
+}
+
+/// An answer in time.
+pub async fn asked<T>(
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, Status> {
+    match tokio::time::timeout(ANSWER_MAX, call).await {
+        Ok(answer) => answer.map(Response::into_inner),
+        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+    }
+}
+
+/// What went wrong, for people.
+pub fn said(url: &str, status: &Status) -> anyhow::Error {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded => {
+            anyhow!(
+                "the registry at {url} cannot be asked: {}",
+                status.message()
+            )
+        }
+        Code::PermissionDenied | Code::Unauthenticated => {
+            anyhow!(
+                "{} (BALTRA_REGISTRY_TOKEN holds the token)",
+                status.message()
+            )
+        }
+        _ => anyhow!("{}", status.message()),
+    }
+}

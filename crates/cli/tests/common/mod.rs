@@ -1,0 +1,104 @@
+//! What these tests have in common.
+#![allow(dead_code)]
+
+use baltra_testkit::{Daemon, Options, Service};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// The tool.
+pub const BALTRA: &str = env!("CARGO_BIN_EXE_baltra");
+
+/// What somebody printed.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether a process runs; one that has ended and that nobody has asked about does not.
+pub fn runs(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|rest| !rest.starts_with(['Z', 'X']))
+}
+
+/// A registry.
+pub fn registry() -> Service {
+    Service::start(BALTRA, "registry", &registry_options()).unwrap()
+}
+
+/// See [`registry`].
+pub fn registry_options() -> Options {
+    Options {
+        set: vec!["registry.lease_s=4.0".into()],
+        ..Options::default()
+    }
+}
+
+/// How a node of a pool is started.
+pub fn node_options(name: &str, registry: &str, config: &str) -> Options {
+    Options {
+        set: vec![
+            format!("node.name={name}"),
+            format!("node.registry={registry}"),
+        ],
+        config: config.into(),
+    }
+}
+
+/// A node of a pool, which has joined it.
+pub fn node(name: &str, registry: &Service, config: &str) -> Daemon {
+    let options = node_options(name, registry.url(), config);
+    let daemon = Daemon::start_with(BALTRA, &options).unwrap();
+    baltra_testkit::until("the node has joined the pool", || {
+        state(registry, &format!("{name}/")) == "ready"
+    })
+    .unwrap();
+    daemon
+}
+
+/// The pool's devices.
+pub fn devices(registry: &Service) -> Vec<Value> {
+    let text = registry.text(&["devices", "--all", "--json"]).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// One of them, by the start of its name.
+pub fn device(registry: &Service, name: &str) -> Option<Value> {
+    let named = |d: &Value| Some(format!("{}/{}", d["node"].as_str()?, d["name"].as_str()?));
+    let mut all = devices(registry).into_iter();
+    all.find(|d| named(d).is_some_and(|n| n.starts_with(name)))
+}
+
+/// How one of them is; empty: it is not there.
+pub fn state(registry: &Service, name: &str) -> String {
+    let state = device(registry, name).map(|d| d["state"].as_str().unwrap().to_owned());
+    state.unwrap_or_default()
+}
+
+/// The pool's instances.
+pub fn instances(registry: &Service) -> Vec<Value> {
+    let text = registry.text(&["instances", "--json"]).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// `baltra run`, asking a registry, of programs that are no OpenCL programs: the library that they
+/// would be given need only be a file.
+pub fn run(registry: &Service) -> Command {
+    let mut command = Command::new(BALTRA);
+    command
+        .arg("--runtime-dir")
+        .arg(registry.runtime_dir())
+        .arg("run")
+        .env("BALTRA_LIBRARY", BALTRA)
+        .env_remove("BALTRA_ENDPOINT")
+        .env_remove("BALTRA_REGISTRY")
+        .stdin(std::process::Stdio::null());
+    command
+}
+
+/// A shell's line under `baltra run --device QUERY`.
+pub fn run_line(registry: &Service, query: &str, line: &str) -> Output {
+    run(registry)
+        .args(["--device", query, "--", "sh", "-c", line])
+        .output()
+        .unwrap()
+}

@@ -1,0 +1,113 @@
+//! A client that has programs, below any OpenCL library.
+#![allow(dead_code)]
+
+use baltra_session::client::{Client, Handler};
+use baltra_testkit::{hello, Daemon};
+use baltra_wire::{Control, Id, Query, Reply, Request};
+use std::sync::{Arc, Mutex};
+
+/// `CL_DEVICE_NOT_AVAILABLE`.
+pub const NOT_AVAILABLE: i32 = -2;
+/// `CL_PROGRAM_BINARIES`.
+const BINARIES: u32 = 0x1166;
+
+/// What the client is told unasked.
+#[derive(Default)]
+pub struct Heard(Mutex<String>);
+
+impl Handler for Heard {
+    fn printed(&self, _: &[u8]) {}
+    fn context_error(&self, _: Id, text: &str) {
+        self.0.lock().unwrap().push_str(text);
+    }
+    fn lost(&self, _: i32, text: &str) {
+        self.0.lock().unwrap().push_str(text);
+    }
+}
+
+/// A session with one context.
+pub struct Tenant {
+    pub client: Arc<Client>,
+    context: Id,
+    heard: Arc<Heard>,
+}
+
+impl Tenant {
+    pub fn new(daemon: &Daemon, name: &str, device: &str) -> Tenant {
+        Tenant::instance(daemon, name, device, None)
+    }
+
+    /// One that says which instance of a pool it is.
+    pub fn instance(daemon: &Daemon, name: &str, device: &str, instance: Option<&str>) -> Tenant {
+        let heard = Arc::new(Heard::default());
+        let mut hello = hello(device);
+        hello.tenant = name.to_owned();
+        if let Some(instance) = instance {
+            hello.instance = instance.to_owned();
+        }
+        let endpoint = daemon.endpoint().parse().unwrap();
+        let client = Client::connect(&endpoint, hello, heard.clone()).unwrap();
+        let context = client.new_id();
+        let devices = &0u32.to_le_bytes();
+        let id = context;
+        client.control(&Control::Context { id, devices }).unwrap();
+        Tenant {
+            client,
+            context,
+            heard,
+        }
+    }
+
+    /// All that it was told so far.
+    pub fn heard(&self) -> String {
+        self.heard.0.lock().unwrap().clone()
+    }
+
+    pub fn binary_program(&self, binary: &[u8]) -> (Id, Reply) {
+        let id = self.client.new_id();
+        let reply = self.client.call(Request::ProgramBinary {
+            id,
+            context: self.context,
+            devices: &0u32.to_le_bytes(),
+            binaries: vec![binary],
+        });
+        (id, reply.unwrap())
+    }
+
+    pub fn source_program(&self, source: &str) -> (Id, Reply) {
+        let id = self.client.new_id();
+        let source = Control::ProgramSource {
+            id,
+            context: self.context,
+            source: source.as_bytes(),
+        };
+        self.client.control(&source).unwrap();
+        (id, self.build(id))
+    }
+
+    pub fn build(&self, program: Id) -> Reply {
+        let build = Request::Build {
+            program,
+            devices: &[],
+            options: "",
+            files: Vec::new(),
+        };
+        self.client.call(build).unwrap()
+    }
+
+    pub fn binary(&self, source: &str) -> Vec<u8> {
+        let (program, built) = self.source_program(source);
+        assert!(matches!(built, Reply::Built { code: 0, .. }), "{built:?}");
+        let param = BINARIES;
+        let query = Request::Query(Query::Program { program, param });
+        let Reply::Bytes(binary) = self.client.call(query).unwrap() else {
+            panic!("no binary");
+        };
+        binary
+    }
+}
+
+/// A program with one kernel of that name.
+pub fn source(kernel: &str) -> String {
+    format!("kernel void {kernel}(global int *a) {{ a[get_global_id(0)] += 1; }}")
+}

@@ -1,0 +1,277 @@
+//! Devices that hold one image at a time, in a pool: whose program may change the image, who has
+//! to make way, what is answered without a registry. PoCL stands in for an FPGA.
+
+mod common;
+#[path = "common/program.rs"]
+mod program;
+
+use baltra_registry::client;
+use baltra_registry::proto::{AllocateRequest, Instance, RenewRequest};
+use baltra_testkit::{until, Daemon, Service};
+use baltra_wire::Reply;
+use common::*;
+use program::{source, Tenant, NOT_AVAILABLE};
+use std::future::Future;
+
+const CONFIG: &str = "\
+[[device]]
+name = 'maker'
+[[device]]
+name = 'fpga0'
+image = 'exclusive'
+[[device]]
+name = 'fpga1'
+image = 'exclusive'
+";
+
+/// A call of a registry's instance service.
+fn ask<T, F>(registry: &Service, call: impl FnOnce(client::Instances) -> F) -> T
+where
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let options = client::Options {
+            url: registry.url().to_owned(),
+            ..client::Options::default()
+        };
+        let instances = client::instances(&options).unwrap();
+        call(instances).await.unwrap().into_inner()
+    })
+}
+
+/// Has devices given to an instance, until it is released.
+fn allocate(registry: &Service, name: &str, query: &str) -> Instance {
+    let request = AllocateRequest {
+        instance: name.into(),
+        query: query.into(),
+        lease_s: Some(0),
+        ..AllocateRequest::default()
+    };
+    let reply = ask(registry, |mut i| async move { i.allocate(request).await });
+    reply
+        .instance
+        .unwrap_or_else(|| panic!("{:?}", reply.refusal))
+}
+
+fn device_of(registry: &Service, name: &str) -> String {
+    let request = RenewRequest {
+        instance: name.into(),
+        ..RenewRequest::default()
+    };
+    let instance: Instance = ask(registry, |mut i| async move { i.renew(request).await });
+    let devices: Vec<_> = instance.devices.iter().map(|a| a.device.clone()).collect();
+    devices.join(",")
+}
+
+/// Stores an image under a name, as an operator does.
+fn push(daemon: &Daemon, name: &str, image: &[u8]) {
+    let file = daemon.state_dir().join(format!("{name}.bit"));
+    std::fs::write(&file, image).unwrap();
+    let file = file.to_str().unwrap();
+    daemon
+        .text(&["accelerator", "push", file, "--name", name])
+        .unwrap();
+}
+
+fn tenants(daemon: &Daemon) {
+    for tenant in ["red", "blue"] {
+        daemon.text(&["tenant", "add", tenant]).unwrap();
+    }
+}
+
+fn is_loaded(reply: &Reply) -> bool {
+    *reply == Reply::Binaries(vec![0])
+}
+
+/// What the registry knows of a device's image: its name, or its digest.
+fn holds(registry: &Service, device: &str) -> String {
+    let all = devices(registry);
+    let found = all.iter().find(|d| d["name"] == device).unwrap();
+    let region = &found["regions"][0];
+    match region["name"].as_str() {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => region["digest"].as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Waits until a node has heard that an instance has one of its devices: it keeps what it heard.
+fn has_heard(daemon: &Daemon, instance: &str) {
+    let orders = daemon.state_dir().join("orders.json");
+    until("the node has heard of it", || {
+        std::fs::read_to_string(&orders).is_ok_and(|text| text.contains(instance))
+    })
+    .unwrap();
+}
+
+#[test]
+fn test_an_instance_loads_its_image_on_its_own_device_only() {
+    let registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let image = maker.binary(&source("one"));
+    push(&daemon, "one", &image);
+    allocate(&registry, "web-1", "name=fpga0,accelerator=one");
+
+    // A program that is no instance keeps its hands off what the registry has given away.
+    has_heard(&daemon, "web-1");
+    let stranger = Tenant::new(&daemon, "blue", "fpga0");
+    assert_eq!(
+        stranger.binary_program(&image).1,
+        Reply::Error(NOT_AVAILABLE)
+    );
+    until("the reason is told", || stranger.heard().contains("web-1")).unwrap();
+    drop(stranger);
+    // An instance that the registry does not know, and one on a device that is not its own.
+    let unknown = Tenant::instance(&daemon, "blue", "fpga0", Some("nobody"));
+    assert_eq!(
+        unknown.binary_program(&image).1,
+        Reply::Error(NOT_AVAILABLE)
+    );
+    until("the reason is told", || unknown.heard().contains("nobody")).unwrap();
+    let elsewhere = Tenant::instance(&daemon, "red", "fpga1", Some("web-1"));
+    assert_eq!(
+        elsewhere.binary_program(&image).1,
+        Reply::Error(NOT_AVAILABLE)
+    );
+    until("the reason is told", || {
+        elsewhere.heard().contains("east/fpga0")
+    })
+    .unwrap();
+
+    let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
+    assert!(is_loaded(&own.binary_program(&image).1), "{}", own.heard());
+    until("the registry knows what is loaded", || {
+        holds(&registry, "fpga0") == "one"
+    })
+    .unwrap();
+    // An image that it has not asked for is refused, whatever else is so.
+    let other = maker.binary(&source("other"));
+    drop(elsewhere);
+    assert_eq!(own.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
+    until("the reason is told", || {
+        own.heard().contains("accelerator=one")
+    })
+    .unwrap();
+    // On a device that nobody was given, anybody may do what disturbs nobody.
+    let stranger = Tenant::new(&daemon, "blue", "fpga1");
+    assert!(
+        is_loaded(&stranger.binary_program(&other).1),
+        "{}",
+        stranger.heard()
+    );
+}
+
+#[test]
+fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
+    let registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
+    push(&daemon, "one", &one);
+    push(&daemon, "other", &other);
+    // Both devices hold the first image; its instance is on fpga0.
+    for device in ["fpga0", "fpga1"] {
+        daemon
+            .text(&["accelerator", "load", "one", "--device", device])
+            .unwrap();
+        until("the registry knows", || holds(&registry, device) == "one").unwrap();
+    }
+    allocate(&registry, "first", "name=fpga*,accelerator=one");
+    let at = device_of(&registry, "first");
+    let first = Tenant::instance(&daemon, "red", &at, Some("first"));
+    assert!(
+        is_loaded(&first.binary_program(&one).1),
+        "{}",
+        first.heard()
+    );
+    let free = if at == "fpga0" { "fpga1" } else { "fpga0" };
+
+    // The second wants that very device for another image.
+    allocate(&registry, "second", &format!("name={at},accelerator=other"));
+    let second = Tenant::instance(&daemon, "blue", &at, Some("second"));
+    let (_, reply) = second.binary_program(&other);
+    assert!(is_loaded(&reply), "{reply:?} {}", second.heard());
+    until("the first is told why it ends", || {
+        first.heard().contains("another device") && first.client.is_lost().is_some()
+    })
+    .unwrap();
+    assert_eq!(device_of(&registry, "first"), free);
+    let again = Tenant::instance(&daemon, "red", free, Some("first"));
+    assert!(
+        is_loaded(&again.binary_program(&one).1),
+        "{}",
+        again.heard()
+    );
+    until("the registry knows", || holds(&registry, &at) == "other").unwrap();
+}
+
+#[test]
+fn test_a_session_of_no_instance_is_nobodys_to_end() {
+    let registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
+    push(&daemon, "other", &other);
+    let plain = Tenant::new(&daemon, "red", "fpga0");
+    let (program, reply) = plain.binary_program(&one);
+    assert!(is_loaded(&reply), "{}", plain.heard());
+    allocate(&registry, "web-1", "name=fpga0,accelerator=other");
+    let own = Tenant::instance(&daemon, "blue", "fpga0", Some("web-1"));
+    assert_eq!(own.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
+    until("the reason is told", || own.heard().contains("tenant red")).unwrap();
+    assert_eq!(plain.client.is_lost(), None);
+    plain.client.release(program, None).unwrap();
+    until("it is loaded once nobody uses the other", || {
+        is_loaded(&own.binary_program(&other).1)
+    })
+    .unwrap();
+}
+
+#[test]
+fn test_without_its_registry_a_node_answers_from_what_it_heard_last() {
+    let mut registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
+    allocate(&registry, "web-1", "name=fpga0");
+    has_heard(&daemon, "web-1");
+    let stranger = Tenant::new(&daemon, "blue", "fpga0");
+    assert_eq!(stranger.binary_program(&one).1, Reply::Error(NOT_AVAILABLE));
+    drop(stranger);
+    registry.kill().unwrap();
+    let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
+    let (program, reply) = own.binary_program(&one);
+    assert!(is_loaded(&reply), "{reply:?} {}", own.heard());
+    let unknown = Tenant::instance(&daemon, "blue", "fpga1", Some("nobody"));
+    assert_eq!(
+        unknown.binary_program(&other).1,
+        Reply::Error(NOT_AVAILABLE)
+    );
+    until("the reason is told", || {
+        unknown.heard().contains("cannot be asked")
+    })
+    .unwrap();
+    own.client.release(program, None).unwrap();
+
+    // A manager that starts meanwhile knows it still.
+    drop((own, unknown, maker));
+    let daemon = daemon
+        .restart(&node_options("east", registry.url(), CONFIG))
+        .unwrap();
+    let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
+    assert!(is_loaded(&own.binary_program(&other).1), "{}", own.heard());
+    let registry = registry.restart(&registry_options()).unwrap();
+    until("the node is back", || {
+        state(&registry, "east/fpga0") == "ready"
+    })
+    .unwrap();
+    assert_eq!(device_of(&registry, "web-1"), "fpga0");
+}

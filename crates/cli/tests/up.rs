@@ -1,0 +1,262 @@
+//! All daemons of a host: they start together or not at all, and end together.
+
+mod common;
+
+use common::{runs, text, BALTRA};
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A host's directories; what is still up when they go is taken down.
+struct Home {
+    dir: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Home {
+        let dir = tempfile::Builder::new().prefix("baltra-test-").tempdir();
+        Home { dir: dir.unwrap() }
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    fn baltra(&self, arguments: &[&str]) -> Output {
+        Command::new(BALTRA)
+            .arg("--runtime-dir")
+            .arg(self.runtime())
+            .args(arguments)
+            .env_remove("BALTRA_ENDPOINT")
+            .env_remove("BALTRA_REGISTRY")
+            .env_remove("BALTRA_GATEWAY")
+            .output()
+            .unwrap()
+    }
+
+    fn text(&self, arguments: &[&str]) -> String {
+        let output = self.baltra(arguments);
+        let said = text(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {said}\n{}",
+            self.logs()
+        );
+        text(&output.stdout)
+    }
+
+    /// On free ports.
+    fn up(&self, more: &[&str]) -> Output {
+        let state = self.dir.path().join("state");
+        let mut arguments = vec!["up", "--state-dir", state.to_str().unwrap()];
+        for set in [
+            "metrics.address=",
+            "registry.address=auto",
+            "registry.metrics=",
+            "gateway.address=auto",
+            "gateway.grpc_address=",
+        ] {
+            arguments.extend(["--set", set]);
+        }
+        arguments.extend(more);
+        self.baltra(&arguments)
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.text(&["status", "--json"])).unwrap()
+    }
+
+    fn logs(&self) -> String {
+        let log = |name: &str| {
+            let path = self.runtime().join(format!("{name}.log"));
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            format!("--- {name}\n{text}")
+        };
+        ["registry", "manager", "gateway"].map(log).join("")
+    }
+
+    /// What lies in the runtime directory but for logs and locks, which stay.
+    fn left(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.runtime()) else {
+            return Vec::new();
+        };
+        let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+        let stays = |n: &String| [".log", ".lock"].iter().any(|e| n.ends_with(e));
+        names.filter(|n| !stays(n)).collect()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}---", self.logs());
+        }
+        self.baltra(&["down", "--drain-ms", "0"]);
+    }
+}
+
+fn pids(status: &Value) -> Vec<u64> {
+    let beside = ["registry", "gateway"].map(|name| status["daemons"][name]["pid"].as_u64());
+    let all = beside.into_iter().chain([status["pid"].as_u64()]);
+    all.flatten().collect()
+}
+
+#[test]
+fn test_up_starts_everything_and_down_leaves_nothing() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let said = text(&up.stdout);
+    assert!(up.status.success(), "{}\n{}", text(&up.stderr), home.logs());
+    for part in [
+        "device0",
+        "baltra.sock",
+        "registry http://127.0.0.1:",
+        "/function/",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let status = home.status();
+    let pids = pids(&status);
+    assert_eq!(pids.len(), 3, "{status}");
+    assert!(pids.iter().all(|pid| runs(*pid)), "{status}");
+    let shown = home.text(&["status"]);
+    assert!(
+        shown.contains("registry   http") && shown.contains("gateway    http"),
+        "{shown}"
+    );
+
+    // The node has joined its own pool, and the gateway knows no function yet.
+    baltra_testkit::until("the node is in its pool", || {
+        home.text(&["devices", "--json"]).contains("\"ready\"")
+    })
+    .unwrap();
+    assert_eq!(home.text(&["function", "list", "--json"]).trim(), "[]");
+    for daemon in ["registry", "manager", "gateway"] {
+        let log = home.text(&["logs", "--daemon", daemon]);
+        assert!(log.contains("serving"), "{daemon}: {log}");
+    }
+
+    // Again, and nothing is started twice.
+    let again = text(&home.up(&[]).stdout);
+    assert!(again.contains("already up"), "{again}");
+    assert_eq!(self::pids(&home.status()), pids);
+
+    assert_eq!(home.text(&["down"]).trim(), "down");
+    assert!(!pids.iter().any(|pid| runs(*pid)));
+    assert_eq!(home.left(), Vec::<String>::new());
+    assert!(home.text(&["down"]).contains("nothing runs"));
+}
+
+#[test]
+fn test_a_daemon_that_does_not_come_up_leaves_none() {
+    let home = Home::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let up = home.up(&["--set", &format!("gateway.address={address}")]);
+    let said = text(&up.stderr);
+    assert_eq!(up.status.code(), Some(1));
+    for part in ["gateway", &address, "gateway.address", "=auto"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for daemon in ["registry", "manager", "gateway"] {
+        let lock = home.runtime().join(format!("{daemon}.lock"));
+        let pid = std::fs::read_to_string(lock).unwrap();
+        let pid: u64 = pid.trim().parse().unwrap();
+        assert!(!runs(pid), "the {daemon} runs on");
+    }
+    assert_eq!(home.left(), Vec::<String>::new());
+}
+
+#[test]
+fn test_every_section_is_checked_before_anything_starts() {
+    let home = Home::new();
+    for (set, part) in [
+        ("gateway.adress=x", "adress"),
+        ("registry.lease_s=0", "lease_s"),
+        ("gateway.address=0.0.0.0:1", "gateway.address"),
+        ("registry.enabled=maybe", "registry.enabled"),
+        ("device.policy=lottery", "lottery"),
+    ] {
+        let up = home.up(&["--set", set]);
+        assert_eq!(up.status.code(), Some(1), "{set}");
+        let said = text(&up.stderr);
+        assert!(said.contains(part), "{set}: {said}");
+        assert!(!home.runtime().exists(), "{set}");
+    }
+}
+
+#[test]
+fn test_what_is_switched_off_is_not_started() {
+    let home = Home::new();
+    let up = home.up(&[
+        "--set",
+        "registry.enabled=false",
+        "--set",
+        "gateway.enabled=false",
+    ]);
+    assert!(up.status.success(), "{}", text(&up.stderr));
+    let status = home.status();
+    assert_eq!(status["daemons"], serde_json::json!({}));
+    assert_eq!(status["registry"], "");
+    // One that was left out is started beside those that run.
+    assert!(home
+        .up(&["--set", "gateway.enabled=false"])
+        .status
+        .success());
+    let pid = home.status()["daemons"]["registry"]["pid"]
+        .as_u64()
+        .unwrap();
+    home.text(&["down"]);
+    assert!(!runs(pid));
+}
+
+#[test]
+fn test_a_dump_of_all_sections_loads_again() {
+    let home = Home::new();
+    let dump = text(
+        &home
+            .up(&["--dump-config", "--set", "gateway.enabled=false"])
+            .stdout,
+    );
+    for part in ["[registry]", "[gateway]", "enabled = false", "127.0.0.1:0"] {
+        assert!(dump.contains(part), "{part}: {dump}");
+    }
+    let file = home.dir.path().join("all.toml");
+    std::fs::write(&file, &dump).unwrap();
+    let again = home.baltra(&["up", "--dump-config", "--config", file.to_str().unwrap()]);
+    assert_eq!(text(&again.stdout), dump, "{}", text(&again.stderr));
+}
+
+#[test]
+fn test_in_the_foreground_all_end_with_the_first_to_end() {
+    let home = Home::new();
+    let mut command = Command::new(BALTRA);
+    command.arg("--runtime-dir").arg(home.runtime());
+    command
+        .args(["up", "--foreground", "--state-dir"])
+        .arg(home.dir.path().join("state"));
+    for set in [
+        "metrics.address=",
+        "registry.address=auto",
+        "registry.metrics=",
+        "gateway.enabled=false",
+    ] {
+        command.args(["--set", set]);
+    }
+    command.stdout(std::process::Stdio::null());
+    command.stderr(std::process::Stdio::null());
+    let mut up = command.spawn().unwrap();
+    let mut all = Vec::new();
+    baltra_testkit::until("both daemons serve", || {
+        let status = home.baltra(&["status", "--json"]);
+        let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+        all = pids(&status);
+        all.len() == 2 && status["ready"] == true
+    })
+    .unwrap();
+    let registry = rustix::process::Pid::from_raw(all[0] as i32).unwrap();
+    rustix::process::kill_process(registry, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(up.wait().unwrap().code(), Some(1));
+    assert!(!all.iter().any(|pid| runs(*pid)));
+}
