@@ -1,0 +1,167 @@
+//! What the integration tests share: where the built things are, daemons and programs to run.
+//!
+//! The tests run the real `baltra` and `libbaltra_opencl.so` from the directory that they were
+//! built into, PoCL as the device, and the example applications of `target/apps`. `make test`
+//! builds all of that first.
+#![forbid(unsafe_code)]
+
+pub mod browser;
+mod process;
+mod program;
+
+pub use process::{
+    descriptors, ended, kill, map_count, memory_kib, processes_with, terminate, threads,
+};
+pub use program::{compile, compile_static, Answer, Running};
+
+use baltra_testkit::{Daemon, Options};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The repository.
+pub fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().expect("the repository is there")
+}
+
+/// Where the binaries under test are: beside this test's own.
+pub fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let profile = test.parent().and_then(Path::parent);
+    let path = profile.expect("target/PROFILE/deps/TEST").join(name);
+    assert!(
+        path.exists(),
+        "{} is not there: run `make test`, or `cargo build --release` first",
+        path.display()
+    );
+    path
+}
+
+/// The `baltra` program.
+pub fn baltra() -> PathBuf {
+    built("baltra")
+}
+
+/// An example application, or `clbench`.
+pub fn app(name: &str) -> PathBuf {
+    let place = match name {
+        "clbench" => "target/bench",
+        _ => "target/apps",
+    };
+    let path = root().join(place).join(name);
+    assert!(path.exists(), "{}: run `make apps`", path.display());
+    path
+}
+
+/// A daemon with the embedded configuration.
+pub fn daemon() -> Daemon {
+    Daemon::start(baltra()).expect("a daemon starts")
+}
+
+/// A daemon with some keys (`section.key=value`) changed.
+pub fn daemon_with(set: &[&str]) -> Daemon {
+    let options = Options {
+        set: set.iter().map(|s| s.to_string()).collect(),
+        ..Options::default()
+    };
+    Daemon::start_with(baltra(), &options).expect("a daemon starts")
+}
+
+/// Makes tenants without limits.
+pub fn tenants(daemon: &Daemon, names: &[&str]) {
+    for name in names {
+        daemon.text(&["tenant", "add", name]).expect("a new tenant");
+    }
+}
+
+fn clean(mut command: Command) -> Command {
+    for variable in [
+        "BALTRA_ENDPOINT",
+        "BALTRA_TENANT",
+        "BALTRA_TOKEN",
+        "BALTRA_DEVICE",
+        "OCL_ICD_VENDORS",
+        "OCL_ICD_FILENAMES",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// A program on the host's own driver.
+pub fn native(program: impl AsRef<Path>) -> Command {
+    let mut command = clean(Command::new(program.as_ref()));
+    command.env("OCL_ICD_VENDORS", "/etc/OpenCL/vendors/pocl.icd");
+    command
+}
+
+/// A program on a daemon's device, by `baltra run`; it takes that process's place.
+pub fn through(daemon: &Daemon, tenant: &str, program: impl AsRef<Path>) -> Command {
+    let mut command = clean(Command::new(baltra()));
+    command
+        .env("BALTRA_RUNTIME_DIR", daemon.runtime_dir())
+        .arg("run");
+    if !tenant.is_empty() {
+        command.args(["--tenant", tenant]);
+    }
+    command.arg("--").arg(program.as_ref());
+    command
+}
+
+/// A program that finds the daemon by the variables alone, with a loader's file for our library.
+pub fn by_variables(endpoint: &str, program: impl AsRef<Path>) -> Command {
+    let vendors = root().join("target/tests/vendors");
+    std::fs::create_dir_all(&vendors).expect("target can be written");
+    let icd = vendors.join("baltra.icd");
+    let library = built("libbaltra_opencl.so");
+    std::fs::write(icd, format!("{}\n", library.display())).expect("target can be written");
+    let mut command = clean(Command::new(program.as_ref()));
+    command
+        .env("OCL_ICD_VENDORS", vendors)
+        .env("BALTRA_ENDPOINT", endpoint);
+    command
+}
+
+/// A `--json` answer of the tool.
+pub fn json(daemon: &Daemon, arguments: &[&str]) -> serde_json::Value {
+    let mut arguments = arguments.to_vec();
+    arguments.push("--json");
+    let text = daemon.text(&arguments).expect("the daemon answers");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// The open sessions' executors: tenant and process.
+pub fn executors(daemon: &Daemon) -> Vec<(String, u32)> {
+    let sessions = json(daemon, &["sessions"]);
+    let sessions = sessions.as_array().expect("a list");
+    let pair = |s: &serde_json::Value| {
+        let tenant = s["tenant"].as_str().expect("a name").to_owned();
+        (tenant, s["executor_pid"].as_u64().expect("a number") as u32)
+    };
+    sessions.iter().map(pair).collect()
+}
+
+/// The executor of a tenant's only session.
+pub fn executor_of(daemon: &Daemon, tenant: &str) -> u32 {
+    let all = executors(daemon);
+    let own: Vec<u32> = all.iter().filter(|e| e.0 == tenant).map(|e| e.1).collect();
+    assert_eq!(own.len(), 1, "sessions of {tenant}: {all:?}");
+    own[0]
+}
+
+/// How many sessions are open.
+pub fn session_count(daemon: &Daemon) -> usize {
+    executors(daemon).len()
+}
+
+/// Fails the test if a process of the daemon has panicked: they log to the same place.
+pub fn nothing_panicked(daemon: &Daemon) {
+    let log = daemon.log();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// A port of this host that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").port()
+}

@@ -1,0 +1,207 @@
+//! Programs that the tests compile and run.
+
+use crate::{built, root};
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How long any program may take, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Compiles `programs/NAME.c` against the system's OpenCL loader.
+pub fn compile(name: &str) -> PathBuf {
+    compile_with(name, name, &["-lOpenCL".into()])
+}
+
+/// Compiles `programs/NAME.c` with our library in it.
+pub fn compile_static(name: &str) -> PathBuf {
+    let library = built("libbaltra_opencl.a").display().to_string();
+    let libraries = [library, "-ldl".into()];
+    compile_with(name, &format!("{name}-static"), &libraries)
+}
+
+fn compile_with(name: &str, out: &str, libraries: &[String]) -> PathBuf {
+    let directory = root().join("target/tests");
+    std::fs::create_dir_all(&directory).expect("target can be written");
+    let out = directory.join(out);
+    // Tests run side by side: each compiles for itself and puts the whole file in place.
+    let fresh = tempfile::Builder::new()
+        .prefix("program-")
+        .tempfile_in(&directory)
+        .expect("target can be written")
+        .into_temp_path();
+    let output = Command::new("cc")
+        .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .arg("-I")
+        .arg(root().join("apps/common"))
+        .arg(root().join(format!("crates/tests/programs/{name}.c")))
+        .arg(root().join("apps/common/clu.c"))
+        .args(libraries)
+        .args(["-lpthread", "-lm", "-o"])
+        .arg(&fresh)
+        .output()
+        .expect("cc is installed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}.c does not compile: {said}");
+    fresh.persist(&out).expect("target can be written");
+    out
+}
+
+/// What a program left behind.
+#[derive(Debug)]
+pub struct Answer {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+impl Answer {
+    /// The rest of the first output line that begins with `word`.
+    pub fn line(&self, word: &str) -> Option<&str> {
+        self.out
+            .lines()
+            .find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))
+    }
+
+    /// The number behind `word`, as in `finish -2`.
+    pub fn number(&self, word: &str) -> Option<i64> {
+        self.line(word)?.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Fails the test unless the program ended with status 0.
+    pub fn ok(self) -> Answer {
+        assert!(self.status.success(), "{self:#?}");
+        self
+    }
+}
+
+/// A program that runs; killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Option<std::thread::JoinHandle<String>>,
+    seen: Vec<String>,
+}
+
+impl Running {
+    /// Starts it.
+    pub fn start(mut command: Command) -> Running {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let (sender, lines) = std::sync::mpsc::channel();
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut err = child.stderr.take().expect("piped");
+        let errors = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = err.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        Running {
+            child,
+            lines,
+            errors: Some(errors),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line, not yet waited for, that begins with `word`.
+    pub fn wait_line(&mut self, word: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    let found = line.starts_with(word);
+                    self.seen.push(line);
+                    if found {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("'{word}' does not come; so far: {:#?}", self.seen)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let _ = self.child.kill();
+                    let errors = self.errors.take().and_then(|e| e.join().ok());
+                    panic!("ended without '{word}': {:#?} {errors:?}", self.seen)
+                }
+            }
+        }
+    }
+
+    /// Waits for a round (`work`) that begins after now.
+    pub fn wait_progress(&mut self) {
+        while self.lines.try_recv().is_ok() {}
+        self.wait_line("round");
+        self.wait_line("round");
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits for its end.
+    pub fn finish(self) -> Answer {
+        self.finish_within(PATIENCE)
+    }
+
+    /// Waits for its end, so long at the most.
+    pub fn finish_within(mut self, patience: Duration) -> Answer {
+        let deadline = Instant::now() + patience;
+        let status = loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                self.seen.extend(self.lines.try_iter());
+                panic!("does not end; so far: {:#?}", self.seen);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        self.seen.extend(self.lines.iter());
+        let errors = self.errors.take().and_then(|e| e.join().ok());
+        Answer {
+            status,
+            out: self.seen.join("\n"),
+            err: errors.unwrap_or_default(),
+        }
+    }
+
+    /// Starts it and waits for its end.
+    pub fn run(command: Command) -> Answer {
+        Running::start(command).finish()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,628 @@
+//! The console at `/ui/` in a real headless Chromium: a real pool and function, a phone, a lost
+//! connection, and names that would like to be markup. Pictures go to `target/screenshots`.
+
+use baltra_gateway::console::model::{
+    Contract, Device, Field, Function, Health, Histogram, Node, Placement, Region, Registry, State,
+    Tenant,
+};
+use baltra_gateway::console::{self, Source};
+use baltra_testkit::{Daemon, Options, Service};
+use baltra_tests::browser::Browser;
+use baltra_tests::{baltra, daemon_with, root};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A registry, a node and a gateway, each a process.
+struct Pool {
+    gateway: Service,
+    node: Daemon,
+    registry: Service,
+}
+
+impl Pool {
+    fn start() -> Pool {
+        let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
+        let node = daemon_with(&[
+            "node.name=isabela",
+            &format!("node.registry={}", registry.url()),
+        ]);
+        let gateway =
+            Service::start(baltra(), "gateway", &Pool::options(&registry, &node)).unwrap();
+        Pool {
+            gateway,
+            node,
+            registry,
+        }
+    }
+
+    fn options(registry: &Service, _node: &Daemon) -> Options {
+        Options {
+            set: vec![format!("gateway.engine.registry={}", registry.url())],
+            ..Options::default()
+        }
+    }
+
+    /// Makes examples of `apps/functions` and deploys them.
+    fn deploy(&self, names: &[&str]) {
+        let made = tempfile::tempdir().unwrap();
+        let out = format!("OUT={}", made.path().display());
+        let make = std::process::Command::new("make")
+            .arg("-s")
+            .arg("-C")
+            .arg(root().join("apps/functions"))
+            .arg(out)
+            .args(names)
+            .status();
+        assert!(make.unwrap().success());
+        let path = made.path().to_str().unwrap();
+        let url = self.gateway.url();
+        let deployed = self
+            .gateway
+            .text(&["function", "deploy", path, "--gateway", url]);
+        deployed.unwrap();
+    }
+
+    fn page(&self, view: &str) -> String {
+        format!("{}/ui/#/{view}", self.gateway.url())
+    }
+}
+
+/// Calls a function again and again until it is dropped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Load {
+    fn start(url: &str, path: &str, body: Vec<u8>) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let address = url.trim_start_matches("http://").to_owned();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/octet-stream\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        let stopped = stop.clone();
+        let call = move || {
+            let mut stream = TcpStream::connect(&address)?;
+            stream.write_all(head.as_bytes())?;
+            stream.write_all(&body)?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer)?;
+            std::io::Result::Ok(answer.starts_with(b"HTTP/1.1 200"))
+        };
+        let thread = std::thread::spawn(move || {
+            let mut done = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                done += u64::from(call().unwrap_or(false));
+            }
+            done
+        });
+        Load {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let done = self.thread.take().map_or(0, |t| t.join().unwrap_or(0));
+        if !std::thread::panicking() {
+            assert!(done > 0, "no call was answered with 200");
+        }
+    }
+}
+
+/// The number that an element's text begins with is more than zero.
+const POSITIVE: &str =
+    "return parseFloat(document.querySelector(arguments[0])?.innerText.replaceAll(',', '')) > 0";
+
+fn tile(name: &str) -> String {
+    format!("[data-tile=\"{name}\"] b")
+}
+
+/// The page's scripts met no error, and the policy had nothing to refuse.
+fn nothing_went_wrong(browser: &Browser) {
+    let bad: Vec<String> = browser
+        .console()
+        .into_iter()
+        // A stopped gateway and a refused call are what some tests are about.
+        .filter(|line| {
+            let meant = ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE", "status of 415"];
+            !meant.iter().any(|part| line.contains(part))
+        })
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
+#[test]
+fn a_real_device_and_a_called_function_are_shown_and_move() {
+    let pool = Pool::start();
+    let browser = Browser::desktop();
+    browser.prefer("dark");
+    browser.open(&pool.page(""));
+    browser.until_text(".devices", "isabela");
+    browser.until_text(".devices", "ready");
+    browser.until_text("#main", "No function yet");
+
+    pool.deploy(&["sobel", "uppercase"]);
+    browser.until_text("#main table", "sobel");
+    let load = Load::start(
+        pool.gateway.url(),
+        "/function/sobel?width=512&height=512",
+        vec![7; 512 * 512],
+    );
+    browser.until(
+        "requests are counted",
+        POSITIVE,
+        &[tile("Requests / s").into()],
+    );
+    browser.until("latency is shown", POSITIVE, &[tile("Latency p50").into()]);
+    browser.until("the device works", POSITIVE, &[tile("Utilization").into()]);
+    // The picture has something of a past in it.
+    let moved = "window.seen ??= new Set(); seen.add(document.querySelector(arguments[0]).innerText); return seen.size > 5";
+    browser.until("the rate moves", moved, &[tile("Requests / s").into()]);
+    browser.screenshot("console-overview-dark", true);
+    browser.prefer("light");
+    browser.screenshot("console-overview-light", true);
+
+    browser.open(&pool.page("functions/sobel"));
+    browser.until(
+        "requests are counted",
+        POSITIVE,
+        &[tile("Requests / s").into()],
+    );
+    browser.until(
+        "a cold start is counted",
+        POSITIVE,
+        &[tile("Cold starts").into()],
+    );
+    browser.until_text(".placements", "isabela");
+    browser.until(
+        "the histogram has calls",
+        "return document.querySelector('[aria-label^=\"Latency histogram: p50\"]') !== null",
+        &[],
+    );
+    browser.screenshot("console-function", true);
+    for view in ["devices", "tenants", "nodes", "functions"] {
+        browser.open(&pool.page(view));
+        browser.until_text(
+            "#main table",
+            if view == "devices" || view == "nodes" {
+                "isabela"
+            } else {
+                ""
+            },
+        );
+        browser.screenshot(&format!("console-{view}"), true);
+    }
+    drop(load);
+    nothing_went_wrong(&browser);
+}
+
+#[test]
+fn a_function_is_called_from_the_page() {
+    let pool = Pool::start();
+    pool.deploy(&["sobel", "uppercase"]);
+    let browser = Browser::desktop();
+    browser.open(&pool.page("functions/uppercase"));
+    browser.until(
+        "the form is there",
+        "return document.querySelector('form.try select')?.options.length > 0",
+        &[],
+    );
+    browser.script("[...document.querySelectorAll('form.try .body button')].find((b) => b.innerText === 'text').click()", &[]);
+    browser.type_into("[name=body]", "galapagos");
+    browser.click("form.try [type=submit]");
+    browser.until_text(".answer", "200");
+    browser.until_text(".answer .content", "GALAPAGOS");
+    browser.until_text(".answer .headers", "x-request-id");
+    browser.until_text(".answer .timing", "device");
+
+    // A picture in, a picture out.
+    let photo = root().join("target/screenshots/in.png");
+    std::fs::create_dir_all(photo.parent().unwrap()).unwrap();
+    browser.screenshot("in", false);
+    browser.open(&pool.page("functions/sobel"));
+    browser.until(
+        "the form takes a file",
+        "return document.querySelector('[name=file]')?.checkVisibility()",
+        &[],
+    );
+    browser.type_into("[name=file]", photo.to_str().unwrap());
+    browser.script(
+        "document.querySelector('[name=type]').value = 'image/png'",
+        &[],
+    );
+    browser.click("form.try [type=submit]");
+    browser.until_text(".answer", "200");
+    browser.until(
+        "the picture is drawn",
+        "return document.querySelector('.answer img')?.naturalWidth > 0",
+        &[],
+    );
+    browser.script("document.querySelector('.answer').scrollIntoView()", &[]);
+    browser.screenshot("console-try", false);
+
+    // What the gateway refuses is shown with its reason.
+    browser.script(
+        "document.querySelector('[name=type]').value = 'text/csv'",
+        &[],
+    );
+    browser.click("form.try [type=submit]");
+    browser.until_text(".answer", "415");
+    nothing_went_wrong(&browser);
+}
+
+/// Every view's document is as wide as the phone.
+#[test]
+fn nothing_is_wider_than_a_phone() {
+    let page = Page::start(hostile_state());
+    for width in [320, 390] {
+        let browser = Browser::phone(width);
+        for view in views(&page.state()) {
+            browser.open(&page.at(&view));
+            browser.until(
+                "the view is there",
+                "return document.querySelector('#main h1, #main h2') !== null",
+                &[],
+            );
+            let wide = browser.script(
+                "return [document.documentElement.scrollWidth, innerWidth]",
+                &[],
+            );
+            assert_eq!(wide[0], wide[1], "{view} at {width}");
+            assert_eq!(wide[1], width, "{view}");
+        }
+        browser.open(&page.at(""));
+        browser.until_text("#main table", "sobel");
+        browser.screenshot(&format!("console-phone-{width}"), false);
+        // What a thumb wants is in reach: five views, each a target of decent size.
+        let small = "return [...document.querySelectorAll('nav a')].filter((a) => a.getBoundingClientRect().height < 40 || a.getBoundingClientRect().width < 40).length";
+        assert_eq!(browser.script(small, &[]), 0);
+        assert_eq!(browser.count("nav a"), 5);
+    }
+}
+
+#[test]
+fn a_lost_connection_is_said_and_mended() {
+    let mut pool = Pool::start();
+    let browser = Browser::desktop();
+    browser.open(&pool.page(""));
+    browser.until_text("#status", "live");
+    browser.until_text(".devices", "isabela");
+    pool.gateway.kill().unwrap();
+    browser.until_text("#lost", "Connection lost");
+    browser.until_text("#status", "lost");
+    // What was known last stays, and looks old.
+    assert!(browser.text(".devices").contains("isabela"));
+    assert_eq!(browser.count("body.stale"), 1);
+    browser.screenshot("console-lost", false);
+    let options = Pool::options(&pool.registry, &pool.node);
+    pool.gateway = pool.gateway.restart(&options).unwrap();
+    browser.until_text("#status", "live");
+    browser.until(
+        "the banner is gone",
+        "return document.querySelector('#lost').hidden",
+        &[],
+    );
+    browser.until_text(".devices", "isabela");
+    nothing_went_wrong(&browser);
+}
+
+#[test]
+fn a_registry_that_is_away_is_said() {
+    let mut pool = Pool::start();
+    let browser = Browser::desktop();
+    browser.open(&pool.page(""));
+    browser.until_text(".devices", "isabela");
+    pool.registry.kill().unwrap();
+    browser.until_text("#problems", "does not answer");
+    assert!(browser.text(".devices").contains("isabela"));
+    pool.registry = pool.registry.restart(&Options::default()).unwrap();
+    browser.until(
+        "it is well again",
+        "return !document.querySelector('#problems').innerText.includes('does not answer')",
+        &[],
+    );
+}
+
+/// Would be a script if it were ever markup, an address or a selector; turns what follows around;
+/// is the name of what every object has.
+const HOSTILE: [&str; 5] = [
+    "<img src=x onerror=\"window.pwned=1;alert(1)\">",
+    "\"><script>window.pwned=1;alert(2)</script>",
+    "javascript:alert(3)//\u{202e}gnp.exe\u{0007}",
+    "__proto__",
+    "../../system/functions?name=a#/b%00",
+];
+
+#[test]
+fn hostile_names_are_only_text() {
+    let page = Page::start(hostile_state());
+    let browser = Browser::desktop();
+    for view in views(&page.state()) {
+        browser.open(&page.at(&view));
+        browser.until_text("#status", "live");
+        browser.until(
+            "the view is there",
+            "return document.querySelector('#main h1, #main h2') !== null",
+            &[],
+        );
+        assert_eq!(
+            browser.script("return [window.pwned ?? null, ({}).name ?? null]", &[]),
+            serde_json::json!([null, null]),
+            "{view}"
+        );
+        // Nothing in the page but what the page makes.
+        let alien = "return document.querySelectorAll('#main img, #main script, #main iframe, [onerror], [href^=javascript]').length";
+        assert_eq!(browser.script(alien, &[]), 0, "{view}");
+        // No character that turns the line's direction is left in it.
+        assert_eq!(
+            browser.script(
+                "return /[\\u202e\\u0007]/.test(document.documentElement.textContent)",
+                &[]
+            ),
+            false
+        );
+        assert!(!browser.has_dialog(), "{view}");
+    }
+    browser.open(&page.at(""));
+    browser.until_text("#main table", "onerror");
+    browser.screenshot("console-hostile", true);
+    // Each name's link leads to its own view, whatever is in it.
+    for name in HOSTILE {
+        let wanted = name.replace(['\u{202e}', '\u{0007}'], "\u{fffd}");
+        browser.open(&page.at(""));
+        let click = "const a = [...document.querySelectorAll('#main tbody th a')].find((a) => a.innerText === arguments[0]); a?.click(); return Boolean(a)";
+        browser.until("the row is there", click, &[wanted.clone().into()]);
+        let title = "return document.querySelector('#main h1')?.textContent === arguments[0] && document.querySelector('form.try select')?.options.length > 0";
+        browser.until("its view opens", title, &[wanted.into()]);
+    }
+    nothing_went_wrong(&browser);
+}
+
+#[test]
+fn the_keyboard_reaches_everything() {
+    let page = Page::start(hostile_state());
+    let browser = Browser::desktop();
+    browser.open(&page.at("functions"));
+    browser.until_text("#main table", "sobel");
+    // The first stop jumps over the navigation.
+    browser.press('\u{e004}');
+    assert_eq!(
+        browser.script("return document.activeElement.className", &[]),
+        "skip"
+    );
+    // A slash goes to the filter, and rows that do not match go.
+    browser.press('/');
+    assert_eq!(
+        browser.script("return document.activeElement.id", &[]),
+        "filter"
+    );
+    browser.type_into("#filter", "sobel");
+    browser.until(
+        "one row is left",
+        "return document.querySelectorAll('#main tbody tr').length === 1",
+        &[],
+    );
+    browser.press('\u{e00c}');
+    browser.until(
+        "all rows are back",
+        "return document.querySelectorAll('#main tbody tr').length > 1",
+        &[],
+    );
+    // Columns sort by a press of Enter, and say so.
+    browser.script("document.querySelector('#main thead button').focus()", &[]);
+    browser.press('\u{e007}');
+    let sorted = "const names = [...document.querySelectorAll('#main tbody th')].map((e) => e.innerText); return document.querySelector('#main thead th').getAttribute('aria-sort') === arguments[0] && JSON.stringify(names) === JSON.stringify([...names].sort(new Intl.Collator('en', { numeric: true, sensitivity: 'base' }).compare)[arguments[1]]())";
+    browser.until("it sorts", sorted, &["ascending".into(), "slice".into()]);
+    browser.press('\u{e007}');
+    browser.until(
+        "it sorts the other way",
+        sorted,
+        &["descending".into(), "reverse".into()],
+    );
+    // A chart is read point by point.
+    browser.open(&page.at(""));
+    browser.until(
+        "there are charts",
+        "return document.querySelector('.plotbox[aria-label]') !== null",
+        &[],
+    );
+    browser.script(
+        "[...document.querySelectorAll('.plotbox')].find((e) => e.checkVisibility()).focus()",
+        &[],
+    );
+    browser.press('\u{e012}');
+    browser.until_text(".plotbox:focus .tip", "ago");
+    // Held, the picture does not move.
+    browser.script("document.activeElement.blur()", &[]);
+    browser.press('p');
+    browser.until_text("#status", "held");
+    // Whatever can be pressed has a name that is read out.
+    let nameless = "return [...document.querySelectorAll('a, button, input, select, textarea')].filter((e) => e.checkVisibility() && !(e.innerText || e.ariaLabel || e.labels?.length || e.title)).map((e) => e.outerHTML)";
+    assert_eq!(browser.script(nameless, &[]), serde_json::json!([]));
+    nothing_went_wrong(&browser);
+}
+
+#[test]
+fn an_empty_gateway_says_what_to_do() {
+    let page = Page::start(State::default());
+    let browser = Browser::desktop();
+    browser.open(&page.at(""));
+    browser.until_text("#main", "baltra function deploy");
+    browser.until_text("#main", "baltra manager --registry");
+    browser.screenshot("console-empty", true);
+    for (view, said) in [
+        ("tenants", "No tenant yet"),
+        ("nodes", "No node yet"),
+        ("devices", "No device yet"),
+        ("functions/gone", "No function gone"),
+    ] {
+        browser.open(&page.at(view));
+        browser.until_text("#main", said);
+    }
+    nothing_went_wrong(&browser);
+}
+
+/// The console in this process, over a state that no real pool would let in.
+struct Page {
+    state: Arc<Mutex<State>>,
+    address: std::net::SocketAddr,
+    _runtime: tokio::runtime::Runtime,
+}
+
+struct Told(Arc<Mutex<State>>);
+
+impl Source for Told {
+    fn state(&self) -> State {
+        let mut state = self.0.lock().unwrap();
+        for function in &mut state.functions {
+            function.calls += 10;
+            function.latency.counts[1] += 10;
+        }
+        state.clone()
+    }
+}
+
+impl Page {
+    fn start(state: State) -> Page {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let state = Arc::new(Mutex::new(state));
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let source = Arc::new(Told(state.clone()));
+        runtime.spawn(async move { axum::serve(listener, console::router(source)).await });
+        Page {
+            state,
+            address,
+            _runtime: runtime,
+        }
+    }
+
+    fn state(&self) -> State {
+        self.state.lock().unwrap().clone()
+    }
+
+    fn at(&self, view: &str) -> String {
+        format!("http://{}/ui/#/{view}", self.address)
+    }
+}
+
+fn escaped(name: &str) -> String {
+    name.bytes().map(|b| format!("%{b:02X}")).collect()
+}
+
+/// Every view of a state, those of its functions and devices too.
+fn views(state: &State) -> Vec<String> {
+    let mut views: Vec<String> = ["", "functions", "devices", "tenants", "nodes"]
+        .map(str::to_owned)
+        .into();
+    let functions = state
+        .functions
+        .iter()
+        .map(|f| format!("functions/{}", escaped(&f.name)));
+    let devices = state
+        .devices
+        .iter()
+        .map(|d| format!("devices/{}/{}", escaped(&d.node), escaped(&d.name)));
+    views.extend(functions.chain(devices));
+    views
+}
+
+/// A function, a device, a node and a tenant of every hostile name, and long ones.
+fn hostile_state() -> State {
+    let mut state = State {
+        registry: Some(Registry {
+            address: HOSTILE[0].into(),
+            reason: HOSTILE[1].into(),
+            ..Registry::default()
+        }),
+        ..State::default()
+    };
+    let long = "x".repeat(200);
+    for name in HOSTILE.into_iter().chain(["sobel", long.as_str()]) {
+        let text = || name.to_owned();
+        state.nodes.push(Node {
+            name: text(),
+            address: text(),
+            version: text(),
+            reason: text(),
+            state: Health::Lost,
+            ..Node::default()
+        });
+        state.devices.push(Device {
+            node: text(),
+            name: text(),
+            model: text(),
+            vendor: text(),
+            reason: text(),
+            state: Health::Failed,
+            regions: vec![Region::default(); 3],
+            ..Device::default()
+        });
+        state.tenants.push(Tenant {
+            name: text(),
+            ..Tenant::default()
+        });
+        let field = |from: &str| Field {
+            name: text(),
+            from: from.into(),
+            kind: text(),
+            shape: text(),
+            ..Field::default()
+        };
+        state.functions.push(Function {
+            name: text(),
+            description: text(),
+            tenant: text(),
+            reason: text(),
+            implementations: vec![text()],
+            contract: Contract {
+                inputs: vec![field("query"), field("header"), field("body")],
+                ..Contract::default()
+            },
+            placements: vec![Placement {
+                node: text(),
+                device: text(),
+                loaded: true,
+            }],
+            latency: Histogram {
+                bounds_ns: vec![1_000, 1_000_000],
+                counts: vec![0; 3],
+            },
+            cold_recent: vec![console::model::ColdStart {
+                at_ms: 1,
+                node: text(),
+                device: text(),
+                parts: vec![(text(), 1_000_000)],
+            }],
+            cold_starts: 1,
+            ..Function::default()
+        });
+    }
+    state
+}
+
+/// Streams are few: a page that is left gives its own back.
+#[test]
+fn pages_that_are_left_hold_nothing() {
+    let page = Page::start(State::default());
+    let browser = Browser::desktop();
+    for _ in 0..console::STREAMS_MAX + 8 {
+        browser.open("about:blank");
+        browser.open(&page.at(""));
+    }
+    browser.until_text("#status", "live");
+}

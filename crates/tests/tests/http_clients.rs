@@ -1,0 +1,226 @@
+//! The HTTP door with other people's clients, unmodified: faas-cli, Triton's, schemathesis.
+
+use baltra_testkit::{Options, Service};
+use baltra_tests::{baltra, root, Running};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const UPPERCASE: &str = "name: uppercase
+inputs:
+  - {name: text, type: u8, shape: [length], codecs: [raw, json], json: text}
+outputs:
+  - {name: upper, type: u8, shape: [length], codecs: [raw, json], json: text}
+args: [text, upper, u64(length)]
+implementations:
+  - native: {library: test.so, symbol: uppercase}
+";
+
+const SCALE: &str = "name: scale
+inputs:
+  - {name: values, type: f32, shape: [n], codecs: [raw, json]}
+  - {name: factor, type: f32, from: query, default: 2}
+outputs:
+  - {name: scaled, type: f32, shape: [n], codecs: [raw, json]}
+args: [values, scaled, factor, u64(n)]
+implementations:
+  - native: {library: test.so, symbol: scale}
+";
+
+/// A gateway process with two native functions, deployed by `baltra function`.
+fn gateway() -> Service {
+    let options = Options {
+        set: vec!["gateway.grpc_address=auto".into()],
+        ..Options::default()
+    };
+    let gateway = Service::start(baltra(), "gateway", &options).expect("a gateway starts");
+    let directory = tempfile::tempdir().unwrap();
+    for (name, manifest) in [("uppercase", UPPERCASE), ("scale", SCALE)] {
+        let function = directory.path().join(name);
+        std::fs::create_dir(&function).unwrap();
+        std::fs::write(function.join("function.yaml"), manifest).unwrap();
+        library(&function.join("test.so"));
+    }
+    let path = directory.path().display().to_string();
+    let said = gateway.text(&["function", "deploy", &path]).unwrap();
+    assert!(said.contains("uppercase is deployed"), "{said}");
+    gateway
+}
+
+fn library(to: &Path) {
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .arg(to)
+        .arg(root().join("crates/gateway/tests/support/functions.c"))
+        .arg("-I")
+        .arg(root().join("crates/native/include"))
+        .status();
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "functions.c does not compile"
+    );
+}
+
+/// Where it listens for gRPC, as `host:port`.
+fn grpc_address(gateway: &Service) -> String {
+    let told = std::fs::read(gateway.runtime_dir().join("gateway.json")).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let url = told["others"][0].as_str().expect("a second address");
+    url.trim_start_matches("http://").to_owned()
+}
+
+/// A program of the tests' Python environment (another one: `BALTRA_TEST_VENV`).
+fn python(name: &str) -> PathBuf {
+    let venv = std::env::var_os("BALTRA_TEST_VENV").map(PathBuf::from);
+    let venv = venv.unwrap_or_else(|| root().join("target/venv"));
+    let path = venv.join("bin").join(name);
+    assert!(
+        path.exists(),
+        "{}: run scripts/setup.sh test",
+        path.display()
+    );
+    path
+}
+
+#[test]
+fn test_triton_s_client_infers_over_http_and_grpc() {
+    let gateway = gateway();
+    let mut command = Command::new(python("python"));
+    command
+        .arg(root().join("crates/tests/programs/inference.py"))
+        .arg(gateway.url().trim_start_matches("http://"))
+        .arg(grpc_address(&gateway));
+    let answer = Running::run(command).ok();
+    assert!(answer.out.ends_with("ok"), "{}", answer.out);
+}
+
+/// From `BALTRA_FAAS_CLI`, `target/tools` or the path.
+fn faas_cli() -> Option<PathBuf> {
+    let named = std::env::var_os("BALTRA_FAAS_CLI").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).map(|dir| dir.join("faas-cli"));
+    let tools = root().join("target/tools/faas-cli");
+    named
+        .into_iter()
+        .chain([tools])
+        .chain(places)
+        .find(|path| path.is_file())
+}
+
+#[test]
+fn test_faas_cli_deploys_lists_invokes_logs_and_removes() {
+    let Some(faas_cli) = faas_cli() else {
+        eprintln!("skipped: faas-cli is not installed; BALTRA_FAAS_CLI names it");
+        return;
+    };
+    let gateway = gateway();
+    let home = tempfile::tempdir().unwrap();
+    let stack = "version: 1.0
+provider: {name: openfaas}
+functions:
+  loud: {lang: dockerfile, handler: ./loud, image: uppercase, labels: {team: a}}
+";
+    std::fs::write(home.path().join("functions.yml"), stack).unwrap();
+    let run = |arguments: &[&str], input: &str| {
+        let mut command = Command::new(&faas_cli);
+        command
+            .args(arguments)
+            .current_dir(home.path())
+            .env("HOME", home.path())
+            .env("OPENFAAS_URL", gateway.url())
+            .env("OPENFAAS_CONFIG", home.path());
+        std::fs::write(home.path().join("input"), input).unwrap();
+        command.stdin(std::fs::File::open(home.path().join("input")).unwrap());
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let said = (text(&output.stdout), text(&output.stderr));
+        (output.status.success(), said.0, said.1)
+    };
+    let ok = |arguments: &[&str], input: &str| {
+        let (success, out, err) = run(arguments, input);
+        assert!(success, "faas-cli {arguments:?}: {out}{err}");
+        out
+    };
+    let deployed = ok(&["deploy", "-f", "functions.yml"], "");
+    assert!(deployed.contains("Deployed. 202 Accepted"), "{deployed}");
+    // Again: an update.
+    let updated = ok(&["deploy", "-f", "functions.yml"], "");
+    assert!(updated.contains("202"), "{updated}");
+    let named = ok(&["deploy", "--name", "louder", "--image", "uppercase"], "");
+    assert!(named.contains("202"), "{named}");
+    let list = ok(&["list"], "");
+    assert!(
+        list.contains("loud") && list.contains("louder") && list.contains("scale"),
+        "{list}"
+    );
+    // It says on standard output that it found no configuration, too.
+    assert!(ok(&["invoke", "loud"], "hello").ends_with("HELLO"));
+    let again = ok(
+        &[
+            "invoke",
+            "loud",
+            "--content-type",
+            "application/octet-stream",
+        ],
+        "again",
+    );
+    assert!(again.ends_with("AGAIN"), "{again}");
+    ok(&["invoke", "loud", "--async"], "later");
+    let described = ok(&["describe", "loud"], "");
+    assert!(
+        described.contains("uppercase") && described.contains("team"),
+        "{described}"
+    );
+    let logs = ok(&["logs", "loud", "--tail=false"], "");
+    assert!(logs.contains("POST / 200"), "{logs}");
+    let namespaces = ok(&["namespaces"], "");
+    assert!(namespaces.contains("openfaas-fn"), "{namespaces}");
+    let version = ok(&["version", "--warn-update=false"], "");
+    assert!(version.contains("baltra"), "{version}");
+    let (success, out, err) = run(
+        &[
+            "deploy",
+            "--name",
+            "x",
+            "--image",
+            "ghcr.io/openfaas/nodeinfo:latest",
+        ],
+        "",
+    );
+    let refused = format!("{out}{err}");
+    assert!(
+        !success && refused.contains("400") && refused.contains("store"),
+        "{refused}"
+    );
+    ok(&["remove", "-f", "functions.yml"], "");
+    ok(&["remove", "louder"], "");
+    let list = ok(&["list"], "");
+    assert!(!list.contains("loud"), "{list}");
+}
+
+const CHECKS: &str = "not_a_server_error,content_type_conformance,\
+    response_headers_conformance,status_code_conformance,response_schema_conformance";
+
+#[test]
+fn test_schemathesis_finds_no_server_error_and_no_lie_in_the_description() {
+    let gateway = gateway();
+    let home = tempfile::tempdir().unwrap();
+    // As long as it takes: it ends by itself.
+    let answer = Command::new(python("st"))
+        .arg("run")
+        .arg(format!("{}/openapi.json", gateway.url()))
+        .args(["--phases", "examples,coverage,fuzzing", "--seed", "1"])
+        .args(["--max-examples", "15", "--no-color"])
+        .args(["--request-timeout", "60", "--checks"])
+        .arg(CHECKS)
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&answer.stdout);
+    let err = String::from_utf8_lossy(&answer.stderr);
+    assert!(answer.status.success(), "{out}\n{err}");
+    // It has found what it had to test.
+    let before = out.split(" generated, ").next().unwrap_or_default();
+    let cases = before.split_whitespace().next_back();
+    let cases = cases.and_then(|text| text.parse::<u32>().ok());
+    assert!(cases.is_some_and(|cases| cases > 100), "{out}");
+}

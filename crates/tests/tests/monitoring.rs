@@ -1,0 +1,146 @@
+//! What `deploy/` tells Prometheus and Grafana to ask for is what the daemons say.
+
+use baltra_testkit::{Daemon, Options, Service};
+use baltra_tests::{baltra, daemon_with, free_port, root};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+/// The body of an answer, which must be 200.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    answer
+}
+
+/// The metrics' families that a page names.
+fn families(page: &str) -> BTreeSet<String> {
+    let lines = page.lines().filter_map(|l| l.strip_prefix("# TYPE "));
+    lines
+        .filter_map(|l| l.split(' ').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Every `baltra_…` in a text, as it would be named there.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
+    words
+        .filter(|w| w.starts_with("baltra_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+struct Pool {
+    registry: Service,
+    gateway: Service,
+    _node: Daemon,
+    metrics: [String; 2],
+}
+
+impl Pool {
+    fn start() -> Pool {
+        let metrics = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+        let options = |set: Vec<String>| Options {
+            set,
+            ..Options::default()
+        };
+        let with_metrics = options(vec![format!("registry.metrics={}", metrics[1])]);
+        let registry = Service::start(baltra(), "registry", &with_metrics).unwrap();
+        let joined = format!("node.registry={}", registry.url());
+        let node = daemon_with(&[
+            "node.name=isabela",
+            &joined,
+            &format!("metrics.address={}", metrics[0]),
+        ]);
+        let routed = options(vec![format!("gateway.engine.registry={}", registry.url())]);
+        let gateway = Service::start(baltra(), "gateway", &routed).unwrap();
+        Pool {
+            registry,
+            gateway,
+            _node: node,
+            metrics,
+        }
+    }
+}
+
+#[test]
+fn every_metric_that_is_asked_for_is_there() {
+    let pool = Pool::start();
+    // It has no native library that would have to be made first.
+    let function = root().join("apps/functions/sobel");
+    let url = pool.gateway.url();
+    let function = function.to_str().unwrap();
+    let deployed = pool
+        .gateway
+        .text(&["function", "deploy", function, "--gateway", url]);
+    deployed.unwrap();
+    let mut stream = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
+    let head = "POST /function/sobel?width=2&height=2 HTTP/1.1\r\nHost: x\r\n\
+        Content-Type: application/octet-stream\r\nAccept: application/octet-stream\r\nContent-Length: 4\r\nConnection: close\r\n\r\n";
+    stream
+        .write_all(&[head.as_bytes(), &[7; 4]].concat())
+        .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(
+        answer.ends_with(b"\r\n\r\n\0\0\0\0"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    // A family without a line is not shown: somebody must have been refused.
+    let refused = pool.registry.baltra(&[
+        "run",
+        "--registry",
+        pool.registry.url(),
+        "--device",
+        "vendor=nobody",
+        "--",
+        "true",
+    ]);
+    let refused = refused.unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("vendor"),
+        "{said}"
+    );
+
+    let mut known = families(&get(&pool.metrics[0], "/metrics"));
+    known.extend(families(&get(&pool.metrics[1], "/metrics")));
+    known.extend(families(&get(
+        url.trim_start_matches("http://"),
+        "/metrics",
+    )));
+    for path in [
+        "prometheus/alerts.yaml",
+        "prometheus/alerts_test.yaml",
+        "grafana/baltra.json",
+    ] {
+        let text = std::fs::read_to_string(root().join("deploy").join(path)).unwrap();
+        let asked = named(&text);
+        assert!(asked.len() > 5, "{path} asks for {asked:?}");
+        for name in asked {
+            let ends = ["", "_total", "_bucket", "_sum", "_count"];
+            let mut bare = ends.into_iter().filter_map(|end| name.strip_suffix(end));
+            assert!(
+                bare.any(|b| known.contains(b)),
+                "{path} asks for {name}; there are {known:#?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn rules_and_dashboard_pass_their_check() {
+    let checked = Command::new(root().join("deploy/prometheus/check.sh"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned()
+        + &String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{said}");
+}
