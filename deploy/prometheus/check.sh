@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Checks what an operator loads: the scrape configuration, the alert rules with their unit tests, and
+# that every query of the Grafana dashboard is one that Prometheus can read. Needs promtool (Debian:
+# prometheus) and python3.
+set -euo pipefail
+cd "$(dirname "$0")"
+command -v promtool > /dev/null || { echo "error: promtool is missing: scripts/setup.sh test installs it" >&2; exit 3; }
+
+promtool check config prometheus.yaml
+promtool check rules alerts.yaml
+promtool test rules alerts_test.yaml
+
+# Each alert has a test.
+for alert in $(sed -n 's/^ *- alert: //p' alerts.yaml); do
+  grep -q "alertname: $alert\$" alerts_test.yaml || { echo "error: no test expects $alert" >&2; exit 1; }
+done
+
+# Grafana's own variables stand for a duration and patterns; as rules the queries are parsed.
+rules=$(mktemp --suffix .yaml)
+trap 'rm -f "$rules"' EXIT
+python3 - ../grafana/baltra.json > "$rules" << 'PYTHON'
+import json
+import sys
+
+dashboard = json.load(open(sys.argv[1]))
+rules = []
+for panel in dashboard["panels"]:
+    for target in panel.get("targets", []):
+        expr = target["expr"].replace("$__rate_interval", "1m").replace("$function", ".*").replace("$node", ".*")
+        rules.append({"record": f"dashboard:panel{panel['id']}:{target['refId']}", "expr": expr})
+json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, sys.stdout)
+PYTHON
+promtool check rules "$rules"
