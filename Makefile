@@ -1,0 +1,61 @@
+# `make demo` shows it, `make test` proves it; both do all their set-up.
+CARGO ?= cargo
+OUT := target
+
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts bench-opencl bench-http apps build setup clean help
+
+all: build apps
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: setup ## an OpenCL program, natively and through Baltra: the same picture
+	@scripts/demo.sh
+
+test: ## every test; the last line counts them
+	@scripts/test.sh
+
+lint: ## formatting, clippy, and cargo-deny where it is installed
+	@scripts/test.sh format clippy deny
+
+unit: ## the crates' own tests
+	@scripts/test.sh unit
+
+loom: ## every interleaving of the ring
+	@scripts/test.sh loom
+
+miri: ## the ring under miri, where a nightly toolchain has it
+	@scripts/test.sh miri
+
+integration: ## real daemons, real drivers, real programs
+	@scripts/test.sh integration
+
+fuzz: ## a minute of hostile bytes for every decoder
+	@scripts/test.sh fuzz
+
+cts: ## Khronos' conformance tests: make cts CTS=path/to/OpenCL-CTS
+	@scripts/cts.sh $(CTS) --prefix "$(CURDIR)/target/release/baltra run --standalone --"
+
+bench-opencl: setup build apps ## natively and through Baltra, interleaved; writes bench/results/opencl
+	@scripts/setup.sh bench
+	@scripts/photo.sh
+	@$(MAKE) -s -C bench/opencl
+	@bench/opencl/run.py
+
+bench-http: setup build apps ## the HTTP door beside nginx; writes bench/results/http
+	@scripts/setup.sh bench
+	@bench/http/run.py
+
+setup:
+	@scripts/setup.sh base
+
+build: setup ## the daemon, the library and the command line
+	@$(CARGO) build --release --locked
+
+apps: setup ## the example applications
+	@$(MAKE) -s -C apps
+	@$(MAKE) -s -C apps/functions
+	@$(MAKE) -s -C bench/opencl
+
+clean:
+	@$(CARGO) clean

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Installs what is missing on Debian 12 or Ubuntu 24.04, and nothing else. Safe to run again: what is
+# there is not touched, and a second run takes well under a second.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/setup.sh [GROUP …]
+
+  base    build and run Baltra and the example applications (the default group)
+  test    base, and what the tests need (clinfo; clients in target/venv)
+  bench   base, and what the benchmarks and scripts/cts.sh need
+  all     every group
+
+Options: --check   install nothing; list what is missing, exit 1 if anything is
+         --quiet   say nothing unless something is installed (that is the default on success)
+
+example: scripts/setup.sh base test
+TEXT
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+venv=$root/target/venv
+
+packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd python3 python3-venv'
+packages_test='clinfo prometheus chromium chromium-driver fonts-dejavu-core'
+packages_bench='bc cmake nginx-light wrk'
+python_base=''
+python_test='numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
+
+check_only=0
+declare -A wanted=()
+while (($#)); do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --check) check_only=1 ;;
+    --quiet) ;;
+    base | test | bench) wanted[$1]=1 ;;
+    all) wanted[test]=1 wanted[bench]=1 ;;
+    *) echo "error: '$1' is neither a group nor an option (--help lists them)" >&2; exit 2 ;;
+  esac
+  shift
+done
+wanted[base]=1
+
+packages=$packages_base
+[[ -n ${wanted[test]:-} ]] && packages+=" $packages_test"
+[[ -n ${wanted[bench]:-} ]] && packages+=" $packages_bench"
+pins=$python_base
+[[ -n ${wanted[test]:-} ]] && pins+=" $python_test"
+
+missing_packages() {
+  if ! command -v dpkg-query > /dev/null; then
+    echo "error: this is no Debian or Ubuntu: install the equivalents of: $packages" >&2
+    exit 3
+  fi
+  local have name
+  # One call for all. A package that dpkg has never heard of goes to stderr and is missing too.
+  # shellcheck disable=SC2086 # a list
+  have=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $packages 2> /dev/null || true)
+  for name in $packages; do
+    # opencl-headers is a name that other packages may provide; having the header is what counts.
+    [[ $name == opencl-headers && -e /usr/include/CL/cl.h ]] && continue
+    # Any compiler set will do: a host with cc, c++ and make needs no meta-package.
+    [[ $name == build-essential ]] && command -v cc c++ make > /dev/null && continue
+    grep -qx "installed $name" <<< "$have" || printf '%s ' "$name"
+  done
+}
+
+# A list beside the environment names the Python it was made by and the pins that are in it.
+python_version() { python3 -c 'import sys; print(sys.version_info[:2])'; }
+
+missing_python() {
+  local pin
+  [[ -x $venv/bin/python ]] || { echo 'environment'; return; }
+  [[ $(head -n 1 "$venv/.pins" 2> /dev/null) == "$(python_version)" ]] || { echo 'environment'; return; }
+  for pin in $pins; do grep -qx -- "$pin" "$venv/.pins" || printf '%s ' "$pin"; done
+}
+
+missing=$(missing_packages)
+if ((check_only)); then
+  python=$(command -v python3 > /dev/null && missing_python || echo environment)
+  [[ -z $missing && -z $python ]] && exit 0
+  echo "missing: $missing${python:+target/venv: $python}"
+  exit 1
+fi
+
+if [[ -n $missing ]]; then
+  as_root=()
+  if ((EUID != 0)); then
+    if ! command -v sudo > /dev/null; then
+      echo "error: missing $missing and neither root nor sudo to install them; as root: apt-get install $missing" >&2
+      exit 3
+    fi
+    as_root=(sudo)
+  fi
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  echo "installing $missing"
+  quiet_apt() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120 "$@" >> "$log" 2>&1
+  }
+  # shellcheck disable=SC2086 # a list
+  if ! { quiet_apt install --no-install-recommends -y $missing ||
+    { echo "refreshing the package lists"; quiet_apt update && quiet_apt install --no-install-recommends -y $missing; }; }; then
+    tail -n 20 "$log" >&2
+    echo "error: apt-get could not install: $missing" >&2
+    exit 3
+  fi
+fi
+
+missing=$(missing_python)
+if [[ -n $missing ]]; then
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  if [[ $missing == environment* ]]; then
+    echo "making target/venv"
+    rm -rf "$venv"
+    mkdir -p "$root/target"
+    python3 -m venv "$venv" > "$log" 2>&1 || { cat "$log" >&2; echo "error: python3 -m venv failed" >&2; exit 3; }
+    python_version > "$venv/.pins"
+  fi
+  for pin in $pins; do
+    grep -qx -- "$pin" "$venv/.pins" && continue
+    echo "installing $pin into target/venv"
+    if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "$pin" > "$log" 2>&1; then
+      tail -n 20 "$log" >&2
+      echo "error: pip could not install $pin" >&2
+      exit 3
+    fi
+    echo "$pin" >> "$venv/.pins"
+  done
+fi
