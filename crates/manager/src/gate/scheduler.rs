@@ -262,8 +262,9 @@ impl Scheduler {
         let mut waiting = order.into_iter();
         actions.extend(waiting.by_ref().take(free).map(Action::Grant));
 
-        // The others need a holder to make way; some already do.
-        let leaving = holders
+        // The others need a holder to make way. One that does already, at the end of its task, is
+        // promised to one of them, which takes an idle holder's place if there is one: sooner.
+        let mut promised = holders
             .iter()
             .filter(|id| self.clients[id].phase == Phase::Revoked)
             .count();
@@ -271,7 +272,7 @@ impl Scheduler {
             .into_iter()
             .filter(|id| self.clients[id].phase != Phase::Revoked)
             .collect();
-        for wanting in waiting.skip(leaving) {
+        for wanting in waiting {
             let victim = candidates
                 .iter()
                 .copied()
@@ -281,11 +282,18 @@ impl Scheduler {
                     let longest = now_ns.saturating_sub(self.clients[id].granted_ns);
                     (idle, self.policy.rank(*id), longest)
                 });
-            let Some((action, victim)) = victim else {
-                break;
-            };
-            candidates.retain(|id| *id != victim);
-            actions.push(action);
+            match victim {
+                Some((Action::Take(victim), _)) => {
+                    candidates.retain(|id| *id != victim);
+                    actions.push(Action::Take(victim));
+                }
+                _ if promised > 0 => promised -= 1,
+                Some((action, victim)) => {
+                    candidates.retain(|id| *id != victim);
+                    actions.push(action);
+                }
+                None => break,
+            }
         }
         actions
     }
@@ -333,12 +341,14 @@ impl Scheduler {
         if self.paused {
             return None;
         }
-        let phases = self.clients.values().map(|c| c.phase);
-        let leaving = phases.filter(|p| *p == Phase::Revoked).count();
-        if self.waiting().count() <= leaving {
-            // Whoever waits has a holder that makes way and rings then.
+        let waiting = self.waiting().count();
+        if waiting == 0 {
             return None;
         }
+        let phases = self.clients.values().map(|c| c.phase);
+        let leaving = phases.filter(|p| *p == Phase::Revoked).count();
+        // Whoever waits has a holder that makes way and rings then; only idle ones may do so sooner.
+        let promised = waiting <= leaving;
         self.clients
             .values()
             .filter_map(|c| {
@@ -352,7 +362,7 @@ impl Scheduler {
                 };
                 match c.phase {
                     Phase::Idle { since_ns } => Some(look.min(since_ns + self.patience_ns(c))),
-                    Phase::Busy => Some(look),
+                    Phase::Busy if !promised => Some(look),
                     _ => None,
                 }
             })

@@ -389,3 +389,37 @@ fn test_who_comes_back_quickly_is_waited_for_longer_than_who_does_not() {
         assert_eq!(scheduler.decide(now).is_empty(), awaited, "{gap_us} µs");
     }
 }
+
+#[test]
+fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
+    let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 2));
+    for id in [1, 2, 3] {
+        let share = Share {
+            tenant: format!("t{id}"),
+            weight: 1,
+            priority: 0,
+        };
+        scheduler.add(id, &share);
+    }
+    // A second-long task that is to make way, and one that works too.
+    scheduler.observe(1, LeaseState::Busy, Work::default(), 0);
+    scheduler.observe(2, LeaseState::Busy, Work::default(), 0);
+    scheduler.observe(3, LeaseState::Waiting, Work::default(), 0);
+    assert_eq!(scheduler.decide(MS).len(), 1);
+    scheduler.observe(1, LeaseState::Revoked, Work::default(), MS);
+    assert!(scheduler.decide(MS).is_empty());
+    assert_eq!(
+        scheduler.deadline_ns(MS),
+        None,
+        "it rings at its task's end"
+    );
+    // The second runs out of work, and stays out.
+    let work = Work {
+        tasks: 1,
+        busy_ns: 2 * MS,
+    };
+    scheduler.observe(2, LeaseState::Idle, work, 2 * MS);
+    let at = scheduler.deadline_ns(2 * MS).expect("it may linger on");
+    scheduler.observe(2, LeaseState::Idle, work, at);
+    assert_eq!(scheduler.decide(at), [Action::Take(2)]);
+}
