@@ -91,7 +91,7 @@ fn test_lent_memory_travels_whether_the_device_shares_it_or_not() {
         let daemon = daemon_of(host_memory, |_| {});
         let (client, _) = connect(daemon.port);
         let queue = client.open_queue(0, 0, 0).unwrap();
-        for len in [1, 4096, 100_000, LARGE] {
+        for len in [LARGE, 100_000, 4096, 1] {
             let target = buffer(&client, len as u64);
             let mut bytes = pattern(len as u64, len);
             let back = round_trip(&client, &queue, target, &mut bytes);
@@ -100,6 +100,25 @@ fn test_lent_memory_travels_whether_the_device_shares_it_or_not() {
         }
         assert_eq!(commands(&daemon) > 0, executor_sees);
     }
+}
+
+#[test]
+fn test_a_small_write_goes_to_the_executor_unless_the_relay_did_what_was_before() {
+    let daemon = daemon_of(true, |_| {});
+    let (client, _) = connect(daemon.port);
+    let queue = client.open_queue(0, 0, 0).unwrap();
+    let target = buffer(&client, 4096);
+    for round in 0..3 {
+        let mut bytes = pattern(round, 4096);
+        let back = round_trip(&client, &queue, target, &mut bytes);
+        assert!(back == bytes, "{round}");
+    }
+    assert_eq!(commands(&daemon), 1, "the first write");
+    let number = fill(&queue, &[], target, 7, 4096);
+    queue.wait(number).unwrap();
+    let mut bytes = pattern(4, 4096);
+    assert!(round_trip(&client, &queue, target, &mut bytes) == bytes);
+    assert_eq!(commands(&daemon), 3, "the fill, and the write behind it");
 }
 
 #[test]

@@ -24,6 +24,10 @@ use std::sync::Arc;
 
 /// Reads of fewer bytes are copied: cheaper than to keep an eye on them.
 const LENT_BYTES_MIN: usize = 64 << 10;
+/// Fewer bytes are the executor's to write: they reach it with the commands behind them, in one
+/// go, and the client hears of them all at once. If the relay carried out what was before, it goes
+/// on.
+const WRITE_BYTES_MIN: usize = 32 << 10;
 /// Copies that have not been acknowledged beyond so many bytes: the executor gets the read.
 const COPIES_BYTES_MAX: usize = 2 * WINDOW_BYTES as usize;
 /// Buffers of so many bytes start at a page.
@@ -129,12 +133,17 @@ impl Inbound<'_> {
     /// Where a write's payload belongs, if it can go there at once.
     pub(super) fn write_in_place(&mut self, head: &Head, command: &Command<'_>) -> Option<Place> {
         let session = self.session;
-        let events = session.client.events();
-        let found = session.state().in_place(head.queue, command, events);
+        let state = session.state();
+        let found = state.in_place(head.queue, command, session.client.events());
         let (direction, place) = found?;
         if direction != Direction::Write || place.range.len() != head.payload as usize {
             return None;
         }
+        let goes_on = state.queues.get(&head.queue)?.goes_on();
+        if place.range.len() < WRITE_BYTES_MIN && !goes_on {
+            return None;
+        }
+        drop(state);
         session.link.detach();
         Some(place)
     }

@@ -94,6 +94,11 @@ impl Queue {
         self.clients(self.producer.pushed())
     }
 
+    /// Whether the relay carried out the last command itself.
+    pub fn goes_on(&self) -> bool {
+        self.own > 0 && self.own_after == self.producer.pushed()
+    }
+
     /// The client's number of the executor's command `number`, which comes after all those that
     /// the relay has carried out, or is complete.
     pub fn clients(&self, number: u64) -> u64 {
