@@ -8,7 +8,9 @@ use crate::options::Options;
 use crate::prometheus::Prometheus;
 use crate::registry::Registry;
 use anyhow::{Context, Result};
+use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{signal, SignalKind};
@@ -89,6 +91,16 @@ impl Service {
     /// # Errors
     /// When a port or the certificate cannot be used.
     pub async fn serve(self) -> Result<Handle> {
+        self.serving().await
+    }
+
+    /// A trait object, so that the server is compiled here and not again in each crate that awaits
+    /// it: that is most of what compiling such a crate costs.
+    fn serving(self) -> Pin<Box<dyn Future<Output = Result<Handle>> + Send>> {
+        Box::pin(self.open())
+    }
+
+    async fn open(self) -> Result<Handle> {
         let (stop, stopped) = watch::channel(false);
         let address = self.grpc.local_addr()?;
         let limits = &self.registry.options.limits;
