@@ -15,11 +15,12 @@ skipped=0
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*"; }
 
-# Adds up the closing lines of cargo's test runner in a log.
+# Adds up the closing lines of a log: run_tests.py's one, or those of cargo's test runner.
 count() {
-    local p f
-    p=$(grep -aoE '^test result: .* ([0-9]+) passed' "$1" | grep -oE '[0-9]+ passed' | awk '{s+=$1} END {print s+0}')
-    f=$(grep -aoE '; [0-9]+ failed' "$1" | awk '{s+=$2} END {print s+0}')
+    local p f lines='test result:'
+    if grep -aq '^result of all:' "$1"; then lines='result of all:'; fi
+    p=$(grep -aE "^$lines" "$1" | grep -oE '[0-9]+ passed' | awk '{s+=$1} END {print s+0}')
+    f=$(grep -aE "^$lines" "$1" | grep -oE '[0-9]+ failed' | awk '{s+=$1} END {print s+0}')
     passed=$((passed + p))
     failed=$((failed + f))
     # A run that failed without a failed test did not build, or died.
@@ -33,7 +34,7 @@ run() {
     say "$name …"
     "$@" >"$log" 2>&1 </dev/null
     status=$?
-    if grep -aq '^test result:' "$log"; then
+    if grep -aqE '^(test result|result of all):' "$log"; then
         count "$log" $status
     elif [[ $status -eq 0 ]]; then
         passed=$((passed + 1))
@@ -42,6 +43,7 @@ run() {
     fi
     if [[ $status -eq 0 ]]; then
         say "$name: ok ($((SECONDS - started)) s)"
+        grep -a '^passed only at the second try' "$log"
     else
         say "$name: FAILED ($((SECONDS - started)) s), its last lines ($log has all):"
         grep -aE '^(error|test .* FAILED|---- |thread .* panicked|failures:)' "$log" | head -40
@@ -52,6 +54,26 @@ run() {
 skip() {
     skipped=$((skipped + 1))
     say "$1: skipped: $2"
+}
+
+# Builds, once for all groups, what the tests are and what they run. Naming packages to cargo would
+# choose other features of their dependencies, and build those again.
+tests=$logs/tests.json
+is_built=
+built() {
+    [[ -z $is_built ]] || return 0
+    is_built=yes
+    run setup scripts/setup.sh base test
+    run photo scripts/photo.sh
+    run apps make -s -C apps
+    run functions make -s -C apps/functions
+    run bench-programs make -s -C bench/opencl
+    run build build
+}
+build() {
+    cargo build --release --workspace --locked --lib --bins --tests \
+        --message-format=json-render-diagnostics >"$tests" ||
+        { rm -f "$tests"; return 1; }
 }
 
 for group in "${groups[@]}"; do
@@ -66,8 +88,8 @@ for group in "${groups[@]}"; do
             run deny target/tools/bin/cargo-deny --locked check bans licenses sources
             ;;
         unit)
-            run setup scripts/setup.sh base
-            run unit cargo test --release --workspace --locked --no-fail-fast --exclude baltra-tests
+            built
+            run unit scripts/run_tests.py "$tests" --not 'tests/*' --not '*/fuzz'
             ;;
         loom)
             run loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
@@ -81,16 +103,13 @@ for group in "${groups[@]}"; do
                 skip miri "no nightly toolchain with miri (rustup +nightly component add miri)"
             fi
             ;;
-        fuzz) run fuzz env BALTRA_FUZZ_SECONDS="${BALTRA_FUZZ_SECONDS:-10}" \
-            cargo test --release --locked -p baltra-tests -p baltra-functions --test fuzz ;;
+        fuzz)
+            built
+            run fuzz env BALTRA_FUZZ_SECONDS="${BALTRA_FUZZ_SECONDS:-10}" scripts/run_tests.py "$tests" --only '*/fuzz'
+            ;;
         integration)
-            run setup scripts/setup.sh base test
-            run photo scripts/photo.sh
-            run apps make -s -C apps
-            run functions make -s -C apps/functions
-            run bench-programs make -s -C bench/opencl
-            run build cargo build --release --locked
-            run integration cargo test --release --locked --no-fail-fast -p baltra-tests -- --test-threads=1
+            built
+            run integration scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
             ;;
         *)
             echo "error: no test group '$group' (see the head of $0)" >&2
