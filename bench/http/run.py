@@ -38,7 +38,7 @@ implementations:
 methods: [POST, GET]
 implementations:
   - opencl: {source: kernels.cl, kernel: nothing, global: [calls]}
-batching: {max: 256, wait_us: 20, dimension: calls}
+batching: {max: 256, wait_us: 300, dimension: calls}
 """,
     "bytes": """name: bytes
 inputs: [{name: given, type: u8, shape: [calls, 64], codecs: [raw]}]
@@ -53,7 +53,7 @@ outputs: [{name: made, type: u8, shape: [calls, 64], codecs: [raw]}]
 args: [given, made]
 implementations:
   - opencl: {source: kernels.cl, kernel: inverse, global: [calls, 64]}
-batching: {max: 1024, wait_us: 20, dimension: calls}
+batching: {max: 1024, wait_us: 300, dimension: calls}
 """,
     "task": """name: task
 inputs: [{name: given, type: u8, shape: [4096], codecs: [raw]}]

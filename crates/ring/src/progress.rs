@@ -20,6 +20,8 @@ const RECHECK: Duration = Duration::from_millis(100);
 pub struct Progress {
     base: Base,
     spin: Arc<Spin>,
+    /// Of those who do not sleep afterwards.
+    brief: Arc<Spin>,
 }
 
 impl Progress {
@@ -28,6 +30,7 @@ impl Progress {
         Ok(Progress {
             base: Base::new(range)?,
             spin: Arc::default(),
+            brief: Arc::default(),
         })
     }
 
@@ -69,6 +72,13 @@ impl Progress {
         let command = header.failed_command.load(Ordering::Acquire);
         let code = header.failed_code.load(Ordering::Relaxed);
         (command != 0).then_some((command, code))
+    }
+
+    /// Client: spins until `at_least` commands are complete, for `spin` at the most; whether they
+    /// are.
+    pub fn wait_briefly(&self, at_least: u64, spin: Duration) -> bool {
+        let reached = || self.completed() >= at_least;
+        reached() || self.brief.until(spin, reached)
     }
 
     /// Client: waits until `at_least` commands are complete; false when `stop` was raised

@@ -274,10 +274,10 @@ impl Engine {
         loop {
             let (replica, runner, took) = self.load(unit, &mut tried).await?;
             cold_ns += took.as_nanos() as u64;
-            let _here = replica.enter();
+            let here = replica.enter();
             let watch = Watch::new(&replica, deadline);
             let (pending, heard) = Pending::new(call, deadline);
-            if runner.submit(pending).is_err() {
+            if runner.submit(pending, here.is_alone()).is_err() {
                 watch.over();
                 return Err(CallError::Overload {
                     retry_after: replica.service().min(RETRY_AFTER_MAX),

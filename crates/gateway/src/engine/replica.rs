@@ -55,11 +55,11 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Takes a call; gives it back where too many wait.
+    /// Takes a call; gives it back where too many wait. `alone`: no other call is here.
     #[expect(clippy::result_large_err, reason = "the call itself is given back")]
-    pub fn submit(&self, pending: Pending) -> Result<(), Pending> {
+    pub fn submit(&self, pending: Pending, alone: bool) -> Result<(), Pending> {
         match self {
-            Runner::Device(runner) => runner.submit(pending),
+            Runner::Device(runner) => runner.submit(pending, alone),
             Runner::Native(runner) => runner.submit(pending),
         }
     }
@@ -422,6 +422,13 @@ impl Replica {
 
 /// A call at a replica.
 pub struct Here(Arc<Replica>);
+
+impl Here {
+    /// Whether there is no other.
+    pub fn is_alone(&self) -> bool {
+        self.0.outstanding.load(Relaxed) == 1
+    }
+}
 
 impl Drop for Here {
     fn drop(&mut self) {

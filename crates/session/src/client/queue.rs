@@ -212,6 +212,16 @@ impl Queue {
         reached
     }
 
+    /// As [`Queue::hear`], for a moment only: whether it was so, without a sleep. Moments that turn
+    /// out in vain grow rare.
+    pub fn hear_soon(&self, number: u64) -> bool {
+        let reached = self.progress.wait_briefly(number, self.shared.spin);
+        if reached {
+            self.shared.hear_prints();
+        }
+        reached
+    }
+
     pub(super) fn wake(&self) {
         self.progress.wake();
     }

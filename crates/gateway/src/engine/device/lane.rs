@@ -1,10 +1,15 @@
 //! A command queue of a function on a device, and the calls that are on their way in it.
 //!
 //! Whoever has a call submits it: it takes a free slot, copies the body in, pushes the commands
-//! and flushes, so that a call costs no hop to another thread before the executor. The lane's one
-//! thread only *hears*: it waits for the count of completed commands, copies outputs out, answers,
-//! and refills the slots from the backlog. Calls that came while the device was busy are submitted
-//! together, and where the function allows it they become one.
+//! and flushes, so that a call costs no hop to another thread before the executor. Who is alone
+//! with its call waits a moment for its end, too, and then it costs no hop afterwards either. The
+//! lane's one thread only *hears*: it waits for the count of completed commands, copies outputs
+//! out, answers, and refills the slots from the backlog; with nothing on its way it sleeps.
+//!
+//! Calls that came while the device was busy are submitted together, and where the function allows
+//! it they become one. How many callers there are shows when a merged call ends: those that were in
+//! it and those that came meanwhile. The next one waits for as many, but never longer than the
+//! manifest's `batching.wait_us`; a sole caller waits for nobody.
 //!
 //! # Failures
 //!
@@ -20,15 +25,16 @@ use crate::engine::reply::{CallError, Timing};
 use crate::engine::stats::Stats;
 use baltra_functions::{Call, Step};
 use baltra_session::client::{Lost, Queue};
-use baltra_wire::Operation;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Merged calls on their way: one runs while the next is copied in.
 const MERGED_DEPTH: usize = 2;
+/// A sleeping lane looks so often whether its session is over.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A lane's idle slots keep at most so many bytes of device memory.
 const IDLE_BYTES_MAX: u64 = 256 << 20;
 
@@ -41,6 +47,8 @@ pub struct Bounds {
     pub flying_bytes_max: u64,
     /// Requests in one merged call; 1: none are merged.
     pub merge_max: usize,
+    /// How long a merged call waits for those that were there the last time.
+    pub merge_wait: Duration,
 }
 
 /// A queue and its calls.
@@ -52,6 +60,8 @@ pub struct Lane {
     backlog: Arc<Backlog>,
     stats: Arc<Stats>,
     state: Mutex<State>,
+    /// Ends the sleep of the lane's thread.
+    called: Condvar,
     room: AtomicBool,
     flying: AtomicUsize,
 }
@@ -74,6 +84,11 @@ struct State {
     /// There are or were suspects: nothing else is started until they are done with.
     alone: bool,
     lost: bool,
+    rest: Rest,
+    /// Callers when the last merged call ended.
+    company: usize,
+    /// Since when a merged call waits for as many.
+    waits_since: Option<Instant>,
 }
 
 /// A call on its way.
@@ -85,6 +100,16 @@ struct Flight {
     load: Option<Load>,
     bytes: u64,
     pushed: Instant,
+}
+
+impl Flight {
+    fn callers(&self) -> usize {
+        match &self.load {
+            Some(Load::Many { waiters, .. }) => waiters.len(),
+            Some(Load::One(_)) => 1,
+            None => 0,
+        }
+    }
 }
 
 enum Load {
@@ -129,6 +154,25 @@ impl Load {
     }
 }
 
+/// What the lane's thread does without a call on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rest {
+    /// It is about to look.
+    #[default]
+    None,
+    /// It waits until a merged call has company enough, or has waited long enough.
+    ForCompany,
+    /// It waits for anything.
+    Sleep,
+}
+
+impl State {
+    /// Whether the lane's thread has something to hear or to run.
+    fn has_work(&self) -> bool {
+        !self.flights.is_empty() || (self.alone && self.filling == 0)
+    }
+}
+
 impl Lane {
     /// A lane over a fresh queue; [`Lane::run`] serves it.
     pub fn new(
@@ -147,6 +191,7 @@ impl Lane {
             backlog: backlog.clone(),
             stats: stats.clone(),
             state: Mutex::default(),
+            called: Condvar::new(),
             room: AtomicBool::new(true),
             flying: AtomicUsize::new(0),
         }
@@ -169,6 +214,22 @@ impl Lane {
 
     /// Submits calls of the backlog as far as there is room.
     pub fn pump(&self) {
+        self.submit_all();
+        self.rouse();
+    }
+
+    /// As [`Lane::pump`], for who has nothing better to do than to wait a moment for the end of
+    /// what is on its way: that spares two wake-ups, of the lane's thread and of the caller's.
+    pub fn pump_and_hear(&self) {
+        self.submit_all();
+        let first = self.lock().flights.front().map(|flight| flight.last);
+        if first.is_some_and(|last| self.queue.hear_soon(last)) {
+            self.settle();
+        }
+        self.rouse();
+    }
+
+    fn submit_all(&self) {
         let mut pushed = false;
         loop {
             let taken = self.take(&mut self.lock());
@@ -179,6 +240,19 @@ impl Lane {
         }
         if pushed {
             self.queue.flush();
+        }
+    }
+
+    /// Wakes the lane's thread if there is something for it.
+    fn rouse(&self) {
+        let state = self.lock();
+        let wanted = match state.rest {
+            Rest::None => false,
+            Rest::ForCompany => state.has_work(),
+            Rest::Sleep => state.has_work() || state.waits_since.is_some(),
+        };
+        if wanted {
+            self.called.notify_one();
         }
     }
 
@@ -207,11 +281,14 @@ impl Lane {
         }
         let now = Instant::now();
         let most = self.bounds.merge_max;
-        // While the device is busy a merged call is worth waiting for until it is full.
-        let busy = !state.flights.is_empty() || state.filling > 0;
-        if most > 1 && busy && self.backlog.len() < most {
-            return None;
+        if most > 1 && self.backlog.len() < most {
+            // While the device is busy a merged call is worth waiting for until it is full.
+            let busy = !state.flights.is_empty() || state.filling > 0;
+            if busy || self.wants_company(state, now) {
+                return None;
+            }
         }
+        state.waits_since = None;
         let first = state.next.take().and_then(|next| next.if_wanted(now));
         let first = first.or_else(|| self.backlog.pop(now))?;
         let load = match most {
@@ -221,6 +298,16 @@ impl Lane {
         state.filling += 1;
         self.show(state);
         Some((state.free.pop().unwrap_or_default(), load))
+    }
+
+    /// Whether a merged call waits for those that were there when the last one ended.
+    fn wants_company(&self, state: &mut State, now: Instant) -> bool {
+        let here = self.backlog.len() + usize::from(state.next.is_some());
+        if here == 0 || here >= state.company || self.bounds.merge_wait.is_zero() {
+            return false;
+        }
+        let since = *state.waits_since.get_or_insert(now);
+        now.saturating_duration_since(since) < self.bounds.merge_wait
     }
 
     fn gather(&self, state: &mut State, first: Pending, most: usize, now: Instant) -> Load {
@@ -311,24 +398,27 @@ impl Lane {
             Err(error) => error,
         };
         state.free.push(slot);
-        // Who waits to run suspects alone waits for calls that are being copied in, too.
-        let kick = state.alone && self.queue.push(0, &[], &Operation::Marker).is_ok();
         self.show(&state);
         drop(state);
         match error {
             SlotError::Call(error) => load.fail(&error),
             SlotError::Lost(lost) => load.lose(false, &text_of(lost.0)),
         }
-        kick
+        false
     }
 
     /// Hears completions until the session ends.
     pub fn run(&self) {
+        if !self.bounds.merge_wait.is_zero() {
+            // The kernel's default slack is as long as what is waited for.
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+        }
         loop {
-            let next = self.lock().flights.front().map(|flight| flight.last);
-            // With nothing on its way: whatever comes next.
-            let next = next.unwrap_or_else(|| self.queue.completed() + 1);
-            if !self.queue.hear(next) {
+            let goes_on = match self.rest() {
+                Some(last) => self.queue.hear(last),
+                None => !self.is_over(),
+            };
+            if !goes_on {
                 return self.lose("the session ended");
             }
             self.settle();
@@ -351,6 +441,33 @@ impl Lane {
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.program.client.is_lost().is_some()
+    }
+
+    /// Returns when there is something to do: the last command of the first call on its way, if
+    /// there is one.
+    fn rest(&self) -> Option<u64> {
+        let mut state = self.lock();
+        while !state.has_work() && !self.is_over() {
+            let (rest, time) = match state.waits_since {
+                None => (Rest::Sleep, LOOK_EVERY),
+                Some(since) => {
+                    let left = self.bounds.merge_wait.saturating_sub(since.elapsed());
+                    if left.is_zero() {
+                        break;
+                    }
+                    (Rest::ForCompany, left)
+                }
+            };
+            state.rest = rest;
+            let woken = self.called.wait_timeout(state, time);
+            state = woken.expect("no panic under this lock").0;
+            state.rest = Rest::None;
+        }
+        state.flights.front().map(|flight| flight.last)
+    }
+
     /// Answers what is complete, and submits what has waited.
     fn settle(&self) {
         let mut ended = Vec::new();
@@ -370,6 +487,9 @@ impl Lane {
             } else {
                 ended.push(flight);
             }
+        }
+        if let Some(last) = ended.last().filter(|_| self.bounds.merge_max > 1) {
+            state.company = last.callers() + self.backlog.len();
         }
         self.show(&state);
         drop(state);

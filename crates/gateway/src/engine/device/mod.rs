@@ -121,9 +121,10 @@ impl Runner {
         })
     }
 
-    /// Takes a call; gives it back where too many wait.
+    /// Takes a call; gives it back where too many wait. `alone`: no other call is here, and the
+    /// caller may wait a moment for the end of its own.
     #[expect(clippy::result_large_err, reason = "the call itself is given back")]
-    pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
+    pub fn submit(self: &Arc<Self>, pending: Pending, alone: bool) -> Result<(), Pending> {
         let aside = input_bytes(&pending.call) > ASIDE_BYTES;
         self.backlog.push(pending)?;
         // Pairs with the fence in `Lane::show`.
@@ -132,26 +133,27 @@ impl Runner {
             self.backlog.lose(&self.reason());
             return Ok(());
         }
-        let runner = match (aside, tokio::runtime::Handle::try_current()) {
+        match (aside, tokio::runtime::Handle::try_current()) {
             (true, Ok(handle)) => {
                 let runner = self.clone();
-                handle.spawn_blocking(move || runner.pump());
-                return Ok(());
+                handle.spawn_blocking(move || runner.pump(false));
             }
-            _ => self,
-        };
-        runner.pump();
+            _ => self.pump(alone),
+        }
         Ok(())
     }
 
-    fn pump(&self) {
+    fn pump(&self, alone: bool) {
         while !self.backlog.is_empty() {
             let open = self.lanes.iter().filter(|lane| lane.has_room());
             let Some(lane) = open.min_by_key(|lane| lane.flying()) else {
                 return;
             };
             let before = self.backlog.len();
-            lane.pump();
+            match alone {
+                true => lane.pump_and_hear(),
+                false => lane.pump(),
+            }
             if self.backlog.len() >= before {
                 // It waits for company; or others came as fast, whose own turn it is.
                 return;
@@ -205,6 +207,7 @@ fn bounds(function: &Function, options: &Options) -> (usize, Bounds) {
         slots,
         flying_bytes_max: options.flying_bytes_max,
         merge_max,
+        merge_wait: merged.map_or(Duration::ZERO, |b| Duration::from_micros(b.wait_us)),
     };
     (lanes, bounds)
 }
