@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts bench-opencl bench-http apps build setup clean help
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts bench-opencl bench-http bench-cluster apps build setup clean help
 
 all: build apps
 
@@ -45,6 +45,10 @@ bench-opencl: setup build apps ## natively and through Baltra, interleaved; writ
 bench-http: setup build apps ## the HTTP door beside nginx; writes bench/results/http
 	@scripts/setup.sh bench
 	@bench/http/run.py
+
+bench-cluster: setup build ## five functions on three nodes beside three native ones; writes bench/results/cluster
+	@scripts/setup.sh bench
+	@bench/cluster/run.py
 
 setup:
 	@scripts/setup.sh base

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""One connection that sends one function's requests when they are due, as hey -c 1 -q RATE does.
+
+usage: load.py URL BODY_FILE DUE_FILE BEGIN SECONDS
+
+DUE_FILE is a JSON list of seconds after BEGIN, a time of the monotonic clock. A request that is due while the one
+before is not answered goes as soon as it is; those that fall due meanwhile besides are not sent. Prints JSON: when each
+request was sent (seconds after BEGIN), its latency in milliseconds, how many were not sent, and how many failed.
+"""
+import bisect
+import json
+import socket
+import sys
+import time
+import urllib.parse
+
+
+class Connection:
+    """A keep-alive connection; no library's buffering or locks between the clock and the socket."""
+
+    def __init__(self, url, body):
+        parts = urllib.parse.urlsplit(url)
+        self.address = (parts.hostname, parts.port)
+        head = (f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
+                f"Accept: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n")
+        self.request = head.encode() + body
+        self.socket = None
+
+    def call(self):
+        """(status, body), or None when the connection broke."""
+        try:
+            if self.socket is None:
+                self.socket = socket.create_connection(self.address, timeout=60)
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket.sendall(self.request)
+            data = b""
+            while b"\r\n\r\n" not in data:
+                data += self.more()
+            head, body = data.split(b"\r\n\r\n", 1)
+            lines = head.decode("latin-1").split("\r\n")
+            fields = dict(line.lower().split(":", 1) for line in lines[1:])
+            parts, length, have = [body], int(fields["content-length"]), len(body)
+            while have < length:
+                parts.append(self.more())
+                have += len(parts[-1])
+            return int(lines[0].split()[1]), b"".join(parts)
+        except OSError:
+            if self.socket:
+                self.socket.close()
+            self.socket = None
+            return None
+
+    def more(self):
+        data = self.socket.recv(1 << 18)
+        if not data:
+            raise OSError("the connection was closed")
+        return data
+
+
+def drive(url, body, due, begin, seconds):
+    connection = Connection(url, body)
+    sent, latency, unsent, failed = [], [], 0, 0
+    following = 0
+    while following < len(due) and due[following] < seconds:
+        now = time.monotonic()
+        if now < begin + due[following]:
+            time.sleep(begin + due[following] - now)
+            now = time.monotonic()
+        if now >= begin + seconds:
+            break
+        answer = connection.call()
+        done = time.monotonic()
+        if answer and answer[0] == 200:
+            sent.append(round(now - begin, 6))
+            latency.append(round((done - now) * 1e3, 4))
+        else:
+            failed += 1
+        # Of those that have fallen due by now the last is made up for.
+        passed = bisect.bisect_right(due, min(done - begin, seconds), following + 1)
+        unsent += max(0, passed - following - 2)
+        following = max(following + 1, passed - 1)
+    return {"sent_s": sent, "latency_ms": latency, "unsent": unsent, "failed": failed}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 6:
+        sys.exit(__doc__)
+    with open(sys.argv[2], "rb") as body_file, open(sys.argv[3]) as due_file:
+        print(json.dumps(drive(sys.argv[1], body_file.read(), json.load(due_file), float(sys.argv[4]), float(sys.argv[5]))))

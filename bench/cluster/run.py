@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""The thesis's tables 6.2 to 6.8: five functions on three devices through Baltra, beside three functions that have a device
+each natively, by turns, on three nodes in network namespaces.
+
+usage: bench/cluster/run.py [--quick] [--uses sobel,matmul,cnn] [--loads high] [--rounds 2] [--seconds 9] [--label NAME]
+
+Needs root, `make build` and a C compiler. README.md says what is measured and what stands for what. Writes
+bench/results/cluster/DATE-LABEL-COMMIT.{json,md}, -*.svg and -*.yaml (the scenarios that were simulated).
+"""
+import argparse
+import ctypes
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import report
+from uses import DEVICE_OF, NATIVE_DEVICE_OF, ROOT, USES
+
+HERE = pathlib.Path(__file__).resolve().parent
+BALTRA = os.environ.get("BALTRA", str(ROOT / "target/release/baltra"))
+NATIVE = ROOT / "target/bench/native"
+NODES = ["a", "b", "c"]
+NETWORK = "10.77.0"
+DOOR = f"{NETWORK}.1"
+CLONE_NEWNET = 0x40000000
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def address(node):
+    return f"{NETWORK}.{11 + NODES.index(node)}"
+
+
+def enter(namespace):
+    """This process, or the child that calls it, joins the namespace."""
+    with open(f"/run/netns/{namespace}") as file:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
+
+
+class Network:
+    """Three nodes' namespaces and the door's, which holds the bridge between them: the host's own network is not touched."""
+
+    def __init__(self):
+        self.prefix = f"baltra-bench-{os.getpid()}"
+        self.made = []
+        try:
+            self.namespace("door")
+            door = self.name("door")
+            self.ip("-n", door, "link", "add", "pool", "type", "bridge")
+            self.ip("-n", door, "address", "add", f"{DOOR}/24", "dev", "pool")
+            self.ip("-n", door, "link", "set", "pool", "up")
+            for node in NODES:
+                self.namespace(node)
+                self.ip("link", "add", f"node-{node}", "netns", door, "type", "veth", "peer", "name", "eth0", "netns", self.name(node))
+                self.ip("-n", door, "link", "set", f"node-{node}", "master", "pool", "up")
+                self.ip("-n", self.name(node), "address", "add", f"{address(node)}/24", "dev", "eth0")
+                self.ip("-n", self.name(node), "link", "set", "eth0", "up")
+        except BaseException:
+            self.stop()
+            raise
+
+    def name(self, node):
+        return f"{self.prefix}-{node}"
+
+    def namespace(self, node):
+        self.ip("netns", "add", self.name(node))
+        self.made.append(node)
+        self.ip("-n", self.name(node), "link", "set", "lo", "up")
+
+    @staticmethod
+    def ip(*words):
+        run = subprocess.run(["ip", *words], capture_output=True, text=True)
+        if run.returncode:
+            raise OSError(f"ip {' '.join(words)}: {run.stderr.strip()}")
+
+    def stop(self):
+        for node in self.made:
+            subprocess.run(["ip", "netns", "del", self.name(node)], capture_output=True)
+
+
+class Processes:
+    """What was started, ended in reverse."""
+
+    def __init__(self, network, home, environment):
+        self.network, self.home, self.environment = network, home, environment
+        self.running = []
+
+    def start(self, name, node, command, environment=()):
+        log = (self.home / f"{name}.log").open("w")
+        inside = (lambda: enter(self.network.name(node))) if node else None
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=inside,
+                                   env=dict(self.environment, **dict(environment)))
+        self.running.append((name, process))
+
+    def check(self):
+        for name, process in self.running:
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} ended with {process.returncode}: {(self.home / f'{name}.log').read_text()[-2000:]}")
+
+    def stop(self):
+        for _, process in reversed(self.running):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for _, process in reversed(self.running):
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def fetch(url, body=None):
+    headers = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"} if body else {}
+    with urllib.request.urlopen(urllib.request.Request(url, data=body, headers=headers), timeout=120) as answer:
+        return answer.read()
+
+
+def until(what, processes, condition):
+    deadline = time.monotonic() + 90
+    while True:
+        processes.check()
+        try:
+            if condition():
+                return
+        except (OSError, ValueError, KeyError):
+            pass
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not so after 90 s: {what}")
+        time.sleep(0.1)
+
+
+class Pool:
+    """A registry, three managers and a gateway; the door's namespace has all but the managers."""
+
+    gateway = "http://127.0.0.1:8080"
+
+    def __init__(self, processes, options):
+        self.processes, self.home, self.options = processes, processes.home, options
+        token, registry_token = secrets.token_hex(16), secrets.token_hex(16)
+        self.tool_environment = dict(processes.environment, BALTRA_REGISTRY=f"http://{DOOR}:7480", BALTRA_REGISTRY_TOKEN=registry_token,
+                                     BALTRA_GATEWAY=self.gateway, BALTRA_RUNTIME_DIR=str(self.home / "run-gateway"))
+        self.daemon("registry", None, f'[registry]\naddress = "{DOOR}:7480"\ntoken = "{registry_token}"\nmetrics = ""\n')
+        for node in NODES:
+            place = address(node)
+            self.daemon(f"manager-{node}", node, f"""[node]
+name = "{node}"
+registry = "http://{DOOR}:7480"
+registry_token = "{registry_token}"
+advertise = ["tcp://{place}:7473"]
+[listen]
+tcp = "{place}:7473"
+[metrics]
+address = "{place}:9464"
+[[device]]
+name = "board-{node}"
+driver = "auto"
+isolation = "session"
+slots = 1
+policy = "{options.policy}"
+quantum_ms = {options.quantum}
+[[tenant]]
+name = "functions"
+token_sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"
+""")
+        self.daemon("gateway", None, f"""[gateway]
+address = "{self.gateway.removeprefix("http://")}"
+grpc_address = ""
+[gateway.engine]
+registry = "http://{DOOR}:7480"
+registry_token = "{registry_token}"
+token = "{token}"
+""")
+        until("three nodes are in the pool", processes, lambda: self.tool("devices", "--json").count('"ready"') == len(NODES))
+        until("the gateway serves", processes, lambda: fetch(self.gateway + "/healthz") is not None)
+
+    def daemon(self, name, node, config):
+        path = self.home / f"{name}.toml"
+        path.write_text(config)
+        path.chmod(0o600)
+        chosen = [word for key in self.options.set if name.startswith("manager") for word in ("--set", key)]
+        self.processes.start(name, node, [BALTRA, name.split("-")[0], "--config", path, "--runtime-dir", self.home / f"run-{name}",
+                                          "--state-dir", self.home / f"state-{name}", *chosen], variables(self.options, node))
+
+    def tool(self, *words):
+        run = subprocess.run([BALTRA, *words], capture_output=True, text=True, env=self.tool_environment)
+        if run.returncode:
+            raise OSError(f"baltra {' '.join(words)}: {run.stderr.strip()}")
+        return run.stdout
+
+    def deploy(self, uses):
+        directory = self.home / "functions"
+        for use in uses:
+            for number in DEVICE_OF:
+                function = directory / f"{use.name}-{number}"
+                function.mkdir(parents=True)
+                for file in (self.home / use.name).iterdir():
+                    if file.name != "plan":
+                        shutil.copy(file, function)
+                (function / "function.yaml").write_text(use.manifest(number, pace_us(use, self.options)))
+        self.tool("function", "deploy", str(directory))
+
+    def url(self, use, number):
+        return f"{self.gateway}/function/{use.name}-{number}"
+
+    def busy(self, _):
+        """By device: seconds in which it was busy so far, and tasks."""
+        found = {}
+        for node in NODES:
+            busy = tasks = 0.0
+            for line in fetch(f"http://{address(node)}:9464/metrics").decode().splitlines():
+                if line.startswith("baltra_device_busy_seconds_total{"):
+                    busy += float(line.split()[-1])
+                if line.startswith("baltra_tasks_total{"):
+                    tasks += float(line.split()[-1])
+            found[node] = (busy, tasks)
+        return found
+
+
+class Native:
+    """Three servers a use, one a node: each has the node's device to itself while its use is measured."""
+
+    def __init__(self, processes, uses, options):
+        self.ports = {use.name: 9001 + i for i, use in enumerate(uses)}
+        for use in uses:
+            for node in NODES:
+                self.start(processes, use, node, options)
+        for use in uses:
+            for number in NATIVE_DEVICE_OF:
+                until("the native servers serve", processes, lambda: fetch(self.url(use, number)))
+
+    def start(self, processes, use, node, options):
+        command = [NATIVE, processes.home / use.name / "plan", address(node), self.ports[use.name]]
+        processes.start(f"native-{use.name}-{node}", node, command, variables(options, node))
+
+    def url(self, use, number):
+        return f"http://{address(NATIVE_DEVICE_OF[number])}:{self.ports[use.name]}/"
+
+    def busy(self, use):
+        found = {}
+        for number, node in NATIVE_DEVICE_OF.items():
+            told = json.loads(fetch(self.url(use, number)))
+            found[node] = (told["busy_ms"] / 1e3, told["tasks"])
+        return found
+
+
+def variables(options, node):
+    number = str(NODES.index(node)) if node else ""
+    return dict(text.replace("{n}", number).split("=", 1) for text in options.env) if node else {}
+
+
+def pace_us(use, options):
+    return round(use.task_ms * options.pace * 1e3)
+
+
+def drive(system, use, rates, due, seconds, warmup, home):
+    """One row of the table: all functions at once. The first seconds are not counted."""
+    begin = time.monotonic() + 0.3
+    loads = {}
+    for number in rates:
+        file = home / f"due-{number}"
+        file.write_text(json.dumps(due[number]))
+        command = [sys.executable, HERE / "load.py", system.url(use, number), home / f"{use.name}.body", file, begin, warmup + seconds]
+        loads[number] = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+    time.sleep(max(0.0, begin + warmup - time.monotonic()))
+    first, first_at = system.busy(use), time.monotonic()
+    time.sleep(max(0.0, begin + warmup + seconds - time.monotonic()))
+    last, last_at = system.busy(use), time.monotonic()
+    functions = {}
+    for number, load in loads.items():
+        found = json.loads(load.communicate()[0])
+        counted = [ms for at, ms in zip(found["sent_s"], found["latency_ms"]) if warmup <= at < warmup + seconds]
+        functions[number] = {"target_per_s": rates[number], "latency_ms": counted, "failed": found["failed"]}
+    devices = {node: {"utilization": 100 * (last[node][0] - first[node][0]) / (last_at - first_at),
+                      "task_ms": 1e3 * (last[node][0] - first[node][0]) / max(1, last[node][1] - first[node][1]),
+                      "tasks": last[node][1] - first[node][1]} for node in first}
+    return {"functions": functions, "devices": devices, "seconds": seconds}
+
+
+def measure(options, uses, systems, home):
+    for use in uses:
+        body = (home / f"{use.name}.body").read_bytes()
+        answers = {hashlib.sha256(fetch(system.url(use, number), body)).hexdigest()
+                   for name, system in systems.items() for number in numbers(name) for _ in range(3)}
+        if len(answers) != 1:
+            raise RuntimeError(f"{use.name} gives different bytes natively and through Baltra")
+    rows = [(use, load) for use in uses for load in use.loads if not options.loads or load in options.loads]
+    records = []
+    for round_ in range(options.rounds):
+        for use, load in rows:
+            order = list(systems) if round_ % 2 == 0 else list(reversed(systems))
+            for name in order:
+                rates = {number: use.loads[load][number - 1] * options.factor for number in numbers(name)}
+                due = report.due(use.name, load, round_, rates, options.warmup + options.seconds)
+                found = drive(systems[name], use, rates, due, options.seconds, options.warmup, home)
+                records.append({"use": use.name, "load": load, "system": name, "round": round_, **found})
+                served = sum(len(f["latency_ms"]) for f in found["functions"].values()) / options.seconds
+                say(f"round {round_ + 1}: {use.name} {load} {name}: {served:.1f} of {sum(rates.values()):.1f} rq/s")
+    return records
+
+
+def numbers(system):
+    return list(NATIVE_DEVICE_OF if system == "native" else DEVICE_OF)
+
+
+def simulate(result, stem):
+    """The same requests over the same devices in simulated time. The scenarios that are kept have steady loads instead."""
+    simulated = {}
+    for use in [use.name for use in USES if any(record["use"] == use.name for record in result["records"])]:
+        stem.with_name(f"{stem.name}-{use}.yaml").write_text(report.scenario(result, use))
+        for load in report.loads_of(result, use):
+            with tempfile.TemporaryDirectory(prefix="baltra-bench-") as home:
+                path = pathlib.Path(home) / "scenario.yaml"
+                path.write_text(report.scenario(result, use, load))
+                (path.parent / "trace.csv").write_text(report.trace(result, use, load))
+                run = subprocess.run([BALTRA, "simulate", str(path), "--json", "--seed", "1"], capture_output=True, text=True)
+            if run.returncode:
+                say(f"the simulator refuses {use} {load}: {run.stderr}")
+            else:
+                simulated.setdefault(use, {})[load] = json.loads(run.stdout)[0]
+    return simulated
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="about a minute: proves that everything runs")
+    parser.add_argument("--uses", type=lambda t: t.split(","), default=[use.name for use in USES])
+    parser.add_argument("--loads", type=lambda t: t.split(","), default=[], help="low, medium, high (default all)")
+    parser.add_argument("--rounds", type=int, default=3, help="default 3")
+    parser.add_argument("--seconds", type=float, default=20, help="of each row (default 20)")
+    parser.add_argument("--warmup", type=float, default=1, help="seconds of each row that are not counted (default 1)")
+    parser.add_argument("--pace", type=float, default=1, help="least time of a task, as a multiple of the thesis's; 0: none (default 1)")
+    parser.add_argument("--factor", type=float, default=1, help="of the thesis's loads (default 1)")
+    parser.add_argument("--policy", default="fair", help="of the devices' gates (default fair)")
+    parser.add_argument("--quantum", type=float, default=1, help="of the devices' gates, milliseconds; below a task's time, functions take turns "
+                        "task by task (default 1)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the managers' configuration")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
+                        help="of managers and native servers; {n} becomes the node's number: CUDA_VISIBLE_DEVICES={n}")
+    parser.add_argument("--label", default=f"vm{os.cpu_count()}", help="the machine in the result's file name")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/cluster")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds, options.loads = 1, 2.0, options.loads or ["high"]
+    if os.geteuid() != 0:
+        sys.exit("error: network namespaces want root")
+    uses = [use for use in USES if use.name in options.uses]
+    subprocess.run(["make", "-s", "-C", str(HERE)], check=True)
+    home = pathlib.Path(tempfile.mkdtemp(prefix="baltra-bench-"))
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, lambda *_: sys.exit("error: told to end"))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("BALTRA_")}
+    environment.setdefault("OCL_ICD_VENDORS", "/etc/OpenCL/vendors/pocl.icd" if options.pace else "/etc/OpenCL/vendors")
+    environment["POCL_CACHE_DIR"] = str(home / "pocl")
+    network, processes = None, None
+    try:
+        network = Network()
+        enter(network.name("door"))
+        processes = Processes(network, home, environment)
+        for use in uses:
+            use.write(home / use.name, pace_us(use, options))
+            (home / f"{use.name}.body").write_bytes(use.body())
+        pool = Pool(processes, options)
+        pool.deploy(uses)
+        systems = {"baltra": pool, "native": Native(processes, uses, options)}
+        records = measure(options, uses, systems, home)
+        processes.check()
+    finally:
+        if processes:
+            processes.stop()
+        if network:
+            network.stop()
+        shutil.rmtree(home, ignore_errors=True)
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    kept = ("quick", "rounds", "seconds", "warmup", "pace", "factor", "policy", "quantum", "set", "env")
+    result = {"date": datetime.date.today().isoformat(), "options": {key: getattr(options, key) for key in kept},
+              "machine": {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "commit": git("rev-parse", "--short=10", "HEAD") or "none"},
+              "records": records}
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / f"{result['date']}-{options.label}-{result['machine']['commit']}"
+    result["simulated"] = simulate(result, stem)
+    stem.with_name(stem.name + ".json").write_text(report.dump(result))
+    print(report.write(result, stem))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The thesis's use cases: what a task is, and the loads and figures of its tables 6.2 to 6.8."""
+import json
+import pathlib
+import random
+import struct
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BYTES = {"u8": 1, "f32": 4}
+
+# Which device holds which of the five functions; natively the first three have a device each.
+PLACEMENT = {"a": (2, 4), "b": (1, 5), "c": (3,)}
+DEVICE_OF = {number: device for device, numbers in PLACEMENT.items() for number in numbers}
+NATIVE_DEVICE_OF = {1: "a", 2: "b", 3: "c"}
+
+
+class Use:
+    """One kind of task: arrays are (name, type, shape); a step is (kernel, arguments, global, local)."""
+
+    def __init__(self, name, table, task_ms, sources, options, inputs, outputs, steps, loads, thesis, constants=(), scratch=()):
+        self.name, self.table, self.task_ms = name, table, task_ms
+        self.sources, self.options = sources, options
+        self.inputs, self.outputs, self.constants, self.scratch = inputs, outputs, constants, scratch
+        self.steps = steps
+        self.loads, self.thesis = loads, thesis
+
+    def size(self, array):
+        total = BYTES[array[1]]
+        for dimension in array[2]:
+            total *= dimension
+        return total
+
+    def source(self, pace_us):
+        names = [*self.sources, *([pathlib.Path(__file__).with_name("pace.cl")] if pace_us else [])]
+        return "".join((ROOT / name).read_text() for name in names)
+
+    def all_steps(self, pace_us):
+        return [*self.steps, *([("pace", [f"u32({pace_us})"], [1], [1])] if pace_us else [])]
+
+    def body(self):
+        """What every request sends: the same bytes in every run."""
+        numbers = random.Random(6)
+        parts = []
+        for array in self.inputs:
+            count = self.size(array) // BYTES[array[1]]
+            parts.append(numbers.randbytes(count) if array[1] == "u8" else struct.pack(f"<{count}f", *(numbers.uniform(-1, 1) for _ in range(count))))
+        return b"".join(parts)
+
+    def write(self, directory, pace_us):
+        """The kernels, the constants, and the plan that native.c reads."""
+        directory.mkdir(parents=True)
+        (directory / "kernels.cl").write_text(self.source(pace_us))
+        lines = [["source", directory / "kernels.cl", self.options]]
+        numbers = random.Random(7)
+        for array in self.constants:
+            count = self.size(array) // 4
+            (directory / f"{array[0]}.f32").write_bytes(struct.pack(f"<{count}f", *(numbers.uniform(-0.1, 0.1) for _ in range(count))))
+        for kind, arrays in (("input", self.inputs), ("output", self.outputs), ("scratch", self.scratch), ("constant", self.constants)):
+            for array in arrays:
+                lines.append(["buffer", array[0], kind, self.size(array), *([directory / f"{array[0]}.f32"] if kind == "constant" else [])])
+        for kernel, arguments, sizes, local in self.all_steps(pace_us):
+            texts = [a.replace("(", ":").replace(")", "") for a in arguments]
+            lines.append(["step", kernel, ",".join(map(str, sizes)), ",".join(map(str, local)), *texts])
+        (directory / "plan").write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
+
+    def manifest(self, number, pace_us):
+        """The same task as a function that is held to its device by the device's name."""
+        array = lambda a, **more: {"name": a[0], "type": a[1], "shape": a[2], **more}
+        opencl = {"source": "kernels.cl", "options": self.options, "device": {"name": f"board-{DEVICE_OF[number]}"},
+                  "scratch": [array(a) for a in self.scratch],
+                  "steps": [dict(zip(("kernel", "args", "global", "local"), step)) for step in self.all_steps(pace_us)]}
+        constants = [array(a, **{"from": "constant", "constant": {"file": f"{a[0]}.f32"}}) for a in self.constants]
+        return json.dumps({"name": f"{self.name}-{number}", "inputs": [*(array(a, codecs=["raw"]) for a in self.inputs), *constants],
+                           "outputs": [array(a, codecs=["raw"]) for a in self.outputs], "implementations": [{"opencl": opencl}],
+                           "idle_s": 0}, indent=1)
+
+
+# Task times are the tables' own: utilization / processed requests of the function that has device C to itself.
+USES = [
+    Use("sobel", "6.3 and 6.4", 13.1, ["apps/functions/sobel/sobel.cl"], "",
+        inputs=[("image", "u8", [240, 320])], outputs=[("edges", "u8", [240, 320])],
+        steps=[("sobel", ["image", "edges", "i32(320)", "i32(240)"], [320, 240], [64, 4])],
+        loads={"low": [20, 15, 10, 5, 5], "medium": [35, 30, 25, 20, 15], "high": [60, 50, 35, 30, 15]},
+        thesis={"low": ((52.24, 24.76, 71.70), (43.98, 23.62, 63.87)), "medium": ((119.15, 22.25, 161.81), (85.29, 24.28, 122.88)),
+                "high": ((152.27, 22.62, 202.03), (112.77, 25.15, 157.60))}),
+    Use("matmul", "6.5 and 6.6", 5.32, ["apps/functions/matmul/matmul.cl"], "-DTILE=16",
+        inputs=[("a", "f32", [64, 64]), ("b", "f32", [64, 64])], outputs=[("c", "f32", [64, 64])],
+        steps=[("matmul", ["a", "b", "c", "i32(64)", "i32(64)", "i32(64)"], [64, 64], [16, 16])],
+        loads={"low": [28, 21, 14, 7, 7], "medium": [49, 42, 35, 28, 21], "high": [84, 70, 49, 42, 21]},
+        thesis={"low": ((76.96, 12.55, 43.49), (60.49, 21.12, 50.87)), "medium": ((174.90, 11.57, 98.53), (106.84, 22.81, 103.22)),
+                "high": ((262.73, 10.69, 144.18), (121.85, 24.25, 122.97))}),
+    # AlexNet's first layer (convolution, normalization, pooling) and a classifier of 16: the rest of the network
+    # stands in the pace, because 33 whole networks a second are more than two processors compute.
+    Use("cnn", "6.7 and 6.8", 59.0, ["apps/cnn/cnn.cl", "apps/functions/alexnet/clear.cl"], "",
+        inputs=[("picture", "u8", [227, 227, 3])], outputs=[("scores", "f32", [16])],
+        constants=[("conv1_weights", "f32", [96, 3, 11, 11]), ("conv1_bias", "f32", [96]), ("full_weights", "f32", [16, 93280]),
+                   ("full_bias", "f32", [16])],
+        scratch=[("planes", "f32", [155611]), ("conv1", "f32", [291424]), ("norm1", "f32", [291424]), ("pool1", "f32", [94304])],
+        steps=[("mem_read", ["picture", "planes", "i32(227)", "i32(51529)", "i32(0)"], [227, 227, 3], [227, 1, 1]),
+               ("conv", ["planes", "conv1_weights", "conv1_bias", "conv1", "i32(3)", "i32(11)", "i32(4)", "i32(227)", "i32(51529)",
+                         "i32(96)", "i32(0)", "i32(55)", "i32(55)", "i32(3025)", "i32(0)"], [4, 55, 12], [4, 1, 1]),
+               ("lrn", ["conv1", "norm1", "i32(96)", "i32(55)", "i32(3025)", "i32(55)", "i32(3025)", "i32(0)"], [55, 55, 96], [55, 1, 1]),
+               ("clear", ["pool1"], [94304], [32]),
+               ("pool", ["norm1", "pool1", "i32(3)", "i32(2)", "i32(55)", "i32(3025)", "i32(31)", "i32(961)", "i32(64)"],
+                [27, 27, 96], [27, 1, 1]),
+               ("fully_connected", ["pool1", "full_weights", "full_bias", "scores", "i32(93280)", "i32(0)", "i32(0)"], [16], [8])],
+        loads={"medium": [6, 3, 3, 3, 3], "high": [9, 9, 6, 6, 3]},
+        thesis={"medium": ((17.88, 132.89, 124.68), (11.91, 94.29, 96.22)), "high": ((29.81, 124.52, 202.08), (23.57, 91.74, 189.82))}),
+]
