@@ -276,13 +276,17 @@ def drive(system, use, rates, due, seconds, warmup, home):
         file.write_text(json.dumps(due[number]))
         command = [sys.executable, HERE / "load.py", system.url(use, number), home / f"{use.name}.body", file, begin, warmup + seconds]
         loads[number] = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
-    time.sleep(max(0.0, begin + warmup - time.monotonic()))
-    first, first_at = system.busy(use), time.monotonic()
-    time.sleep(max(0.0, begin + warmup + seconds - time.monotonic()))
-    last, last_at = system.busy(use), time.monotonic()
+    try:
+        time.sleep(max(0.0, begin + warmup - time.monotonic()))
+        first, first_at = system.busy(use), time.monotonic()
+        time.sleep(max(0.0, begin + warmup + seconds - time.monotonic()))
+        last, last_at = system.busy(use), time.monotonic()
+        told = {number: json.loads(load.communicate()[0]) for number, load in loads.items()}
+    finally:
+        for load in loads.values():
+            load.kill()
     functions = {}
-    for number, load in loads.items():
-        found = json.loads(load.communicate()[0])
+    for number, found in told.items():
         counted = [ms for at, ms in zip(found["sent_s"], found["latency_ms"]) if warmup <= at < warmup + seconds]
         functions[number] = {"target_per_s": rates[number], "latency_ms": counted, "failed": found["failed"]}
     devices = {node: {"utilization": 100 * (last[node][0] - first[node][0]) / (last_at - first_at),
