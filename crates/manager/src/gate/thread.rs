@@ -15,6 +15,9 @@ use std::time::Duration;
 const WAKE: u64 = 0;
 /// How often running tasks are compared with their limit.
 const WATCH: Duration = Duration::from_millis(20);
+/// How often leases are looked at while somebody waits for a holder within its quantum: one whose
+/// task ends keeps the lease, idle, without a sound.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A tenant's claim to a device, made by the manager for one executor.
 pub struct Lease {
@@ -381,6 +384,8 @@ impl Keeper {
             .scheduler
             .deadline_ns(now)
             .map(|at| Duration::from_nanos(at - now));
+        // Without a deadline whoever waits has a holder that makes way, and rings.
+        timeout = timeout.map(|t| t.min(LOOK));
         if watching {
             timeout = Some(timeout.map_or(WATCH, |t| t.min(WATCH)));
         }
@@ -408,4 +413,49 @@ impl Keeper {
 /// Edge-triggered: each ring of a bell is told once, and nobody need reset the bell.
 fn edge() -> epoll::EventFlags {
     epoll::EventFlags::IN | epoll::EventFlags::ET
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::PolicyKind;
+    use baltra_ring::LeaseHolder;
+    use std::time::Instant;
+
+    fn member(gate: &Gate, id: ClientId) -> LeaseHolder {
+        let lease = Arc::new(Lease::new(id, &format!("t{id}")).unwrap());
+        let bell = lease.bell.try_clone().unwrap();
+        let holder = LeaseHolder::new(&lease.page, bell).unwrap();
+        let share = Share {
+            tenant: lease.tenant.clone(),
+            weight: 1,
+            priority: 0,
+        };
+        gate.add(lease, share, None, |_| {});
+        holder
+    }
+
+    #[test]
+    fn test_a_holder_that_goes_idle_within_its_quantum_makes_way() {
+        let options = GateOptions {
+            slots: 1,
+            policy: PolicyKind::Fair,
+            quantum: Duration::from_secs(3600),
+            linger: Duration::from_micros(100),
+        };
+        let gate = Gate::start("test", options).unwrap();
+        let (first, second) = (member(&gate, 1), member(&gate, 2));
+        first.acquire();
+        let waiting = std::thread::spawn(move || {
+            let patience = Instant::now() + Duration::from_secs(60);
+            second.acquire_unless(|| Instant::now() > patience)
+        });
+        while gate.waiting() == 0 {
+            std::thread::yield_now();
+        }
+        // The gate has seen that the first is busy, and sleeps.
+        std::thread::sleep(Duration::from_millis(20));
+        first.release();
+        assert!(waiting.join().unwrap(), "an idle device was not passed on");
+    }
 }
