@@ -15,6 +15,7 @@ mod top;
 mod up;
 
 use crate::args::{Args, Command};
+use crate::output::Stdout;
 use anyhow::Result;
 use clap::CommandFactory;
 use std::process::ExitCode;
@@ -55,12 +56,10 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         }
         Command::Completion { shell } => {
             let mut command = Args::command();
-            clap_complete::generate(shell, &mut command, "baltra", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut command, "baltra", &mut Stdout);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Simulate(args) => {
-            baltra_simulate::command(&args, &mut std::io::stdout().lock()).map(done)
-        }
+        Command::Simulate(args) => baltra_simulate::command(&args, &mut Stdout).map(done),
         Command::NativeWorker { arguments } => {
             baltra_gateway::engine::native_worker_main(&arguments).map(done)
         }

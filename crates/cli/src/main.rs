@@ -1,13 +1,16 @@
 //! The `baltra` binary: every daemon and tool is a subcommand.
 #![forbid(unsafe_code)]
 
+// First: its macros hold for the modules after it.
+#[macro_use]
+mod output;
+
 mod args;
 mod commands;
 mod configuration;
 mod control;
 mod daemons;
 mod http;
-mod output;
 mod registry;
 
 use clap::Parser;

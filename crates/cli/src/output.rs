@@ -1,10 +1,54 @@
 //! What people and machines read.
 
-use std::io::IsTerminal;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+
+/// What a shell says of a program that SIGPIPE has ended: 128 and the signal's number.
+const CODE_UNREAD: i32 = 141;
+
+/// Standard output. As soon as nobody reads it any more (`baltra … | head`) the process ends, in
+/// silence, as other programs do: Rust's runtime ignores the signal that would end it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        unless_unread(io::stdout().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        unless_unread(io::stdout().flush())
+    }
+}
+
+fn unless_unread<T>(done: io::Result<T>) -> io::Result<T> {
+    if matches!(&done, Err(error) if error.kind() == ErrorKind::BrokenPipe) {
+        std::process::exit(CODE_UNREAD);
+    }
+    done
+}
+
+/// For the macros below, whose callers have nothing else to do than to print.
+pub fn show(text: std::fmt::Arguments<'_>) {
+    if let Err(cause) = Stdout.write_fmt(text) {
+        error(&anyhow::Error::new(cause).context("cannot write the output"));
+        std::process::exit(1);
+    }
+}
+
+/// As the standard library's, but that it writes to [`Stdout`].
+macro_rules! print {
+    ($($text:tt)*) => { $crate::output::show(format_args!($($text)*)) };
+}
+
+/// As the standard library's, but that it writes to [`Stdout`].
+macro_rules! println {
+    () => { print!("\n") };
+    ($($text:tt)*) => { print!("{}\n", format_args!($($text)*)) };
+}
 
 /// Says what failed and why, on stderr.
 pub fn error(error: &anyhow::Error) {
-    let label = paint(std::io::stderr().is_terminal(), "1;31", "error:");
+    let label = paint(io::stderr().is_terminal(), "1;31", "error:");
     eprintln!("{label} {error:#}");
 }
 
@@ -68,7 +112,7 @@ impl Table {
 
     /// On stdout; the heads stand out on a terminal.
     pub fn print(&self) {
-        let colours = std::io::stdout().is_terminal();
+        let colours = io::stdout().is_terminal();
         for (i, line) in self.lines().iter().enumerate() {
             match i {
                 0 => println!("{}", paint(colours, "1", line)),

@@ -101,6 +101,50 @@ fn test_every_subcommand_has_help_with_an_example() {
     }
 }
 
+const ONE_BOARD: &str = "\
+duration_s: 1
+nodes: [{name: n, devices: [{count: 1}]}]
+functions: [{name: f, service_ms: {constant: 1}, load: {arrivals: constant, rate: 1}}]
+";
+
+#[test]
+fn test_output_that_nobody_reads_ends_the_tool_in_silence() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("scenario.yaml");
+    std::fs::write(&scenario, ONE_BOARD).unwrap();
+    let scenario = scenario.to_str().unwrap();
+    // What was parsed is printed by clap, which takes a closed output for a read one.
+    for (arguments, code) in [
+        (&["--help"][..], 0),
+        (&["completion", "bash"], 141),
+        (&["up", "--dump-config"], 141),
+        (&["function", "init", "--list"], 141),
+        (&["simulate", scenario], 141),
+        (&["simulate", scenario, "--json"], 141),
+    ] {
+        let (unread, pipe) = std::io::pipe().unwrap();
+        drop(unread);
+        let output = Command::new(BALTRA)
+            .args(arguments)
+            .env("BALTRA_RUNTIME_DIR", dir.path().join("run"))
+            .stdout(pipe)
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert_eq!(said, "", "{arguments:?}");
+    }
+    // What cannot be written for another reason is said.
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let output = Command::new(BALTRA)
+        .args(["function", "init", "--list"])
+        .stdout(full.unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot write the output"));
+}
+
 #[test]
 fn test_the_configuration_is_dumped_and_checked_before_anything_starts() {
     let output = baltra(&["up", "--dump-config", "--set", "executors.prestart=7"]);

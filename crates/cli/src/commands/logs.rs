@@ -1,6 +1,7 @@
 //! `baltra logs`
 
 use crate::daemons::Daemon;
+use crate::output::Stdout;
 use anyhow::{Context, Result};
 use baltra_manager::options::PathOptions;
 use std::fs::File;
@@ -23,7 +24,7 @@ pub fn logs(paths: &PathOptions, daemon: Daemon, follow: bool, lines: usize) -> 
     file.seek(SeekFrom::Start(len.saturating_sub(TAIL_BYTES)))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let mut out = std::io::stdout();
+    let mut out = Stdout;
     out.write_all(newest(&bytes, lines))?;
     if !follow {
         return Ok(());

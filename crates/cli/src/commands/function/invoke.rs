@@ -2,7 +2,7 @@
 
 use crate::args::Invoke;
 use crate::http::{escaped, refusal, Answer, As, Call, Gateway};
-use crate::output;
+use crate::output::{self, Stdout};
 use anyhow::{anyhow, bail, Context, Result};
 use http::header::{HeaderName, HeaderValue, CONTENT_TYPE};
 use http::Method;
@@ -100,11 +100,10 @@ fn write(gateway: &Gateway, answer: Answer, path: Option<&Path>) -> Result<()> {
             let t = t.as_bytes();
             t.starts_with(b"text/") || t.starts_with(b"application/json")
         });
-        let mut out = std::io::stdout();
-        if out.is_terminal() && !text {
+        if std::io::stdout().is_terminal() && !text {
             bail!("the answer is not for a terminal: send it to a file (--output, or >)");
         }
-        return gateway.stream(answer, |part| Ok(out.write_all(part)?));
+        return gateway.stream(answer, |part| Ok(Stdout.write_all(part)?));
     };
     let mut file =
         std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,7 +1,7 @@
 //! `baltra function list`, `describe`, `logs`.
 
 use crate::http::{escaped, As, Call, Gateway};
-use crate::output::{self, Table};
+use crate::output::{self, Stdout, Table};
 use anyhow::Result;
 use http::Method;
 use serde_json::Value;
@@ -104,7 +104,7 @@ pub fn logs(gateway: &Gateway, name: &str, follow: bool, lines: usize) -> Result
         return Err(crate::http::refusal(status, &body));
     }
     let mut rest = Vec::new();
-    let mut out = std::io::stdout();
+    let mut out = Stdout;
     gateway.stream(answer, |part| {
         rest.extend_from_slice(part);
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {
