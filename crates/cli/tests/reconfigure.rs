@@ -45,8 +45,14 @@ where
 
 /// Has devices given to an instance, until it is released.
 fn allocate(registry: &Service, name: &str, query: &str) -> Instance {
+    allocate_as(registry, "", name, query)
+}
+
+/// The same, for a tenant.
+fn allocate_as(registry: &Service, tenant: &str, name: &str, query: &str) -> Instance {
     let request = AllocateRequest {
         instance: name.into(),
+        tenant: tenant.into(),
         query: query.into(),
         lease_s: Some(0),
         ..AllocateRequest::default()
@@ -232,6 +238,31 @@ fn test_a_session_of_no_instance_is_nobodys_to_end() {
         is_loaded(&own.binary_program(&other).1)
     })
     .unwrap();
+}
+
+#[test]
+fn test_another_tenant_s_instance_is_of_no_use() {
+    let mut registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
+    allocate_as(&registry, "red", "web-1", "name=fpga0");
+    has_heard(&daemon, "web-1");
+    let refused = |thief: &Tenant, why: &str| {
+        assert_eq!(thief.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
+        until("the reason is told", || thief.heard().contains(why)).unwrap();
+    };
+    let thief = Tenant::instance(&daemon, "blue", "fpga0", Some("web-1"));
+    refused(&thief, "another tenant's");
+    let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
+    let (program, reply) = own.binary_program(&one);
+    assert!(is_loaded(&reply), "{}", own.heard());
+    own.client.release(program, None).unwrap();
+    // Nor is it while the registry cannot be asked.
+    registry.kill().unwrap();
+    refused(&thief, "cannot be asked");
+    assert!(is_loaded(&own.binary_program(&other).1), "{}", own.heard());
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn welcome(
     }
     let device = choose(node, &hello.device, &tenant)?;
     let link = node.registry.as_ref();
-    if let Some(why) = link.and_then(|l| l.refusal(device.name(), &hello.instance)) {
+    if let Some(why) = link.and_then(|l| l.refusal(device.name(), &hello.instance, &tenant.name)) {
         return Err(Refusal::Busy(format!("device '{}' {why}", device.name())));
     }
     if node.is_draining() {

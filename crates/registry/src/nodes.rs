@@ -163,14 +163,19 @@ fn orders(state: &State, node: &str) -> Vec<proto::DeviceOrders> {
     let Some((record, _)) = state.node(node) else {
         return Vec::new();
     };
-    let order = |device: &DeviceRecord| proto::DeviceOrders {
-        device: device.name.clone(),
-        cordoned: device.cordoned,
-        draining: device.draining,
-        instances: state
-            .holders(&device_id(node, &device.name))
-            .cloned()
-            .collect(),
+    let owned = |instance: &String| {
+        let tenant = &state.image().instances.get(instance)?.tenant;
+        (!tenant.is_empty()).then(|| (instance.clone(), tenant.clone()))
+    };
+    let order = |device: &DeviceRecord| {
+        let id = device_id(node, &device.name);
+        proto::DeviceOrders {
+            device: device.name.clone(),
+            cordoned: device.cordoned,
+            draining: device.draining,
+            instances: state.holders(&id).cloned().collect(),
+            tenants: state.holders(&id).filter_map(owned).collect(),
+        }
     };
     record.devices.values().map(order).collect()
 }

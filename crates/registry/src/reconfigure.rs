@@ -26,6 +26,7 @@ pub(crate) fn reconfiguration(
 ) -> Result<proto::ReconfigurationReply, Status> {
     check::digest_or_none("the accelerator's digest", &request.digest)?;
     check::text("the accelerator's name", &request.name)?;
+    check::name_or_none("the tenant", &request.tenant)?;
     if request.digest.is_empty() {
         return Err(Status::invalid_argument(
             "the accelerator's digest is missing",
@@ -46,6 +47,7 @@ pub(crate) fn reconfiguration(
         node = request.node,
         device = request.device,
         instance = request.instance,
+        tenant = request.tenant,
         accelerator = request.digest,
         answer,
         reason = reply.reason,
@@ -98,6 +100,14 @@ fn validate(
             check::shown(&request.instance)
         ));
     };
+    // Whoever knows a name is not yet its owner.
+    if !instance.tenant.is_empty() && instance.tenant != request.tenant {
+        return refuse(format!(
+            "the instance '{}' is another tenant's: '{}' has allocated none of that name",
+            instance.name,
+            check::shown(&request.tenant)
+        ));
+    }
     let own =
         |a: &&crate::records::AssignmentRecord| a.node == node.name && a.device == device.name;
     let Some(assigned) = instance.devices.iter().find(own) else {

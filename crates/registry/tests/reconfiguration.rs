@@ -3,7 +3,8 @@
 mod support;
 
 use baltra_registry::proto::{
-    ReconfigurationEndRequest, ReconfigurationReply, ReconfigurationRequest, Region,
+    AllocateRequest, ReconfigurationEndRequest, ReconfigurationReply, ReconfigurationRequest,
+    Region,
 };
 use support::{board, busy, digest, given, gpu, id, places, start, Clients};
 use tonic::Code;
@@ -17,6 +18,7 @@ fn request(node: &str, instance: &str, letter: char, name: &str) -> Reconfigurat
         digest: digest(letter),
         name: name.into(),
         region: None,
+        tenant: String::new(),
     }
 }
 
@@ -67,6 +69,37 @@ async fn only_the_instance_that_was_given_the_device_may_reconfigure_it() {
     assert!(device.pending.is_empty() && device.regions[0].name == "sobel");
     let reply = asked(&mut c, request("n1", "app", 'a', "sobel")).await;
     assert!(reply.allowed && reply.unchanged, "{reply:?}");
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_is_its_own_tenant_s() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![board("a", None)]).await;
+    let allocated = AllocateRequest {
+        instance: "app".into(),
+        tenant: "red".into(),
+        query: "accelerator=sobel".into(),
+        ..AllocateRequest::default()
+    };
+    given(c.ask(allocated).await);
+    for tenant in ["blue", ""] {
+        let mut stranger = request("n1", "app", 'a', "sobel");
+        stranger.tenant = tenant.into();
+        let reply = asked(&mut c, stranger).await;
+        assert!(
+            !reply.allowed && reply.reason.contains("another tenant's"),
+            "{reply:?}"
+        );
+    }
+    // The node is told, too: it answers by itself while the registry is away.
+    let reply = c.heartbeat("n1", vec![busy("a", 0.0, Vec::new())]).await;
+    assert_eq!(reply.unwrap().orders[0].tenants["app"], "red");
+    let mut own = request("n1", "app", 'a', "sobel");
+    own.tenant = "red".into();
+    let reply = asked(&mut c, own).await;
+    assert!(reply.allowed, "{reply:?}");
     handle.stop().await;
 }
 

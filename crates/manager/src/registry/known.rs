@@ -13,6 +13,17 @@ pub struct Orders {
     pub draining: bool,
     /// To whom it is allocated.
     pub instances: BTreeSet<String>,
+    /// Whose those are, where a tenant has allocated them.
+    #[serde(default)]
+    pub tenants: BTreeMap<String, String>,
+}
+
+impl Orders {
+    /// Whether the device is an instance's, and the instance this tenant's.
+    fn is_allocated(&self, instance: &str, tenant: &str) -> bool {
+        let owner = self.tenants.get(instance);
+        self.instances.contains(instance) && owner.is_none_or(|owner| owner == tenant)
+    }
 }
 
 /// What the registry wants of every device.
@@ -29,6 +40,7 @@ impl From<Vec<proto::DeviceOrders>> for Known {
                 cordoned: o.cordoned,
                 draining: o.draining,
                 instances: o.instances.into_iter().collect(),
+                tenants: o.tenants.into_iter().collect(),
             };
             (o.device, orders)
         };
@@ -39,17 +51,22 @@ impl From<Vec<proto::DeviceOrders>> for Known {
 }
 
 impl Known {
-    /// Whether a device is allocated to an instance.
-    pub fn is_allocated(&self, device: &str, instance: &str) -> bool {
+    /// Whether a device is allocated to a tenant's instance.
+    pub fn is_allocated(&self, device: &str, instance: &str, tenant: &str) -> bool {
         let orders = self.devices.get(device);
-        orders.is_some_and(|o| o.instances.contains(instance))
+        orders.is_some_and(|o| o.is_allocated(instance, tenant))
     }
 
-    /// Why a device takes no session of an instance (`None`: of a program that is none), if it
-    /// does not.
-    pub fn refusal(&self, device: &str, instance: Option<&str>) -> Option<&'static str> {
+    /// Why a device takes no session of a tenant's instance (`None`: of a program that is none),
+    /// if it does not.
+    pub fn refusal(
+        &self,
+        device: &str,
+        instance: Option<&str>,
+        tenant: &str,
+    ) -> Option<&'static str> {
         let orders = self.devices.get(device)?;
-        if instance.is_some_and(|name| orders.instances.contains(name)) {
+        if instance.is_some_and(|name| orders.is_allocated(name, tenant)) {
             return None;
         }
         match (orders.draining, orders.cordoned) {
@@ -84,6 +101,7 @@ mod tests {
             cordoned,
             draining,
             instances: instances.iter().map(|i| i.to_string()).collect(),
+            tenants: [("owned".to_owned(), "red".to_owned())].into(),
         };
         Known::from(vec![orders])
     }
@@ -91,12 +109,13 @@ mod tests {
     #[test]
     fn test_a_cordoned_device_keeps_those_it_has_and_takes_nobody_new() {
         let known = known(false, true, &["x"]);
-        assert_eq!(known.refusal("a", Some("x")), None);
-        assert!(known.refusal("a", Some("y")).unwrap().contains("cordoned"));
-        assert!(known.refusal("a", None).is_some());
+        assert_eq!(known.refusal("a", Some("x"), "t"), None);
+        let refused = known.refusal("a", Some("y"), "t").unwrap();
+        assert!(refused.contains("cordoned"));
+        assert!(known.refusal("a", None, "t").is_some());
         // Of a device that the registry has said nothing of, nothing is refused.
-        assert_eq!(known.refusal("b", None), None);
-        assert_eq!(Known::default().refusal("a", None), None);
+        assert_eq!(known.refusal("b", None, "t"), None);
+        assert_eq!(Known::default().refusal("a", None, "t"), None);
     }
 
     #[test]
@@ -113,7 +132,18 @@ mod tests {
     #[test]
     fn test_an_allocation_is_of_one_device() {
         let known = known(false, false, &["x"]);
-        assert!(known.is_allocated("a", "x"));
-        assert!(!known.is_allocated("b", "x") && !known.is_allocated("a", "y"));
+        assert!(known.is_allocated("a", "x", "t"));
+        assert!(!known.is_allocated("b", "x", "t") && !known.is_allocated("a", "y", "t"));
+    }
+
+    #[test]
+    fn test_an_instance_s_name_is_of_use_to_its_tenant_alone() {
+        let known = known(false, true, &["x", "owned"]);
+        assert!(known.is_allocated("a", "owned", "red"));
+        assert!(!known.is_allocated("a", "owned", "blue"));
+        assert_eq!(known.refusal("a", Some("owned"), "red"), None);
+        assert!(known.refusal("a", Some("owned"), "blue").is_some());
+        // What nobody has put a tenant's name to is whoever's who knows it.
+        assert!(known.is_allocated("a", "x", "red") && known.is_allocated("a", "x", "blue"));
     }
 }

@@ -104,15 +104,15 @@ impl Link {
         }
     }
 
-    /// Why a device takes no new session, if it does not.
-    pub(crate) fn refusal(&self, device: &str, said: &str) -> Option<&'static str> {
+    /// Why a device takes no new session of a tenant, if it does not.
+    pub(crate) fn refusal(&self, device: &str, said: &str, tenant: &str) -> Option<&'static str> {
         let instance = super::instance(said).map(|(name, _)| name);
-        self.state().known.refusal(device, instance)
+        self.state().known.refusal(device, instance, tenant)
     }
 
-    /// Whether a device is allocated to an instance, as far as was heard.
-    pub(crate) fn is_allocated(&self, device: &str, instance: &str) -> bool {
-        self.state().known.is_allocated(device, instance)
+    /// Whether a device is allocated to a tenant's instance, as far as was heard.
+    pub(crate) fn is_allocated(&self, device: &str, instance: &str, tenant: &str) -> bool {
+        self.state().known.is_allocated(device, instance, tenant)
     }
 
     /// To whom a device is allocated, as far as was heard.
@@ -217,9 +217,13 @@ impl Link {
                 tracing::info!(device, cordoned, draining, "the registry's orders");
             }
         }
+        let stays = |device: &str, instance: &str| {
+            let orders = known.devices.get(device);
+            orders.is_some_and(|o| o.instances.contains(instance))
+        };
         state
             .leaving
-            .retain(|(device, instance)| !known.is_allocated(device, instance));
+            .retain(|(device, instance)| !stays(device, instance));
         state.leaving.extend(moved);
         state.known = known;
         let text = serde_json::to_vec(&state.known).expect("plain data has a JSON form");

@@ -24,18 +24,20 @@ pub(crate) struct Answer {
     asked: Option<(Arc<Link>, u32)>,
 }
 
+/// Who wants it.
+struct Who {
+    instance: String,
+    tenant: String,
+}
+
 impl Node {
     /// Whether a change may come about, before the image is fetched for it: the registry is asked
     /// only where its last word leaves it open.
     pub(crate) fn prospect(&self, device: &Device, wish: Wish<'_>) -> Result<(), String> {
-        let said = self.said(wish.session);
-        let instance = said
-            .as_deref()
-            .and_then(super::instance)
-            .map_or("", |(n, _)| n);
-        let link = self.registry.as_ref();
-        if link.is_some_and(|link| link.is_allocated(device.name(), instance)) {
-            return self.in_the_way(device, wish).map(|_| ());
+        if let (Some(link), Some(who)) = (&self.registry, self.who(wish.session)) {
+            if link.is_allocated(device.name(), &who.instance, &who.tenant) {
+                return self.in_the_way(device, wish).map(|_| ());
+            }
         }
         self.permission(device, wish).map(|_| ())
     }
@@ -53,8 +55,36 @@ impl Node {
         }
     }
 
-    fn said(&self, session: u64) -> Option<String> {
-        self.sessions().get(&session).map(|s| s.instance.clone())
+    /// Which instance a session says that it is, and whose it is, which it cannot choose; none:
+    /// it is no instance's.
+    fn who(&self, session: u64) -> Option<Who> {
+        let open = self.sessions();
+        let record = open.get(&session)?;
+        let (instance, _) = super::instance(&record.instance)?;
+        Some(Who {
+            instance: instance.to_owned(),
+            tenant: record.tenant.clone(),
+        })
+    }
+
+    fn request(
+        &self,
+        link: &Link,
+        device: &Device,
+        who: &Who,
+        digest: &str,
+    ) -> proto::ReconfigurationRequest {
+        let (node, id) = link.who(self);
+        proto::ReconfigurationRequest {
+            node,
+            id,
+            device: device.name().to_owned(),
+            instance: who.instance.clone(),
+            digest: digest.to_owned(),
+            name: self.images.name(digest).unwrap_or_default(),
+            region: None,
+            tenant: who.tenant.clone(),
+        }
     }
 
     /// Asks whether a session may have a device's image changed; why not, for its program's
@@ -69,8 +99,7 @@ impl Node {
                 asked: None,
             });
         };
-        let said = self.said(wish.session);
-        let Some((instance, _)) = said.as_deref().and_then(super::instance) else {
+        let Some(who) = self.who(wish.session) else {
             return match link.holders(device.name()) {
                 none if none.is_empty() => Ok(Answer {
                     leaving,
@@ -79,16 +108,7 @@ impl Node {
                 holders => Err(allocated(device, &holders)),
             };
         };
-        let (node, id) = link.who(self);
-        let request = proto::ReconfigurationRequest {
-            node,
-            id,
-            device: device.name().to_owned(),
-            instance: instance.to_owned(),
-            digest: wish.digest.to_owned(),
-            name: self.images.name(wish.digest).unwrap_or_default(),
-            region: None,
-        };
+        let request = self.request(link, device, &who, wish.digest);
         let asked = link.ask(|mut nodes| async move { nodes.reconfiguration(request).await });
         match asked {
             Ok(reply) if reply.allowed => {
@@ -102,7 +122,7 @@ impl Node {
             Ok(reply) => Err(reply.reason),
             Err(error) if is_word(error.code()) => Err(error.message().to_owned()),
             Err(error) => {
-                let known = link.is_allocated(device.name(), instance);
+                let known = link.is_allocated(device.name(), &who.instance, &who.tenant);
                 match known && leaving.is_empty() {
                     true => Ok(Answer {
                         leaving,
@@ -118,12 +138,10 @@ impl Node {
     /// this remains.
     fn checked(&self, device: &Device, wish: Wish<'_>, answer: Answer) -> Result<Answer, String> {
         let stays = |session: &u64| {
-            let open = self.sessions();
-            let record = open.get(session)?;
-            let (instance, _) = super::instance(&record.instance)?;
+            let who = self.who(*session)?;
             let link = self.registry.as_ref()?;
-            let stays = link.is_allocated(device.name(), instance);
-            stays.then(|| (*session, record.tenant.clone()))
+            let stays = link.is_allocated(device.name(), &who.instance, &who.tenant);
+            stays.then_some((*session, who.tenant))
         };
         let stay: Vec<_> = answer.leaving.iter().filter_map(stays).collect();
         if stay.is_empty() {
@@ -177,20 +195,10 @@ impl Node {
         let Some(link) = &self.registry else {
             return;
         };
-        let said = self.said(wish.session);
-        let Some(instance) = said.as_deref().and_then(super::instance).map(|(n, _)| n) else {
+        let Some(who) = self.who(wish.session) else {
             return;
         };
-        let (node, id) = link.who(self);
-        let request = proto::ReconfigurationRequest {
-            node,
-            id,
-            device: device.name().to_owned(),
-            instance: instance.to_owned(),
-            digest: wish.digest.to_owned(),
-            name: self.images.name(wish.digest).unwrap_or_default(),
-            region: None,
-        };
+        let request = self.request(link, device, &who, wish.digest);
         link.tell(|mut nodes| async move { nodes.reconfiguration(request).await });
     }
 }
