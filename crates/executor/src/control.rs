@@ -95,6 +95,8 @@ pub struct SessionStart {
     /// Names the lease: sessions of equal `lease` share one lease page (of one tenant), and the
     /// executor keeps the descriptors that came with the first of them.
     pub lease: u64,
+    /// What its client says it is: kept for the next manager.
+    pub instance: String,
 }
 
 /// From the executor.
@@ -128,7 +130,7 @@ pub enum ToManager {
         device: Box<DeviceDescription>,
         /// The tenant it was assigned to; empty: none, or a shared executor.
         tenant: String,
-        /// The sessions that live.
+        /// The sessions that live; what their clients say they are follows, [`ToManager::Named`].
         sessions: Vec<SessionStart>,
         /// Their leases: name and tenant.
         leases: Vec<(u64, String)>,
@@ -151,6 +153,14 @@ pub enum ToManager {
         session: u64,
         /// The image.
         digest: String,
+    },
+    /// Said after [`ToManager::Adopt`], in a packet for each session, since all of them may be too
+    /// long for one: what a session's client says it is.
+    Named {
+        /// Which session.
+        session: u64,
+        /// As its hello had it.
+        instance: String,
     },
     /// Said after [`ToManager::Adopt`]: a session has programs of the image that the device
     /// holds.
@@ -296,6 +306,7 @@ mod tests {
             limits: Limits::default(),
             flags: SessionFlags::default(),
             lease: 1,
+            instance: String::new(),
         });
         a.send(&message, &[writer.as_fd()]).unwrap();
         drop(writer);

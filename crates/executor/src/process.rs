@@ -520,6 +520,10 @@ impl Server {
             .iter()
             .flat_map(|(_, tenant)| [tenant.page.as_fd(), tenant.bell.as_fd()])
             .collect();
+        let unnamed = |start: &SessionStart| SessionStart {
+            instance: String::new(),
+            ..start.clone()
+        };
         let adopt = ToManager::Adopt {
             pid: std::process::id(),
             device: Box::new(self.shared.description.clone()),
@@ -527,14 +531,21 @@ impl Server {
             sessions: self
                 .sessions
                 .values()
-                .map(|session| session.start.clone())
+                .map(|session| unnamed(&session.start))
                 .collect(),
             leases: leases
                 .iter()
                 .map(|(lease, tenant)| (**lease, tenant.name.clone()))
                 .collect(),
         };
-        match channel.send(&adopt, &fds) {
+        let mut named = self.sessions.values().map(|session| ToManager::Named {
+            session: session.start.session,
+            instance: session.start.instance.clone(),
+        });
+        let told = channel
+            .send(&adopt, &fds)
+            .and_then(|()| named.try_for_each(|n| channel.send(&n, &[])));
+        match told {
             Ok(()) => {
                 tracing::info!(path = %path.display(), "a new manager has this executor");
                 for tenant in self.tenants.values() {

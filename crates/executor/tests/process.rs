@@ -87,6 +87,7 @@ impl Executor {
             limits: Limits::default(),
             flags: SessionFlags::default(),
             lease: session,
+            instance: "web-1".into(),
         };
         let fds = [theirs.as_fd(), fd.as_fd(), page.as_fd(), bell.as_fd()];
         self.channel
@@ -217,6 +218,11 @@ fn test_an_orphan_reports_to_the_next_manager() {
     assert_eq!(sessions[0].session, 7);
     assert_eq!(leases, [(7, "red".to_owned())]);
     assert_eq!(fds.len(), 2);
+    let named = ToManager::Named {
+        session: 7,
+        instance: "web-1".into(),
+    };
+    assert_eq!(executor.hear(), Some(named));
     assert_eq!(run_a_kernel(&mut client, "kernel void work() { }"), 0);
     drop(client);
     let ended = executor.hear();

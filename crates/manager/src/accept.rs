@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Of what a client says that it is, so many characters are kept: an instance's name and its mark.
-const INSTANCE_MAX: usize = 160;
+pub(crate) const INSTANCE_MAX: usize = 160;
 
 /// Through which door a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +257,7 @@ fn open(
                     limits: welcome.limits,
                     flags: welcome.flags,
                     lease: metered.lease.id,
+                    instance: instance(client.hello),
                 };
                 let fds = [
                     stream.as_fd(),
@@ -329,7 +330,7 @@ fn register(
         device: device.name().to_owned(),
         executor: 0,
         executor_pid: 0,
-        instance: client.hello.instance.chars().take(INSTANCE_MAX).collect(),
+        instance: instance(client.hello),
         pid: client.pid,
         uid: client.uid,
         transport: match client.door {
@@ -340,6 +341,11 @@ fn register(
     };
     sessions.insert(session, record);
     Ok(())
+}
+
+/// What a client says it is.
+fn instance(hello: &Hello) -> String {
+    hello.instance.chars().take(INSTANCE_MAX).collect()
 }
 
 /// Where a tenant's compiled kernels are kept; empty when that cannot be made.

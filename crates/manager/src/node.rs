@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const DEVICE_TYPE: u32 = 0x1000;
 const DEVICE_TYPE_CPU: u64 = 1 << 1;
 
+/// What an adopted session is until its executor has said what its client said.
+const UNNAMED: &str = "(of an earlier manager)";
+
 /// Slots where nothing bounds them.
 const SLOTS_MANY: usize = 1 << 16;
 
@@ -441,8 +444,22 @@ impl Node {
                     tracing::warn!(session, image = clip(&digest), "not what the device holds");
                 }
             }
+            ToManager::Named { session, instance } if owns(session) => {
+                let mut open = self.sessions();
+                // Said once: an executor does not rename what this manager knows.
+                let unnamed = |s: &&mut SessionRecord| s.instance == UNNAMED;
+                if let Some(record) = open.get_mut(&session).filter(unnamed) {
+                    let kept = crate::accept::INSTANCE_MAX;
+                    record.instance = instance.chars().take(kept).collect();
+                    drop(open);
+                    self.urge_registry();
+                }
+            }
             // Of a session that is over.
-            ToManager::Program { .. } | ToManager::Unused { .. } | ToManager::InUse { .. } => {}
+            ToManager::Program { .. }
+            | ToManager::Unused { .. }
+            | ToManager::InUse { .. }
+            | ToManager::Named { .. } => {}
             // Only the first message of an executor that somebody else started.
             ToManager::Adopt { .. } => {}
         }
@@ -531,7 +548,7 @@ impl Node {
                 device: device.name().to_owned(),
                 executor: id,
                 executor_pid: pid,
-                instance: "(of an earlier manager)".into(),
+                instance: UNNAMED.into(),
                 pid: 0,
                 uid: 0,
                 transport: "unix",

@@ -140,6 +140,7 @@ impl Peer {
             limits,
             flags,
             lease: 1,
+            instance: String::new(),
         };
         let (sender, ended) = channel();
         let session = Session::open(
