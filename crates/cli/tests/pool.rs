@@ -180,6 +180,21 @@ fn test_a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
 }
 
 #[test]
+fn test_the_pool_shows_versions_uptimes_and_executors_that_died() {
+    let registry = registry();
+    let east = node("east", &registry, "");
+    let known = || device(&registry, "east/").unwrap();
+    assert_eq!(known()["node_version"], env!("CARGO_PKG_VERSION"));
+    until("its uptime is told", || known()["node_uptime_s"].is_u64()).unwrap();
+    assert_eq!(known()["executor_deaths"], 0);
+    let pid = rustix::process::Pid::from_raw(east.children()[0] as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    until("its end is told", || known()["executor_deaths"] == 1).unwrap();
+    let status = east.text(&["status"]).unwrap();
+    assert!(status.contains("1 that died"), "{status}");
+}
+
+#[test]
 fn test_a_node_s_name_is_its_own() {
     let registry = registry();
     let _east = node("east", &registry, "");

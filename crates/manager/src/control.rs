@@ -223,6 +223,11 @@ impl Control for Operator {
             metrics: metrics.map_or_else(String::new, |a| format!("http://{a}/metrics")),
             sessions: node.sessions().len() as u32,
             executors: node.devices.iter().map(|d| d.pool.count() as u32).sum(),
+            executor_deaths: node
+                .devices
+                .iter()
+                .map(|d| d.deaths.load(Ordering::Relaxed))
+                .sum(),
             runtime_dir: options.paths.runtime.display().to_string(),
             state_dir: options.paths.state.display().to_string(),
             ready: node.is_ready(),

@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry as Page;
@@ -99,7 +100,7 @@ type Lines<const N: usize> = Vec<([String; N], f64)>;
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let encoder = &mut encoder;
-        let (devices, nodes, instances, scaling) = self.look();
+        let (pool, nodes, instances, scaling) = self.look();
         let by_state = |states: BTreeMap<&'static str, u64>| {
             let line = |(state, n): (&str, u64)| ([state.to_owned()], n as f64);
             states.into_iter().map(line).collect::<Lines<1>>()
@@ -125,7 +126,8 @@ impl Collector for Now {
             ("failed", 0),
         ]);
         let (mut utilization, mut occupation, mut waits) = (Vec::new(), Vec::new(), Vec::new());
-        for device in &devices {
+        let mut deaths = Vec::new();
+        for device in &pool.devices {
             let known = ["ready", "unconfirmed", "silent", "failed"];
             if let Some(state) = known.into_iter().find(|s| *s == device.state) {
                 *states.entry(state).or_default() += 1;
@@ -134,7 +136,8 @@ impl Collector for Now {
             let labels = [device.node.clone(), name.unwrap_or_default()];
             utilization.push((labels.clone(), device.utilization / 100.0));
             occupation.push((labels.clone(), f64::from(device.occupation)));
-            waits.push((labels, device.queue_wait_ms / 1e3));
+            waits.push((labels.clone(), device.queue_wait_ms / 1e3));
+            deaths.push((labels, device.executor_deaths));
         }
         family(
             encoder,
@@ -156,6 +159,17 @@ impl Collector for Now {
         family(encoder, "device_instances", help, of_device, occupation)?;
         let help = "How long tasks wait for a device, mean";
         family(encoder, "device_queue_wait_seconds", help, of_device, waits)?;
+        let help = "Executors that died unasked since their manager started";
+        counters(encoder, "executor_deaths", help, of_device, deaths)?;
+        let (mut info, mut up) = (Vec::new(), Vec::new());
+        for node in pool.nodes {
+            up.extend(node.uptime_s.map(|s| ([node.name.clone()], s as f64)));
+            info.push(([node.name, node.version], 1.0));
+        }
+        let help = "Nodes and their managers' versions";
+        family(encoder, "node_info", help, ["node", "version"], info)?;
+        let help = "Since a node's manager started";
+        family(encoder, "node_uptime_seconds", help, ["node"], up)?;
         let (mut has, mut wants) = (Vec::new(), Vec::new());
         for signal in scaling {
             has.push(([signal.function.clone()], f64::from(signal.replicas)));
@@ -192,7 +206,7 @@ impl Now {
     fn look(
         &self,
     ) -> (
-        Vec<crate::proto::Device>,
+        crate::proto::DevicesReply,
         Counts,
         Counts,
         Vec<crate::proto::Signal>,
@@ -202,7 +216,7 @@ impl Now {
             silent: true,
             ..Default::default()
         };
-        let devices = operators::devices(&state, &request).unwrap_or_default();
+        let pool = operators::devices(&state, &request).unwrap_or_default();
         let mut nodes = Counts::from([("ready", 0), ("unconfirmed", 0), ("silent", 0)]);
         for (_, live) in state.nodes() {
             let phase = match live.phase {
@@ -222,7 +236,7 @@ impl Now {
             *instances.entry(has).or_default() += 1;
         }
         let scaling = signals(&state, &self.0.options.scaling);
-        (devices.devices, nodes, instances, scaling)
+        (pool, nodes, instances, scaling)
     }
 }
 
@@ -242,6 +256,22 @@ fn family<const N: usize>(
         let labels: Vec<(&str, String)> = labels.into_iter().zip(values).collect();
         let metric = family.encode_family(&labels)?;
         ConstGauge::new(value).encode(metric)?;
+    }
+    Ok(())
+}
+
+fn counters<const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    labels: [&'static str; N],
+    lines: Vec<([String; N], u64)>,
+) -> Result<(), Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (values, value) in lines {
+        let labels: Vec<(&str, String)> = labels.into_iter().zip(values).collect();
+        let metric = family.encode_family(&labels)?;
+        ConstCounter::new(value).encode(metric)?;
     }
     Ok(())
 }

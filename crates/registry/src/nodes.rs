@@ -208,6 +208,7 @@ pub(crate) fn heartbeat(
     check_loads(&request.devices, registry.options.limits.node_devices)?;
     let mut state = registry.live();
     authentic(&state, &request.node, &request.id)?;
+    state.up(&request.node, request.uptime_s);
     let settled = state.heard(&request.node, request.devices);
     registry.counters.heartbeats.inc();
     let reply = proto::HeartbeatReply {

@@ -46,18 +46,26 @@ pub(crate) fn devices(
     request: &proto::DevicesRequest,
 ) -> Result<proto::DevicesReply, Status> {
     let query = check::query(&request.query)?;
-    let mut devices = Vec::new();
+    let (mut devices, mut nodes) = (Vec::new(), Vec::new());
     for (node, live) in state.nodes() {
         if live.phase == Phase::Silent && !request.silent {
             continue;
         }
+        let before = devices.len();
         for device in node.devices.values() {
             if fits(state, &query, &device_id(&node.name, &device.name)) {
                 devices.push(message(state, node, live, device));
             }
         }
+        if devices.len() > before {
+            nodes.push(proto::NodeState {
+                name: node.name.clone(),
+                version: node.version.clone(),
+                uptime_s: live.uptime_s,
+            });
+        }
     }
-    Ok(proto::DevicesReply { devices })
+    Ok(proto::DevicesReply { devices, nodes })
 }
 
 fn fits(state: &State, query: &Query, id: &str) -> bool {
@@ -116,6 +124,7 @@ fn message(
             .map(|d| d.metrics.clone().into_iter().collect())
             .unwrap_or_default(),
         memory_used_bytes: load.memory_used_bytes,
+        executor_deaths: load.executor_deaths,
     }
 }
 

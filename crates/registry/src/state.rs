@@ -235,6 +235,7 @@ impl State {
         if let Some(live) = self.live.get_mut(node) {
             if live.phase != Phase::Ready {
                 live.devices.clear();
+                live.uptime_s = None;
             }
             live.phase = Phase::Ready;
             live.heard = now;
@@ -261,6 +262,13 @@ impl State {
         }
         self.refresh(node);
         settled
+    }
+
+    /// Since when the node's manager runs, as its heartbeat says.
+    pub fn up(&mut self, node: &str, uptime_s: u64) {
+        if let Some(live) = self.live.get_mut(node) {
+            live.uptime_s = Some(uptime_s);
+        }
     }
 
     /// A node said that it goes.

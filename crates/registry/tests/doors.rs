@@ -7,8 +7,10 @@ use baltra_registry::proto::{
     FunctionRemoveRequest, FunctionsRequest, Pool, SignalsRequest, StatusRequest,
 };
 use baltra_registry::{Options, Service};
-use support::{board, busy, digest, given, gpu, id, options, start, start_with, until, Clients};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use support::{
+    board, busy, digest, given, gpu, id, options, page, start, start_with, until, Clients,
+};
+use tokio::io::AsyncWriteExt;
 use tonic::Code;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::HealthCheckRequest;
@@ -314,17 +316,6 @@ async fn signals_and_metrics_say_how_many_replicas_are_wanted() {
     }
     assert!(page.ends_with("# EOF\n"));
     handle.stop().await;
-}
-
-async fn page(address: std::net::SocketAddr) -> String {
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    let (head, _) = text.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    text
 }
 
 #[tokio::test]

@@ -9,7 +9,9 @@ use baltra_registry::proto::{
 use baltra_registry::{Options, Service};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use support::{board, given, gpu, id, options, places, start, start_with, until, Clients};
+use support::{
+    board, busy, given, gpu, id, options, page, places, start, start_with, until, Clients,
+};
 use tonic::Code;
 
 #[tokio::test]
@@ -215,7 +217,7 @@ async fn a_name_is_one_nodes_for_as_long_as_its_lease_runs() {
     let request = baltra_registry::proto::HeartbeatRequest {
         node: "n1".into(),
         id: thief.into(),
-        devices: Vec::new(),
+        ..Default::default()
     };
     let status = c.nodes.heartbeat(request).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
@@ -228,6 +230,50 @@ async fn a_name_is_one_nodes_for_as_long_as_its_lease_runs() {
     c.register_as("n1", thief, vec![gpu("a", 0.0).0])
         .await
         .unwrap();
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_s_version_uptime_and_dead_executors_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.register("n1", vec![gpu("a", 0.0).0]).await.unwrap();
+    c.register("n2", vec![gpu("a", 0.0).0]).await.unwrap();
+    let request = baltra_registry::proto::HeartbeatRequest {
+        node: "n1".into(),
+        id: id("n1"),
+        devices: vec![DeviceLoad {
+            executor_deaths: 3,
+            ..busy("a", 0.0, Vec::new())
+        }],
+        uptime_s: 77,
+    };
+    c.nodes.heartbeat(request).await.unwrap();
+    let reply = c.operators.devices(DevicesRequest::default()).await;
+    let reply = reply.unwrap().into_inner();
+    let nodes: Vec<_> = reply
+        .nodes
+        .iter()
+        .map(|n| (n.name.as_str(), n.version.as_str(), n.uptime_s))
+        .collect();
+    assert_eq!(nodes, [("n1", "1", Some(77)), ("n2", "1", None)]);
+    let deaths: Vec<u64> = reply.devices.iter().map(|d| d.executor_deaths).collect();
+    assert_eq!(deaths, [3, 0]);
+    let page = page(handle.metrics().unwrap()).await;
+    for line in [
+        "baltra_registry_node_info{node=\"n1\",version=\"1\"} 1",
+        "baltra_registry_node_uptime_seconds{node=\"n1\"} 77",
+        "baltra_registry_executor_deaths_total{node=\"n1\",device=\"a\"} 3",
+    ] {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+    // Only nodes of the devices that were asked for are told of.
+    let request = DevicesRequest {
+        query: "node=n2".into(),
+        ..DevicesRequest::default()
+    };
+    let reply = c.operators.devices(request).await.unwrap().into_inner();
+    assert_eq!(reply.nodes.len(), 1);
     handle.stop().await;
 }
 

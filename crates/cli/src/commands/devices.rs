@@ -45,7 +45,8 @@ pub fn status(paths: &PathOptions, as_json: bool) -> Result<()> {
             "node": s.node, "version": s.version, "protocol": s.protocol, "pid": s.pid,
             "uptime_s": s.uptime_s, "ready": s.ready, "draining": s.draining,
             "endpoints": s.endpoints, "metrics": s.metrics, "sessions": s.sessions,
-            "executors": s.executors, "runtime_dir": s.runtime_dir, "state_dir": s.state_dir,
+            "executors": s.executors, "executor_deaths": s.executor_deaths,
+            "runtime_dir": s.runtime_dir, "state_dir": s.state_dir,
             "registry": s.registry, "registry_trouble": s.registry_trouble,
             "daemons": daemons_json(&others),
         }));
@@ -60,7 +61,10 @@ pub fn status(paths: &PathOptions, as_json: bool) -> Result<()> {
     println!("version    {} (session protocol {})", s.version, s.protocol);
     println!("process    {}, up {}", s.pid, output::seconds(s.uptime_s));
     println!("sessions   {}", s.sessions);
-    println!("executors  {}", s.executors);
+    match s.executor_deaths {
+        0 => println!("executors  {}", s.executors),
+        died => println!("executors  {}, and {died} that died", s.executors),
+    }
     for endpoint in s.endpoints {
         println!("endpoint   {endpoint}");
     }

@@ -20,7 +20,11 @@ pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
     };
     let reply = registry.call(|mut s| async move { s.operators.devices(request).await })?;
     if args.json.json {
-        let devices: Vec<_> = reply.devices.iter().map(device_json).collect();
+        let json = |d: &proto::Device| {
+            let node = reply.nodes.iter().find(|n| n.name == d.node);
+            device_json(d, &node.cloned().unwrap_or_default())
+        };
+        let devices: Vec<_> = reply.devices.iter().map(json).collect();
         output::json(&json!(devices));
         return Ok(());
     }
@@ -90,10 +94,11 @@ fn region_json(r: &proto::Region) -> Value {
     json!({"index": r.index, "digest": r.digest, "name": r.name})
 }
 
-fn device_json(d: &proto::Device) -> Value {
+fn device_json(d: &proto::Device, node: &proto::NodeState) -> Value {
     let told = d.description.clone().unwrap_or_default();
     json!({
-        "node": d.node, "name": told.name, "state": d.state, "failure": d.failure,
+        "node": d.node, "node_version": node.version, "node_uptime_s": node.uptime_s,
+        "name": told.name, "state": d.state, "failure": d.failure,
         "cordoned": d.cordoned, "draining": d.draining, "vendor": told.vendor,
         "platform": told.platform, "profile": told.profile, "model": told.model,
         "device_version": told.device_version, "driver_version": told.driver_version,
@@ -101,7 +106,7 @@ fn device_json(d: &proto::Device) -> Value {
         "compute_units": told.compute_units, "slots": told.slots, "exclusive": told.exclusive,
         "labels": told.labels, "utilization_percent": d.utilization, "occupation": d.occupation,
         "queue_wait_ms": d.queue_wait_ms, "busy_ns": d.busy_ns, "sessions": d.sessions,
-        "waiting": d.waiting, "tasks": d.tasks,
+        "waiting": d.waiting, "tasks": d.tasks, "executor_deaths": d.executor_deaths,
         "regions": d.regions.iter().map(region_json).collect::<Vec<_>>(),
         "pending": d.pending.iter().map(region_json).collect::<Vec<_>>(),
         "instances": d.instances, "endpoints": d.endpoints, "heard_ms": d.heard_ms,

@@ -5,7 +5,7 @@
 
 use super::model::{Accelerator, Device, Health, Node, Region, Registry, State};
 use baltra_registry::client::{self, Operators};
-use baltra_registry::proto::{self, DevicesRequest};
+use baltra_registry::proto::{self, DevicesReply, DevicesRequest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const REGIONS_MAX: usize = 64;
 
 /// What the registry said last.
 struct Known {
-    devices: Vec<proto::Device>,
+    pool: DevicesReply,
     answered: Instant,
     /// Why it does not answer; none: it does.
     failure: Option<String>,
@@ -48,7 +48,7 @@ impl Pool {
     pub fn watch(options: &client::Options) -> Result<Pool, client::Error> {
         let operators = client::operators(options)?;
         let known = Arc::new(Mutex::new(Known {
-            devices: Vec::new(),
+            pool: DevicesReply::default(),
             answered: Instant::now(),
             failure: Some("it was not asked yet".into()),
             since: Instant::now(),
@@ -71,9 +71,9 @@ impl Pool {
             since_s: known.since.elapsed().as_secs(),
         });
         let age_ms = known.answered.elapsed().as_millis() as u64;
-        let devices = known.devices.iter().map(|d| device(d, reachable));
-        state.devices.extend(devices);
-        state.nodes.extend(nodes(&known.devices, age_ms));
+        let devices = known.pool.devices.iter();
+        state.devices.extend(devices.map(|d| device(d, reachable)));
+        state.nodes.extend(nodes(&known.pool, age_ms));
     }
 }
 
@@ -87,7 +87,7 @@ async fn watch(mut operators: Operators, known: Weak<Mutex<Known>>) {
         if let Some(known) = known.upgrade() {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             known.take(match asked {
-                Ok(Ok(reply)) => Ok(reply.into_inner().devices),
+                Ok(Ok(reply)) => Ok(reply.into_inner()),
                 Ok(Err(status)) => Err(status.message().to_owned()),
                 Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
             });
@@ -97,13 +97,13 @@ async fn watch(mut operators: Operators, known: Weak<Mutex<Known>>) {
 }
 
 impl Known {
-    fn take(&mut self, answer: Result<Vec<proto::Device>, String>) {
+    fn take(&mut self, answer: Result<DevicesReply, String>) {
         if self.failure.is_some() != answer.is_err() {
             self.since = Instant::now();
         }
         self.failure = match answer {
-            Ok(devices) => {
-                self.devices = devices;
+            Ok(pool) => {
+                self.pool = pool;
                 self.answered = Instant::now();
                 None
             }
@@ -148,6 +148,7 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
         memory_used_bytes: device.memory_used_bytes,
         queued: device.waiting.into(),
         sessions: device.sessions,
+        deaths: Some(device.executor_deaths),
         ..Device::default()
     }
 }
@@ -176,9 +177,9 @@ fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
 }
 
 /// A node is as its best device is.
-fn nodes(devices: &[proto::Device], age_ms: u64) -> Vec<Node> {
+fn nodes(pool: &DevicesReply, age_ms: u64) -> Vec<Node> {
     let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
-    for device in devices {
+    for device in &pool.devices {
         let state = match health(device) {
             // A device's own failure says nothing about its node.
             Health::Failed => Health::Ready,
@@ -196,6 +197,13 @@ fn nodes(devices: &[proto::Device], age_ms: u64) -> Vec<Node> {
         node.heard_ms = node.heard_ms.min(heard_ms);
         if state == Health::Ready {
             node.state = state;
+        }
+    }
+    for told in &pool.nodes {
+        if let Some(node) = nodes.get_mut(told.name.as_str()) {
+            node.version.clone_from(&told.version);
+            let heard = node.state != Health::Lost;
+            node.uptime_s = told.uptime_s.filter(|_| heard);
         }
     }
     nodes.into_values().collect()
@@ -267,17 +275,34 @@ mod tests {
 
     #[test]
     fn a_node_is_lost_when_all_of_it_is() {
-        let devices = [
+        let devices = vec![
             told("one", "silent"),
             told("one", "ready"),
             told("two", "silent"),
             told("three", "failed"),
         ];
-        let nodes = nodes(&devices, 50);
+        let state = |name: &str| proto::NodeState {
+            name: name.into(),
+            version: "1.2".into(),
+            uptime_s: Some(70),
+        };
+        let pool = DevicesReply {
+            devices,
+            nodes: vec![state("one"), state("two")],
+        };
+        let nodes = nodes(&pool, 50);
         let of = |name: &str| nodes.iter().find(|n| n.name == name).unwrap();
         assert_eq!(of("one").state, Health::Ready);
         assert_eq!((of("one").sessions, of("one").heard_ms), (4, 150));
+        assert_eq!(
+            (of("one").version.as_str(), of("one").uptime_s),
+            ("1.2", Some(70))
+        );
         assert_eq!(of("two").state, Health::Lost);
+        assert_eq!(
+            (of("two").version.as_str(), of("two").uptime_s),
+            ("1.2", None)
+        );
         assert_eq!(of("three").state, Health::Ready);
     }
 }

@@ -407,7 +407,12 @@ impl Member {
     async fn heartbeat(&mut self) -> Result<proto::HeartbeatReply, Status> {
         let (node, id) = self.link.who(&self.node);
         let devices = self.meter.loads(&self.node);
-        let request = proto::HeartbeatRequest { node, id, devices };
+        let request = proto::HeartbeatRequest {
+            node,
+            id,
+            devices,
+            uptime_s: self.node.started.elapsed().as_secs(),
+        };
         limited(self.nodes.heartbeat(request)).await
     }
 }

@@ -6,6 +6,7 @@ use crate::service::read_leases;
 use baltra_registry::proto;
 use baltra_ring::lease::monotonic_ns;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 const DEVICE_PROFILE: u32 = 0x102E;
 const DEVICE_VENDOR: u32 = 0x102C;
@@ -146,6 +147,7 @@ impl Meter {
             instances: instances.into_iter().map(str::to_owned).collect(),
             failure: device.pool.failure().unwrap_or_default(),
             memory_used_bytes: memory.fold(0, u64::saturating_add),
+            executor_deaths: device.deaths.load(Ordering::Relaxed),
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct LiveNode {
     pub phase: Phase,
     /// When it was heard of, by the lease clock.
     pub heard: Duration,
+    /// Since its manager started, seconds, as it said then.
+    pub uptime_s: Option<u64>,
     /// By name.
     pub devices: BTreeMap<String, LiveDevice>,
 }
@@ -35,6 +37,7 @@ impl LiveNode {
         LiveNode {
             phase: Phase::Unconfirmed,
             heard: now,
+            uptime_s: None,
             devices: BTreeMap::new(),
         }
     }

@@ -10,6 +10,7 @@ use baltra_registry::{Handle, Options, Service};
 use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Status;
 
 /// Time that anything may take on a loaded machine before a test gives up.
@@ -98,6 +99,7 @@ impl Clients {
             node: node.into(),
             id: id(node),
             devices,
+            uptime_s: 60,
         };
         Ok(self.nodes.heartbeat(request).await?.into_inner())
     }
@@ -216,4 +218,16 @@ where
         assert!(start.elapsed() < PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// What a scraper gets.
+pub async fn page(address: std::net::SocketAddr) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let (head, _) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    text
 }
