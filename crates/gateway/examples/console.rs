@@ -234,7 +234,7 @@ impl World {
                 };
                 state.tenants.push(Tenant {
                     name,
-                    weight: 1 + (n as u32 % 3),
+                    weight: Some(1 + (n as u32 % 3)),
                     sessions: 2,
                     ..Tenant::default()
                 });

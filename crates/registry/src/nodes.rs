@@ -18,6 +18,9 @@ const ENDPOINTS_MAX: usize = 16;
 /// Instances on one device that a heartbeat names.
 const CONNECTED_MAX: usize = 4_096;
 
+/// Tenants whose shares a heartbeat tells.
+const WEIGHTS_MAX: usize = 1_024;
+
 /// Takes a node with its devices into the pool.
 pub(crate) fn register(
     registry: &Registry,
@@ -206,9 +209,14 @@ pub(crate) fn heartbeat(
     request: proto::HeartbeatRequest,
 ) -> Result<(proto::HeartbeatReply, bool), Status> {
     check_loads(&request.devices, registry.options.limits.node_devices)?;
+    check::count("weights", request.weights.len(), WEIGHTS_MAX)?;
+    for tenant in request.weights.keys() {
+        check::name("the tenant", tenant)?;
+    }
     let mut state = registry.live();
     authentic(&state, &request.node, &request.id)?;
-    state.up(&request.node, request.uptime_s);
+    let weights = request.weights.into_iter().collect();
+    state.up(&request.node, request.uptime_s, weights);
     let settled = state.heard(&request.node, request.devices);
     registry.counters.heartbeats.inc();
     let reply = proto::HeartbeatReply {

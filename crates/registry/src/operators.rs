@@ -62,6 +62,7 @@ pub(crate) fn devices(
                 name: node.name.clone(),
                 version: node.version.clone(),
                 uptime_s: live.uptime_s,
+                weights: live.weights.clone().into_iter().collect(),
             });
         }
     }

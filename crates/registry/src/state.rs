@@ -264,10 +264,11 @@ impl State {
         settled
     }
 
-    /// Since when the node's manager runs, as its heartbeat says.
-    pub fn up(&mut self, node: &str, uptime_s: u64) {
+    /// What a heartbeat says of the node's manager: since when it runs, and its tenants' shares.
+    pub fn up(&mut self, node: &str, uptime_s: u64, weights: BTreeMap<String, u32>) {
         if let Some(live) = self.live.get_mut(node) {
             live.uptime_s = Some(uptime_s);
+            live.weights = weights;
         }
     }
 

@@ -247,6 +247,7 @@ async fn a_node_s_version_uptime_and_dead_executors_are_known() {
             ..busy("a", 0.0, Vec::new())
         }],
         uptime_s: 77,
+        weights: [("red".to_owned(), 3)].into(),
     };
     c.nodes.heartbeat(request).await.unwrap();
     let reply = c.operators.devices(DevicesRequest::default()).await;
@@ -257,6 +258,7 @@ async fn a_node_s_version_uptime_and_dead_executors_are_known() {
         .map(|n| (n.name.as_str(), n.version.as_str(), n.uptime_s))
         .collect();
     assert_eq!(nodes, [("n1", "1", Some(77)), ("n2", "1", None)]);
+    assert_eq!(reply.nodes[0].weights["red"], 3);
     let deaths: Vec<u64> = reply.devices.iter().map(|d| d.executor_deaths).collect();
     assert_eq!(deaths, [3, 0]);
     let page = page(handle.metrics().unwrap()).await;

@@ -186,8 +186,8 @@ pub struct Accelerator {
 pub struct Tenant {
     /// Its name.
     pub name: String,
-    /// Its share against others'.
-    pub weight: u32,
+    /// Its share against others', where that is known.
+    pub weight: Option<u32>,
     /// Device time used so far, all devices, nanoseconds.
     #[serde(skip)]
     pub busy_ns: u64,

@@ -60,7 +60,7 @@ impl Pool {
         })
     }
 
-    /// Adds the registry, its nodes and their devices to a state.
+    /// Adds the registry, its nodes, their devices and their tenants' shares to a state.
     pub fn fill(&self, state: &mut State) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let reachable = known.failure.is_none();
@@ -74,6 +74,12 @@ impl Pool {
         let devices = known.pool.devices.iter();
         state.devices.extend(devices.map(|d| device(d, reachable)));
         state.nodes.extend(nodes(&known.pool, age_ms));
+        // Before its first answer nothing is known.
+        if !known.pool.nodes.is_empty() {
+            for tenant in &mut state.tenants {
+                tenant.weight = Some(weight(&known.pool, &tenant.name));
+            }
+        }
     }
 }
 
@@ -176,6 +182,12 @@ fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
     regions
 }
 
+/// A tenant's share: the greatest, where nodes differ. One that none of them tells of is 1.
+fn weight(pool: &DevicesReply, tenant: &str) -> u32 {
+    let told = pool.nodes.iter().filter_map(|n| n.weights.get(tenant));
+    told.copied().max().unwrap_or(1)
+}
+
 /// A node is as its best device is.
 fn nodes(pool: &DevicesReply, age_ms: u64) -> Vec<Node> {
     let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
@@ -274,6 +286,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_s_share_is_what_nodes_say() {
+        let node = |weight| proto::NodeState {
+            weights: [("red".to_owned(), weight)].into(),
+            ..Default::default()
+        };
+        let pool = DevicesReply {
+            nodes: vec![node(2), node(5), proto::NodeState::default()],
+            ..Default::default()
+        };
+        assert_eq!((weight(&pool, "red"), weight(&pool, "blue")), (5, 1));
+    }
+
+    #[test]
     fn a_node_is_lost_when_all_of_it_is() {
         let devices = vec![
             told("one", "silent"),
@@ -285,6 +310,7 @@ mod tests {
             name: name.into(),
             version: "1.2".into(),
             uptime_s: Some(70),
+            ..Default::default()
         };
         let pool = DevicesReply {
             devices,

@@ -126,7 +126,6 @@ fn tenants(gateway: &Gateway) -> Vec<Tenant> {
     for (name, _, counts) in gateway.meters.read() {
         let tenant = tenants.entry(name.clone()).or_default();
         tenant.name = name;
-        tenant.weight = 1;
         tenant.busy_ns += counts.device_ns;
         tenant.calls += counts.ended();
         tenant.queued += counts.running;

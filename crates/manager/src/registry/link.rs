@@ -412,6 +412,7 @@ impl Member {
             id,
             devices,
             uptime_s: self.node.started.elapsed().as_secs(),
+            weights: report::weights(&self.node),
         };
         limited(self.nodes.heartbeat(request)).await
     }

@@ -5,7 +5,7 @@ use crate::options::ImageKind;
 use crate::service::read_leases;
 use baltra_registry::proto;
 use baltra_ring::lease::monotonic_ns;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
 const DEVICE_PROFILE: u32 = 0x102E;
@@ -19,6 +19,8 @@ const PLATFORM_NAME: u32 = 0x0902;
 
 /// More slots than any device has by itself: nothing bounds them.
 const SLOTS_UNBOUNDED: usize = 1 << 16;
+/// Tenants whose shares a report names: as many as the registry takes.
+const WEIGHTS_MAX: usize = 1_024;
 /// Instances that a report names for a device.
 const INSTANCES_MAX: usize = 4_096;
 
@@ -60,6 +62,13 @@ fn bounded_slots(slots: usize) -> usize {
         SLOTS_UNBOUNDED.. => 1,
         n => n.max(1),
     }
+}
+
+/// Tenants' shares of device time, where they are not what they are for everybody.
+pub(super) fn weights(node: &Node) -> HashMap<String, u32> {
+    let all = node.tenants.list().into_iter();
+    let other = all.filter(|t| t.weight != 1).take(WEIGHTS_MAX);
+    other.map(|t| (t.name, t.weight)).collect()
 }
 
 /// A device's counters at one moment.

@@ -27,6 +27,8 @@ pub struct LiveNode {
     pub heard: Duration,
     /// Since its manager started, seconds, as it said then.
     pub uptime_s: Option<u64>,
+    /// Tenants' shares, where they are not 1.
+    pub weights: BTreeMap<String, u32>,
     /// By name.
     pub devices: BTreeMap<String, LiveDevice>,
 }
@@ -38,6 +40,7 @@ impl LiveNode {
             phase: Phase::Unconfirmed,
             heard: now,
             uptime_s: None,
+            weights: BTreeMap::new(),
             devices: BTreeMap::new(),
         }
     }

@@ -100,6 +100,7 @@ impl Clients {
             id: id(node),
             devices,
             uptime_s: 60,
+            ..HeartbeatRequest::default()
         };
         Ok(self.nodes.heartbeat(request).await?.into_inner())
     }
