@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{runs, text, BALTRA};
+use common::{get, runs, text, BALTRA};
 use serde_json::Value;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -184,6 +184,22 @@ fn test_every_section_is_checked_before_anything_starts() {
         assert!(said.contains(part), "{set}: {said}");
         assert!(!home.runtime().exists(), "{set}");
     }
+}
+
+#[test]
+fn test_who_belongs_to_the_registry_shows_its_token() {
+    let home = Home::new();
+    let up = home.up(&["--set", "registry.token=sesame"]);
+    assert!(up.status.success(), "{}\n{}", text(&up.stderr), home.logs());
+    let status = home.status();
+    assert_eq!(status["registry_trouble"], "", "{status}");
+    let gateway = status["daemons"]["gateway"]["url"].as_str().unwrap();
+    baltra_testkit::until("the gateway is let in, too", || {
+        get(gateway, "/ui/api/state").contains("\"reachable\":true")
+    })
+    .unwrap();
+    let stranger = home.baltra(&["devices"]);
+    assert!(text(&stranger.stderr).contains("BALTRA_REGISTRY_TOKEN"));
 }
 
 #[test]

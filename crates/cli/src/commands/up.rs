@@ -141,20 +141,25 @@ fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String
             if !engine.registry.is_empty() || !engine.endpoints.is_empty() {
                 return said;
             }
-            let joined = match (everything.manager.node.registry.as_str(), own) {
-                ("", own) => own.map(|(url, _)| url),
-                (url, _) => Some(url.to_owned()),
+            let node = &everything.manager.node;
+            let joined = match node.registry.as_str() {
+                "" => own,
+                url => Some((url.to_owned(), node.registry_token.clone())),
             };
-            said.push(match joined {
-                Some(url) => ("BALTRA_GATEWAY__ENGINE__REGISTRY", quoted(&url)),
-                None => {
-                    let socket = format!("unix:{}", paths.session_socket().display());
-                    (
-                        "BALTRA_GATEWAY__ENGINE__ENDPOINTS",
-                        format!("[{}]", quoted(&socket)),
-                    )
-                }
-            });
+            let Some((url, token)) = joined else {
+                let socket = format!("unix:{}", paths.session_socket().display());
+                let endpoints = format!("[{}]", quoted(&socket));
+                said.push(("BALTRA_GATEWAY__ENGINE__ENDPOINTS", endpoints));
+                return said;
+            };
+            said.push(("BALTRA_GATEWAY__ENGINE__REGISTRY", quoted(&url)));
+            if engine.registry_token.is_empty() && !token.is_empty() {
+                said.push(("BALTRA_GATEWAY__ENGINE__REGISTRY_TOKEN", quoted(&token)));
+            }
+            if let (None, Some(ca)) = (&engine.registry_ca, &node.registry_ca) {
+                let ca = quoted(&ca.to_string_lossy());
+                said.push(("BALTRA_GATEWAY__ENGINE__REGISTRY_CA", ca));
+            }
         }
     }
     said

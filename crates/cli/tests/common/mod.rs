@@ -3,6 +3,8 @@
 
 use baltra_testkit::{Daemon, Options, Service};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Output};
 
 /// The tool.
@@ -101,4 +103,15 @@ pub fn run_line(registry: &Service, query: &str, line: &str) -> Output {
         .args(["--device", query, "--", "sh", "-c", line])
         .output()
         .unwrap()
+}
+
+/// What an HTTP server answers.
+pub fn get(url: &str, path: &str) -> String {
+    let address = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
