@@ -188,18 +188,23 @@ fn test_every_section_is_checked_before_anything_starts() {
 
 #[test]
 fn test_who_belongs_to_the_registry_shows_its_token() {
-    let home = Home::new();
-    let up = home.up(&["--set", "registry.token=sesame"]);
-    assert!(up.status.success(), "{}\n{}", text(&up.stderr), home.logs());
-    let status = home.status();
-    assert_eq!(status["registry_trouble"], "", "{status}");
-    let gateway = status["daemons"]["gateway"]["url"].as_str().unwrap();
-    baltra_testkit::until("the gateway is let in, too", || {
-        get(gateway, "/ui/api/state").contains("\"reachable\":true")
-    })
-    .unwrap();
-    let stranger = home.baltra(&["devices"]);
-    assert!(text(&stranger.stderr).contains("BALTRA_REGISTRY_TOKEN"));
+    for tokens in [
+        "registry.token=sesame",
+        "registry.tokens={ operator = 'o', node = 'n', application = 'a' }",
+    ] {
+        let home = Home::new();
+        let up = home.up(&["--set", tokens]);
+        assert!(up.status.success(), "{}\n{}", text(&up.stderr), home.logs());
+        let status = home.status();
+        assert_eq!(status["registry_trouble"], "", "{status}");
+        let gateway = status["daemons"]["gateway"]["url"].as_str().unwrap();
+        baltra_testkit::until("the gateway is let in, too", || {
+            get(gateway, "/ui/api/state").contains("\"reachable\":true")
+        })
+        .unwrap();
+        let stranger = home.baltra(&["devices"]);
+        assert!(text(&stranger.stderr).contains("BALTRA_REGISTRY_TOKEN"));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The gRPC services: each request is handed to what carries it out, off the reactor where that
 //! may wait for the disk.
 
+use crate::options::{Options, Role};
 use crate::proto::functions_server::{Functions, FunctionsServer};
 use crate::proto::instances_server::{Instances, InstancesServer};
 use crate::proto::nodes_server::{Nodes, NodesServer};
@@ -50,7 +51,8 @@ impl Doors {
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
-        let token = Token::new(&self.registry.options.token);
+        let only = |roles| Guard::new(&self.registry.options, roles);
+        let everybody = only(&Role::ALL);
         let functions = FunctionsServer::new(self.clone())
             .max_decoding_message_size(FUNCTION_BYTES_MAX)
             .max_encoding_message_size(FUNCTION_BYTES_MAX);
@@ -59,11 +61,18 @@ impl Doors {
         Ok(server
             // Whether it serves may be asked without a token: probes have none.
             .add_service(health_service)
-            .add_service(InterceptedService::new(reflection, token.clone()))
-            .add_service(NodesServer::with_interceptor(self.clone(), token.clone()))
-            .add_service(InstancesServer::with_interceptor(self, token.clone()))
-            .add_service(InterceptedService::new(functions, token.clone()))
-            .add_service(InterceptedService::new(operators, token)))
+            .add_service(InterceptedService::new(reflection, everybody.clone()))
+            .add_service(NodesServer::with_interceptor(
+                self.clone(),
+                only(&[Role::Node]),
+            ))
+            .add_service(InstancesServer::with_interceptor(
+                self.clone(),
+                only(&[Role::Application]),
+            ))
+            // Of these two everybody may ask what changes nothing, see `operator`.
+            .add_service(InterceptedService::new(functions, everybody.clone()))
+            .add_service(InterceptedService::new(operators, everybody)))
     }
 
     /// Carries out what may wait for the disk. It is carried out to its end even if who asked
@@ -86,34 +95,74 @@ impl Doors {
     }
 }
 
-/// Lets in who shows the token. Only digests are compared: how long that takes tells nothing.
+/// Lets in who shows a token of the right role; an operator's is right everywhere. Only digests
+/// are compared: how long that takes tells nothing.
 #[derive(Clone, Debug)]
-struct Token(Option<[u8; 32]>);
+struct Guard {
+    /// Each role's; none: everybody is let in, as the operator.
+    tokens: Option<[(Role, [u8; 32]); 3]>,
+    roles: &'static [Role],
+}
 
-impl Token {
-    fn new(token: &str) -> Token {
-        Token((!token.is_empty()).then(|| Sha256::digest(token.as_bytes()).into()))
+/// Marks the requests of an operator.
+#[derive(Clone, Copy, Debug)]
+struct ByOperator;
+
+impl Guard {
+    fn new(options: &Options, roles: &'static [Role]) -> Guard {
+        let of = |role| {
+            let token = options.token_of(role);
+            (role, Sha256::digest(token.as_bytes()).into())
+        };
+        let closed = !options.token_of(Role::Operator).is_empty();
+        Guard {
+            tokens: closed.then(|| Role::ALL.map(of)),
+            roles,
+        }
     }
 }
 
-impl Interceptor for Token {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        let Some(wanted) = self.0 else {
+impl Interceptor for Guard {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let Some(tokens) = &self.tokens else {
+            request.extensions_mut().insert(ByOperator);
             return Ok(request);
         };
         let header = request.metadata().get("authorization");
-        let shown = header.and_then(|h| h.to_str().ok()?.strip_prefix("Bearer "));
-        match shown {
-            Some(shown) if <[u8; 32]>::from(Sha256::digest(shown.as_bytes())) == wanted => {
-                Ok(request)
-            }
-            Some(_) => Err(Status::unauthenticated(
-                "this is not the registry's token ('registry.token')",
-            )),
-            None => Err(Status::unauthenticated(
+        let Some(shown) = header.and_then(|h| h.to_str().ok()?.strip_prefix("Bearer ")) else {
+            return Err(Status::unauthenticated(
                 "the registry wants a token: send 'authorization: Bearer …' ('registry.token')",
-            )),
+            ));
+        };
+        let shown: [u8; 32] = Sha256::digest(shown.as_bytes()).into();
+        // One token may be several roles'.
+        let is = |role: &Role| tokens.contains(&(*role, shown));
+        if is(&Role::Operator) {
+            request.extensions_mut().insert(ByOperator);
+            return Ok(request);
         }
+        if self.roles.iter().any(is) {
+            return Ok(request);
+        }
+        Err(match Role::ALL.iter().any(is) {
+            true => not_yours(self.roles.first().copied().unwrap_or(Role::Operator)),
+            false => Status::unauthenticated("this is not the registry's token ('registry.token')"),
+        })
+    }
+}
+
+fn not_yours(role: Role) -> Status {
+    let role = role.key();
+    Status::permission_denied(format!(
+        "this token is none for that: show the {role}'s ('registry.tokens.{role}')"
+    ))
+}
+
+/// Refuses everybody but operators: what others share is changed.
+fn operator<T>(request: &Request<T>) -> Result<(), Status> {
+    match request.extensions().get::<ByOperator>() {
+        Some(ByOperator) => Ok(()),
+        None => Err(not_yours(Role::Operator)),
     }
 }
 
@@ -199,6 +248,7 @@ impl Functions for Doors {
         &self,
         request: Request<proto::FunctionPutRequest>,
     ) -> Answer<proto::Function> {
+        operator(&request)?;
         let request = request.into_inner();
         self.blocking(|r| functions::put(r, request)).await
     }
@@ -207,6 +257,7 @@ impl Functions for Doors {
         &self,
         request: Request<proto::FunctionRemoveRequest>,
     ) -> Answer<proto::FunctionRemoveReply> {
+        operator(&request)?;
         let request = request.into_inner();
         self.blocking(|r| functions::remove(r, request)).await
     }
@@ -267,6 +318,7 @@ impl Operators for Doors {
     }
 
     async fn cordon(&self, request: Request<proto::CordonRequest>) -> Answer<proto::Device> {
+        operator(&request)?;
         let device = request.into_inner().device;
         self.blocking(move |r| {
             reconfigure::cordon(r, &device, true)?;
@@ -276,6 +328,7 @@ impl Operators for Doors {
     }
 
     async fn uncordon(&self, request: Request<proto::UncordonRequest>) -> Answer<proto::Device> {
+        operator(&request)?;
         let device = request.into_inner().device;
         self.blocking(move |r| {
             reconfigure::cordon(r, &device, false)?;
@@ -285,11 +338,13 @@ impl Operators for Doors {
     }
 
     async fn drain(&self, request: Request<proto::DrainRequest>) -> Answer<proto::DrainReply> {
+        operator(&request)?;
         let device = request.into_inner().device;
         self.blocking(move |r| reconfigure::drain(r, &device)).await
     }
 
     async fn pool_put(&self, request: Request<proto::Pool>) -> Answer<proto::Pool> {
+        operator(&request)?;
         let pool = request.into_inner();
         self.blocking(|r| functions::pool_put(r, pool)).await
     }
@@ -298,6 +353,7 @@ impl Operators for Doors {
         &self,
         request: Request<proto::PoolRemoveRequest>,
     ) -> Answer<proto::PoolRemoveReply> {
+        operator(&request)?;
         let request = request.into_inner();
         self.blocking(|r| functions::pool_remove(r, request)).await
     }

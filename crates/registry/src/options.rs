@@ -22,6 +22,8 @@ pub struct Options {
     /// Its first line is the token; instead of `token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// `[registry.tokens]`: for callers of one role, instead of `token`.
+    pub tokens: TokenOptions,
     /// Certificate chain, PEM; with `tls_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_cert: Option<PathBuf>,
@@ -68,6 +70,7 @@ impl Default for Options {
             open: false,
             token: String::new(),
             token_file: None,
+            tokens: TokenOptions::default(),
             tls_cert: None,
             tls_key: None,
             state: default_state(),
@@ -86,6 +89,52 @@ impl Default for Options {
             limits: LimitOptions::default(),
         }
     }
+}
+
+/// Who calls, and so what it may ask. Everybody may look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// People and their tools: everything.
+    Operator,
+    /// Managers: that their nodes are there, and what to load.
+    Node,
+    /// Applications and gateways: devices for instances.
+    Application,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 3] = [Role::Operator, Role::Node, Role::Application];
+
+    /// The key of its token in `[registry.tokens]`.
+    pub fn key(self) -> &'static str {
+        match self {
+            Role::Operator => "operator",
+            Role::Node => "node",
+            Role::Application => "application",
+        }
+    }
+}
+
+/// A token for each role; empty: `registry.token` is its, too. A file's first line may hold it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenOptions {
+    /// See [`Role::Operator`].
+    pub operator: String,
+    /// Instead of `operator`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator_file: Option<PathBuf>,
+    /// See [`Role::Node`].
+    pub node: String,
+    /// Instead of `node`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_file: Option<PathBuf>,
+    /// See [`Role::Application`].
+    pub application: String,
+    /// Instead of `application`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application_file: Option<PathBuf>,
 }
 
 /// How much a registry holds; what is beyond is refused.
@@ -139,35 +188,79 @@ fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
     }
 }
 
+/// Reads a token from its file, if it has one, and checks it.
+fn read_token(key: &str, token: &mut String, file: &mut Option<PathBuf>) -> Result<(), Invalid> {
+    if let Some(path) = file.take() {
+        let key = format!("{key}_file");
+        if !token.is_empty() {
+            return Err(invalid(&key, "and the token itself exclude each other"));
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let reason = format!("{} cannot be read ({error})", path.display());
+            invalid(&key, reason)
+        })?;
+        *token = text.lines().next().unwrap_or_default().trim().to_owned();
+        if token.is_empty() {
+            let reason = format!("{} has an empty first line", path.display());
+            return Err(invalid(&key, reason));
+        }
+    }
+    if !token.bytes().all(|b| b.is_ascii_graphic()) || token.len() > 512 {
+        return Err(invalid(
+            key,
+            "must be at most 512 visible ASCII characters without spaces",
+        ));
+    }
+    Ok(())
+}
+
 impl Options {
-    /// Checks what can be checked without touching the host, apart from `token_file`, which is
-    /// read into `token`.
+    /// What callers of a role show; empty: nothing, which is then so for every role.
+    pub fn token_of(&self, role: Role) -> &str {
+        let own = match role {
+            Role::Operator => &self.tokens.operator,
+            Role::Node => &self.tokens.node,
+            Role::Application => &self.tokens.application,
+        };
+        if own.is_empty() {
+            &self.token
+        } else {
+            own
+        }
+    }
+
+    fn validate_tokens(&mut self) -> Result<(), Invalid> {
+        let own = &mut self.tokens;
+        for (key, token, file) in [
+            ("token", &mut self.token, &mut self.token_file),
+            ("tokens.operator", &mut own.operator, &mut own.operator_file),
+            ("tokens.node", &mut own.node, &mut own.node_file),
+            (
+                "tokens.application",
+                &mut own.application,
+                &mut own.application_file,
+            ),
+        ] {
+            read_token(key, token, file)?;
+        }
+        let lacks = |role: &Role| self.token_of(*role).is_empty();
+        let lacking = Role::ALL.into_iter().find(lacks);
+        match lacking {
+            // A door that one forgot would stand open to everybody.
+            Some(role) if !Role::ALL.iter().all(lacks) => Err(invalid(
+                &format!("tokens.{}", role.key()),
+                "is missing, and other roles have theirs: set it, or 'registry.token' for those without one",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks what can be checked without touching the host, apart from tokens' files, which are
+    /// read.
     pub fn validate(mut self) -> Result<Options, Invalid> {
-        if let Some(path) = self.token_file.take() {
-            if !self.token.is_empty() {
-                return Err(invalid("token_file", "and 'token' exclude each other"));
-            }
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                invalid(
-                    "token_file",
-                    format!("{} cannot be read ({error})", path.display()),
-                )
-            })?;
-            self.token = text.lines().next().unwrap_or_default().trim().to_owned();
-            if self.token.is_empty() {
-                return Err(invalid(
-                    "token_file",
-                    format!("{} has an empty first line", path.display()),
-                ));
-            }
-        }
-        if !self.token.bytes().all(|b| b.is_ascii_graphic()) || self.token.len() > 512 {
-            return Err(invalid(
-                "token",
-                "must be at most 512 visible ASCII characters without spaces",
-            ));
-        }
-        if !self.address.ip().is_loopback() && self.token.is_empty() && !self.open {
+        self.validate_tokens()?;
+        let closed = !self.token_of(Role::Operator).is_empty();
+        if !self.address.ip().is_loopback() && !closed && !self.open {
             return Err(invalid(
                 "address",
                 format!(
@@ -346,6 +439,12 @@ mod tests {
             ("prometheus = 'http://x:9090'\nqueries = {}", "queries"),
             ("scaling = { utilization = 700.0 }", "scaling"),
             ("token_file = '/does/not/exist'", "token_file"),
+            ("tokens = { operator = 'o' }", "tokens.node"),
+            ("tokens = { node = 'two words' }", "tokens.node"),
+            (
+                "tokens = { node_file = '/does/not/exist' }",
+                "tokens.node_file",
+            ),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
@@ -367,6 +466,15 @@ mod tests {
         assert_eq!(parsed(&text).unwrap().token, "abc");
         std::fs::write(file.path(), "\n").unwrap();
         assert!(parsed(&text).is_err());
+    }
+
+    #[test]
+    fn test_a_role_s_token_is_its_own_or_the_one_for_all() {
+        let options = parsed("token = 'all'\ntokens = { operator = 'o' }").unwrap();
+        let tokens = Role::ALL.map(|role| options.token_of(role));
+        assert_eq!(tokens, ["o", "all", "all"]);
+        let all = "tokens = { operator = 'o', node = 'n', application = 'a' }";
+        parsed(&format!("address = '0.0.0.0:7480'\n{all}")).unwrap();
     }
 
     #[test]

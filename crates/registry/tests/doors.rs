@@ -2,9 +2,11 @@
 
 mod support;
 
+use baltra_registry::options::TokenOptions;
 use baltra_registry::proto::{
-    AllocateRequest, DeviceDescription, Function, FunctionGetRequest, FunctionPutRequest,
-    FunctionRemoveRequest, FunctionsRequest, Pool, SignalsRequest, StatusRequest,
+    AllocateRequest, CordonRequest, DeviceDescription, DrainRequest, Function, FunctionGetRequest,
+    FunctionPutRequest, FunctionRemoveRequest, FunctionsRequest, Pool, PoolRemoveRequest,
+    SignalsRequest, StatusRequest, UncordonRequest,
 };
 use baltra_registry::{Options, Service};
 use support::{
@@ -47,6 +49,99 @@ async fn a_token_is_wanted_where_one_is_set() {
         assert_eq!(status.code(), Code::Unauthenticated);
     }
     assert!(c.devices().await.is_empty());
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_lets_its_role_in_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, _) = start_with(Options {
+        tokens: TokenOptions {
+            operator: "o".into(),
+            node: "n".into(),
+            application: "a".into(),
+            ..TokenOptions::default()
+        },
+        ..options(dir.path())
+    })
+    .await;
+    let of = |token| Clients::new(&handle.url(), token);
+    let (mut operator, mut node, mut application) = (of("o"), of("n"), of("a"));
+    let denied = |status: tonic::Status, whose: &str| {
+        assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+        assert!(status.message().contains(whose), "{status}");
+    };
+
+    node.join("n1", vec![gpu("a", 0.0)]).await;
+    let status = application.register("n2", Vec::new()).await.unwrap_err();
+    denied(status, "tokens.node");
+    given(application.allocate("app", "").await);
+    let request = AllocateRequest::default();
+    let status = node.instances.allocate(request).await.unwrap_err();
+    denied(status, "tokens.application");
+
+    let device = "n1/a".to_owned();
+    let pool = Pool {
+        name: "p".into(),
+        ..Pool::default()
+    };
+    let put = FunctionPutRequest {
+        function: Some(Function {
+            name: "f".into(),
+            ..Function::default()
+        }),
+        content: Vec::new(),
+    };
+    for other in [&mut application, &mut node] {
+        let (cordon, uncordon, drain) = (
+            CordonRequest {
+                device: device.clone(),
+            },
+            UncordonRequest {
+                device: device.clone(),
+            },
+            DrainRequest {
+                device: device.clone(),
+            },
+        );
+        let denied = |status| denied(status, "tokens.operator");
+        let removed = PoolRemoveRequest { name: "p".into() };
+        let forgotten = FunctionRemoveRequest { name: "f".into() };
+        let o = &mut other.operators;
+        denied(o.cordon(cordon).await.unwrap_err());
+        denied(o.uncordon(uncordon).await.unwrap_err());
+        denied(o.drain(drain).await.unwrap_err());
+        denied(o.pool_put(pool.clone()).await.unwrap_err());
+        denied(o.pool_remove(removed).await.unwrap_err());
+        let f = &mut other.functions;
+        denied(f.function_put(put.clone()).await.unwrap_err());
+        denied(f.function_remove(forgotten).await.unwrap_err());
+        // Everybody may look.
+        other.operators.status(StatusRequest {}).await.unwrap();
+        let all = FunctionsRequest::default();
+        other.functions.functions(all).await.unwrap();
+        assert!(!other.device("n1", "a").await.cordoned);
+    }
+
+    // The operator may do what the others may, too.
+    let cordon = CordonRequest { device };
+    assert!(
+        operator
+            .operators
+            .cordon(cordon)
+            .await
+            .unwrap()
+            .into_inner()
+            .cordoned
+    );
+    operator.functions.function_put(put).await.unwrap();
+    operator.register("n3", Vec::new()).await.unwrap();
+    let status = of("x")
+        .operators
+        .status(StatusRequest {})
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
     handle.stop().await;
 }
 

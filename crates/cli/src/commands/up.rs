@@ -8,6 +8,7 @@ use crate::output;
 use anyhow::{bail, Result};
 use baltra_manager::options::PathOptions;
 use baltra_manager::proto;
+use baltra_registry::options::Role;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -119,17 +120,18 @@ fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String
     let paths = &everything.manager.paths;
     let own = everything.registry.as_ref().and_then(|options| {
         let told = Daemon::Registry.told(paths)?;
-        Some((told.url, options.token.clone()))
+        Some((told.url, options))
     });
     let mut said = Vec::new();
     match daemon {
         Daemon::Registry => {}
         Daemon::Manager => {
             let node = &everything.manager.node;
-            if let Some((url, token)) = own.filter(|_| node.registry.is_empty()) {
+            if let Some((url, options)) = own.filter(|_| node.registry.is_empty()) {
+                let token = options.token_of(Role::Node);
                 said.push(("BALTRA_NODE__REGISTRY", quoted(&url)));
                 if node.registry_token.is_empty() && !token.is_empty() {
-                    said.push(("BALTRA_NODE__REGISTRY_TOKEN", quoted(&token)));
+                    said.push(("BALTRA_NODE__REGISTRY_TOKEN", quoted(token)));
                 }
             }
         }
@@ -143,7 +145,10 @@ fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String
             }
             let node = &everything.manager.node;
             let joined = match node.registry.as_str() {
-                "" => own,
+                "" => own.map(|(url, options)| {
+                    let token = options.token_of(Role::Application);
+                    (url, token.to_owned())
+                }),
                 url => Some((url.to_owned(), node.registry_token.clone())),
             };
             let Some((url, token)) = joined else {
