@@ -444,51 +444,20 @@ pub fn connect(port: u16) -> (Arc<Client>, Arc<Heard>) {
     (client, heard)
 }
 
-/// A path between client and daemon that can be cut. It carries at most `rate` bytes at once.
+/// A path between client and daemon that breaks by itself.
 pub struct Path {
     pub port: u16,
-    cuts: Arc<Mutex<Vec<TcpStream>>>,
+    connections: Arc<AtomicU64>,
 }
 
 impl Path {
-    pub fn to(port: u16) -> Path {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let ours = listener.local_addr().unwrap().port();
-        let cuts = Arc::new(Mutex::new(Vec::new()));
-        let open = cuts.clone();
-        thread::spawn(move || {
-            for near in listener.incoming() {
-                let near = near.unwrap();
-                let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                let mut cuts = open.lock().unwrap();
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let mut from = from.try_clone().unwrap();
-                    let mut to = to.try_clone().unwrap();
-                    thread::spawn(move || std::io::copy(&mut from, &mut to));
-                }
-                cuts.push(near);
-                cuts.push(far);
-            }
-        });
-        Path { port: ours, cuts }
-    }
-
-    /// Breaks every connection.
-    pub fn cut(&self) {
-        for socket in self.cuts.lock().unwrap().drain(..) {
-            let _ = socket.shutdown(std::net::Shutdown::Both);
-        }
-    }
-}
-
-impl Path {
-    /// A path whose every connection ends, without a reset, once so many bytes have passed in
-    /// both directions together: as often as there is something to break, however slow it is.
+    /// Every connection ends, without a reset, once so many bytes have passed in both directions
+    /// together: as often as there is something to break, however slow it is.
     pub fn ending_after(port: u16, bytes: u64) -> Path {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = listener.local_addr().unwrap().port();
-        let cuts = Arc::new(Mutex::new(Vec::new()));
-        let open = cuts.clone();
+        let connections = Arc::new(AtomicU64::new(0));
+        let count = connections.clone();
         thread::spawn(move || {
             for near in listener.incoming() {
                 let near = near.unwrap();
@@ -499,15 +468,18 @@ impl Path {
                     let passed = passed.clone();
                     thread::spawn(move || pass(from, to, &passed, bytes));
                 }
-                open.lock().unwrap().push(near);
+                count.fetch_add(1, Ordering::SeqCst);
             }
         });
-        Path { port: ours, cuts }
+        Path {
+            port: ours,
+            connections,
+        }
     }
 
     /// Connections so far.
-    pub fn connections(&self) -> usize {
-        self.cuts.lock().unwrap().len()
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
     }
 }
 
