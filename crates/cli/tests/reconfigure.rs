@@ -218,6 +218,63 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
 }
 
 #[test]
+fn test_a_busy_program_stays_where_it_is() {
+    let registry = registry();
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let metrics = free.local_addr().unwrap();
+    drop(free);
+    let mut options = node_options("east", registry.url(), CONFIG);
+    options.set.push(format!("metrics.address={metrics}"));
+    let daemon = Daemon::start_with(BALTRA, &options).unwrap();
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
+    push(&daemon, "one", &one);
+    push(&daemon, "other", &other);
+    for device in ["fpga0", "fpga1"] {
+        daemon
+            .text(&["accelerator", "load", "one", "--device", device])
+            .unwrap();
+        until("the registry knows", || holds(&registry, device) == "one").unwrap();
+    }
+    allocate(&registry, "first", "name=fpga*,accelerator=one");
+    let at = device_of(&registry, "first");
+    let first = Tenant::instance(&daemon, "red", &at, Some("first"));
+    assert!(
+        is_loaded(&first.binary_program(&one).1),
+        "{}",
+        first.heard()
+    );
+    let work = first.be_busy();
+    let waiting = format!("baltra_queue_depth{{device=\"{at}\",tenant=\"red\"}} 1\n");
+    until("its command has arrived", || {
+        get(&format!("http://{metrics}"), "/metrics").contains(&waiting)
+    })
+    .unwrap();
+
+    allocate(&registry, "second", &format!("name={at},accelerator=other"));
+    let second = Tenant::instance(&daemon, "blue", &at, Some("second"));
+    let (_, reply) = second.binary_program(&other);
+    assert_eq!(reply, Reply::Error(NOT_AVAILABLE));
+    until("the reason is told", || {
+        second.heard().contains("tenant red")
+    })
+    .unwrap();
+    assert_eq!(first.client.is_lost(), None);
+    assert_eq!(device_of(&registry, "first"), at);
+    // Once its work is done it is idle, and makes way.
+    first.go_on(work);
+    let (_, reply) = second.binary_program(&other);
+    assert!(is_loaded(&reply), "{reply:?} {}", second.heard());
+    until("the first is told why it ends", || {
+        first.heard().contains("another device")
+    })
+    .unwrap();
+    assert_ne!(device_of(&registry, "first"), at);
+}
+
+#[test]
 fn test_a_session_of_no_instance_is_nobodys_to_end() {
     let registry = registry();
     let daemon = node("east", &registry, CONFIG);

@@ -1,9 +1,9 @@
 //! A client that has programs, below any OpenCL library.
 #![allow(dead_code)]
 
-use baltra_session::client::{Client, Handler};
+use baltra_session::client::{Client, Handler, Queue};
 use baltra_testkit::{hello, Daemon};
-use baltra_wire::{Control, Id, Query, Reply, Request};
+use baltra_wire::{Control, Event, Id, Operation, Query, Reply, Request};
 use std::sync::{Arc, Mutex};
 
 /// `CL_DEVICE_NOT_AVAILABLE`.
@@ -61,6 +61,25 @@ impl Tenant {
     /// All that it was told so far.
     pub fn heard(&self) -> String {
         self.heard.0.lock().unwrap().clone()
+    }
+
+    /// Has a command in a queue that cannot begin before [`Tenant::go_on`].
+    pub fn be_busy(&self) -> (Arc<Queue>, Event) {
+        let queue = self.client.open_queue(self.context, 0, 0).unwrap();
+        let gate = self.client.new_event().unwrap();
+        queue.push(0, &[gate], &Operation::Marker).unwrap();
+        queue.flush();
+        (queue, gate)
+    }
+
+    /// Lets that command begin, and waits for its end.
+    pub fn go_on(&self, (queue, gate): (Arc<Queue>, Event)) {
+        let done = Control::UserEvent {
+            event: gate,
+            status: 0,
+        };
+        self.client.control(&done).unwrap();
+        queue.wait(1).unwrap();
     }
 
     pub fn binary_program(&self, binary: &[u8]) -> (Id, Reply) {

@@ -515,6 +515,8 @@ impl InOrder {
                 self.drain_before(1);
                 self.end_task();
                 session.run_due();
+                // It may wait for long, and who has work that waits is not idle.
+                self.base.show(self.taken - self.completed);
                 state = session.board.wait(event);
             }
             match state {
