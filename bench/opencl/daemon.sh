@@ -15,7 +15,8 @@ case ${1:-} in
 up)
     shift
     mkdir -p "$home"
-    "$baltra" up --state-dir "$home/state" --set metrics.address=off --set "listen.tcp=127.0.0.1:$port" "$@"
+    "$baltra" up --state-dir "$home/state" --set metrics.address=off --set "listen.tcp=127.0.0.1:$port" \
+        --set registry.address=auto --set registry.metrics= --set gateway.address=auto --set gateway.grpc_address= "$@"
     for n in 0 1 2 3 4 5 6 7 8; do
         "$baltra" tenant add "t$n" >/dev/null 2>&1 || true
         "$baltra" tenant token "t$n" >"$home/token.$n"
