@@ -1,0 +1,40 @@
+// Start and end of a kernel's run: when it may take input, and when it is done.
+//
+// A run begins with `start` and ends with a pulse of `done`, in the cycle after both the last input
+// beat and the last output beat have passed, so that a kernel never leaves part of a body behind.
+// `start` may come in the very cycle of `done`.
+//
+// Parameters: none. Latency: 1 cycle from `start` to `taking`, 1 from the last handshake to `done`.
+module kernel_control (
+    input  logic clk,
+    input  logic rst,
+    input  logic start,
+    input  logic s_end,   // the last input beat is being accepted
+    input  logic m_end,   // the last output beat is being accepted
+    output logic taking,  // input may be accepted
+    output logic done
+);
+
+  logic running;  // the last output beat has not been accepted
+  logic ending;
+
+  assign ending = (taking || running) && !(taking && !s_end) && !(running && !m_end);
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      taking  <= 1'b0;
+      running <= 1'b0;
+      done    <= 1'b0;
+    end else begin
+      if (start) begin
+        taking  <= 1'b1;
+        running <= 1'b1;
+      end else begin
+        if (s_end) taking <= 1'b0;
+        if (m_end) running <= 1'b0;
+      end
+      done <= ending;
+    end
+  end
+
+endmodule

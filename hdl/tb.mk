@@ -1,0 +1,67 @@
+# Unit benches: each module listed here is Verilated with its bench tb/MODULE_tb.cpp, at each width
+# listed, and run. `make -C hdl test-units`; one of them: `make -C hdl test-kernel_echo-64`.
+# The model's runtime is compiled once for all; a bench is one translation unit with its model.
+
+# room/module:width[,width…]; a width is the parameter W of modules that have one, else 0.
+BENCHES := \
+  kernels/kernel_template:64 \
+  kernels/kernel_echo:32,64 \
+  kernels/kernel_uppercase:32,64 \
+  kernels/kernel_checksum:32,64
+
+VERILATOR ?= verilator
+VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include
+TB := ../target/hdl/tb
+SEED ?= 1
+
+tb_rooms := common kernels functions
+tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv))
+tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
+tb_packages := $(filter %_pkg.sv,$(tb_rtl))
+tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)
+tb_cxx := $(CXX) -std=c++17 -O1 -w -I$(VERILATOR_INCLUDE) -I$(VERILATOR_INCLUDE)/vltstd
+tb_logs :=
+
+comma := ,
+
+# $(call bench,room,module,width)
+define bench
+tb_logs += $(TB)/$(2)-$(3)/log
+test-$(2)-$(3): $(TB)/$(2)-$(3)/log
+	@cat $$<
+$(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o
+	@rm -rf $$(@D) && mkdir -p $$(@D)
+	@$(VERILATOR) --cc -O3 -Wall --assert --x-assign unique --x-initial unique $(tb_packages) $(tb_search) \
+	  $(if $(filter-out 0,$(3)),-GW=$(3)) --top-module $(2) --prefix Vdut --Mdir $$(@D)/model \
+	  $$(or $$(wildcard $(1)/rtl/$(2).sv),$(1)/tb/$(2).sv)
+	@cat $$(@D)/model/*.cpp >$$(@D)/model.cc
+	@$(tb_cxx) -DW=$(3) -DBENCH='"$(1)::$(2)::w$(3)"' -I$$(@D)/model -Icommon/tb -I$(1)/tb \
+	  -include $$(@D)/model.cc $(1)/tb/$(2)_tb.cpp $(TB)/verilated.o -lpthread -o $$@
+$(TB)/$(2)-$(3)/log: $(TB)/$(2)-$(3)/bench
+	@timeout 120 $$< $(SEED) >$$@.part 2>&1 || grep -q FAILED $$@.part || \
+	  echo 'test $(1)::$(2)::w$(3) ... FAILED (it died)' >>$$@.part
+	@if grep -q FAILED $$@.part; then mv $$@.part $$@.failed; else mv $$@.part $$@; fi
+endef
+
+tb_width = $(foreach w,$(subst $(comma), ,$(word 2,$(subst :, ,$(1)))),$(eval \
+  $(call bench,$(word 1,$(subst /, ,$(word 1,$(subst :, ,$(1))))),$(word 2,$(subst /, ,$(word 1,$(subst :, ,$(1))))),$(w))))
+$(foreach b,$(BENCHES),$(call tb_width,$(b)))
+
+$(TB)/verilated.o: $(VERILATOR_INCLUDE)/verilated.cpp
+	@mkdir -p $(@D)
+	@$(tb_cxx) -c -include $(VERILATOR_INCLUDE)/verilated_threads.cpp $< -o $@
+
+.PHONY: test-units
+test-units:
+	@rm -f $(TB)/*/log $(TB)/*/log.failed
+	@$(MAKE) --no-print-directory -k $(tb_logs) >$(TB).out 2>&1 || true
+	@for log in $(tb_logs); do \
+	  if [ -e $$log ]; then cat $$log; \
+	  elif [ -e $$log.failed ]; then cat $$log.failed; \
+	  else echo "test $$(basename $$(dirname $$log)) ... FAILED (it did not build)"; fi; \
+	done >$(TB).results
+	@grep -E '^%|rror' $(TB).out | head -40 || true
+	@cat $(TB).results
+	@awk '/^test .* \.\.\. ok$$/ { passed++ } /^test .* \.\.\. FAILED/ { failed++ } \
+	  END { printf "test result: %s. %d passed; %d failed;\n", failed ? "FAILED" : "ok", passed, failed; exit failed > 0 }' \
+	  $(TB).results
