@@ -7,7 +7,8 @@ BENCHES := \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \
-  kernels/kernel_checksum:32,64
+  kernels/kernel_checksum:32,64 \
+  kernels/kernel_sobel:32,64
 
 VERILATOR ?= verilator
 VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include

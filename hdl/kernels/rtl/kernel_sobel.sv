@@ -1,0 +1,347 @@
+// Sobel's edge detector on grey pixels: |gx| + |gy|, saturated, of every pixel.
+//
+// The bytes are those of apps/functions/sobel (eight-bit grey, one byte a pixel, rows from the top):
+// outside, the picture goes on with its border pixels; gx and gy are exact, only their sum saturates.
+// (apps/sobel does the same to each channel of four-byte pixels.)
+//
+// Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height is what the body's length says. A body that
+// ends within a row is filled up with zeros; a width out of range is answered with an empty body.
+// Parameters: W, stream width in bits (32 or 64); MAX_WIDTH, most pixels of a row (two rows are kept).
+// Latency: one row and 9 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
+// one row's time is spent after the last input.
+module kernel_sobel #(
+    parameter int W = 64,
+    parameter int MAX_WIDTH = 4096
+) (
+    input  logic           clk,
+    input  logic           rst,
+    input  logic           start,
+    input  logic [127:0]   params,
+    output logic           done,
+    input  logic           s_valid,
+    output logic           s_ready,
+    input  logic [W-1:0]   s_data,
+    input  logic [W/8-1:0] s_keep,
+    input  logic           s_last,
+    output logic           m_valid,
+    input  logic           m_ready,
+    output logic [W-1:0]   m_data,
+    output logic [W/8-1:0] m_keep,
+    output logic           m_last
+);
+
+  localparam int B = W / 8;
+  localparam int CountBits = $clog2(B + 1);
+  localparam int WidthBits = $clog2(MAX_WIDTH + 1);
+  localparam int Beats = (MAX_WIDTH + B - 1) / B;
+  localparam int ColumnBits = $clog2(Beats);
+
+  if (W != 32 && W != 64) $error("W must be 32 or 64");
+  if (MAX_WIDTH <= B) $error("MAX_WIDTH must be more than a beat");
+
+  logic taking, unused_params;
+
+  assign unused_params = &{1'b0, params[127:32]};
+
+  kernel_control u_control (
+      .clk,
+      .rst,
+      .start,
+      .s_end (s_valid && s_ready && s_last),
+      .m_end (m_valid && m_ready && m_last),
+      .taking,
+      .done
+  );
+
+  // Rows. A width out of range is a picture without pixels.
+
+  logic                 bad;
+  logic [WidthBits-1:0] width;
+  logic [CountBits-1:0] in_count;
+  logic                 row_valid, row_ready, row_last, row_end, rows_ready;
+  logic [W-1:0]         row_data;
+  logic [CountBits-1:0] row_count;
+
+  assign bad   = params[31:0] == '0 || params[31:0] > MAX_WIDTH;
+  assign width = bad ? WidthBits'(1) : params[WidthBits-1:0];
+
+  always_comb begin
+    in_count = '0;
+    for (int i = 0; i < B; i++) if (s_keep[i] && !bad) in_count = CountBits'(i + 1);
+  end
+
+  assign s_ready = taking && rows_ready;
+
+  axis_rows #(
+      .W         (W),
+      .WIDTH_BITS(WidthBits)
+  ) u_rows (
+      .clk,
+      .rst,
+      .start,
+      .width,
+      .s_valid   (taking && s_valid),
+      .s_ready   (rows_ready),
+      .s_data,
+      .s_count   (in_count),
+      .s_last,
+      .m_valid   (row_valid),
+      .m_ready   (row_ready),
+      .m_data    (row_data),
+      .m_count   (row_count),
+      .m_row_last(row_last),
+      .m_end     (row_end)
+  );
+
+  // Stage A: a piece of the row below the one that is computed. After the picture's end its last row
+  // goes through once more (`again`), as the row below itself; row 0 only fills the line buffers.
+
+  typedef struct packed {
+    logic [ColumnBits-1:0] column;
+    logic [CountBits-1:0]  count;
+    logic                  row_first;   // first piece of its row
+    logic                  row_last;    // last piece of its row
+    logic                  last;        // last piece of the picture
+    logic                  shown;       // makes output
+    logic                  below_mid;   // the row below is the row itself
+    logic                  above_mid;   // the row above is the row itself
+  } piece_t;
+
+  logic                  go, a_valid, a_move, again;
+  logic [1:0]            rows;          // rows that went in: 0, 1, or 2 for more
+  logic [ColumnBits-1:0] column;
+  logic [WidthBits-1:0]  to_go;         // pixels of the row that goes through again
+  piece_t                a;
+
+  assign a_valid = again || (row_valid && (!row_end || rows == 2'd0));
+  assign row_ready = !again && (a_move || (row_end && rows != 2'd0));
+
+  always_comb begin
+    a.column    = column;
+    a.row_first = column == '0;
+    a.shown     = rows != 2'd0 || row_end;
+    a.below_mid = again;
+    a.above_mid = rows == 2'd1;
+    if (again) begin
+      a.row_last = to_go <= WidthBits'(B);
+      a.count    = a.row_last ? to_go[CountBits-1:0] : CountBits'(B);
+      a.last     = a.row_last;
+    end else begin
+      a.row_last = row_last || row_end;
+      a.count    = row_count;
+      a.last     = row_end;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst || start) begin
+      again  <= 1'b0;
+      rows   <= '0;
+      column <= '0;
+    end else begin
+      if (row_valid && row_ready && row_end && rows != 2'd0) again <= 1'b1;
+      if (a_move) begin
+        column <= a.row_last ? '0 : column + 1'b1;
+        if (a.last) again <= 1'b0;
+        if (a.row_last && !rows[1]) rows <= rows + 1'b1;
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (!again) to_go <= width;
+    else if (a_move) to_go <= to_go - WidthBits'(B);
+  end
+
+  // Stage B: the same piece of the two rows above it, from the line buffers. In a picture of one piece
+  // a row what would be read is still on its way to the buffers, and is taken from there.
+
+  logic [W-1:0] line_mid[Beats];
+  logic [W-1:0] line_above[Beats];
+  logic [W-1:0] b_data, read_mid, read_above, b_above, b_mid, b_below, near_mid, near_above;
+  logic         b_valid, b_move, b_near;
+  piece_t       b;
+
+  assign b_mid   = b_near ? near_mid : read_mid;
+  assign b_above = b.above_mid ? b_mid : b_near ? near_above : read_above;
+  assign b_below = b.below_mid ? b_mid : b_data;
+  assign a_move  = a_valid && (!b_valid || b_move);
+
+  always_ff @(posedge clk) begin
+    if (rst || start) b_valid <= 1'b0;
+    else if (a_move) b_valid <= 1'b1;
+    else if (b_move) b_valid <= 1'b0;
+  end
+
+  always_ff @(posedge clk) begin
+    if (a_move) begin
+      b          <= a;
+      b_data     <= row_data;
+      b_near     <= b_valid && a.column == b.column;
+      near_mid   <= b_data;
+      near_above <= b_mid;
+      read_mid   <= line_mid[a.column];
+      read_above <= line_above[a.column];
+    end
+    if (b_move) begin
+      line_mid[b.column]   <= b_data;
+      line_above[b.column] <= b_mid;
+    end
+  end
+
+  // Stage C: the piece whose neighbours are the last pixel before it and the first one of stage B.
+
+  logic [W-1:0] c_above, c_mid, c_below;
+  logic [23:0]  c_before;               // the three pixels left of the piece
+  logic         c_valid, c_move;
+  piece_t       c;
+
+  assign b_move = b_valid && (b.shown ? !c_valid || c_move : 1'b1);
+  assign c_move = c_valid && go && (c.row_last || b_valid);
+
+  always_ff @(posedge clk) begin
+    if (rst || start) c_valid <= 1'b0;
+    else if (b_move && b.shown) c_valid <= 1'b1;
+    else if (c_move) c_valid <= 1'b0;
+  end
+
+  always_ff @(posedge clk) begin
+    if (b_move && b.shown) begin
+      c        <= b;
+      c_above  <= b_above;
+      c_mid    <= b_mid;
+      c_below  <= b_below;
+      c_before <= b.row_first ? {b_below[7:0], b_mid[7:0], b_above[7:0]}
+                              : {c_below[W-1-:8], c_mid[W-1-:8], c_above[W-1-:8]};
+    end
+  end
+
+  // Stage D: of each column, and of those on both sides, the weighted sum and the difference.
+
+  logic        [7:0]           above[B+2], mid[B+2], below[B+2];
+  logic        [9:0]           d_sum[B+2];
+  logic signed [8:0]           d_difference[B+2];
+  logic                        d_valid, d_last, e_valid, e_last, f_valid, f_last;
+  logic        [CountBits-1:0] d_count, e_count, f_count;
+  logic                        unused_column;
+
+  assign unused_column = &{1'b0, c.column, c.row_first, c.shown, c.below_mid, c.above_mid};
+
+  always_comb begin
+    {below[0], mid[0], above[0]} = c_before;
+    for (int i = 0; i < B; i++) begin
+      above[i+1] = c_above[8*i+:8];
+      mid[i+1]   = c_mid[8*i+:8];
+      below[i+1] = c_below[8*i+:8];
+    end
+    above[B+1] = b_above[7:0];
+    mid[B+1]   = b_mid[7:0];
+    below[B+1] = b_below[7:0];
+    for (int i = 2; i < B + 2; i++) begin
+      if (c.row_last && c.count == CountBits'(i - 1)) begin
+        above[i] = c_above[8*(i-2)+:8];
+        mid[i]   = c_mid[8*(i-2)+:8];
+        below[i] = c_below[8*(i-2)+:8];
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (go) begin
+      for (int i = 0; i < B + 2; i++) begin
+        d_sum[i]        <= {2'b0, above[i]} + {1'b0, mid[i], 1'b0} + {2'b0, below[i]};
+        d_difference[i] <= signed'({1'b0, below[i]}) - signed'({1'b0, above[i]});
+      end
+      d_count <= c.count;
+      d_last  <= c.last;
+    end
+  end
+
+  // Stages E and F: both gradients, then the sum of their magnitudes.
+
+  logic signed [10:0]  e_gx[B], e_gy[B];
+  logic        [W-1:0] f_data;
+  logic        [11:0]  total[B];
+
+  function automatic logic [10:0] magnitude(input logic signed [10:0] value);
+    return value < 0 ? -value : value;
+  endfunction
+
+  always_comb begin
+    for (int i = 0; i < B; i++) total[i] = {1'b0, magnitude(e_gx[i])} + {1'b0, magnitude(e_gy[i])};
+  end
+
+  always_ff @(posedge clk) begin
+    if (go) begin
+      for (int i = 0; i < B; i++) begin
+        e_gx[i] <= signed'({1'b0, d_sum[i+2]}) - signed'({1'b0, d_sum[i]});
+        e_gy[i] <= 11'(d_difference[i]) + (11'(d_difference[i+1]) <<< 1) + 11'(d_difference[i+2]);
+        f_data[8*i+:8] <= total[i] > 12'd255 ? 8'd255 : total[i][7:0];
+      end
+      e_count <= d_count;
+      e_last  <= d_last;
+      f_count <= e_count;
+      f_last  <= e_last;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst || start) begin
+      d_valid <= 1'b0;
+      e_valid <= 1'b0;
+      f_valid <= 1'b0;
+    end else if (go) begin
+      d_valid <= c_move;
+      e_valid <= d_valid;
+      f_valid <= e_valid;
+    end
+  end
+
+  // Rows that are no multiple of a beat leave pieces; pack them again.
+
+  typedef struct packed {
+    logic [W-1:0] data;
+    logic [B-1:0] keep;
+    logic         last;
+  } beat_t;
+
+  logic  packer_ready, packed_valid, packed_ready;
+  beat_t packed_beat, out;
+
+  assign go = packer_ready || !f_valid;
+
+  axis_packer #(
+      .W(W)
+  ) u_packer (
+      .clk,
+      .rst,
+      .s_valid(f_valid),
+      .s_ready(packer_ready),
+      .s_data (f_data),
+      .s_count(f_count),
+      .s_last (f_last),
+      .m_valid(packed_valid),
+      .m_ready(packed_ready),
+      .m_data (packed_beat.data),
+      .m_keep (packed_beat.keep),
+      .m_last (packed_beat.last)
+  );
+
+  axis_skid #(
+      .T(beat_t)
+  ) u_skid (
+      .clk,
+      .rst,
+      .s_valid  (packed_valid),
+      .s_ready  (packed_ready),
+      .s_payload(packed_beat),
+      .m_valid,
+      .m_ready,
+      .m_payload(out)
+  );
+
+  assign m_data = out.data;
+  assign m_keep = out.keep;
+  assign m_last = out.last;
+
+endmodule
