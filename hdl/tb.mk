@@ -8,7 +8,9 @@ BENCHES := \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \
   kernels/kernel_checksum:32,64 \
-  kernels/kernel_sobel:32,64
+  kernels/kernel_sobel:32,64 \
+  kernels/kernel_sha256:32,64 \
+  kernels/kernel_aes128:32,64
 
 VERILATOR ?= verilator
 VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include

@@ -1,0 +1,57 @@
+// Synchronous FIFO: a stream buffer in block or distributed RAM behind an output register.
+//
+// `level` counts what has been accepted and not yet given away, the output register's too.
+//
+// Parameters: T, the payload's type; DEPTH, entries of the memory, a power of two (one more fits in
+// the output register). Latency: 2 cycles. Throughput: 1 entry a cycle. `s_ready` is a function of
+// registers alone.
+module axis_fifo #(
+    parameter type T = logic [7:0],
+    parameter int DEPTH = 16
+) (
+    input  logic                       clk,
+    input  logic                       rst,
+    input  logic                       s_valid,
+    output logic                       s_ready,
+    input  T                           s_payload,
+    output logic                       m_valid,
+    input  logic                       m_ready,
+    output T                           m_payload,
+    output logic [$clog2(DEPTH+2)-1:0] level
+);
+
+  localparam int AddressBits = $clog2(DEPTH);
+  localparam int LevelBits = $clog2(DEPTH + 2);
+
+  if (DEPTH < 2 || DEPTH != 1 << AddressBits) $error("DEPTH must be a power of two");
+
+  T                       memory[DEPTH];
+  logic [AddressBits:0]   head, tail;   // one bit more than an address: equal is empty
+  logic                   put, get;
+  logic [AddressBits:0]   held;
+
+  assign held    = head - tail;
+  assign s_ready = !held[AddressBits];
+  assign put     = s_valid && s_ready;
+  assign get     = held != '0 && (!m_valid || m_ready);
+  assign level   = LevelBits'(held) + LevelBits'(m_valid);
+
+  always_ff @(posedge clk) begin
+    if (put) memory[head[AddressBits-1:0]] <= s_payload;
+    if (get) m_payload <= memory[tail[AddressBits-1:0]];
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      head    <= '0;
+      tail    <= '0;
+      m_valid <= 1'b0;
+    end else begin
+      if (put) head <= head + 1'b1;
+      if (get) tail <= tail + 1'b1;
+      if (get) m_valid <= 1'b1;
+      else if (m_ready) m_valid <= 1'b0;
+    end
+  end
+
+endmodule

@@ -1,0 +1,185 @@
+// AES-128 in counter mode (FIPS 197; NIST SP 800-38A, section 6.5).
+//
+// The body is the first counter block (16 bytes, counted up as one number, most significant byte
+// first) and then any number of bytes; the answer is the same counter block and the bytes encrypted.
+// So a call on an answer decrypts it. A body of less than 16 bytes is answered with an empty body.
+//
+// Scalars: 0 to 3, the key, its first byte in bits 7:0 of scalar 0. Parameters: W, stream width in bits.
+// Latency: 2 cycles to the counter block, 12 more to the first encrypted beat. Throughput: 16 bytes in
+// 11 cycles.
+module kernel_aes128 #(
+    parameter int W = 64
+) (
+    input  logic           clk,
+    input  logic           rst,
+    input  logic           start,
+    input  logic [127:0]   params,
+    output logic           done,
+    input  logic           s_valid,
+    output logic           s_ready,
+    input  logic [W-1:0]   s_data,
+    input  logic [W/8-1:0] s_keep,
+    input  logic           s_last,
+    output logic           m_valid,
+    input  logic           m_ready,
+    output logic [W-1:0]   m_data,
+    output logic [W/8-1:0] m_keep,
+    output logic           m_last
+);
+
+  localparam int B = W / 8;
+  localparam int Beats = 128 / W;                 // of a block
+  localparam int IndexBits = $clog2(Beats);
+
+  if (W != 32 && W != 64) $error("W must be 32 or 64");
+
+  typedef struct packed {
+    logic [W-1:0] data;
+    logic [B-1:0] keep;
+    logic         last;
+  } beat_t;
+
+  logic taking;
+
+  kernel_control u_control (
+      .clk,
+      .rst,
+      .start,
+      .s_end (s_valid && s_ready && s_last),
+      .m_end (m_valid && m_ready && m_last),
+      .taking,
+      .done
+  );
+
+  typedef enum logic [1:0] {
+    Collect,  // the counter block comes in
+    Repeat,   // and goes out
+    Short,    // there was none: an empty answer
+    Text
+  } state_t;
+
+  state_t               state;
+  logic [IndexBits-1:0] index;      // beat of the block
+  logic                 index_last, accepted, sent, skid_ready, head_last;
+  logic [127:0]         head;
+  beat_t                beat, out;
+  logic                 beat_valid;
+
+  // The key stream: one block of it is used up while the next is made.
+
+  function automatic logic [127:0] reversed(input logic [127:0] x);
+    for (int i = 0; i < 16; i++) reversed[8*i+:8] = x[8*(15-i)+:8];
+  endfunction
+
+  logic         cipher_start, cipher_valid, cipher_busy, made, made_before, move, stream_full, armed;
+  logic [127:0] counter, result, stream;
+
+  aes128_encrypt u_cipher (
+      .clk,
+      .rst  (rst || start),
+      .key  (params),
+      .start(cipher_start),
+      .block(reversed(counter)),
+      .valid(cipher_valid),
+      .result
+  );
+
+  assign made         = cipher_valid || made_before;
+  assign move         = made && (!stream_full || (sent && state == Text && index_last));
+  assign cipher_start = armed && (!cipher_busy || cipher_valid) && (!made || move);
+
+  always_ff @(posedge clk) begin
+    if (rst || start) begin
+      cipher_busy <= 1'b0;
+      made_before <= 1'b0;
+      stream_full <= 1'b0;
+    end else begin
+      if (cipher_start) cipher_busy <= 1'b1;
+      else if (cipher_valid) cipher_busy <= 1'b0;
+      made_before <= made && !move;
+      if (move) stream_full <= 1'b1;
+      else if (sent && state == Text && index_last) stream_full <= 1'b0;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (move) stream <= result;
+    else if (sent && state == Text) stream <= stream >> W;
+  end
+
+  // Beats in and out.
+
+  always_comb begin
+    beat_valid = 1'b0;
+    s_ready    = 1'b0;
+    beat       = '{data: s_data ^ stream[W-1:0], keep: s_keep, last: s_last};
+    unique case (state)
+      Collect: s_ready = taking;
+      Repeat: begin
+        beat_valid = 1'b1;
+        beat       = '{data: head[W-1:0], keep: '1, last: head_last && index_last};
+      end
+      Short: begin
+        beat_valid = 1'b1;
+        beat       = '{data: '0, keep: '0, last: 1'b1};
+      end
+      default: begin
+        beat_valid = taking && s_valid && stream_full;
+        s_ready    = taking && skid_ready && stream_full;
+      end
+    endcase
+  end
+
+  assign index_last = index == IndexBits'(Beats - 1);
+  assign accepted   = s_valid && s_ready;
+  assign sent       = beat_valid && skid_ready;
+
+  always_ff @(posedge clk) begin
+    if (rst || start) begin
+      state <= Collect;
+      index <= '0;
+      armed <= 1'b0;
+    end else begin
+      if (sent || accepted) index <= index + 1'b1;
+      if (state == Collect && accepted) begin
+        if (index_last && &s_keep) begin
+          state <= Repeat;
+          armed <= !s_last;
+        end else if (s_last) begin
+          state <= Short;
+        end
+      end
+      // After the counter block, and after an empty answer, there is Text, if anything.
+      if ((state == Repeat && sent && index_last) || (state == Short && sent)) state <= Text;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (state == Collect && accepted) begin
+      head      <= {s_data, head[127:W]};
+      head_last <= s_last;
+    end else if (state == Repeat && sent) begin
+      head <= head >> W;
+    end
+    if (state == Collect && accepted) counter <= reversed({s_data, head[127:W]});
+    else if (cipher_start) counter <= counter + 1'b1;
+  end
+
+  axis_skid #(
+      .T(beat_t)
+  ) u_skid (
+      .clk,
+      .rst,
+      .s_valid  (beat_valid),
+      .s_ready  (skid_ready),
+      .s_payload(beat),
+      .m_valid,
+      .m_ready,
+      .m_payload(out)
+  );
+
+  assign m_data = out.data;
+  assign m_keep = out.keep;
+  assign m_last = out.last;
+
+endmodule
