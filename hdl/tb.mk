@@ -4,6 +4,12 @@
 
 # room/module:width[,width…]; a width is the parameter W of modules that have one, else 0.
 BENCHES := \
+  common/axis_skid:0 \
+  common/axis_fifo:0 \
+  common/axis_packer:32,64 \
+  common/axis_rows:32,64 \
+  common/axis_emit:32,64 \
+  common/crc32_beat:32,64 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \
