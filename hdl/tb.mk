@@ -10,6 +10,8 @@ BENCHES := \
   common/axis_rows:32,64 \
   common/axis_emit:32,64 \
   common/crc32_beat:32,64 \
+  functions/fn_reconfig:32,64 \
+  functions/region:32,64 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \
@@ -41,15 +43,16 @@ test-$(2)-$(3): $(TB)/$(2)-$(3)/log
 $(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o
 	@rm -rf $$(@D) && mkdir -p $$(@D)
 	@$(VERILATOR) --cc -O3 -Wall --assert --x-assign unique --x-initial unique $(tb_packages) $(tb_search) \
-	  $(if $(filter-out 0,$(3)),-GW=$(3)) --top-module $(2) --prefix Vdut --Mdir $$(@D)/model \
-	  $$(or $$(wildcard $(1)/rtl/$(2).sv),$(1)/tb/$(2).sv)
+	  $(if $(filter-out 0,$(3)),-GW=$(3)) --top-module $$(basename $$(notdir $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(2)))) --prefix Vdut --Mdir $$(@D)/model \
+	  $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(1)/rtl/$(2).sv)
 	@cat $$(@D)/model/*.cpp >$$(@D)/model.cc
 	@$(tb_cxx) -DW=$(3) -DBENCH='"$(1)::$(2)::w$(3)"' -I$$(@D)/model -Icommon/tb -I$(1)/tb \
 	  -include $$(@D)/model.cc $(1)/tb/$(2)_tb.cpp $(TB)/verilated.o -lpthread -o $$@
 $(TB)/$(2)-$(3)/log: $(TB)/$(2)-$(3)/bench
+	@rm -f $$@.failed
 	@timeout 120 $$< $(SEED) >$$@.part 2>&1 || grep -q FAILED $$@.part || \
 	  echo 'test $(1)::$(2)::w$(3) ... FAILED (it died)' >>$$@.part
-	@if grep -q FAILED $$@.part; then mv $$@.part $$@.failed; else mv $$@.part $$@; fi
+	@if grep -q FAILED $$@.part; then mv $$@.part $$@.failed; cat $$@.failed; exit 1; else mv $$@.part $$@; fi
 endef
 
 tb_width = $(foreach w,$(subst $(comma), ,$(word 2,$(subst :, ,$(1)))),$(eval \

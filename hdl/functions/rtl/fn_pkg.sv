@@ -1,0 +1,30 @@
+// Types and constants that the function modules share. The format of an image is in
+// hdl/functions/README.md.
+package fn_pkg;
+
+  // Image header, in 32-bit words.
+  localparam logic [31:0] ImageMagic = 32'h4752_4C42;  // "BLRG" in memory
+  localparam logic [31:0] ImageVersion = 32'd1;
+  localparam int ImageHeaderWords = 8;
+  localparam logic [31:0] AnyRegion = 32'hFFFF_FFFF;   // an image that fits every region
+
+  typedef enum logic [3:0] {
+    LoadOk        = 4'd0,
+    LoadMagic     = 4'd1,   // no image
+    LoadVersion   = 4'd2,   // a format that this controller does not know
+    LoadHeader    = 4'd3,   // the header's checksum is wrong
+    LoadShell     = 4'd4,   // made for another shell
+    LoadRegion    = 4'd5,   // made for another region
+    LoadLength    = 4'd6,   // empty, no multiple of four bytes, or too long
+    LoadMemory    = 4'd7,   // board memory answered with an error
+    LoadBody      = 4'd8,   // the body's checksum is wrong: the region is empty now
+    LoadAlignment = 4'd9    // the address is no multiple of a burst
+  } load_result_t;
+
+  typedef enum logic [1:0] {
+    Fifo     = 2'd0,  // in the order of arrival
+    Affinity = 2'd1,  // what is loaded first: fewest reconfigurations
+    Shortest = 2'd2   // what is expected to take the least time first
+  } policy_t;
+
+endpackage

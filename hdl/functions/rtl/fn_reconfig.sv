@@ -1,0 +1,261 @@
+// Reconfiguration controller: streams a partial bitstream from board memory into a region.
+//
+// A request names a region and the address of an image (format in hdl/functions/README.md), a multiple
+// of BURST bytes. The header is checked before anything reaches the configuration port: an image that
+// is damaged, for another shell or for another region leaves the region as it is. Then the region is
+// decoupled while the body streams; its checksum is compared at the end. A body that is wrong leaves
+// the region decoupled, and so empty, until a later load succeeds.
+//
+// The configuration port takes 32 bits in each cycle in which it is ready, as ICAP does.
+//
+// Parameters: REGIONS; SHELL, the id that images must carry; DATA, memory bus in bits (32 or 64);
+// ADDRESS, its address bits; BURST, bytes of a read burst; BURSTS, bursts read ahead; MAX_BYTES, longest body.
+// Latency: memory latency + 15 cycles to the first configuration word. Throughput: 4 bytes a cycle.
+module fn_reconfig
+  import fn_pkg::*;
+#(
+    parameter int REGIONS = 4,
+    parameter logic [31:0] SHELL = 32'h1,
+    parameter int DATA = 64,
+    parameter int ADDRESS = 32,
+    parameter int BURST = 256,
+    parameter int BURSTS = 4,
+    parameter int MAX_BYTES = 1 << 26
+) (
+    input  logic                       clk,
+    input  logic                       rst,
+    // Request, and its one-cycle answer.
+    input  logic                       load_valid,
+    output logic                       load_ready,
+    input  logic [$clog2(REGIONS)-1:0] load_region,
+    input  logic [ADDRESS-1:0]         load_address,
+    output logic                       done,
+    output load_result_t               result,
+    output logic [31:0]                kernel,        // which one, as the image says; with `done`
+    output logic [REGIONS-1:0]         decouple,      // regions that are being loaded, or empty
+    // Board memory, AXI4 reads: INCR bursts of whole beats.
+    output logic                       arvalid,
+    input  logic                       arready,
+    output logic [ADDRESS-1:0]         araddr,
+    output logic [7:0]                 arlen,
+    output logic [2:0]                 arsize,
+    output logic [1:0]                 arburst,
+    input  logic                       rvalid,
+    output logic                       rready,
+    input  logic [DATA-1:0]            rdata,
+    input  logic [1:0]                 rresp,
+    input  logic                       rlast,
+    // Configuration port.
+    output logic                       icap_valid,
+    input  logic                       icap_ready,
+    output logic [31:0]                icap_data,
+    output logic [$clog2(REGIONS)-1:0] icap_region
+);
+
+  localparam int Beats = BURST / (DATA / 8);
+  localparam int Depth = Beats * BURSTS;
+  localparam int CreditBits = $clog2(BURSTS + 1);
+  localparam int LengthBits = $clog2(MAX_BYTES + 1);
+
+  if (DATA != 32 && DATA != 64) $error("DATA must be 32 or 64");
+  if (Beats > 256 || BURST > 4096) $error("BURST is more than AXI4 allows");
+
+  typedef enum logic [2:0] {
+    Idle,
+    Header,
+    Check,
+    Body,
+    Compare,
+    Drain    // what was read ahead comes in and is thrown away
+  } state_t;
+
+  state_t                state;
+  logic                  word_valid, word_taken, failed_read, aligned;
+  logic [31:0]           word, crc, crc_next, body_crc;
+  logic [2:0]            header_word;
+  logic [LengthBits-1:0] to_go;   // bytes of the body
+
+  // Reading ahead, in whole bursts. The first holds the header, which says how many more there are.
+
+  logic [LengthBits-1:0]      bursts_left;
+  logic [CreditBits-1:0]      credit;       // bursts that there is room for
+  logic [$clog2(Beats)-1:0]   freed;        // beats that left, of the burst that is leaving
+  logic                       ar_go, burst_freed, fifo_valid, fifo_take, fifo_ready;
+  logic [DATA:0]              beat;         // its error bit on top
+  logic [$clog2(Depth+2)-1:0] fifo_level;
+  logic                       unused_signals;
+
+  assign unused_signals = &{1'b0, rlast, fifo_ready, fifo_level, rresp[0]};
+  assign arlen   = 8'(Beats - 1);
+  assign arsize  = 3'($clog2(DATA / 8));
+  assign arburst = 2'b01;
+  assign arvalid = bursts_left != '0 && credit != '0;
+  assign ar_go   = arvalid && arready;
+  // Every burst asked for has room, so that memory never waits.
+  assign rready  = 1'b1;
+
+  axis_fifo #(
+      .T    (logic [DATA:0]),
+      .DEPTH(Depth)
+  ) u_ahead (
+      .clk,
+      .rst,
+      .s_valid  (rvalid),
+      .s_ready  (fifo_ready),
+      .s_payload({rresp[1], rdata}),
+      .m_valid  (fifo_valid),
+      .m_ready  (fifo_take),
+      .m_payload(beat),
+      .level    (fifo_level)
+  );
+
+  assign burst_freed = fifo_valid && fifo_take && freed == '1;
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      credit <= CreditBits'(BURSTS);
+      freed  <= '0;
+    end else begin
+      if (ar_go != burst_freed) credit <= ar_go ? credit - 1'b1 : credit + 1'b1;
+      if (fifo_valid && fifo_take) freed <= freed + 1'b1;
+    end
+  end
+
+  // Beats become words of 32 bits.
+
+  if (DATA == 32) begin : g_word
+    assign word      = beat[31:0];
+    assign fifo_take = word_taken;
+  end else begin : g_words
+    logic upper;
+    assign word      = upper ? beat[63:32] : beat[31:0];
+    assign fifo_take = state == Drain || (word_taken && upper);
+    always_ff @(posedge clk) begin
+      if (state == Idle) upper <= 1'b0;
+      else if (word_taken) upper <= !upper;
+    end
+  end
+
+  assign word_valid  = fifo_valid;
+  assign failed_read = fifo_valid && beat[DATA];
+
+  always_comb begin
+    unique case (state)
+      Header, Drain: word_taken = word_valid;
+      Body:          word_taken = word_valid && !failed_read && icap_ready;
+      default:       word_taken = 1'b0;
+    endcase
+  end
+
+  assign icap_valid = state == Body && word_valid && !failed_read;
+  assign icap_data  = word;
+
+  crc32_beat #(
+      .W(32)
+  ) u_crc (
+      .crc,
+      .data(word),
+      .keep('1),
+      .next(crc_next)
+  );
+
+  // The course of a load.
+
+  assign load_ready = state == Idle;
+  assign aligned    = load_address % ADDRESS'(BURST) == '0;
+
+  always_ff @(posedge clk) begin
+    done <= 1'b0;
+    if (rst) begin
+      state       <= Idle;
+      decouple    <= '1;   // nothing is loaded
+      bursts_left <= '0;
+    end else begin
+      if (ar_go) bursts_left <= bursts_left - 1'b1;
+      unique case (state)
+        Idle: begin
+          if (load_valid && aligned) begin
+            state       <= Header;
+            bursts_left <= LengthBits'(1);
+          end
+          done <= load_valid && !aligned;
+        end
+        Header: begin
+          if (failed_read) begin
+            state <= Drain;
+            done  <= 1'b1;
+          end else if (word_valid && header_word == 3'd7) begin
+            state <= Check;
+          end
+        end
+        Check: begin
+          if (result == LoadOk) begin
+            state                 <= Body;
+            decouple[icap_region] <= 1'b1;
+            bursts_left           <= (to_go + LengthBits'(4 * ImageHeaderWords - 1)) / LengthBits'(BURST);
+          end else begin
+            state <= Drain;
+            done  <= 1'b1;
+          end
+        end
+        Body: begin
+          if (failed_read) begin
+            state <= Drain;
+            done  <= 1'b1;
+            // An address that is on offer stays so until it is taken.
+            bursts_left <= LengthBits'(arvalid && !arready);
+          end else if (word_taken && to_go == LengthBits'(4)) begin
+            state <= Compare;
+          end
+        end
+        Compare: begin
+          state <= Drain;
+          done  <= 1'b1;
+          if (~crc == body_crc) decouple[icap_region] <= 1'b0;
+        end
+        // All credit is back when whatever was asked for has come.
+        default: if (bursts_left == '0 && credit == CreditBits'(BURSTS)) state <= Idle;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (ar_go) araddr <= araddr + ADDRESS'(BURST);
+    if (word_taken) crc <= crc_next;
+    unique case (state)
+      Idle: if (load_valid) begin
+        araddr      <= load_address;
+        icap_region <= load_region;
+        header_word <= '0;
+        crc         <= '1;
+        result      <= aligned ? LoadOk : LoadAlignment;
+      end
+      Header: if (word_valid) begin
+        header_word <= header_word + 1'b1;
+        unique case (header_word)
+          3'd0: if (word != ImageMagic) result <= LoadMagic;
+          3'd1: if (result == LoadOk && word != ImageVersion) result <= LoadVersion;
+          3'd2: if (result == LoadOk && word != SHELL) result <= LoadShell;
+          3'd3: if (result == LoadOk && word != AnyRegion && word != 32'(icap_region)) result <= LoadRegion;
+          3'd4: begin
+            to_go <= LengthBits'(word);
+            if (result == LoadOk && (word == '0 || word[1:0] != '0 || word > MAX_BYTES)) result <= LoadLength;
+          end
+          3'd5: body_crc <= word;
+          3'd6: kernel <= word;
+          // Whatever a damaged header says is of no interest.
+          default: if (result != LoadMagic && result != LoadVersion && ~crc != word) result <= LoadHeader;
+        endcase
+        if (failed_read) result <= LoadMemory;
+      end
+      Check: crc <= '1;
+      Body: begin
+        if (failed_read) result <= LoadMemory;
+        if (word_taken) to_go <= to_go - LengthBits'(4);
+      end
+      Compare: if (~crc != body_crc) result <= LoadBody;
+      default: ;
+    endcase
+  end
+
+endmodule

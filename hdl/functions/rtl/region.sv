@@ -1,0 +1,216 @@
+// A region's fixed boundary: what the shell sees of whatever kernel is loaded, and its protection from it.
+//
+// A run begins with `start` (allowed while `idle`) and ends with `done`. Both streams pass through
+// registers here, so that a region has no combinational path to the shell. A run that takes more than
+// `timeout` cycles, those not counted in which the kernel waits for the shell, is cut: the kernel is
+// reset, the rest of its input is thrown away, and its answer is ended. `kill` does the same at once. Then `failed` is high with `done`, and `m_failed` with the answer's last beat, which is
+// empty and may follow full ones. While `decouple` is high the kernel is held in reset and nothing that it
+// says is believed; a run that is cut by it fails.
+//
+// Whatever a kernel does, the shell sees well-formed streams: output outside of a run or after its last
+// beat is ignored, and input ends with its last beat.
+//
+// Parameters: W, stream width in bits. Latency: 1 cycle in each direction. Throughput: 1 beat a cycle.
+module region #(
+    parameter int W = 64
+) (
+    input  logic           clk,
+    input  logic           rst,
+    // Control.
+    input  logic           start,
+    input  logic [127:0]   params,
+    input  logic [31:0]    timeout,     // cycles; 0 is none
+    input  logic           kill,
+    input  logic           decouple,
+    output logic           idle,
+    output logic           done,
+    output logic           failed,
+    output logic [31:0]    cycles,      // of the last run, from `done` on; no more than fit
+    // The request's body and the answer's.
+    input  logic           s_valid,
+    output logic           s_ready,
+    input  logic [W-1:0]   s_data,
+    input  logic [W/8-1:0] s_keep,
+    input  logic           s_last,
+    output logic           m_valid,
+    input  logic           m_ready,
+    output logic [W-1:0]   m_data,
+    output logic [W/8-1:0] m_keep,
+    output logic           m_last,
+    output logic           m_failed,
+    // The kernel (docs/kernels.md).
+    output logic           k_rst,
+    output logic           k_start,
+    output logic [127:0]   k_params,
+    input  logic           k_done,
+    output logic           k_s_valid,
+    input  logic           k_s_ready,
+    output logic [W-1:0]   k_s_data,
+    output logic [W/8-1:0] k_s_keep,
+    output logic           k_s_last,
+    input  logic           k_m_valid,
+    output logic           k_m_ready,
+    input  logic [W-1:0]   k_m_data,
+    input  logic [W/8-1:0] k_m_keep,
+    input  logic           k_m_last
+);
+
+  // Cycles of reset after a kill or a load.
+  localparam logic [2:0] ResetCycles = 3'd4;
+
+  typedef struct packed {
+    logic [W-1:0]   data;
+    logic [W/8-1:0] keep;
+    logic           last;
+  } beat_t;
+
+  typedef struct packed {
+    beat_t beat;
+    logic  failed;
+  } answer_t;
+
+  typedef enum logic [1:0] {
+    Resetting,
+    Idle,
+    Running,
+    Ending      // killed: the streams are brought to their ends
+  } state_t;
+
+  state_t      state;
+  logic [2:0]  reset_left;
+  logic [31:0] spent;          // cycles of the run that are the kernel's own
+  logic        s_open, m_open; // the run's input or output has not ended, as the kernel sees it
+  logic        finished;       // the kernel says that it is done
+  logic        waits, cut;
+
+  assign idle = state == Idle && !decouple;
+
+  // Input. In a run that was cut the rest of it goes nowhere.
+
+  logic  in_valid, in_ready, in_taken;
+  beat_t in;
+
+  axis_skid #(
+      .T(beat_t)
+  ) u_in (
+      .clk,
+      .rst,
+      .s_valid,
+      .s_ready,
+      .s_payload('{data: s_data, keep: s_keep, last: s_last}),
+      .m_valid  (in_valid),
+      .m_ready  (in_ready),
+      .m_payload(in)
+  );
+
+  assign k_s_valid = in_valid && s_open && state == Running;
+  assign k_s_data  = in.data;
+  assign k_s_keep  = in.keep;
+  assign k_s_last  = in.last;
+  assign in_ready  = s_open && ((state == Running && k_s_ready) || state == Ending);
+  assign in_taken  = in_valid && in_ready;
+
+  // Output. A run that was cut gets an end if it had none.
+
+  logic    out_valid, out_ready, out_taken;
+  answer_t out, sent;
+
+  always_comb begin
+    if (state == Ending) begin
+      out_valid = m_open;
+      out       = '{beat: '{data: '0, keep: '0, last: 1'b1}, failed: 1'b1};
+    end else begin
+      out_valid = state == Running && m_open && k_m_valid;
+      out       = '{beat: '{data: k_m_data, keep: k_m_keep, last: k_m_last}, failed: 1'b0};
+    end
+  end
+
+  assign k_m_ready = out_ready && state == Running && m_open;
+  assign out_taken = out_valid && out_ready;
+
+  axis_skid #(
+      .T(answer_t)
+  ) u_out (
+      .clk,
+      .rst,
+      .s_valid  (out_valid),
+      .s_ready  (out_ready),
+      .s_payload(out),
+      .m_valid,
+      .m_ready,
+      .m_payload(sent)
+  );
+
+  assign m_data   = sent.beat.data;
+  assign m_keep   = sent.beat.keep;
+  assign m_last   = sent.beat.last;
+  assign m_failed = sent.failed;
+
+  // The run.
+
+  assign k_rst = state == Resetting || state == Ending || rst;
+  // It is the shell's turn: it has no input to give, or does not take output.
+  assign waits = (k_s_ready && s_open && !in_valid) || (k_m_valid && m_open && !out_ready);
+  assign cut   = (timeout != '0 && spent >= timeout) || kill || decouple;
+
+  always_ff @(posedge clk) begin
+    k_start <= 1'b0;
+    done    <= 1'b0;
+    failed  <= 1'b0;
+    if (rst) begin
+      state      <= Resetting;
+      reset_left <= ResetCycles;
+      s_open     <= 1'b0;
+      m_open     <= 1'b0;
+      finished   <= 1'b0;
+    end else begin
+      if (in_taken && in.last) s_open <= 1'b0;
+      if (out_taken && out.beat.last) m_open <= 1'b0;
+      unique case (state)
+        Resetting: begin
+          if (decouple) reset_left <= ResetCycles;
+          else if (reset_left == '0) state <= Idle;
+          else reset_left <= reset_left - 1'b1;
+        end
+        Idle: begin
+          reset_left <= ResetCycles;
+          if (decouple) begin
+            state <= Resetting;
+          end else if (start) begin
+            state    <= Running;
+            k_start  <= 1'b1;
+            s_open   <= 1'b1;
+            m_open   <= 1'b1;
+            finished <= 1'b0;
+          end
+        end
+        Running: begin
+          if (k_done) finished <= 1'b1;
+          if ((k_done || finished) && !s_open && !m_open) begin
+            state <= Idle;
+            done  <= 1'b1;
+          end else if (cut) begin
+            state <= Ending;
+          end
+        end
+        default: if (!s_open && !m_open) begin
+          state  <= Resetting;
+          done   <= 1'b1;
+          failed <= 1'b1;
+        end
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (state == Idle && start) begin
+      k_params <= params;
+      cycles   <= '0;
+      spent    <= '0;
+    end else if (state == Running || state == Ending) begin
+      if (cycles != '1) cycles <= cycles + 1'b1;
+      if (!waits && spent != '1) spent <= spent + 1'b1;
+    end
+  end
+
+endmodule
