@@ -12,6 +12,8 @@ BENCHES := \
   common/crc32_beat:32,64 \
   functions/fn_reconfig:32,64 \
   functions/region:32,64 \
+  functions/fn_table:0 \
+  functions/fn_scheduler:0 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \

@@ -1,12 +1,5 @@
-// Types and constants that the function modules share. The format of an image is in
-// hdl/functions/README.md.
+// Types that the function modules share.
 package fn_pkg;
-
-  // Image header, in 32-bit words.
-  localparam logic [31:0] ImageMagic = 32'h4752_4C42;  // "BLRG" in memory
-  localparam logic [31:0] ImageVersion = 32'd1;
-  localparam int ImageHeaderWords = 8;
-  localparam logic [31:0] AnyRegion = 32'hFFFF_FFFF;   // an image that fits every region
 
   typedef enum logic [3:0] {
     LoadOk        = 4'd0,

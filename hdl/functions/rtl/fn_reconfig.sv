@@ -52,6 +52,11 @@ module fn_reconfig
     output logic [$clog2(REGIONS)-1:0] icap_region
 );
 
+  localparam logic [31:0] ImageMagic = 32'h4752_4C42;  // "BLRG" in memory
+  localparam logic [31:0] ImageVersion = 32'd1;
+  localparam logic [31:0] AnyRegion = '1;
+  localparam int HeaderBytes = 32;
+
   localparam int Beats = BURST / (DATA / 8);
   localparam int Depth = Beats * BURSTS;
   localparam int CreditBits = $clog2(BURSTS + 1);
@@ -192,7 +197,7 @@ module fn_reconfig
           if (result == LoadOk) begin
             state                 <= Body;
             decouple[icap_region] <= 1'b1;
-            bursts_left           <= (to_go + LengthBits'(4 * ImageHeaderWords - 1)) / LengthBits'(BURST);
+            bursts_left           <= (to_go + LengthBits'(HeaderBytes - 1)) / LengthBits'(BURST);
           end else begin
             state <= Drain;
             done  <= 1'b1;

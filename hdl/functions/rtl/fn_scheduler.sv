@@ -1,0 +1,222 @@
+// Scheduler: which waiting request runs next, in which region, and whether that must be loaded first.
+//
+// Policies (fn_pkg::policy_t, may change at any time):
+//   Fifo      the oldest request, in the region that has its function, else in the one longest unused.
+//   Affinity  the oldest request whose function is in an idle region; if there is none, the oldest whose
+//             function is in no region at all. A request waits for a busy region that has its function
+//             rather than load a second copy: this makes the fewest reconfigurations.
+//   Shortest  the request with the least cost, to which a load that it needs is added.
+// A request that has been overtaken `patience` times goes first under any policy, as under Fifo; so does
+// every one if that is 0.
+//
+// Requests stand in a queue in the order of arrival. A decision looks at one of them a cycle.
+//
+// Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, what comes back with a decision.
+// Latency: 4 cycles from a request to its decision if it is alone and a region is idle. Throughput: a decision in
+// 2 cycles and one for each waiting request that must be looked at.
+module fn_scheduler
+  import fn_pkg::*;
+#(
+    parameter int REGIONS = 4,
+    parameter int QUEUE = 16,
+    parameter int FUNCTIONS = 64,
+    parameter int TAG_BITS = 8
+) (
+    input  logic                         clk,
+    input  logic                         rst,
+    input  policy_t                      policy,
+    input  logic [7:0]                   patience,
+    input  logic [31:0]                  load_cost,     // cycles that a load takes, for Shortest
+    // Requests.
+    input  logic                         request_valid,
+    output logic                         request_ready,
+    input  logic [$clog2(FUNCTIONS)-1:0] request_function,
+    input  logic [TAG_BITS-1:0]          request_tag,
+    input  logic [31:0]                  request_cost,  // cycles that its run is expected to take
+    // Decisions.
+    output logic                         run_valid,
+    input  logic                         run_ready,
+    output logic [$clog2(REGIONS)-1:0]   run_region,
+    output logic [$clog2(FUNCTIONS)-1:0] run_function,
+    output logic [TAG_BITS-1:0]          run_tag,
+    output logic                         run_load,      // the region must be loaded first
+    // What becomes of regions.
+    input  logic [REGIONS-1:0]           region_free,   // pulse: its run has ended
+    input  logic [REGIONS-1:0]           region_lost,   // pulse: its function is no longer there
+    output logic [REGIONS-1:0]           region_busy,
+    output logic [$clog2(QUEUE+1)-1:0]   waiting
+);
+
+  localparam int RegionBits = $clog2(REGIONS);
+  localparam int FunctionBits = $clog2(FUNCTIONS);
+  localparam int CountBits = $clog2(QUEUE + 1);
+
+  typedef struct packed {
+    logic [FunctionBits-1:0] fn;
+    logic [TAG_BITS-1:0]     tag;
+    logic [31:0]             cost;
+    logic [7:0]              overtaken;
+  } request_t;
+
+  typedef enum logic [1:0] {
+    Wait,
+    Look,     // at one request after the other
+    Decide,
+    Run       // a decision is offered
+  } state_t;
+
+  state_t                  state;
+  request_t                queue[QUEUE];     // the oldest first
+  request_t                seen;
+  logic [FunctionBits-1:0] best_function;
+  logic [TAG_BITS-1:0]     best_tag;
+  logic [CountBits-1:0]    at, best_at;
+  logic                    best_found, seen_better, look_ends, take, put;
+
+  logic [FunctionBits-1:0] loaded[REGIONS];
+  logic [REGIONS-1:0]      loaded_valid;
+  logic [RegionBits-1:0]   rank[REGIONS];    // 0: used last
+
+  // Where a function is.
+
+  function automatic logic [REGIONS-1:0] holders(input logic [FunctionBits-1:0] fn);
+    for (int r = 0; r < REGIONS; r++) holders[r] = loaded_valid[r] && loaded[r] == fn;
+  endfunction
+
+  logic [REGIONS-1:0] seen_in, best_in;
+  logic               seen_ready, seen_elsewhere;   // in an idle region; only in busy ones
+
+  assign seen           = queue[at[$clog2(QUEUE)-1:0]];
+  assign seen_in        = holders(seen.fn);
+  assign seen_ready     = |(seen_in & ~region_busy);
+  assign seen_elsewhere = |seen_in && !seen_ready;
+  assign best_in        = holders(best_function);
+
+  // Looking. `urgent`: the oldest request goes, whatever the policy.
+
+  logic        urgent, best_ready;
+  logic [31:0] seen_time, best_time, seen_total;
+  logic        carry;
+
+  assign urgent              = policy == Fifo || seen.overtaken >= patience;
+  assign {carry, seen_total} = seen.cost + load_cost;
+  assign seen_time           = seen_ready ? seen.cost : carry ? '1 : seen_total;
+
+  always_comb begin
+    seen_better = 1'b0;
+    unique case (policy)
+      Shortest: seen_better = !best_found || seen_time < best_time;
+      default:  seen_better = seen_ready ? !best_ready : !best_found && !seen_elsewhere;
+    endcase
+    if (at == '0 && urgent) seen_better = 1'b1;
+    look_ends = at + 1'b1 >= waiting || (at == '0 && urgent) || (policy == Affinity && seen_ready);
+  end
+
+  // Deciding: the region that has the function, else an empty one, else the one longest unused.
+
+  logic [RegionBits-1:0] chosen;
+  logic                  chosen_load;
+  logic [REGIONS-1:0]    candidates;
+
+  always_comb begin
+    candidates  = best_in & ~region_busy;
+    chosen_load = candidates == '0;
+    if (chosen_load) candidates = ~loaded_valid & ~region_busy;
+    if (candidates == '0) candidates = ~region_busy;
+    chosen = '0;
+    for (int r = 0; r < REGIONS; r++)
+      if (candidates[r] && (!candidates[chosen] || rank[r] > rank[chosen])) chosen = RegionBits'(r);
+  end
+
+  assign take          = state == Decide && best_found;
+  assign request_ready = waiting != CountBits'(QUEUE);
+  assign put           = request_valid && request_ready;
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      state     <= Wait;
+      run_valid <= 1'b0;
+    end else begin
+      unique case (state)
+        Wait:   if (waiting != '0 && region_busy != '1) state <= Look;
+        Look:   if (look_ends) state <= Decide;
+        Decide: begin
+          state     <= best_found ? Run : Wait;
+          run_valid <= best_found;
+        end
+        default: if (run_ready) begin
+          state     <= Wait;
+          run_valid <= 1'b0;
+        end
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    unique case (state)
+      Wait: begin
+        at         <= '0;
+        best_found <= 1'b0;
+        best_ready <= 1'b0;
+      end
+      Look: begin
+        at <= at + 1'b1;
+        if (seen_better) begin
+          best_function <= seen.fn;
+          best_tag      <= seen.tag;
+          best_at       <= at;
+          best_time     <= seen_time;
+          best_found    <= 1'b1;
+          best_ready    <= seen_ready;
+        end
+      end
+      Decide: begin
+        run_region   <= chosen;
+        run_function <= best_function;
+        run_tag      <= best_tag;
+        run_load     <= chosen_load;
+      end
+      default: ;
+    endcase
+  end
+
+  // The queue: what is older than the request that goes has been overtaken, what is younger moves up.
+
+  always_ff @(posedge clk) begin
+    if (rst) waiting <= '0;
+    else waiting <= waiting + CountBits'(put) - CountBits'(take);
+  end
+
+  always_ff @(posedge clk) begin
+    for (int i = 0; i < QUEUE; i++) begin
+      if (take && CountBits'(i) >= best_at) begin
+        if (i + 1 < QUEUE) queue[i] <= queue[(i+1)%QUEUE];
+      end else if (take && queue[i].overtaken != '1) begin
+        queue[i].overtaken <= queue[i].overtaken + 1'b1;
+      end
+      if (put && CountBits'(i) == waiting - CountBits'(take))
+        queue[i] <= '{fn: request_function, tag: request_tag, cost: request_cost, overtaken: '0};
+    end
+  end
+
+  // The regions.
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      region_busy  <= '0;
+      loaded_valid <= '0;
+      for (int r = 0; r < REGIONS; r++) rank[r] <= RegionBits'(r);
+    end else begin
+      region_busy  <= region_busy & ~region_free;
+      loaded_valid <= loaded_valid & ~region_lost;
+      if (take) begin
+        region_busy[chosen]  <= 1'b1;
+        loaded_valid[chosen] <= 1'b1;
+        loaded[chosen]       <= best_function;
+        for (int r = 0; r < REGIONS; r++) if (rank[r] < rank[chosen]) rank[r] <= rank[r] + 1'b1;
+        rank[chosen] <= '0;
+      end
+    end
+  end
+
+endmodule

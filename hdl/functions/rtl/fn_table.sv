@@ -1,0 +1,188 @@
+// Function table: from a name to the function's number and its entry.
+//
+// Names are zero-padded to NAME_BYTES. A name's hash is the CRC-32 of its padded bytes; it may stand in
+// any of PROBES slots from the hash's lower bits on, and a slot answers only if the whole name is the
+// same. A function's number is its slot, and stays so until it is removed. One operation runs at a time;
+// a lookup goes before a change that waits.
+//
+// Parameters: ENTRIES, slots, a power of two; NAME_BYTES, longest name, a multiple of 8; PROBES, slots that a
+// name may take; ENTRY_BITS, what is stored with a name.
+// Latency: a lookup takes NAME_BYTES / 4 + 4 cycles if its first slot is its own, 3 more for each slot before
+// it. Throughput: one operation at a time.
+module fn_table #(
+    parameter int ENTRIES = 64,
+    parameter int NAME_BYTES = 32,
+    parameter int PROBES = 4,
+    parameter int ENTRY_BITS = 128
+) (
+    input  logic                       clk,
+    input  logic                       rst,
+    // Lookup, and its one-cycle answer.
+    input  logic                       find_valid,
+    output logic                       find_ready,
+    input  logic [8*NAME_BYTES-1:0]    find_name,
+    output logic                       found_valid,
+    output logic                       found,          // or there is no such function
+    output logic [$clog2(ENTRIES)-1:0] found_function,
+    output logic [ENTRY_BITS-1:0]      found_entry,
+    // Change, and its one-cycle answer. To add a name that is there replaces its entry.
+    input  logic                       change_valid,
+    output logic                       change_ready,
+    input  logic                       change_remove,  // else add
+    input  logic [8*NAME_BYTES-1:0]    change_name,
+    input  logic [ENTRY_BITS-1:0]      change_entry,
+    output logic                       changed_valid,
+    output logic                       changed,        // or: no room; nothing to remove
+    output logic [$clog2(ENTRIES)-1:0] changed_function
+);
+
+  localparam int Words = NAME_BYTES / 8;
+  localparam int SlotBits = $clog2(ENTRIES);
+  localparam int WordBits = $clog2(Words + 1);
+  localparam int ProbeBits = $clog2(PROBES + 1);
+  localparam int NameBits = $clog2(ENTRIES * Words);
+
+  if (ENTRIES != 1 << SlotBits) $error("ENTRIES must be a power of two");
+  if (NAME_BYTES % 8 != 0 || NAME_BYTES < 16) $error("NAME_BYTES must be a multiple of 8, and at least 16");
+
+  typedef enum logic [2:0] {
+    Idle,
+    Hash,     // eight bytes of the name a cycle
+    Read,     // the slot's hash comes out of memory
+    Probe,    // and is compared
+    Compare,  // the names, eight bytes a cycle
+    Next,     // the slot was not it
+    Write,
+    Answer
+  } state_t;
+
+  state_t                  state;
+  logic                    finding, removing, hit, room, same, last_word;
+  logic [8*NAME_BYTES-1:0] name;             // rotates: the word that is wanted is the lowest
+  logic [ENTRY_BITS-1:0]   entry;
+  logic [WordBits-1:0]     word;
+  logic [ProbeBits-1:0]    probe;
+  logic [SlotBits-1:0]     slot, free_slot;
+  logic [31:0]             crc, crc_next;
+
+  logic [ENTRIES-1:0]      used;
+  logic [31:0]             hashes[ENTRIES];
+  logic [63:0]             names[ENTRIES*Words];
+  logic [ENTRY_BITS-1:0]   entries[ENTRIES];
+  logic [31:0]             read_hash;
+  logic [63:0]             read_name;
+  logic [ENTRY_BITS-1:0]   read_entry;
+  logic [NameBits-1:0]     name_at;
+
+  assign find_ready   = state == Idle;
+  assign change_ready = state == Idle && !find_valid;
+  assign last_word    = word == WordBits'(Words - 1);
+  assign name_at      = NameBits'(32'(slot) * Words) + NameBits'(word);
+
+  crc32_beat #(
+      .W(64)
+  ) u_hash (
+      .crc,
+      .data(name[63:0]),
+      .keep('1),
+      .next(crc_next)
+  );
+
+  always_ff @(posedge clk) begin
+    if (state == Write) begin
+      names[name_at] <= name[63:0];
+      hashes[slot]   <= crc;
+      entries[slot]  <= entry;
+    end
+    read_name  <= names[name_at];
+    read_hash  <= hashes[slot];
+    read_entry <= entries[slot];
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      state <= Idle;
+      used  <= '0;
+    end else begin
+      unique case (state)
+        Idle:  if (find_valid || change_valid) state <= Hash;
+        Hash:  if (last_word) state <= Read;
+        Read:  state <= Probe;
+        Probe: state <= used[slot] && read_hash == crc ? Compare : Next;
+        Compare: if (word == WordBits'(Words)) begin
+          if (!(same && read_name == name[63:0])) state <= Next;
+          else state <= finding || removing ? Answer : Write;
+        end
+        Next: begin
+          if (probe != ProbeBits'(PROBES - 1)) state <= Read;
+          else state <= finding || removing || !room ? Answer : Write;
+        end
+        Write: if (last_word) state <= Answer;
+        default: begin
+          state <= Idle;
+          if (hit && !finding) used[slot] <= !removing;
+        end
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    unique case (state)
+      Idle: begin
+        finding  <= find_valid;
+        removing <= change_remove;
+        name     <= find_valid ? find_name : change_name;
+        entry    <= change_entry;
+        crc      <= '1;
+        word     <= '0;
+        probe    <= '0;
+        hit      <= 1'b0;
+        room     <= 1'b0;
+      end
+      Hash: begin
+        crc  <= crc_next;
+        slot <= crc_next[SlotBits-1:0];
+        name <= {name[63:0], name[8*NAME_BYTES-1:64]};
+        word <= last_word ? '0 : word + 1'b1;
+      end
+      Probe: begin
+        same <= 1'b1;
+        if (!used[slot] && !room) begin
+          room      <= 1'b1;
+          free_slot <= slot;
+        end
+      end
+      // A word is compared in the cycle after its address.
+      Compare: begin
+        word <= word == WordBits'(Words) ? '0 : word + 1'b1;
+        if (word != '0) begin
+          name <= {name[63:0], name[8*NAME_BYTES-1:64]};
+          same <= same && read_name == name[63:0];
+          hit  <= same && read_name == name[63:0] && word == WordBits'(Words);
+        end
+      end
+      Next: begin
+        probe <= probe + 1'b1;
+        slot  <= slot + 1'b1;
+        if (probe == ProbeBits'(PROBES - 1) && !finding && !removing && room) begin
+          slot <= free_slot;
+          hit  <= 1'b1;
+        end
+      end
+      Write: begin
+        name <= {name[63:0], name[8*NAME_BYTES-1:64]};
+        word <= word + 1'b1;
+      end
+      default: ;
+    endcase
+  end
+
+  assign found_valid      = state == Answer && finding;
+  assign found            = hit;
+  assign found_function   = slot;
+  assign found_entry      = read_entry;
+  assign changed_valid    = state == Answer && !finding;
+  assign changed          = hit;
+  assign changed_function = slot;
+
+endmodule

@@ -1,0 +1,234 @@
+#include "clocked.hpp"
+
+#include <algorithm>
+#include <deque>
+
+using namespace bench;
+
+namespace {
+
+enum Policy { Fifo, Affinity, Shortest };
+constexpr size_t regions = 4, queue = 16;
+
+struct Decision {
+    uint32_t region, function, tag;
+    bool load;
+    uint64_t cycle;
+};
+
+// The scheduler with regions that run each request for as long as it was said to cost.
+struct Scheduler : Clocked {
+    struct Request {
+        uint32_t function, tag, cost;
+    };
+    uint32_t load_cost = 100;
+
+    explicit Scheduler(Policy policy, uint8_t patience = 255) {
+        auto &dut = *this;
+        dut->policy = policy;
+        dut->patience = patience;
+        dut->load_cost = load_cost;
+        dut->request_valid = dut->run_ready = 0;
+        dut->region_free = dut->region_lost = 0;
+        reset();
+    }
+
+    // Offers `requests` as fast as they are taken; returns all decisions when all have run.
+    std::vector<Decision> serve(const std::vector<Request> &requests, unsigned idle = 0) {
+        auto &dut = *this;
+        std::vector<Decision> decisions;
+        size_t at = 0, ended = 0;
+        uint64_t quiet = 0;
+        while (ended < requests.size()) {
+            bool offer = at < requests.size() && !random.percent(idle);
+            dut->request_valid = offer;
+            if (offer) {
+                dut->request_function = static_cast<uint8_t>(requests[at].function);
+                dut->request_tag = static_cast<uint8_t>(requests[at].tag);
+                dut->request_cost = requests[at].cost;
+            }
+            dut->run_ready = !random.percent(idle);
+            uint8_t free = 0;
+            for (size_t r = 0; r < regions; r++)
+                if (left_[r] && --left_[r] == 0) {
+                    free |= static_cast<uint8_t>(1 << r);
+                    freed_[r] = cycles;
+                }
+            dut->region_free = free;
+            ended += static_cast<size_t>(__builtin_popcount(free));
+            settle();
+            if (offer && dut->request_ready) at++;
+            if (!dut->run_valid) offered_ = cycles + 1;
+            if (dut->run_valid && dut->run_ready) {
+                Decision d{dut->run_region, dut->run_function, dut->run_tag, static_cast<bool>(dut->run_load), cycles};
+                check(d.tag < requests.size(), "a tag that was never given");
+                auto &r = requests[d.tag];
+                check(d.function == r.function, "a tag with another function");
+                check(!left_[d.region], "a region that runs gets another request");
+                check(dut->region_busy >> d.region & 1, "a region that was chosen is not busy");
+                check(d.load == (holds_[d.region] != static_cast<int>(d.function)), "load is wrong");
+                for (size_t o = 0; o < regions; o++)
+                    check(!d.load || holds_[o] != static_cast<int>(d.function) || left_[o] || freed_[o] + 2 > offered_,
+                          "loads what an idle region has");
+                holds_[d.region] = static_cast<int>(d.function);
+                left_[d.region] = 1 + r.cost + (d.load ? load_cost : 0);
+                decisions.push_back(d);
+                quiet = 0;
+            }
+            check(++quiet < 100000, "hangs");
+            rise();
+        }
+        dut->region_free = 0;
+        std::vector<bool> seen(requests.size());
+        for (auto &d : decisions) {
+            check(!seen[d.tag], "a request runs twice");
+            seen[d.tag] = true;
+        }
+        check(decisions.size() == requests.size(), "a request is lost");
+        return decisions;
+    }
+
+    void forget(size_t region) { holds_[region] = -1; }
+    uint64_t left_[regions] = {};
+
+private:
+    int holds_[regions] = {-1, -1, -1, -1};
+    uint64_t freed_[regions] = {};
+    uint64_t offered_ = 0;  // since when the decision stands
+};
+
+size_t loads(const std::vector<Decision> &all) {
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](auto &d) { return d.load; }));
+}
+
+std::vector<Scheduler::Request> mixture(Random &random, size_t count, uint32_t functions, uint32_t cost) {
+    std::vector<Scheduler::Request> all;
+    for (uint32_t i = 0; i < count; i++) all.push_back({random.below(functions), i, 1 + random.below(cost)});
+    return all;
+}
+
+}  // namespace
+
+TEST(fifo_keeps_the_order) {
+    for (unsigned idle : {0, 50}) {
+        Scheduler s(Fifo);
+        auto all = s.serve(mixture(s.random, 250, 10, 50), idle);
+        for (size_t i = 0; i < all.size(); i++) check(all[i].tag == i, "decision " + std::to_string(i) + " is out of order");
+    }
+}
+
+TEST(four_functions_in_four_regions_load_once) {
+    for (Policy p : {Fifo, Affinity, Shortest}) {
+        Scheduler s(p);
+        std::vector<Scheduler::Request> requests;
+        // One at a time in flight: no policy has a reason to load again.
+        for (uint32_t i = 0; i < 4; i++) requests.push_back({i * 7, i, 1});
+        check(loads(s.serve(requests)) == 4, "does not load four times");
+        for (int round = 0; round < 20; round++) {
+            uint32_t f = 7 * s.random.below(4);
+            auto all = s.serve({{f, 0, 5}});
+            check(loads(all) == 0, "loads what is loaded");
+        }
+    }
+}
+
+TEST(the_region_longest_unused_is_given_up) {
+    Scheduler s(Fifo);
+    uint32_t where[6];
+    for (uint32_t f = 0; f < 4; f++) where[f] = s.serve({{f, 0, 1}})[0].region;
+    s.serve({{0, 0, 1}});
+    s.serve({{2, 0, 1}});
+    check(s.serve({{9, 0, 1}})[0].region == where[1], "not that of function 1");
+    check(s.serve({{10, 0, 1}})[0].region == where[3], "not that of function 3");
+    check(s.serve({{11, 0, 1}})[0].region == where[0], "not that of function 0");
+}
+
+TEST(affinity_loads_least) {
+    Random random(seed());
+    auto requests = mixture(random, 250, 8, 30);
+    size_t counts[3];
+    for (Policy p : {Fifo, Affinity, Shortest}) {
+        Scheduler s(p);
+        counts[p] = loads(s.serve(requests));
+    }
+    std::printf("    loads of 250 requests of 8 functions: fifo %zu, affinity %zu, shortest %zu\n", counts[0], counts[1], counts[2]);
+    check(counts[Affinity] < counts[Fifo] / 2, "affinity does not load less than half as often as fifo");
+    check(counts[Affinity] <= counts[Shortest], "affinity loads more often than shortest");
+}
+
+TEST(shortest_goes_first) {
+    Scheduler s(Shortest);
+    s->load_cost = s.load_cost = 10;
+    // The regions are taken; then requests of one function come in, the longest first.
+    std::vector<Scheduler::Request> requests;
+    for (uint32_t i = 0; i < 4; i++) requests.push_back({i, i, 500});
+    for (uint32_t i = 4; i < 14; i++) requests.push_back({20, i, 3000 - 100 * i});
+    auto all = s.serve(requests);
+    for (size_t i = 4; i < 14; i++)
+        check(all[i].tag == 13 - (i - 4), "decision " + std::to_string(i) + " is request " + std::to_string(all[i].tag));
+}
+
+TEST(shortest_counts_the_load) {
+    Scheduler s(Shortest);
+    s->load_cost = s.load_cost = 1000;
+    s.serve({{1, 0, 1}, {2, 1, 1}, {3, 2, 1}, {4, 3, 1}});
+    std::vector<Scheduler::Request> requests;
+    for (uint32_t i = 0; i < 4; i++) requests.push_back({i + 1, i, 200});  // takes all regions
+    requests.push_back({9, 4, 10});                                        // short, but must be loaded
+    requests.push_back({1, 5, 500});
+    auto all = s.serve(requests);
+    check(all[4].tag == 5 && all[5].tag == 4, "the load is not counted");
+}
+
+TEST(patience_bounds_how_often_one_is_overtaken) {
+    for (uint8_t patience : {0, 3, 10})
+        for (Policy p : {Affinity, Shortest}) {
+            Scheduler s(p, patience);
+            auto requests = mixture(s.random, 250, 12, 40);
+            auto all = s.serve(requests);
+            // One can be overtaken once more for each that stands before it and goes first for the same reason.
+            size_t worst = 0;
+            for (size_t i = 0; i < all.size(); i++) {
+                size_t overtaken = 0;
+                for (size_t j = 0; j < i; j++) overtaken += all[j].tag > all[i].tag;
+                worst = std::max(worst, overtaken);
+            }
+            check(worst <= patience + queue, "one is overtaken " + std::to_string(worst) + " times");
+            if (patience == 0) check(worst == 0, "patience 0 is not fifo");
+        }
+}
+
+TEST(a_region_that_lost_its_function_is_loaded_again) {
+    Scheduler s(Affinity);
+    auto region = s.serve({{5, 0, 1}})[0].region;
+    s->region_lost = static_cast<uint8_t>(1 << region);
+    s.settle();
+    s.rise();
+    s->region_lost = 0;
+    s.forget(region);
+    check(loads(s.serve({{5, 0, 1}})) == 1, "is not loaded again");
+}
+
+TEST(affinity_waits_for_a_region_that_has_the_function) {
+    Scheduler s(Affinity);
+    std::vector<Scheduler::Request> requests;
+    for (uint32_t i = 0; i < 10; i++) requests.push_back({3, i, 20});
+    check(loads(s.serve(requests)) == 1, "loads a second copy");
+}
+
+TEST(decides_in_four_cycles) {
+    Scheduler s(Affinity);
+    s.serve({{5, 0, 1}});
+    for (int i = 0; i < 50; i++) {
+        for (int n = static_cast<int>(s.random.below(5)); n > 0; n--) {
+            s->request_valid = 0;
+            s.settle();
+            s.rise();
+        }
+        uint64_t from = s.cycles;
+        auto all = s.serve({{5, 0, 1}});
+        check(all[0].cycle - from == 4, "decides after " + std::to_string(all[0].cycle - from));
+    }
+}
+
+BENCH_MAIN()

@@ -1,0 +1,191 @@
+#include "clocked.hpp"
+
+#include <map>
+
+using namespace bench;
+
+namespace {
+
+constexpr size_t name_bytes = 32, entries = 64, probes = 4;
+
+uint32_t forward(uint32_t c, uint8_t x) {
+    c ^= x;
+    for (int i = 0; i < 8; i++) c = c & 1 ? c >> 1 ^ 0xEDB88320u : c >> 1;
+    return c;
+}
+
+uint32_t hash(const Bytes &name) {
+    uint32_t c = ~0u;
+    for (auto x : name) c = forward(c, x);
+    return c;
+}
+
+// Another name with the same hash: its last four bytes make up for the others.
+Bytes collision(Random &random, uint32_t wanted) {
+    Bytes name = random.bytes(name_bytes);
+    uint32_t c = ~0u, back = wanted;
+    for (size_t i = 0; i + 4 < name_bytes; i++) c = forward(c, name[i]);
+    for (int i = 0; i < 32; i++) back = back & 0x80000000u ? (back ^ 0xEDB88320u) << 1 | 1 : back << 1;
+    for (size_t i = 0; i < 4; i++) name[name_bytes - 4 + i] = static_cast<uint8_t>((back ^ c) >> (8 * i));
+    check(hash(name) == wanted, "the bench's collision is none");
+    return name;
+}
+
+Bytes padded(const std::string &s) {
+    Bytes b = text(s);
+    b.resize(name_bytes);
+    return b;
+}
+
+struct Found {
+    bool hit;
+    uint32_t function, entry;
+    uint64_t cycles;
+};
+
+struct Table : Clocked {
+    Table() {
+        auto &dut = *this;
+        dut->find_valid = dut->change_valid = 0;
+        reset();
+    }
+
+    template <class P> void put(P &port, const Bytes &name) {
+        for (size_t i = 0; i < name_bytes / 4; i++)
+            port[i] = name[4 * i] | name[4 * i + 1] << 8 | name[4 * i + 2] << 16 | static_cast<uint32_t>(name[4 * i + 3]) << 24;
+    }
+
+    Found find(const Bytes &name) {
+        auto &dut = *this;
+        put(dut->find_name, name);
+        dut->find_valid = 1;
+        settle();
+        check(dut->find_ready, "is not ready");
+        rise();
+        dut->find_valid = 0;
+        for (int i = 0; i < 8; i++) dut->find_name[i] = 0;
+        for (uint64_t n = 1;; n++) {
+            settle();
+            Found f{static_cast<bool>(dut->found), dut->found_function, dut->found_entry[0], n};
+            bool valid = dut->found_valid;
+            check(!dut->changed_valid, "answers a change");
+            check(n < 100, "hangs");
+            rise();
+            if (valid) return f;
+        }
+    }
+
+    Found change(const Bytes &name, bool remove, uint32_t entry) {
+        auto &dut = *this;
+        put(dut->change_name, name);
+        dut->change_remove = remove;
+        dut->change_entry[0] = entry;
+        dut->change_valid = 1;
+        settle();
+        check(dut->change_ready, "is not ready");
+        rise();
+        dut->change_valid = 0;
+        for (uint64_t n = 1;; n++) {
+            settle();
+            Found f{static_cast<bool>(dut->changed), dut->changed_function, entry, n};
+            bool valid = dut->changed_valid;
+            check(n < 100, "hangs");
+            rise();
+            if (valid) return f;
+        }
+    }
+};
+
+}  // namespace
+
+TEST(finds_what_was_added_and_nothing_else) {
+    Table table;
+    check(!table.find(padded("sobel")).hit, "finds in an empty table");
+    auto added = table.change(padded("sobel"), false, 42);
+    check(added.hit, "is not added");
+    auto f = table.find(padded("sobel"));
+    check(f.hit && f.entry == 42 && f.function == added.function, "is not found");
+    for (auto other : {"sobe", "sobel2", "Sobel", "", "sobel "}) check(!table.find(padded(other)).hit, "finds another name");
+    table.change(padded("sobel"), false, 43);
+    f = table.find(padded("sobel"));
+    check(f.hit && f.entry == 43 && f.function == added.function, "an entry is not replaced");
+    check(table.change(padded("sobel"), true, 0).hit, "is not removed");
+    check(!table.find(padded("sobel")).hit, "is found after its removal");
+    check(!table.change(padded("sobel"), true, 0).hit, "is removed twice");
+}
+
+TEST(names_of_one_hash_are_told_apart) {
+    Table table;
+    Bytes first = padded("uppercase");
+    std::vector<Bytes> names = {first};
+    for (int i = 0; i < 4; i++) names.push_back(collision(table.random, hash(first)));
+    for (uint32_t i = 0; i < 4; i++) check(table.change(names[i], false, i).hit, "is not added");
+    check(!table.change(names[4], false, 4).hit, "a fifth of one hash finds room");
+    check(!table.find(names[4]).hit, "a name that was refused is found");
+    for (uint32_t i = 0; i < 4; i++) {
+        auto f = table.find(names[i]);
+        check(f.hit && f.entry == i, "finds another of its hash");
+    }
+    check(table.change(names[1], true, 0).hit, "is not removed");
+    check(table.find(names[3]).hit, "a removal hides those after it");
+    check(table.change(names[4], false, 4).hit, "a slot that was freed is not used again");
+    check(table.find(names[4]).entry == 4 && table.find(names[0]).entry == 0, "finds another of its hash");
+}
+
+TEST(agrees_with_a_map_through_many_changes) {
+    Table table;
+    std::map<Bytes, std::pair<uint32_t, uint32_t>> model;  // name -> number, entry
+    std::vector<Bytes> names;
+    for (int i = 0; i < 120; i++) names.push_back(padded("function-" + std::to_string(i)));
+    size_t refused = 0;
+    for (int i = 0; i < 6000; i++) {
+        const Bytes &name = names[table.random.below(static_cast<uint32_t>(names.size()))];
+        auto at = model.find(name);
+        uint32_t entry = static_cast<uint32_t>(table.random.next());
+        switch (table.random.below(4)) {
+            case 0: {
+                auto f = table.change(name, false, entry);
+                if (f.hit) {
+                    check(at == model.end() || at->second.first == f.function, "a number changes");
+                    model[name] = {f.function, entry};
+                } else {
+                    // Refused only if all of its slots are others'.
+                    refused++;
+                    check(at == model.end(), "a name that is there is refused");
+                    size_t taken = 0;
+                    for (auto &m : model) taken += (m.second.first - hash(name)) % entries < probes;
+                    check(taken == probes, "is refused though there is room");
+                }
+                break;
+            }
+            case 1:
+                check(table.change(name, true, 0).hit == (at != model.end()), "removal");
+                if (at != model.end()) model.erase(at);
+                break;
+            default: {
+                auto f = table.find(name);
+                check(f.hit == (at != model.end()), "lookup");
+                if (f.hit) check(f.function == at->second.first && f.entry == at->second.second, "finds another");
+            }
+        }
+    }
+    check(refused > 0, "the table was never full");
+}
+
+TEST(a_lookup_takes_twelve_cycles) {
+    Table table;
+    table.change(padded("echo"), false, 1);
+    for (int i = 0; i < 100; i++) {
+        auto f = table.find(padded("echo"));
+        check(f.hit && f.cycles == 12, "takes " + std::to_string(f.cycles));
+    }
+}
+
+TEST(a_reset_forgets_all) {
+    Table table;
+    table.change(padded("echo"), false, 1);
+    table.reset();
+    check(!table.find(padded("echo")).hit, "is found after a reset");
+}
+
+BENCH_MAIN()
