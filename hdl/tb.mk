@@ -14,6 +14,8 @@ BENCHES := \
   functions/region:32,64 \
   functions/fn_table:0 \
   functions/fn_scheduler:0 \
+  functions/fn_stats:0 \
+  functions/fn_engine:32,64 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \

@@ -84,11 +84,12 @@ module fn_scheduler
   endfunction
 
   logic [REGIONS-1:0] seen_in, best_in;
+  logic [REGIONS-1:0] look_busy;                 // as the look began, so that all are looked at alike
   logic               seen_ready, seen_elsewhere;   // in an idle region; only in busy ones
 
   assign seen           = queue[at[$clog2(QUEUE)-1:0]];
   assign seen_in        = holders(seen.fn);
-  assign seen_ready     = |(seen_in & ~region_busy);
+  assign seen_ready     = |(seen_in & ~look_busy);
   assign seen_elsewhere = |seen_in && !seen_ready;
   assign best_in        = holders(best_function);
 
@@ -158,6 +159,7 @@ module fn_scheduler
         at         <= '0;
         best_found <= 1'b0;
         best_ready <= 1'b0;
+        look_busy  <= region_busy & ~region_free;
       end
       Look: begin
         at <= at + 1'b1;

@@ -19,7 +19,7 @@ module region #(
     // Control.
     input  logic           start,
     input  logic [127:0]   params,
-    input  logic [31:0]    timeout,     // cycles; 0 is none
+    input  logic [31:0]    timeout,     // cycles, taken with `start`; 0 is none
     input  logic           kill,
     input  logic           decouple,
     output logic           idle,
@@ -78,6 +78,7 @@ module region #(
 
   state_t      state;
   logic [2:0]  reset_left;
+  logic [31:0] limit;
   logic [31:0] spent;          // cycles of the run that are the kernel's own
   logic        s_open, m_open; // the run's input or output has not ended, as the kernel sees it
   logic        finished;       // the kernel says that it is done
@@ -151,7 +152,7 @@ module region #(
   assign k_rst = state == Resetting || state == Ending || rst;
   // It is the shell's turn: it has no input to give, or does not take output.
   assign waits = (k_s_ready && s_open && !in_valid) || (k_m_valid && m_open && !out_ready);
-  assign cut   = (timeout != '0 && spent >= timeout) || kill || decouple;
+  assign cut   = (limit != '0 && spent >= limit) || kill || decouple;
 
   always_ff @(posedge clk) begin
     k_start <= 1'b0;
@@ -205,6 +206,7 @@ module region #(
   always_ff @(posedge clk) begin
     if (state == Idle && start) begin
       k_params <= params;
+      limit    <= timeout;
       cycles   <= '0;
       spent    <= '0;
     end else if (state == Running || state == Ending) begin

@@ -1,4 +1,5 @@
 #include "clocked.hpp"
+#include "image.hpp"
 
 #include "Vdut___024root.h"
 
@@ -10,28 +11,8 @@ enum Result { Ok, Magic, Version, HeaderCrc, Shell, Region, Length, Memory, Body
 
 constexpr uint32_t shell_id = 0xBA17, memory_bytes = 1 << 21;
 
-uint32_t crc32(const std::vector<uint32_t> &words) {
-    uint32_t c = ~0u;
-    for (auto w : words)
-        for (int i = 0; i < 32; i++) {
-            uint32_t bit = (c ^ w >> i) & 1;
-            c = c >> 1 ^ (bit ? 0xEDB88320u : 0);
-        }
-    return ~c;
-}
-
-struct Image {
-    uint32_t magic = 0x47524C42, version = 1, shell = shell_id, region = ~0u, kernel = 7;
-    std::vector<uint32_t> body;
-    uint32_t length = ~0u;  // what the header says, if not the body's
-
-    std::vector<uint32_t> words() const {
-        uint32_t n = length == ~0u ? static_cast<uint32_t>(4 * body.size()) : length;
-        std::vector<uint32_t> all = {magic, version, shell, region, n, crc32(body), kernel};
-        all.push_back(crc32(all));
-        all.insert(all.end(), body.begin(), body.end());
-        return all;
-    }
+struct ShellImage : Image {
+    ShellImage() { shell = shell_id; }
 };
 
 struct Controller : Clocked {
@@ -47,17 +28,7 @@ struct Controller : Clocked {
     }
 
     void store(uint32_t address, const std::vector<uint32_t> &words) {
-        auto &memory = (*this)->rootp->fn_reconfig_top__DOT__u_dram__DOT__memory;
-        for (size_t i = 0; i < words.size(); i++) {
-            size_t at = address / 4 + i;
-            if (W == 32) {
-                memory[at] = words[i];
-            } else {
-                uint64_t old = memory[at / 2];
-                memory[at / 2] = at & 1 ? (old & 0xffffffffu) | static_cast<uint64_t>(words[i]) << 32
-                                        : (old & ~0xffffffffull) | words[i];
-            }
-        }
+        bench::store((*this)->rootp->fn_reconfig_top__DOT__u_dram__DOT__memory, address, words);
     }
 
     Result load(uint32_t address, uint32_t region) {
@@ -110,7 +81,7 @@ TEST(any_length_arrives_whole) {
     check(dut->decouple == 15, "regions are coupled before anything is loaded");
     for (unsigned stall : {0, 50, 90})
         for (size_t words : {1, 2, 7, 55, 56, 57, 63, 64, 119, 120, 121, 500, 1000}) {
-            Image image;
+            ShellImage image;
             image.body = random_words(dut.random, words);
             image.kernel = dut.random.below(1000);
             uint32_t region = dut.random.below(4), address = 256 * dut.random.below(1000);
@@ -128,11 +99,11 @@ TEST(any_length_arrives_whole) {
 
 TEST(a_wrong_header_leaves_the_region_as_it_is) {
     Controller dut;
-    Image good;
+    ShellImage good;
     good.body = random_words(dut.random, 100);
     dut.store(0, good.words());
     check(dut.load(0, 2) == Ok, "a good image is refused");
-    auto refused = [&](const Image &image, Result why, const char *what) {
+    auto refused = [&](const ShellImage &image, Result why, const char *what) {
         dut.store(4096, image.words());
         Result got = dut.load(4096, 2);
         check(got == why, std::string(what) + ": result " + std::to_string(got));
@@ -140,7 +111,7 @@ TEST(a_wrong_header_leaves_the_region_as_it_is) {
         check(dut->decouple == 0b1011, std::string(what) + ": the region is lost");
         check(dut.load(0, 2) == Ok && dut.port == good.body, std::string(what) + ": the next load is refused");
     };
-    Image image = good;
+    ShellImage image = good;
     image.magic++;
     refused(image, Magic, "magic");
     image = good;
@@ -168,7 +139,7 @@ TEST(a_wrong_header_leaves_the_region_as_it_is) {
 
 TEST(any_flipped_bit_is_found) {
     Controller dut;
-    Image image;
+    ShellImage image;
     image.body = random_words(dut.random, 80);
     auto words = image.words();
     for (int i = 0; i < 400; i++) {
@@ -195,7 +166,7 @@ TEST(any_flipped_bit_is_found) {
 
 TEST(memory_that_ends_within_the_body) {
     Controller dut;
-    Image image;
+    ShellImage image;
     image.body = random_words(dut.random, 2000);
     auto beginning = image.words();
     beginning.resize(256);
@@ -215,7 +186,7 @@ TEST(memory_that_ends_within_the_body) {
 TEST(a_word_a_cycle) {
     Controller dut;
     for (uint32_t bytes : {4096u, 65536u, 1u << 20}) {
-        Image image;
+        ShellImage image;
         image.body = random_words(dut.random, bytes / 4);
         dut.store(0, image.words());
         check(dut.load(0, 0) == Ok && dut.port == image.body, "a good image is refused");

@@ -1,0 +1,334 @@
+// Function engine: from requests to runs in regions. Scheduler, reconfiguration controller and statistics in
+// one, with what each region is at.
+//
+// A request is taken with all that its run needs; its body waits with the caller under the request's tag. When a
+// region is ready for it, `grant` says which: the caller connects the body of that tag to the region's stream
+// and takes the answer from it. Each request ends with one `finish`, after its run, or without one if its image
+// was refused. While one region is loaded the others run on.
+//
+// Parameters: REGIONS; QUEUE, requests that wait; FUNCTIONS; TAG_BITS, of a request's tag, no two of which may be in
+// flight at once; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig.
+// Latency: 6 cycles from a request to its grant, if a region has its function and is idle.
+module fn_engine
+  import fn_pkg::*;
+#(
+    parameter int REGIONS = 4,
+    parameter int QUEUE = 16,
+    parameter int FUNCTIONS = 64,
+    parameter int TAG_BITS = 6,
+    parameter logic [31:0] SHELL = 32'h1,
+    parameter int DATA = 64,
+    parameter int ADDRESS = 32,
+    parameter int MAX_BYTES = 1 << 26
+) (
+    input  logic                         clk,
+    input  logic                         rst,
+    // Settings; they may change at any time.
+    input  policy_t                      policy,
+    input  logic [7:0]                   patience,
+    input  logic [31:0]                  load_cost,
+    // Requests.
+    input  logic                         request_valid,
+    output logic                         request_ready,
+    input  logic [TAG_BITS-1:0]          request_tag,
+    input  logic [$clog2(FUNCTIONS)-1:0] request_function,
+    input  logic [31:0]                  request_cost,     // cycles that its run is expected to take
+    input  logic [31:0]                  request_timeout,  // cycles that it may take; 0: any
+    input  logic [ADDRESS-1:0]           request_image,    // where its function's image is
+    input  logic [127:0]                 request_params,
+    // A region begins with a request.
+    output logic                         grant,
+    output logic [$clog2(REGIONS)-1:0]   grant_region,
+    output logic [TAG_BITS-1:0]          grant_tag,
+    // A request is over.
+    output logic                         finish_valid,
+    input  logic                         finish_ready,
+    output logic [TAG_BITS-1:0]          finish_tag,
+    output logic [$clog2(REGIONS)-1:0]   finish_region,
+    output logic                         finish_killed,
+    output load_result_t                 finish_load,      // LoadOk also if there was nothing to load
+    output logic                         finish_loaded,    // the region was loaded for it
+    output logic [31:0]                  finish_cycles,
+    // The regions' control (module region). `grant` starts the region it names.
+    output logic [REGIONS-1:0]           region_start,
+    output logic [127:0]                 region_params,
+    output logic [31:0]                  region_timeout,
+    output logic [REGIONS-1:0]           region_decouple,
+    input  logic [REGIONS-1:0]           region_idle,
+    input  logic [REGIONS-1:0]           region_done,
+    input  logic [REGIONS-1:0]           region_failed,
+    input  logic [31:0]                  region_cycles[REGIONS],
+    // A region has another kernel from the next cycle on.
+    output logic                         swap,
+    output logic [$clog2(REGIONS)-1:0]   swap_region,
+    output logic [31:0]                  swap_kernel,
+    // Board memory and configuration port (fn_reconfig).
+    output logic                         arvalid,
+    input  logic                         arready,
+    output logic [ADDRESS-1:0]           araddr,
+    output logic [7:0]                   arlen,
+    output logic [2:0]                   arsize,
+    output logic [1:0]                   arburst,
+    input  logic                         rvalid,
+    output logic                         rready,
+    input  logic [DATA-1:0]              rdata,
+    input  logic [1:0]                   rresp,
+    input  logic                         rlast,
+    output logic                         icap_valid,
+    input  logic                         icap_ready,
+    output logic [31:0]                  icap_data,
+    output logic [$clog2(REGIONS)-1:0]   icap_region,
+    // Statistics (fn_stats).
+    input  logic [$clog2(FUNCTIONS)-1:0] read_function,
+    output logic [31:0]                  calls,
+    output logic [31:0]                  failures,
+    output logic [31:0]                  loads,
+    output logic [47:0]                  cycles
+);
+
+  localparam int RegionBits = $clog2(REGIONS);
+  localparam int FunctionBits = $clog2(FUNCTIONS);
+
+  typedef enum logic [2:0] {
+    Free,
+    Unloaded,   // waits for the controller
+    Loading,
+    Ready,      // waits for its start
+    Running,
+    Over        // waits for its finish to be taken
+  } region_state_t;
+
+  region_state_t           state[REGIONS];
+  logic [TAG_BITS-1:0]     tag[REGIONS];
+  logic [FunctionBits-1:0] fn[REGIONS];
+  logic [REGIONS-1:0]      was_loaded, was_killed;
+  load_result_t            load_result[REGIONS];
+  logic [31:0]             took[REGIONS];
+
+  // The lowest region of a set.
+  function automatic logic [RegionBits-1:0] lowest(input logic [REGIONS-1:0] set);
+    lowest = '0;
+    for (int r = REGIONS - 1; r >= 0; r--) if (set[r]) lowest = RegionBits'(r);
+  endfunction
+
+  logic [REGIONS-1:0] unloaded, loading, ready, over;
+
+  always_comb begin
+    for (int r = 0; r < REGIONS; r++) begin
+      unloaded[r] = state[r] == Unloaded;
+      loading[r]  = state[r] == Loading;
+      ready[r]    = state[r] == Ready && region_idle[r];
+      over[r]     = state[r] == Over;
+    end
+  end
+
+  // What a request brings waits under its tag.
+
+  logic [ADDRESS-1:0] images[1<<TAG_BITS];
+  logic [159:0]       settings[1<<TAG_BITS];
+
+  always_ff @(posedge clk) begin
+    if (request_valid && request_ready) begin
+      images[request_tag]   <= request_image;
+      settings[request_tag] <= {request_timeout, request_params};
+    end
+  end
+
+  logic                    run_valid, run_load;
+  logic [RegionBits-1:0]   run_region;
+  logic [FunctionBits-1:0] run_function;
+  logic [TAG_BITS-1:0]     run_tag;
+  logic [REGIONS-1:0]      freed, lost, busy;
+  logic [$clog2(QUEUE+1)-1:0] waiting;
+  logic                    unused_signals;
+
+  assign unused_signals = &{1'b0, busy, waiting};
+
+  fn_scheduler #(
+      .REGIONS  (REGIONS),
+      .QUEUE    (QUEUE),
+      .FUNCTIONS(FUNCTIONS),
+      .TAG_BITS (TAG_BITS)
+  ) u_scheduler (
+      .clk,
+      .rst,
+      .policy,
+      .patience,
+      .load_cost,
+      .request_valid,
+      .request_ready,
+      .request_function,
+      .request_tag,
+      .request_cost,
+      .run_valid,
+      .run_ready  (1'b1),
+      .run_region,
+      .run_function,
+      .run_tag,
+      .run_load,
+      .region_free(freed),
+      .region_lost(lost),
+      .region_busy(busy),
+      .waiting
+  );
+
+  // Loads, one after the other. The image's address comes out of memory in the cycle before the request.
+
+  logic                  load_asked, load_ready, loaded;
+  logic [RegionBits-1:0] load_region;
+  logic [ADDRESS-1:0]    load_address;
+  load_result_t          result;
+
+  always_ff @(posedge clk) begin
+    if (rst) load_asked <= 1'b0;
+    else if (load_asked && load_ready) load_asked <= 1'b0;
+    else if (!load_asked && loading == '0 && unloaded != '0) load_asked <= 1'b1;
+  end
+
+  always_ff @(posedge clk) begin
+    if (!load_asked) begin
+      load_region  <= lowest(unloaded);
+      load_address <= images[tag[lowest(unloaded)]];
+    end
+  end
+
+  fn_reconfig #(
+      .REGIONS  (REGIONS),
+      .SHELL    (SHELL),
+      .DATA     (DATA),
+      .ADDRESS  (ADDRESS),
+      .MAX_BYTES(MAX_BYTES)
+  ) u_reconfig (
+      .clk,
+      .rst,
+      .load_valid(load_asked),
+      .load_ready,
+      .load_region,
+      .load_address,
+      .done      (loaded),
+      .result,
+      .kernel    (swap_kernel),
+      .decouple  (region_decouple),
+      .arvalid,
+      .arready,
+      .araddr,
+      .arlen,
+      .arsize,
+      .arburst,
+      .rvalid,
+      .rready,
+      .rdata,
+      .rresp,
+      .rlast,
+      .icap_valid,
+      .icap_ready,
+      .icap_data,
+      .icap_region
+  );
+
+  assign swap        = loaded && result == LoadOk;
+  assign swap_region = icap_region;
+
+  // Starts, one in two cycles.
+
+  logic starting;
+
+  always_ff @(posedge clk) begin
+    if (rst || starting) starting <= 1'b0;
+    else starting <= ready != '0;
+  end
+
+  always_ff @(posedge clk) begin
+    grant_region                    <= lowest(ready);
+    grant_tag                       <= tag[lowest(ready)];
+    {region_timeout, region_params} <= settings[tag[lowest(ready)]];
+  end
+
+  assign grant = starting;
+
+  always_comb begin
+    region_start = '0;
+    region_start[grant_region] = starting;
+  end
+
+  // Ends.
+
+  logic                  stats_ready, finished;
+  logic [RegionBits-1:0] ended;
+
+  assign ended         = lowest(over);
+  assign finish_valid  = over != '0 && stats_ready;
+  assign finished      = finish_valid && finish_ready;
+  assign finish_tag    = tag[ended];
+  assign finish_region = ended;
+  assign finish_killed = was_killed[ended];
+  assign finish_load   = load_result[ended];
+  assign finish_loaded = was_loaded[ended];
+  assign finish_cycles = took[ended];
+
+  always_comb begin
+    freed = '0;
+    lost  = '0;
+    freed[ended] = finished;
+    lost[ended]  = finished && finish_load != LoadOk;
+  end
+
+  fn_stats #(
+      .FUNCTIONS(FUNCTIONS)
+  ) u_stats (
+      .clk,
+      .rst,
+      .event_valid   (finished),
+      .event_ready   (stats_ready),
+      .event_function(fn[ended]),
+      .event_failed  (finish_killed || finish_load != LoadOk),
+      .event_loaded  (finish_loaded),
+      .event_cycles  (finish_cycles),
+      .read_function,
+      .calls,
+      .failures,
+      .loads,
+      .cycles
+  );
+
+  // The regions' course.
+
+  always_ff @(posedge clk) begin
+    for (int r = 0; r < REGIONS; r++) begin
+      if (rst) begin
+        state[r] <= Free;
+      end else begin
+        unique case (state[r])
+          Free:     if (run_valid && run_region == RegionBits'(r)) state[r] <= run_load ? Unloaded : Ready;
+          Unloaded: if (load_asked && load_ready && load_region == RegionBits'(r)) state[r] <= Loading;
+          Loading:  if (loaded) state[r] <= result == LoadOk ? Ready : Over;
+          Ready:    if (starting && grant_region == RegionBits'(r)) state[r] <= Running;
+          Running:  if (region_done[r]) state[r] <= Over;
+          default:  if (finished && ended == RegionBits'(r)) state[r] <= Free;
+        endcase
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    for (int r = 0; r < REGIONS; r++) begin
+      unique case (state[r])
+        Free: if (run_valid && run_region == RegionBits'(r)) begin
+          tag[r]         <= run_tag;
+          fn[r]          <= run_function;
+          was_loaded[r]  <= run_load;
+          was_killed[r]  <= 1'b0;
+          load_result[r] <= LoadOk;
+          took[r]        <= '0;
+        end
+        Loading: if (loaded) load_result[r] <= result;
+        Running: if (region_done[r]) begin
+          was_killed[r] <= region_failed[r];
+          took[r]       <= region_cycles[r];
+        end
+        default: ;
+      endcase
+    end
+  end
+
+endmodule
