@@ -9,6 +9,7 @@ BENCHES := \
   common/axis_packer:32,64 \
   common/axis_rows:32,64 \
   common/axis_emit:32,64 \
+  common/axis_bytes:32,64 \
   common/crc32_beat:32,64 \
   functions/fn_reconfig:32,64 \
   functions/region:32,64 \
@@ -22,7 +23,8 @@ BENCHES := \
   kernels/kernel_checksum:32,64 \
   kernels/kernel_sobel:32,64 \
   kernels/kernel_sha256:32,64 \
-  kernels/kernel_aes128:32,64
+  kernels/kernel_aes128:32,64 \
+  kernels/kernel_matmul:32,64
 
 VERILATOR ?= verilator
 VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include

@@ -1,0 +1,50 @@
+// Takes a stream apart into bytes.
+//
+// The end of a stream is a word of its own, with `m_end` and no byte: a stream of n bytes is n + 1 words.
+//
+// Parameters: W, stream width in bits. Latency: 1 cycle. Throughput: a byte a cycle. `s_ready` depends on `m_ready`.
+module axis_bytes #(
+    parameter int W = 64
+) (
+    input  logic           clk,
+    input  logic           rst,
+    input  logic           s_valid,
+    output logic           s_ready,
+    input  logic [W-1:0]   s_data,
+    input  logic [W/8-1:0] s_keep,
+    input  logic           s_last,
+    output logic           m_valid,
+    input  logic           m_ready,
+    output logic [7:0]     m_byte,
+    output logic           m_end
+);
+
+  logic [W-1:0]   data;
+  logic [W/8-1:0] keep;
+  logic           full, last, leaves;
+
+  assign m_byte  = data[7:0];
+  assign m_valid = full;
+  assign m_end   = !keep[0];
+  // The beat is used up with its last byte, but the last beat of all only with the end.
+  assign leaves  = full && m_ready && (last ? !keep[0] : !keep[1]);
+  assign s_ready = !full || leaves;
+
+  always_ff @(posedge clk) begin
+    if (rst) full <= 1'b0;
+    else if (s_valid && s_ready) full <= 1'b1;
+    else if (leaves) full <= 1'b0;
+  end
+
+  always_ff @(posedge clk) begin
+    if (s_valid && s_ready) begin
+      data <= s_data;
+      keep <= s_keep;
+      last <= s_last;
+    end else if (full && m_ready) begin
+      data <= data >> 8;
+      keep <= keep >> 1;
+    end
+  end
+
+endmodule

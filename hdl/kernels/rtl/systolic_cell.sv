@@ -1,0 +1,35 @@
+// One cell of a systolic array: multiplies what passes through it and adds up the products.
+//
+// Values of a go right and values of b go down, one cell a cycle. `first` goes with a: its product begins a
+// new sum. While `shift` is high the sums move up by one row a cycle.
+//
+// Parameters: SUM_BITS. Latency: 1 cycle to the next cell, 2 to the sum. Throughput: a product a cycle.
+module systolic_cell #(
+    parameter int SUM_BITS = 22
+) (
+    input  logic                       clk,
+    input  logic signed [7:0]          a_left,
+    input  logic                       first_left,
+    input  logic signed [7:0]          b_above,
+    output logic signed [7:0]          a_right,
+    output logic                       first_right,
+    output logic signed [7:0]          b_below,
+    input  logic                       shift,
+    input  logic signed [SUM_BITS-1:0] sum_below,
+    output logic signed [SUM_BITS-1:0] sum
+);
+
+  logic signed [15:0] product;
+  logic               first;
+
+  always_ff @(posedge clk) begin
+    a_right     <= a_left;
+    first_right <= first_left;
+    b_below     <= b_above;
+    product     <= a_left * b_above;
+    first       <= first_left;
+    if (shift) sum <= sum_below;
+    else sum <= (first ? '0 : sum) + SUM_BITS'(product);
+  end
+
+endmodule
