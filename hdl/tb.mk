@@ -24,7 +24,8 @@ BENCHES := \
   kernels/kernel_sobel:32,64 \
   kernels/kernel_sha256:32,64 \
   kernels/kernel_aes128:32,64 \
-  kernels/kernel_matmul:32,64
+  kernels/kernel_matmul:32,64 \
+  kernels/kernel_convolution:32,64
 
 VERILATOR ?= verilator
 VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include
