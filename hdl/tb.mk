@@ -31,6 +31,7 @@ VERILATOR ?= verilator
 VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include
 TB := ../target/hdl/tb
 SEED ?= 1
+JOBS ?= 2
 
 tb_rooms := common kernels functions
 tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv))
@@ -73,7 +74,7 @@ $(TB)/verilated.o: $(VERILATOR_INCLUDE)/verilated.cpp
 .PHONY: test-units
 test-units:
 	@rm -f $(TB)/*/log $(TB)/*/log.failed
-	@$(MAKE) --no-print-directory -k $(tb_logs) >$(TB).out 2>&1 || true
+	@$(MAKE) --no-print-directory -k -j$(JOBS) $(tb_logs) >$(TB).out 2>&1 || true
 	@for log in $(tb_logs); do \
 	  if [ -e $$log ]; then cat $$log; \
 	  elif [ -e $$log.failed ]; then cat $$log.failed; \

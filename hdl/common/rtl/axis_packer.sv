@@ -25,13 +25,13 @@ module axis_packer #(
   localparam int B = W / 8;
   localparam int HaveBits = $clog2(2 * B + 1);
 
-  logic [2*W-1:0]      held, kept, added, below;
+  logic [W-1:0]        low, high, moved, turned;
   logic [HaveBits-1:0] have, left;
   logic                ending, put, get;
 
   assign m_valid = ending || have > HaveBits'(B);
   assign m_last  = ending && have <= HaveBits'(B);
-  assign m_data  = held[W-1:0];
+  assign m_data  = low;
 
   always_comb begin
     for (int i = 0; i < B; i++) m_keep[i] = have > HaveBits'(i);
@@ -42,16 +42,11 @@ module axis_packer #(
   assign put     = s_valid && s_ready;
   assign get     = m_valid && m_ready;
 
-  always_comb begin
-    left = have;
-    kept = held;
-    if (get) begin
-      left = m_last ? '0 : have - HaveBits'(B);
-      kept = held >> W;
-    end
-    added = {{W{1'b0}}, s_data} << {left, 3'b000};
-    for (int i = 0; i < 2 * B; i++) below[8*i+:8] = {8{HaveBits'(i) < left}};
-  end
+  // A piece is turned once: its bytes from `left` on continue the lower beat, those that wrapped around are the
+  // upper one.
+  assign left   = !get ? have : m_last ? '0 : have - HaveBits'(B);
+  assign moved  = get ? high : low;
+  assign turned = W'({s_data, s_data} >> (8 * (B - 32'(left) % B)));
 
   always_ff @(posedge clk) begin
     if (rst) begin
@@ -65,7 +60,11 @@ module axis_packer #(
   end
 
   always_ff @(posedge clk) begin
-    held <= (kept & below) | (added & ~below);
+    // Nothing changes while a beat waits, not even bytes without `keep`.
+    if (put || get) begin
+      for (int i = 0; i < B; i++) low[8*i+:8] <= HaveBits'(i) < left ? moved[8*i+:8] : turned[8*i+:8];
+    end
+    if (put) high <= turned;
   end
 
 endmodule

@@ -7,7 +7,7 @@
 // Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height is what the body's length says. A body that
 // ends within a row is filled up with zeros; a width out of range is answered with an empty body.
 // Parameters: W, stream width in bits (32 or 64); MAX_WIDTH, most pixels of a row (two rows are kept).
-// Latency: one row and 9 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
+// Latency: one row and 10 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
 // one row's time is spent after the last input.
 module kernel_sobel #(
     parameter int W = 64,

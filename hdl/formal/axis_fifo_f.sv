@@ -1,0 +1,61 @@
+// Proof harness: the FIFO loses, reorders and invents nothing, and what it offers stays until it is taken.
+//
+// The solver picks a place in the stream, modulo 16; the entry there is followed through.
+module axis_fifo_f (
+    input logic       clk,
+    input logic       rst,
+    input logic       s_valid,
+    input logic [3:0] s_payload,
+    input logic       m_ready,
+    input logic [3:0] pick
+);
+
+  localparam int Most = 5;   // entries that fit
+
+  logic       s_ready, m_valid, started, waited;
+  logic [3:0] m_payload, offered, pick_before, taken, given, value, count;
+  logic [2:0] level;
+
+  initial started = 1'b0;
+
+  axis_fifo #(
+      .T    (logic [3:0]),
+      .DEPTH(4)
+  ) dut (
+      .*
+  );
+
+  assign count = taken - given;
+
+  always_ff @(posedge clk) begin
+    started     <= 1'b1;
+    pick_before <= pick;
+    waited      <= m_valid && !m_ready && !rst;
+    offered     <= m_payload;
+    if (rst) begin
+      taken <= '0;
+      given <= '0;
+    end else begin
+      if (s_valid && s_ready) taken <= taken + 1'b1;
+      if (s_valid && s_ready && taken == pick) value <= s_payload;
+      if (m_valid && m_ready) given <= given + 1'b1;
+    end
+  end
+
+  always_comb begin
+    if (!started) begin
+      assume (rst);
+    end else begin
+      assume (pick == pick_before);
+      if (!rst) begin
+        assert (count <= 4'(Most));
+        assert (!m_valid || count != '0);
+        assert (s_ready || count != '0);
+        if (waited) assert (m_valid && m_payload == offered);
+        if (m_valid && given == pick) assert (m_payload == value);
+        assert (4'(level) == count);
+      end
+    end
+  end
+
+endmodule

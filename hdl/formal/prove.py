@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Proves the harnesses beside it, without a bound, with Yosys and ABC's property-directed reachability.
+
+    hdl/formal/prove.py [HARNESS…]
+
+Prints a line for each and a result, as the benches do. Each harness is also tried with assertions that are never true:
+one that is proven even so assumes too much to say anything.
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+HDL = HERE.parent
+sys.path.insert(0, str(HDL / "syn"))
+import modules  # noqa: E402  (the tools' installation)
+
+WORK = modules.TARGET / "formal"
+
+
+def proven(name, text):
+    """None if all assertions hold in every reachable state, else what ABC says."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    source, model = WORK / f"{name}.sv", WORK / f"{name}.aig"
+    source.write_text(text)
+    modules.yosys([
+        f"read_slang --top {name} {modules.sources()} {source}", f"prep -flatten -top {name}", "memory_map", "async2sync",
+        "chformal -lower", "opt -full", "techmap", "opt -fast", "setundef -undriven -anyseq", "dffunmap", "aigmap", "opt_clean",
+        f"write_aiger -zinit {model}",
+    ])
+    abc = next((modules.TARGET / "lib").glob("python*/site-packages/pyosys/yosys-abc"))
+    done = subprocess.run([abc, "-c", f"read_aiger {model}; fold; strash; pdr -T 120"], capture_output=True, text=True)
+    if "Property proved" in done.stdout:
+        return None
+    return next((line for line in done.stdout.splitlines() if "asserted" in line or "ndecided" in line),
+                done.stdout[-300:] + done.stderr[-300:])
+
+
+def prove(harness):
+    """None if proven, else why not."""
+    text = harness.read_text()
+    if proven(harness.stem, text.replace("assert (", "assert (1'b0 && ")) is None:
+        return "its assumptions leave nothing to prove"
+    return proven(harness.stem, text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("harnesses", nargs="*", type=pathlib.Path, default=sorted(HERE.glob("*_f.sv")), metavar="HARNESS")
+    options = parser.parse_args()
+    modules.install()
+    failed = 0
+    for harness in options.harnesses:
+        why = prove(harness)
+        print(f"test formal::{harness.stem.removesuffix('_f')} ... {'FAILED' if why else 'ok'}", flush=True)
+        if why:
+            print(f"    {why}")
+            failed += 1
+    passed = len(options.harnesses) - failed
+    print(f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed;")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
