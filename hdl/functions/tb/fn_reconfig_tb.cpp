@@ -17,6 +17,7 @@ struct ShellImage : Image {
 
 struct Controller : Clocked {
     unsigned stall = 0;
+    int waited = 0;                 // cycles until the last load could begin
     uint64_t first = 0, took = 0;   // cycles of the last load to its first word and to its end
     std::vector<uint32_t> port;     // what the configuration port got
     uint32_t coupled_early = 0;     // a region was coupled while its words came
@@ -35,11 +36,11 @@ struct Controller : Clocked {
         auto &dut = *this;
         port.clear();
         first = 0;
+        waited = 0;
         while (settle(), !dut->load_ready) {
             rise();
-            check(++waits_ < 10000, "never ready again");
+            check(++waited < 10000, "never ready again");
         }
-        waits_ = 0;
         dut->load_valid = 1;
         dut->load_address = address;
         dut->load_region = static_cast<uint8_t>(region);
@@ -63,9 +64,6 @@ struct Controller : Clocked {
         took = cycles - from;
         return static_cast<Result>(dut->result);
     }
-
-private:
-    int waits_ = 0;
 };
 
 std::vector<uint32_t> random_words(Random &random, size_t count) {
@@ -179,6 +177,7 @@ TEST(memory_that_ends_within_the_body) {
         image.body.resize(300);
         dut.store(0, image.words());
         check(dut.load(0, 0) == Ok && dut.port == image.body, "the next load is refused");
+        check(dut.waited < 300, "reads on for " + std::to_string(dut.waited) + " cycles after an error");
         image.body.resize(2000);
     }
 }

@@ -14,6 +14,7 @@ struct Behaviour {
     bool stalls_output = false;  // gives nothing after `after` beats
     bool never_ends = false;     // gives beats for ever, without last
     bool forgets_done = false;
+    bool all_last = false;       // says last with each beat
     bool shouts = false;         // valid, ready and done at random, outside of runs too
     size_t after = 3;
 };
@@ -183,7 +184,7 @@ private:
             if (!queue_.empty()) {
                 dut->k_m_data = static_cast<Data>(queue_.front().data);
                 dut->k_m_keep = static_cast<uint8_t>(queue_.front().keep);
-                dut->k_m_last = queue_.front().last;
+                dut->k_m_last = queue_.front().last || kernel.all_last;
             }
         }
         dut->k_done = done;
@@ -247,6 +248,22 @@ TEST(a_stuck_kernel_is_killed_and_its_streams_end) {
                     }
                     good(region, "after a kill");
                 }
+}
+
+TEST(what_follows_the_last_beat_is_not_taken) {
+    Region region;
+    for (unsigned stall : {0, 50})
+        for (size_t bytes : {8, 9, 100}) {
+            region.stall = stall;
+            region.kernel = {};
+            region.kernel.all_last = true;
+            Bytes body = region.random.bytes(bytes), first = body;
+            first.resize(beat_bytes);
+            Outcome o = region.run(body);
+            check(o.failed == (bytes > beat_bytes) && !o.marked, "is taken for a good run");
+            expect(o.out, first, "the beat with last");
+            good(region, "after a kernel that went on");
+        }
 }
 
 TEST(a_slow_shell_is_not_the_kernels_fault) {
