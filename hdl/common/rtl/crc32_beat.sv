@@ -14,6 +14,7 @@ module crc32_beat #(
 );
 
   localparam int B = W / 8;
+  localparam int CountBits = $clog2(B + 1);
 
   function automatic logic [31:0] step(input logic [31:0] from, input logic [7:0] data_byte);
     logic [31:0] c;
@@ -22,17 +23,37 @@ module crc32_beat #(
     return c;
   endfunction
 
-  // The states after each count of bytes are XOR trees of their own, of which `keep` picks one: the
-  // path is one tree and one multiplexer, not a chain of both.
-  logic [31:0] state;
+  // What each bit of a beat adds to the result: the CRC is linear.
+  function automatic logic [W-1:0][31:0] contributions();
+    for (int bit_at = 0; bit_at < W; bit_at++) begin
+      logic [31:0] c;
+      c = '0;
+      for (int i = 0; i < B; i++) c = step(c, i == bit_at / 8 ? 8'd1 << (bit_at % 8) : 8'd0);
+      contributions[bit_at] = c;
+    end
+  endfunction
+
+  localparam logic [W-1:0][31:0] Contributions = contributions();
+
+  // The old state counts as if added to the first bytes. Fewer bytes than a beat are moved to its end, behind zeros,
+  // which change nothing; of a state that is longer than they are, the rest only moves.
+  logic [CountBits-1:0] count;
+  logic [W-1:0]         masked, moved;
+  logic [31:0]          rest;
+  logic [31:0]          sums[W];
 
   always_comb begin
-    state = crc;
-    next  = crc;
-    for (int i = 0; i < B; i++) begin
-      state = step(state, data[8*i+:8]);
-      if (keep[i]) next = state;
-    end
+    count = '0;
+    for (int i = 0; i < B; i++) if (keep[i]) count = CountBits'(i + 1);
+    masked = W'(crc);
+    for (int i = 0; i < B; i++) if (keep[i]) masked[8*i+:8] = masked[8*i+:8] ^ data[8*i+:8];
+    moved = W'({{W{1'b0}}, masked} << {CountBits'(B) - count, 3'b000});
+    rest  = 32'({32'd0, crc} >> {count, 3'b000});
+    // The sum is a tree, which synthesis would not make of a chain.
+    for (int i = 0; i < W; i++) sums[i] = moved[i] ? Contributions[i] : '0;
+    for (int half = W / 2; half > 0; half = half / 2)
+      for (int i = 0; i < half; i++) sums[i] = sums[i] ^ sums[i+half];
+    next = sums[0] ^ rest;
   end
 
 endmodule

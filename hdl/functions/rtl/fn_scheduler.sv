@@ -67,7 +67,8 @@ module fn_scheduler
 
   state_t                  state;
   request_t                queue[QUEUE];     // the oldest first
-  request_t                seen;
+  request_t                seen;              // the one looked at, taken out of the queue a cycle before
+  logic [CountBits-1:0]    at_next;
   logic [FunctionBits-1:0] best_function;
   logic [TAG_BITS-1:0]     best_tag;
   logic [CountBits-1:0]    at, best_at;
@@ -87,7 +88,6 @@ module fn_scheduler
   logic [REGIONS-1:0] look_busy;                 // as the look began, so that all are looked at alike
   logic               seen_ready, seen_elsewhere;   // in an idle region; only in busy ones
 
-  assign seen           = queue[at[$clog2(QUEUE)-1:0]];
   assign seen_in        = holders(seen.fn);
   assign seen_ready     = |(seen_in & ~look_busy);
   assign seen_elsewhere = |seen_in && !seen_ready;
@@ -117,16 +117,20 @@ module fn_scheduler
 
   logic [RegionBits-1:0] chosen;
   logic                  chosen_load;
-  logic [REGIONS-1:0]    candidates;
+  logic [REGIONS-1:0]    candidates, wins;
 
   always_comb begin
     candidates  = best_in & ~region_busy;
     chosen_load = candidates == '0;
     if (chosen_load) candidates = ~loaded_valid & ~region_busy;
     if (candidates == '0) candidates = ~region_busy;
+    // Ranks differ, so that exactly one has no better one beside it.
+    for (int r = 0; r < REGIONS; r++) begin
+      wins[r] = candidates[r];
+      for (int o = 0; o < REGIONS; o++) if (candidates[o] && rank[o] > rank[r]) wins[r] = 1'b0;
+    end
     chosen = '0;
-    for (int r = 0; r < REGIONS; r++)
-      if (candidates[r] && (!candidates[chosen] || rank[r] > rank[chosen])) chosen = RegionBits'(r);
+    for (int r = 0; r < REGIONS; r++) if (wins[r]) chosen = chosen | RegionBits'(r);
   end
 
   assign take          = state == Decide && best_found;
@@ -153,16 +157,18 @@ module fn_scheduler
     end
   end
 
+  assign at_next = state == Look ? at + 1'b1 : '0;
+
   always_ff @(posedge clk) begin
+    at   <= at_next;
+    seen <= queue[at_next[$clog2(QUEUE)-1:0]];
     unique case (state)
       Wait: begin
-        at         <= '0;
         best_found <= 1'b0;
         best_ready <= 1'b0;
         look_busy  <= region_busy & ~region_free;
       end
       Look: begin
-        at <= at + 1'b1;
         if (seen_better) begin
           best_function <= seen.fn;
           best_tag      <= seen.tag;
