@@ -242,6 +242,7 @@ module kernel_convolution #(
   for (genvar s = 0; s < 3; s++) begin : g_slot
     for (genvar c = 0; c < 3; c++) begin : g_class
       logic signed [7:0]    bank[Thirds<<InBits];
+      logic signed [7:0]    out_pixel;
       logic [ThirdBits-1:0] at;
       // The pixel on the left of class 0, and that on the right of class 2, are in another third.
       always_comb begin
@@ -251,19 +252,22 @@ module kernel_convolution #(
       end
       always_ff @(posedge clk) begin
         if (load_go && load_slot == 2'(s) && x_class == 2'(c)) bank[{at, channel}] <= ended ? '0 : next_byte;
-        if (go) pixels[s][c] <= bank[{at, channel}];
+        if (go) out_pixel <= bank[{at, channel}];
       end
+      assign pixels[s][c] = out_pixel;
     end
   end
 
   for (genvar l = 0; l < LANES; l++) begin : g_lane_weights
     for (genvar t = 0; t < 9; t++) begin : g_tap
       logic signed [7:0] bank[1<<(GroupBits+InBits)];
+      logic signed [7:0] out_weight;
       always_ff @(posedge clk) begin
         if (state == Weights && byte_taken && tap == 4'(t) && out_channel[LaneBits-1:0] == LaneBits'(l))
           bank[{out_channel[OutBits-1:LaneBits], channel}] <= next_byte;
-        if (go) weights_read[l][t] <= bank[{group, channel}];
+        if (go) out_weight <= bank[{group, channel}];
       end
+      assign weights_read[l][t] = out_weight;
     end
   end
 

@@ -123,11 +123,14 @@ module kernel_matmul #(
   for (genvar i = 0; i < N; i++) begin : g_bank
     logic signed [7:0] a[MAX*MAX/N];
     logic signed [7:0] b[MAX*MAX/N];
+    logic signed [7:0] a_out, b_out;
+    assign a_read[i] = a_out;
+    assign b_read[i] = b_out;
     always_ff @(posedge clk) begin
       if (loads_a && row[EdgeBits-1:0] == EdgeBits'(i)) a[{row[IndexBits-1:EdgeBits], column}] <= next_byte;
       if (loads_b && column[EdgeBits-1:0] == EdgeBits'(i)) b[{column[IndexBits-1:EdgeBits], row}] <= next_byte;
-      a_read[i] <= a[{row_block, place}];
-      b_read[i] <= b[{column_block, place}];
+      a_out <= a[{row_block, place}];
+      b_out <= b[{column_block, place}];
     end
   end
 
