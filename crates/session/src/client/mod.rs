@@ -91,6 +91,10 @@ pub(crate) trait Peer: Send + Sync {
     fn kick(&self) {}
     /// As [`Peer::kick`] from within a message: another thread has to do what there is to do.
     fn kick_later(&self) {}
+    /// How long a waiter spins at the most before it sleeps: some round trips.
+    fn spin(&self) -> Duration {
+        Duration::from_micros(50)
+    }
     /// Takes memory that is not shared with anybody under an arena's name, for one command;
     /// false: it has to be shared.
     fn lend(&self, _arena: u32, _memory: &Memory) -> bool {
@@ -216,7 +220,7 @@ impl Client {
             next_call: 1.into(),
             lost: 0.into(),
             stop: false.into(),
-            spin: default_spin(),
+            spin: spin(&*peer),
             waker: notices.waker(),
             printing: notices::Printing::default(),
             welcome,
@@ -590,16 +594,16 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().expect("no panic under this lock")
 }
 
-/// How long a waiter spins at the most before it sleeps: some round trips. Spins that turn out
-/// in vain grow rare by themselves. `BALTRA_SPIN_US` overrides.
-fn default_spin() -> Duration {
+/// How long a waiter spins at the most before it sleeps. Spins that turn out in vain grow rare by
+/// themselves. `BALTRA_SPIN_US` overrides.
+fn spin(peer: &dyn Peer) -> Duration {
     let set = std::env::var("BALTRA_SPIN_US").ok();
     if let Some(us) = set.and_then(|v| v.parse().ok()) {
         return Duration::from_micros(us);
     }
     match std::thread::available_parallelism().map_or(1, |n| n.get()) {
         1 => Duration::ZERO,
-        _ => Duration::from_micros(50),
+        _ => peer.spin(),
     }
 }
 

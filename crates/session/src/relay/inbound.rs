@@ -335,6 +335,8 @@ impl<'a> Inbound<'a> {
                 queue.producer.publish();
             }
         }
+        drop(state);
+        self.session.expect_news();
     }
 
     /// Where the next piece of an object's contents goes.

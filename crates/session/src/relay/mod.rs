@@ -88,6 +88,8 @@ struct Session {
     over: AtomicBool,
     /// The outbound thread has something to do besides notices.
     poked: AtomicBool,
+    /// Commands have gone to the executor: its news is worth being awake for.
+    expecting: AtomicBool,
     /// Ends its sleep.
     waker: Waker,
 }
@@ -100,6 +102,13 @@ impl Session {
     /// Lets the outbound thread look at the connection again.
     fn poke(&self) {
         self.poked.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    /// Gets the outbound thread out of its sleep while the executor works: the time that this
+    /// takes is then nobody's.
+    fn expect_news(&self) {
+        self.expecting.store(true, Ordering::SeqCst);
         self.waker.wake();
     }
 
@@ -209,6 +218,7 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
         shares,
         over: false.into(),
         poked: false.into(),
+        expecting: false.into(),
         waker: notices.waker(),
     });
     serve(&session, stream, notices, &resumption, options)

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Unsent bytes beyond which the executor's notices are left in their ring.
 const UNSENT_MAX: usize = 16 << 20;
+/// How long the executor's news is waited for without sleep; waits in vain grow rare.
+const SPIN: Duration = Duration::from_micros(100);
 /// The last words to a client that does not listen may take so long.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
@@ -52,8 +54,14 @@ fn carry(session: &Session, mut notices: Consumer) {
                 }
             }
             Flushed::All | Flushed::Down if !over => {
-                notices.wait_unless(Duration::ZERO, None, || {
-                    session.is_over() || session.poked.load(Ordering::SeqCst)
+                let spin = match session.expecting.swap(false, Ordering::SeqCst) {
+                    true => SPIN,
+                    false => Duration::ZERO,
+                };
+                notices.wait_unless(spin, None, || {
+                    session.is_over()
+                        || session.poked.load(Ordering::SeqCst)
+                        || session.expecting.load(Ordering::SeqCst)
                 });
             }
             Flushed::All | Flushed::Down => break,

@@ -124,6 +124,11 @@ impl Peer for Tunnel {
         Ok(())
     }
 
+    fn spin(&self) -> Duration {
+        // A round trip to a host nearby; the thread that hears of it shall not have to wake another.
+        Duration::from_micros(200)
+    }
+
     fn wait_for_end(&self) {
         let mut ended = lock(&self.0.ended);
         while !*ended {
