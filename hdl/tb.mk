@@ -73,6 +73,7 @@ $(TB)/verilated.o: $(VERILATOR_INCLUDE)/verilated.cpp
 
 .PHONY: test-units
 test-units:
+	@mkdir -p $(TB)
 	@rm -f $(TB)/*/log $(TB)/*/log.failed
 	@$(MAKE) --no-print-directory -k -j$(JOBS) $(tb_logs) >$(TB).out 2>&1 || true
 	@for log in $(tb_logs); do \

@@ -1,0 +1,185 @@
+// Takes frames apart: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP headers;
+// checks the IPv4, ICMP and TCP checksums. Anything else, and anything damaged, is FRAME_OTHER.
+//
+// Beats leave one cycle after they came, with their number in the frame. `head` fills while they do:
+// addresses and ports are valid when beat 5 leaves, the rest when beat 6 does. `verdict` comes with
+// a pulse of `done`, three cycles after the last beat left, with the head as it was then.
+// The port never stalls: a MAC cannot wait.
+module net_parse
+  import net_pkg::*;
+(
+    input  logic        clk,
+    input  logic        rst,
+    input  logic [47:0] own_mac,
+    input  logic [31:0] own_ip,
+    input  logic        rx_valid,
+    input  beat_t       rx,
+    output logic        beat_valid,
+    output beat_t       beat,
+    output logic [10:0] beat_index,  // saturates
+    output head_t       head,
+    output logic [13:0] payload_start,  // of the TCP payload, in bytes from the frame's start
+    output logic        done,
+    output frame_kind_t verdict,
+    output head_t       verdict_head
+);
+
+  logic is_arp, is_ip, header_ok, to_me, to_all, arp_request, source_ok;
+  logic [7:0] protocol, icmp_type;
+  logic [15:0] ip_length;
+  logic [31:0] target_ip;
+  logic [3:0] data_offset;
+
+  always_ff @(posedge clk) begin
+    beat_valid <= rx_valid && !rst;
+    if (rx_valid) beat <= rx;
+    if (rst) beat_index <= '0;
+    else if (beat_valid) begin
+      if (beat.last) beat_index <= '0;
+      else if (!(&beat_index)) beat_index <= beat_index + 11'd1;
+    end
+  end
+
+  // ---- fields ----
+  head_t h;
+
+  always_ff @(posedge clk) begin
+    if (beat_valid) begin
+      case (beat_index)
+        11'd0: begin
+          to_me  <= swap48(beat.data[47:0]) == own_mac;
+          to_all <= &beat.data[47:0];
+          h.mac[47:32] <= word(beat.data, 3);
+          // A group address cannot be a sender (IEEE 802.3 clause 3.2.3).
+          source_ok <= !beat.data[48];
+        end
+        11'd1: begin
+          h.mac[31:0] <= swap32(beat.data[31:0]);
+          is_arp <= word(beat.data, 2) == ETHERTYPE_ARP;
+          is_ip  <= word(beat.data, 2) == ETHERTYPE_IPV4 && beat.data[55:48] == 8'h45;
+        end
+        11'd2: begin
+          ip_length <= word(beat.data, 0);
+          protocol  <= beat.data[63:56];
+          // IPv4: neither a fragment nor one to come. ARP: Ethernet and IPv4, a request (RFC 826).
+          header_ok   <= (word(beat.data, 2) & 16'h3fff) == 16'd0;
+          arp_request <= beat.data[47:0] == 48'h0100_0406_0008;
+        end
+        11'd3: begin
+          h.ip <= is_arp ? swap32(beat.data[63:32]) : swap32(beat.data[47:16]);
+          target_ip[31:16] <= word(beat.data, 3);
+        end
+        11'd4: begin
+          if (is_arp) target_ip[31:16] <= word(beat.data, 3);
+          else target_ip[15:0] <= word(beat.data, 0);
+          icmp_type <= beat.data[23:16];
+          h.port <= word(beat.data, 1);
+          h.own_port <= word(beat.data, 2);
+          h.seq[31:16] <= word(beat.data, 3);
+          // Neither this board, nor nobody, nor a group may be a sender (RFC 1122 section 3.2.1.3).
+          if (h.ip == own_ip || h.ip[31:24] == 8'd0 || h.ip[31:29] == 3'b111)
+            source_ok <= 1'b0;
+        end
+        11'd5: begin
+          if (is_arp) target_ip[15:0] <= word(beat.data, 0);
+          h.seq[15:0] <= word(beat.data, 0);
+          h.ack <= swap32(beat.data[47:16]);
+          data_offset <= beat.data[55:52];
+          h.flags <= beat.data[63:56];
+        end
+        11'd6: begin
+          h.window <= word(beat.data, 0);
+          h.mss <= '0;
+          if (data_offset > 4'd5 && beat.data[63:48] == 16'h0402) h.mss <= 16'd1;
+        end
+        11'd7: if (h.mss != '0) h.mss <= word(beat.data, 0);
+        default: ;
+      endcase
+    end
+  end
+
+  assign payload_start = 14'd34 + {8'd0, data_offset, 2'b00};
+  always_comb begin
+    head = h;
+    head.length = ip_length - 16'd20 - {10'd0, data_offset, 2'b00};
+  end
+
+  // ---- checksums ----
+  // `left` is how many bytes of the IP packet begin with this beat.
+  logic [15:0] left;
+  logic [ 7:0] l4_keep;
+  logic [63:0] ip_data, l4_data;
+  logic [31:0] ip_sum, l4_sum;
+
+  always_comb begin
+    for (int i = 0; i < 8; i++) l4_keep[i] = left > 16'(i);
+    case (beat_index)
+      11'd1: ip_data = masked(beat.data, 8'hc0);
+      11'd2, 11'd3: ip_data = beat.data;
+      11'd4: ip_data = masked(beat.data, 8'h03);
+      default: ip_data = '0;
+    endcase
+    case (beat_index)
+      11'd0, 11'd1, 11'd2: l4_data = '0;
+      // TCP's pseudo-header: both addresses, the protocol and the length.
+      11'd3:
+      l4_data = protocol == PROTOCOL_TCP ?
+          {beat.data[63:16], swap16(ip_length - 16'd20 + 16'(PROTOCOL_TCP))} : '0;
+      11'd4:
+      l4_data = masked(beat.data, protocol == PROTOCOL_TCP ? l4_keep : (l4_keep & 8'hfc));
+      default: l4_data = masked(beat.data, l4_keep);
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (beat_valid) begin
+      if (beat_index == 11'd3) left <= ip_length > 16'd18 ? ip_length - 16'd18 : 16'd0;
+      else left <= left > 16'd8 ? left - 16'd8 : 16'd0;
+      ip_sum <= beat_index == '0 ? '0 : ip_sum + 32'(sum_beat(ip_data));
+      l4_sum <= beat_index == '0 ? '0 : l4_sum + 32'(sum_beat(l4_data));
+    end
+  end
+
+  // ---- verdict: three cycles after the last beat ----
+  logic ended, ended_2, whole, tcp_sane, mine;
+  logic [15:0] bytes;
+  logic [15:0] ip_folded, l4_folded;
+  frame_kind_t kind;
+  head_t head_2;
+
+  always_ff @(posedge clk) begin
+    ended <= beat_valid && beat.last && !rst;
+    if (beat_valid && beat.last) begin
+      bytes <= {2'b00, beat_index, 3'b000} + 16'($countones(beat.keep));
+      whole <= beat_index >= 11'd4 && !(&beat_index);
+    end
+  end
+
+  assign mine = (to_me || (to_all && is_arp)) && source_ok && target_ip == own_ip;
+  assign tcp_sane = data_offset >= 4'd5 && 17'(payload_start) <= 17'(ip_length) + 17'd14;
+
+  always_ff @(posedge clk) begin
+    ended_2   <= ended && !rst;
+    head_2    <= head;
+    ip_folded <= fold(ip_sum);
+    l4_folded <= fold(l4_sum);
+    kind      <= FRAME_OTHER;
+    if (whole && mine) begin
+      if (is_arp && arp_request && bytes >= 16'd42) kind <= FRAME_ARP;
+      else if (is_ip && header_ok && 17'(bytes) >= 17'(ip_length) + 17'd14) begin
+        if (protocol == PROTOCOL_ICMP && icmp_type == 8'd8 && ip_length >= 16'd28)
+          kind <= FRAME_ICMP;
+        else if (protocol == PROTOCOL_TCP && tcp_sane && ip_length >= 16'd40) kind <= FRAME_TCP;
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    done <= ended_2 && !rst;
+    verdict_head <= head_2;
+    verdict <= kind;
+    if (kind inside {FRAME_ICMP, FRAME_TCP} && (ip_folded != 16'hffff || l4_folded != 16'hffff))
+      verdict <= FRAME_OTHER;
+  end
+
+endmodule

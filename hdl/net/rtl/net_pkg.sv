@@ -1,0 +1,98 @@
+// Types and constants of the network side. Numbers are in host order: the first byte on the wire is
+// the most significant byte of a field. A beat's byte 0 is data[7:0].
+package net_pkg;
+
+  typedef struct packed {
+    logic [63:0] data;
+    logic [7:0]  keep;  // contiguous from bit 0; full on every beat but the last
+    logic        last;
+  } beat_t;
+
+  localparam logic [15:0] ETHERTYPE_IPV4 = 16'h0800;  // IEEE 802 numbers, IANA
+  localparam logic [15:0] ETHERTYPE_ARP = 16'h0806;
+  localparam logic [7:0] PROTOCOL_ICMP = 8'd1;  // IANA protocol numbers
+  localparam logic [7:0] PROTOCOL_TCP = 8'd6;
+
+  // TCP flags, RFC 9293 section 3.1.
+  localparam int FIN = 0;
+  localparam int SYN = 1;
+  localparam int RST = 2;
+  localparam int PSH = 3;
+  localparam int ACK = 4;
+
+  // The fields of a received frame that anybody needs.
+  typedef struct packed {
+    logic [47:0] mac;       // the sender's
+    logic [31:0] ip;        // the sender's
+    logic [15:0] port;      // the sender's
+    logic [15:0] own_port;
+    logic [31:0] seq;
+    logic [31:0] ack;
+    logic [15:0] window;
+    logic [7:0]  flags;
+    logic [15:0] length;    // of the TCP payload, in bytes
+    logic [15:0] mss;       // the MSS option if it is the first one, else 0
+  } head_t;
+
+  typedef enum logic [1:0] {
+    FRAME_OTHER,
+    FRAME_ARP,
+    FRAME_ICMP,
+    FRAME_TCP
+  } frame_kind_t;
+
+  // One segment for tcp_tx to send.
+  typedef struct packed {
+    logic [47:0] mac;
+    logic [31:0] ip;
+    logic [15:0] port;      // the peer's
+    logic [15:0] own_port;
+    logic [31:0] seq;
+    logic [31:0] ack;
+    logic [15:0] window;
+    logic [7:0]  flags;
+    logic        with_mss;  // carries the MSS option (a SYN)
+    logic [15:0] length;    // of the payload, which starts at `seq` in the session's ring
+  } segment_t;
+
+  function automatic logic [15:0] swap16(input logic [15:0] v);
+    return {v[7:0], v[15:8]};
+  endfunction
+
+  function automatic logic [31:0] swap32(input logic [31:0] v);
+    return {v[7:0], v[15:8], v[23:16], v[31:24]};
+  endfunction
+
+  function automatic logic [47:0] swap48(input logic [47:0] v);
+    return {swap16(v[15:0]), swap32(v[47:16])};
+  endfunction
+
+  // Big-endian 16-bit word `i` of a beat.
+  function automatic logic [15:0] word(input logic [63:0] data, input int i);
+    return {data[16*i+:8], data[16*i+8+:8]};
+  endfunction
+
+  // Bytes of a beat that `keep` has.
+  function automatic logic [63:0] masked(input logic [63:0] data, input logic [7:0] keep);
+    for (int i = 0; i < 8; i++) masked[8*i+:8] = keep[i] ? data[8*i+:8] : 8'd0;
+  endfunction
+
+  // The four words of a beat, added for the Internet checksum (RFC 1071).
+  function automatic logic [17:0] sum_beat(input logic [63:0] data);
+    return 18'(word(data, 0)) + 18'(word(data, 1)) + 18'(word(data, 2)) + 18'(word(data, 3));
+  endfunction
+
+  function automatic logic [15:0] fold(input logic [31:0] sum);
+    logic [16:0] once;
+    once = 17'(sum[15:0]) + 17'(sum[31:16]);
+    return once[15:0] + 16'(once[16]);
+  endfunction
+
+  // Sequence numbers wrap: a before b (RFC 9293 section 3.4).
+  function automatic logic precedes(input logic [31:0] a, input logic [31:0] b);
+    logic [31:0] difference;
+    difference = a - b;
+    return difference[31];
+  endfunction
+
+endpackage

@@ -1,0 +1,220 @@
+// Builds TCP segments (RFC 9293) in IPv4 in Ethernet: reads the payload from the session's transmit
+// ring, adds it up, and sends headers and payload. One segment is read while another one is sent.
+//
+// The first header beats leave while the last payload is still being added up: the checksum is not
+// needed before beat 6. Frames are not padded to Ethernet's 60 bytes: the MAC does that.
+//
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to
+// `read_data`; MSS, the most payload bytes. Latency: 6 cycles, plus the memory's, plus one a beat
+// beyond six.
+module tcp_tx
+  import net_pkg::*;
+#(
+    parameter  int SESSIONS = 16,
+    parameter  int RING_BITS = 21,
+    parameter  int MEMORY_LATENCY = 4,
+    parameter  int MSS = 1460,
+    localparam int S = $clog2(SESSIONS)
+) (
+    input  logic                   clk,
+    input  logic                   rst,
+    input  logic [           47:0] own_mac,
+    input  logic [           31:0] own_ip,
+    input  logic                   s_valid,
+    output logic                   s_ready,
+    input  segment_t               s_segment,
+    input  logic [          S-1:0] s_session,
+    output logic                   read,
+    output logic [S+RING_BITS-4:0] read_address,
+    input  logic [           63:0] read_data,
+    output logic                   m_valid,
+    input  logic                   m_ready,
+    output beat_t                  m
+);
+
+  localparam int BEATS_BITS = $clog2(MSS + 14) - 3;
+
+  // Two slots: the reader fills one while the sender empties the other.
+  logic fill, drain;                 // which slot
+  logic [1:0] full;
+  segment_t segments[2];
+  logic [31:0] sums[2];
+  logic [63:0] store[2 << BEATS_BITS];
+
+  // ---- reading ----
+  typedef enum logic [1:0] {
+    READ_IDLE,
+    READ_WORDS,
+    READ_REST
+  } read_state_t;
+  read_state_t read_state;
+  logic [15:0] words_left;
+  logic [RING_BITS-4:0] word_at;
+  logic [S-1:0] session;
+  logic [MEMORY_LATENCY-1:0] coming;    // a word will be on read_data when bit 0 is set
+  logic [2:0] turn;                   // from a ring lane to a frame lane
+  logic late;                         // the first word has nothing for the first beat
+  logic first_word;
+  logic [63:0] turned, turned_before;
+  logic [BEATS_BITS-1:0] beat_at;
+  logic [15:0] end_byte, beats;       // payload starts at byte 6 of its first beat
+  logic [7:0] low_lanes, lanes;
+  logic [63:0] merged;
+  logic produce, tail;
+  logic early, summed;                // the checksum will be there in time; it is there
+
+  assign s_ready = read_state == READ_IDLE && !full[fill];
+
+  always_comb begin
+    for (int i = 0; i < 8; i++) begin
+      turned[8*i+:8] = read_data[8*3'(3'(i)-turn)+:8];
+      low_lanes[i] = 3'(i) < turn;
+      lanes[i] = (beat_at != '0 || i >= 6) && 16'({beat_at, 3'b000}) + 16'(i) < end_byte;
+    end
+    for (int i = 0; i < 8; i++)
+    merged[8*i+:8] = low_lanes[i] ? turned_before[8*i+:8] : turned[8*i+:8];
+    merged = masked(merged, lanes);
+  end
+
+  assign tail = read_state == READ_REST && !read && coming == '0 && !summed;
+  assign produce = (coming[0] && !(first_word && late)) || tail;
+
+  always_ff @(posedge clk) begin
+    read <= 1'b0;
+    coming <= {read, coming[MEMORY_LATENCY-1:1]};
+    if (coming[0]) begin
+      turned_before <= turned;
+      first_word <= 1'b0;
+    end
+    if (produce) begin
+      store[{fill, beat_at}] <= merged;
+      sums[fill] <= sums[fill] + 32'(sum_beat(merged));
+      beat_at <= beat_at + 1'b1;
+      if (16'(beat_at) + 16'd1 == beats) summed <= 1'b1;
+    end
+    // From the first word on, words come one a cycle: six more will have come when beat 6 leaves.
+    early <= read_state != READ_IDLE && (summed || (produce && 16'(beat_at) + 16'd6 >= beats));
+    case (read_state)
+      READ_IDLE:
+      if (s_valid && s_ready) begin
+        segments[fill] <= s_segment;
+        session <= s_session;
+        word_at <= s_segment.seq[RING_BITS-1:3];
+        words_left <= (16'(s_segment.seq[2:0]) + s_segment.length + 16'd7) >> 3;
+        turn <= 3'd6 - s_segment.seq[2:0];
+        late <= s_segment.seq[2:0] == 3'd7;
+        end_byte <= 16'd6 + s_segment.length;
+        beats <= (16'd13 + s_segment.length) >> 3;
+        beat_at <= '0;
+        first_word <= 1'b1;
+        summed <= s_segment.length == '0;
+        early <= s_segment.length == '0;
+        sums[fill] <= '0;
+        read_state <= s_segment.length == '0 ? READ_REST : READ_WORDS;
+      end
+      READ_WORDS: begin
+        read <= 1'b1;
+        read_address <= {session, word_at};
+        word_at <= word_at + 1'b1;
+        words_left <= words_left - 16'd1;
+        if (words_left == 16'd1) read_state <= READ_REST;
+      end
+      default:
+      if (summed && !read && coming == '0) begin
+        read_state <= READ_IDLE;
+        fill <= !fill;
+      end
+    endcase
+    if (rst) begin
+      read_state <= READ_IDLE;
+      read <= 1'b0;
+      coming <= '0;
+      fill <= 1'b0;
+    end
+  end
+
+  // ---- sending ----
+  logic sending;
+  logic [15:0] sent;                   // beats
+  logic [15:0] last_beat;
+  logic [7:0] last_keep;
+  segment_t out;
+  logic [15:0] ip_length, ip_sum, tcp_length;
+  logic [31:0] fixed_sum;
+  logic [15:0] tcp_sum;
+  logic [63:0] stored;
+  logic [7:0] option_bytes;
+  logic advance, take;
+
+  assign option_bytes = segments[drain].with_mss ? 8'd4 : 8'd0;
+  assign take = !sending && (full[drain] || (fill == drain && early && read_state != READ_IDLE));
+  assign advance = sending && (!m_valid || m_ready);
+
+  // The checksum's constant part is added up in the first cycles of sending.
+  always_ff @(posedge clk) begin
+    ip_sum <= ~fold(
+        32'h4500 + 32'(ip_length) + 32'h4000 + {16'h0, 8'd64, PROTOCOL_TCP} +
+        32'(own_ip[31:16]) + 32'(own_ip[15:0]) + 32'(out.ip[31:16]) + 32'(out.ip[15:0]));
+    fixed_sum <= 32'(own_ip[31:16]) + 32'(own_ip[15:0]) + 32'(out.ip[31:16]) + 32'(out.ip[15:0]) +
+        32'(PROTOCOL_TCP) + 32'(tcp_length) + 32'(out.own_port) + 32'(out.port) +
+        32'(out.seq[31:16]) + 32'(out.seq[15:0]) + 32'(out.ack[31:16]) + 32'(out.ack[15:0]) +
+        {16'h0, out.with_mss ? 4'd6 : 4'd5, 4'd0, out.flags} + 32'(out.window) +
+        (out.with_mss ? 32'h0204 + 32'(MSS) : 32'd0);
+    tcp_sum <= ~fold(32'(fold(fixed_sum)) + 32'(fold(sums[drain])));
+  end
+
+  assign ip_length  = tcp_length + 16'd20;
+  assign tcp_length = 16'd20 + out.length + (out.with_mss ? 16'd4 : 16'd0);
+
+  always_ff @(posedge clk) begin
+    if (advance) stored <= store[{drain, BEATS_BITS'(sent - 16'd5)}];
+    if (m_valid && m_ready) m_valid <= 1'b0;
+    if (take) begin
+      sending <= 1'b1;
+      sent <= '0;
+      out <= segments[drain];
+      last_beat <= (16'd53 + segments[drain].length + 16'(option_bytes)) >> 3;
+      last_keep <= 8'hff >> (3'd2 - 3'(segments[drain].length) - 3'(option_bytes));
+    end
+    if (advance) begin
+      m_valid <= 1'b1;
+      m.last <= sent == last_beat;
+      m.keep <= sent == last_beat ? last_keep : 8'hff;
+      sent <= sent + 16'd1;
+      case (sent)
+        16'd0: m.data <= {swap16(own_mac[47:32]), swap48(out.mac)};
+        16'd1: m.data <= {16'h0045, swap16(ETHERTYPE_IPV4), swap32(own_mac[31:0])};
+        // Not a fragment, and may not become one; identification 0 is then right (RFC 6864).
+        16'd2: m.data <= {PROTOCOL_TCP, 8'd64, 16'h0040, 16'h0000, swap16(ip_length)};
+        16'd3: m.data <= {swap16(out.ip[31:16]), swap32(own_ip), swap16(ip_sum)};
+        16'd4: m.data <= {swap16(out.seq[31:16]), swap16(out.port), swap16(out.own_port), swap16(out.ip[15:0])};
+        16'd5:
+        m.data <= {
+          out.flags, out.with_mss ? 8'h60 : 8'h50, swap32(out.ack), swap16(out.seq[15:0])
+        };
+        16'd6:
+        m.data <= {
+          out.with_mss ? 16'h0402 : stored[63:48], 16'h0000, swap16(tcp_sum), swap16(out.window)
+        };
+        16'd7: m.data <= out.with_mss ? 64'(swap16(16'(MSS))) : stored;
+        default: m.data <= stored;
+      endcase
+      if (sent == last_beat) begin
+        sending <= 1'b0;
+        drain <= !drain;
+      end
+    end
+    if (rst) begin
+      m_valid <= 1'b0;
+      sending <= 1'b0;
+      drain   <= 1'b0;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (read_state == READ_REST && summed && !read && coming == '0) full[fill] <= 1'b1;
+    if (advance && sent == last_beat) full[drain] <= 1'b0;
+    if (rst) full <= '0;
+  end
+
+endmodule

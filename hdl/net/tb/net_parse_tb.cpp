@@ -1,0 +1,117 @@
+// Good frames are known for what they are; one flipped bit in anything that is protected, or a frame
+// that ends too early, makes them nobody's.
+#include "frames.hpp"
+
+using namespace bench;
+using namespace frames;
+
+namespace {
+
+enum Kind { Other, Arp, Icmp, Tcp };
+
+struct Parser {
+    Clocked dut;
+    Parser() {
+        dut->rx_valid = 0;
+        dut->own_mac = kOwnMac;
+        dut->own_ip = kOwnIp;
+        dut.reset();
+    }
+    // The verdict on a frame, with idle cycles within it at that percentage.
+    int verdict(const Bytes &f, unsigned idle = 0) {
+        int found = -1;
+        auto step = [&] {
+            dut.settle();
+            dut.rise();
+            dut.settle();
+            if (dut->done) {
+                check(found < 0, "two verdicts on one frame");
+                found = dut->verdict;
+            }
+        };
+        for (size_t at = 0; at < f.size(); at += 8) {
+            while (dut.random.percent(idle)) {
+                dut->rx_valid = 0;
+                step();
+            }
+            size_t n = std::min<size_t>(8, f.size() - at);
+            uint64_t data = dut.random.next();
+            for (size_t i = 0; i < n; i++) data = (data & ~(0xffull << (8 * i))) | static_cast<uint64_t>(f[at + i]) << (8 * i);
+            // beat_t: data, keep, last from the top.
+            bool last = at + 8 >= f.size();
+            uint64_t low = data << 9 | static_cast<uint64_t>((1u << n) - 1) << 1 | last;
+            dut->rx[0] = static_cast<uint32_t>(low);
+            dut->rx[1] = static_cast<uint32_t>(low >> 32);
+            dut->rx[2] = static_cast<uint32_t>(data >> 55);
+            dut->rx_valid = 1;
+            step();
+        }
+        dut->rx_valid = 0;
+        for (int i = 0; i < 3; i++) step();
+        check(found >= 0, "no verdict after three cycles");
+        return found;
+    }
+};
+
+}  // namespace
+
+TEST(good_frames) {
+    Parser p;
+    for (unsigned idle : {0u, 50u}) {
+        for (size_t n = 0; n < 120; n++) {
+            check(p.verdict(tcp(1, 2, 0x10, {}, p.dut.random.bytes(n)), idle) == Tcp, "TCP");
+            check(p.verdict(tcp(1, 2, 2, {2, 4, 5, 0xb4, 1, 1, 1, 1}, p.dut.random.bytes(n)), idle) == Tcp, "TCP with options");
+            check(p.verdict(icmp_echo(p.dut.random.bytes(n)), idle) == Icmp, "echo request");
+        }
+        check(p.verdict(tcp(1, 2, 0x10, {}, p.dut.random.bytes(1460)), idle) == Tcp, "a full segment");
+        check(p.verdict(arp_request(), idle) == Arp, "ARP request");
+        Bytes padded = tcp(1, 2, 0x10, {}, {});
+        padded.resize(60, 0xa5);
+        check(p.verdict(padded, idle) == Tcp, "a padded frame");
+    }
+}
+
+TEST(any_flipped_bit) {
+    Parser p;
+    Bytes good = tcp(1, 2, 0x10, {}, p.dut.random.bytes(40));
+    for (size_t bit = 0; bit < 8 * good.size(); bit++) {
+        if (bit >= 6 * 8 && bit < 12 * 8) continue;  // the sender's hardware address may be anything
+        Bytes f = good;
+        f[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+        check(p.verdict(f) == Other, "bit " + std::to_string(bit) + " of a TCP frame");
+    }
+    good = icmp_echo(p.dut.random.bytes(30));
+    for (size_t bit = 12 * 8; bit < 8 * good.size(); bit++) {
+        Bytes f = good;
+        f[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+        check(p.verdict(f) == Other, "bit " + std::to_string(bit) + " of an echo request");
+    }
+    check(p.verdict(good) == Icmp, "a good frame after bad ones");
+}
+
+TEST(truncated_frames) {
+    Parser p;
+    for (const Bytes &good : {tcp(1, 2, 0x18, {}, p.dut.random.bytes(64)), icmp_echo(p.dut.random.bytes(50)), arp_request()}) {
+        for (size_t n = 1; n < good.size(); n++)
+            check(p.verdict(Bytes(good.begin(), good.begin() + static_cast<long>(n))) == Other, std::to_string(n) + " bytes of a frame");
+        check(p.verdict(good) > Other, "a good frame after bad ones");
+    }
+}
+
+TEST(lengths_that_lie) {
+    Parser p;
+    for (uint32_t length = 0; length < 65536; length += 7) {
+        Bytes f = tcp(1, 2, 0x10, {}, p.dut.random.bytes(100));
+        if (length == f.size() - 14) continue;
+        put16(f, 16, length);
+        put16(f, 24, 0);
+        put16(f, 24, checksum(f, 14, 34));
+        size_t end = std::min<size_t>(f.size(), 14 + length);
+        put16(f, 50, 0);
+        if (end > 54) put16(f, 50, checksum(f, 26, end, 6 + length - 20));
+        bool whole = length >= 40 && length <= f.size() - 14;
+        check((p.verdict(f) == Tcp) == whole, "length " + std::to_string(length));
+    }
+}
+
+BENCH_MAIN()
