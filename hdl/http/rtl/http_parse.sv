@@ -1,0 +1,376 @@
+// One step of parsing a request's head (RFC 9110, RFC 9112): from where the request stands and the
+// next bytes, to where it stands then and how many bytes that used. Words that are looked for are
+// compared 16 bytes at a time, lines that nobody reads are passed over 16 bytes at a time.
+//
+// Strict where leniency helps request smuggling: no space before a colon, no folded lines, one
+// Content-Length, digits only. Latency: combinational.
+module http_parse
+  import http_pkg::*;
+  import functions_pkg::*;
+#(
+    parameter int BODY_BYTES = 1048576,  // the longest body
+    parameter int HEAD_BYTES = 8192      // the longest head
+) (
+    input  request_t       from,
+    input  logic   [127:0] bytes,
+    input  logic   [  4:0] count,
+    output request_t       to,
+    output logic   [  4:0] take,
+    output logic           moved,    // else more bytes are needed
+    output logic           broken,   // cannot be parsed
+    output logic           too_big   // the head
+);
+
+  logic [15:0] valid, is_space, is_line, is_colon, is_query, is_comma, is_equal, is_and, is_control, is_upper;
+  logic [127:0] lower, name;
+  logic [7:0] b0, b1;
+
+  // Place of the first set bit, 16 if there is none.
+  function automatic logic [4:0] first(input logic [15:0] set);
+    first = 5'd16;
+    for (int i = 15; i >= 0; i--) if (set[i]) first = 5'(i);
+  endfunction
+
+  function automatic logic digit(input logic [7:0] b);
+    return b >= "0" && b <= "9";
+  endfunction
+
+  function automatic logic blank(input logic [7:0] b);
+    return b == " " || b == 8'h09;
+  endfunction
+
+  // The first bytes are those of a literal of `n` characters.
+  function automatic logic starts(input logic [127:0] with_bytes, input logic [127:0] literal, input int n);
+    starts = 1'b1;
+    for (int i = 0; i < 16; i++)
+    if (i < n && with_bytes[8*i+:8] != literal[8*(n-1-i)+:8]) starts = 1'b0;
+  endfunction
+
+  always_comb begin
+    for (int i = 0; i < 16; i++) begin
+      logic [7:0] b;
+      b = bytes[8*i+:8];
+      valid[i] = 5'(i) < count;
+      is_space[i] = valid[i] && blank(b);
+      is_line[i] = valid[i] && (b == 8'h0d || b == 8'h0a);
+      is_colon[i] = valid[i] && b == ":";
+      is_query[i] = valid[i] && b == "?";
+      is_comma[i] = valid[i] && b == ",";
+      is_equal[i] = valid[i] && b == "=";
+      is_and[i] = valid[i] && b == "&";
+      is_control[i] = valid[i] && (b < 8'h21 || b > 8'h7e);  // no part of a word
+      is_upper[i] = b >= "A" && b <= "Z";
+      lower[8*i+:8] = is_upper[i] ? b | 8'h20 : b;
+    end
+  end
+
+  assign b0 = bytes[7:0];
+  assign b1 = bytes[15:8];
+
+  logic [4:0] stop;  // place of what the current part ends at
+  logic full, found;
+  logic [27:0] value;
+  logic [35:0] scalar;
+
+  assign full = count == 5'd16;
+
+  always_comb begin
+    to = from;
+    take = '0;
+    moved = 1'b0;
+    broken = 1'b0;
+    stop = 5'd16;
+    found = 1'b0;
+    name = '0;
+    value = 28'(from.length) * 28'd10 + 28'(b0[3:0]);
+    scalar = 36'(from.params[32*from.key+:32]) * 36'd10 + 36'(b0[3:0]);
+
+    case (from.place)
+      AT_START:
+      if (is_line[0]) begin
+        take  = 5'd1;  // an empty line before a request is nothing (RFC 9112 section 2.2)
+        moved = 1'b1;
+      end else if (count >= 5'd4 && starts(bytes, "GET ", 4)) begin
+        take = 5'd4;
+        to.method = METHOD_GET;
+        to.place = AT_PATH;
+      end else if (count >= 5'd5 && (starts(bytes, "POST ", 5) || starts(bytes, "HEAD ", 5))) begin
+        take = 5'd5;
+        to.method = b0 == "P" ? METHOD_POST : METHOD_HEAD;
+        to.place = AT_PATH;
+      end else if (count >= 5'd5 || |is_control) begin
+        to.method = METHOD_OTHER;
+        to.place = AT_METHOD;
+        moved = 1'b1;
+      end
+
+      AT_METHOD: begin
+        stop = first(is_control);
+        if (stop == 5'd16) take = count;
+        else if (bytes[8*stop[3:0]+:8] != " ") broken = 1'b1;
+        else begin
+          take = stop + 5'd1;
+          to.place = AT_PATH;
+        end
+      end
+
+      AT_PATH:
+      if (count >= 5'd10 || |(is_control | is_query)) begin
+        moved = 1'b1;
+        to.place = AT_NAME;
+        if (count >= 5'd10 && starts(bytes, "/function/", 10)) begin
+          take = 5'd10;
+          to.route = ROUTE_FUNCTION;
+        end else if (count >= 5'd8 && starts(bytes, "/system/", 8)) begin
+          take = 5'd8;
+          to.route = ROUTE_SYSTEM;
+        end else if (count >= 5'd7 && starts(lower, "http://", 7)) begin
+          take = 5'd7;
+          to.place = AT_AUTHORITY;
+        end
+      end
+
+      // The absolute form, as a proxy would be asked: the authority is passed over.
+      AT_AUTHORITY: begin
+        for (int i = 0; i < 16; i++) if (valid[i] && bytes[8*i+:8] == "/" && !found) begin
+          found = 1'b1;
+          stop  = 5'(i);
+        end
+        if (first(is_control) < stop) broken = 1'b1;
+        else if (found) begin
+          take = stop;
+          to.place = AT_PATH;
+          moved = 1'b1;
+        end else take = count;
+      end
+
+      AT_NAME: begin
+        stop = first(is_control | is_query);
+        for (int i = 0; i < 16; i++) if (5'(i) < stop) name[8*i+:8] = bytes[8*i+:8];
+        if (stop != 5'd16) begin
+          moved = 1'b1;
+          take  = stop;
+          case (from.route)
+            ROUTE_FUNCTION: begin
+              to.route = ROUTE_NONE;
+              for (int i = 0; i < FUNCTIONS; i++)
+              if (name == function_name(i)) begin
+                to.route  = ROUTE_FUNCTION;
+                to.number = 4'(i);
+              end
+            end
+            ROUTE_SYSTEM: to.route = name == named("functions") ? ROUTE_FUNCTIONS : ROUTE_NONE;
+            default: begin
+              to.route = ROUTE_NONE;
+              if (name == named("/healthz")) to.route = ROUTE_HEALTH;
+              if (name == named("/metrics")) to.route = ROUTE_METRICS;
+            end
+          endcase
+          if (bytes[8*stop[3:0]+:8] == "?") begin
+            take = stop + 5'd1;
+            to.place = to.route == ROUTE_FUNCTION ? AT_KEY : AT_QUERY_REST;
+          end else if (bytes[8*stop[3:0]+:8] == " ") to.place = AT_VERSION;
+          else broken = 1'b1;
+        end else if (full) begin
+          to.route = ROUTE_NONE;
+          to.place = AT_PATH_REST;
+          moved = 1'b1;
+        end
+      end
+
+      AT_PATH_REST, AT_QUERY_REST: begin
+        stop = first(is_control);
+        take = stop == 5'd16 ? count : stop;
+        if (stop != 5'd16) begin
+          moved = 1'b1;
+          if (bytes[8*stop[3:0]+:8] == " ") to.place = AT_VERSION;
+          else broken = 1'b1;
+        end
+      end
+
+      AT_KEY: begin
+        stop = first(is_control | is_equal | is_and);
+        to.digits = 1'b0;
+        for (int i = 0; i < 16; i++) if (5'(i) < stop) name[8*i+:8] = bytes[8*i+:8];
+        if (stop != 5'd16 && bytes[8*stop[3:0]+:8] == "=" && stop != '0) begin
+          take = stop + 5'd1;
+          to.place = AT_VALUE;
+          for (int i = 0; i < FUNCTIONS; i++)
+          if (from.number == 4'(i)) begin
+            for (int k = 0; k < 4; k++)
+            if (name == scalar_name(i, k)) begin
+              found  = 1'b1;
+              to.key = 2'(k);
+            end
+          end
+          if (!found || from.keys[to.key]) begin
+            to.bad   = 1'b1;
+            to.place = AT_QUERY_REST;
+          end else to.keys[to.key] = 1'b1;
+        end else if (stop == '0 && b0 == "&") take = 5'd1;
+        else if (stop == '0 && b0 == " ") begin
+          to.place = AT_VERSION;
+          moved = 1'b1;
+        end else if (stop != 5'd16 || full) begin
+          to.bad = 1'b1;
+          to.place = AT_QUERY_REST;
+          moved = 1'b1;
+        end
+      end
+
+      AT_VALUE:
+      if (count != '0) begin
+        moved = 1'b1;
+        if (digit(b0)) begin
+          take = 5'd1;
+          to.digits = 1'b1;
+          to.params[32*from.key+:32] = scalar[31:0];
+          if (scalar[35:32] != '0) to.bad = 1'b1;
+        end else begin
+          if (!from.digits) to.bad = 1'b1;
+          to.place = AT_QUERY_REST;
+          if (b0 == "&") begin
+            take = 5'd1;
+            to.place = AT_KEY;
+          end else if (b0 != " ") to.bad = 1'b1;
+        end
+      end
+
+      AT_VERSION:
+      if (count >= 5'd9) begin
+        moved = 1'b1;
+        if (!starts(bytes, " HTTP/1.", 8) || !digit(bytes[71:64])) broken = 1'b1;
+        to.http10 = bytes[71:64] == "0";
+        to.place  = AT_LINE_END;
+        take = 5'd9;
+        if (count >= 5'd11 && bytes[87:72] == 16'h0a0d) begin
+          take = 5'd11;
+          to.place = AT_HEADER;
+        end
+      end else if (|is_line) broken = 1'b1;
+
+      AT_LINE_END:
+      if (is_line[0] && (b0 == 8'h0a || count >= 5'd2)) begin
+        take = b0 == 8'h0a ? 5'd1 : 5'd2;
+        to.place = AT_HEADER;
+        if (b0 == 8'h0d && b1 != 8'h0a) broken = 1'b1;
+      end else if (valid[0] && !is_line[0]) broken = 1'b1;
+
+      AT_HEADER: begin
+        stop = first(is_control | is_colon);
+        to.digits = 1'b0;
+        to.number_over = 1'b0;
+        if (is_line[0]) begin
+          if (b0 == 8'h0a || count >= 5'd2) begin
+            take = b0 == 8'h0a ? 5'd1 : 5'd2;
+            to.place = AT_BODY;
+            if (b0 == 8'h0d && b1 != 8'h0a) broken = 1'b1;
+          end
+        end else if (stop != 5'd16) begin
+          take = stop + 5'd1;
+          to.place = AT_HEADER_VALUE;
+          if (!is_colon[stop[3:0]] || stop == '0) broken = 1'b1;
+          if (stop == 5'd14 && starts(lower, "content-length", 14)) begin
+            to.place = AT_LENGTH;
+            if (from.has_length) broken = 1'b1;
+            to.has_length = 1'b1;
+          end
+          if (stop == 5'd4 && starts(lower, "host", 4)) begin
+            if (from.has_host) broken = 1'b1;
+            to.has_host = 1'b1;
+          end
+          if (stop == 5'd10 && starts(lower, "connection", 10)) to.place = AT_CONNECTION;
+          if (stop == 5'd6 && starts(lower, "expect", 6)) to.place = AT_EXPECT;
+        end else if (full) begin
+          take = 5'd16;
+          to.place = AT_HEADER_REST;
+          if (starts(lower, "transfer-encodin", 16)) to.chunked = 1'b1;
+        end
+      end
+
+      AT_HEADER_REST: begin
+        stop = first(is_control | is_colon);
+        take = count;
+        if (stop != 5'd16) begin
+          take = stop + 5'd1;
+          to.place = AT_HEADER_VALUE;
+          if (!is_colon[stop[3:0]]) broken = 1'b1;
+        end
+      end
+
+      AT_HEADER_VALUE: begin
+        stop = first(is_line);
+        take = stop == 5'd16 ? count : stop;
+        if (stop != 5'd16) begin
+          to.place = AT_LINE_END;
+          moved = 1'b1;
+          // The usual end at once.
+          if (bytes[8*stop[3:0]+:8] == 8'h0a) begin
+            take = stop + 5'd1;
+            to.place = AT_HEADER;
+          end else if (stop < 5'd15 && is_line[4'(stop+5'd1)] &&
+              bytes[8*4'(stop+5'd1)+:8] == 8'h0a) begin
+            take = stop + 5'd2;
+            to.place = AT_HEADER;
+          end
+        end
+      end
+
+      AT_LENGTH:
+      if (count != '0) begin
+        moved = 1'b1;
+        if (digit(b0) && !from.number_over) begin
+          take = 5'd1;
+          to.digits = 1'b1;
+          if (!from.too_long) to.length = value[23:0];
+          if (value > 28'(BODY_BYTES)) to.too_long = 1'b1;
+        end else if (blank(b0)) begin
+          take = 5'd1;
+          to.number_over = from.digits;
+        end else if (is_line[0] && from.digits) to.place = AT_LINE_END;
+        else broken = 1'b1;
+      end
+
+      AT_CONNECTION: begin
+        stop = first(is_space | is_line | is_comma);
+        if (is_space[0] || is_comma[0]) take = 5'd1;
+        else if (is_line[0]) begin
+          to.place = AT_LINE_END;
+          moved = 1'b1;
+        end else if (stop != 5'd16 || full) begin
+          to.place = AT_TOKEN_REST;
+          moved = 1'b1;
+          if (stop == 5'd5 && starts(lower, "close", 5)) to.close = 1'b1;
+          if (stop == 5'd10 && starts(lower, "keep-alive", 10)) to.keep = 1'b1;
+        end
+      end
+
+      AT_TOKEN_REST: begin
+        stop = first(is_line | is_comma);
+        take = stop == 5'd16 ? count : stop;
+        if (stop != 5'd16) begin
+          to.place = AT_CONNECTION;
+          moved = 1'b1;
+        end
+      end
+
+      AT_EXPECT: begin
+        stop = first(is_line);
+        if (is_space[0]) take = 5'd1;
+        else if (stop != 5'd16 || full) begin
+          if (starts(lower, "100-continue", 12)) to.expect_100 = 1'b1;
+          to.place = AT_HEADER_VALUE;
+          moved = 1'b1;
+        end
+      end
+
+      default: ;
+    endcase
+
+    if (take != '0) moved = 1'b1;
+    to.head_bytes = from.head_bytes + 14'(take);
+  end
+
+  assign too_big = from.head_bytes >= 14'(HEAD_BYTES);
+
+endmodule

@@ -1,0 +1,93 @@
+// A request is understood the same whatever number of bytes is there at each step.
+#include "Vdut.h"
+#include "bench.hpp"
+
+using namespace bench;
+
+namespace {
+
+// The purely combinational module has no clock; the request's state goes from `to` to `from`.
+struct Parsed {
+    std::vector<uint32_t> state;
+    bool broken = false, too_big = false;
+    size_t used = 0;
+};
+
+Parsed parse(Random &random, const Bytes &text, size_t most) {
+    Vdut dut;
+    Parsed p;
+    const size_t words = sizeof(dut.from) / sizeof(uint32_t);
+    p.state.assign(words, 0);
+    size_t there = 0;
+    for (int still = 0; still < 3;) {
+        size_t left = there - p.used, show = std::min<size_t>(16, left);
+        for (size_t w = 0; w < words; w++) dut.from[w] = p.state[w];
+        for (int w = 0; w < 4; w++) dut.bytes[w] = 0;
+        for (size_t i = 0; i < show; i++) dut.bytes[i / 4] |= static_cast<uint32_t>(text[p.used + i]) << (8 * (i % 4));
+        dut.count = static_cast<uint8_t>(show);
+        dut.eval();
+        p.too_big = dut.too_big;
+        if (dut.too_big) return p;
+        p.broken = dut.moved && dut.broken;
+        if (dut.broken) {
+            p.broken = true;
+            return p;
+        }
+        check(dut.take <= show, "more taken than there is");
+        if (dut.moved) {
+            for (size_t w = 0; w < words; w++) p.state[w] = dut.to[w];
+            p.used += dut.take;
+            still = 0;
+        } else if (there < text.size()) {
+            there = std::min(text.size(), there + 1 + random.below(static_cast<uint32_t>(most)));
+        } else {
+            still++;
+        }
+    }
+    return p;
+}
+
+const char *const kGood[] = {
+    "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+    "POST /function/uppercase HTTP/1.1\r\nHost: board.example:80\r\nContent-Length: 123456\r\nConnection: keep-alive, close\r\n\r\n",
+    "\r\nPOST /function/checksum?hex=42 HTTP/1.0\nhost:x\nCONTENT-length:\t7 \nexpect: 100-Continue\n\n",
+    "OPTIONS * HTTP/1.1\r\nHost: a\r\nX-Very-Long-Header-Name-Indeed: v a l u e\r\n\r\n",
+    "HEAD http://somewhere.example/metrics?x=y HTTP/1.1\r\nHost:\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "POST /function/nonexistentnonexistentnonexistent HTTP/1.1\r\nHost: a\r\n\r\n",
+};
+
+}  // namespace
+
+TEST(any_segmentation) {
+    Random random(seed());
+    for (const char *s : kGood) {
+        Bytes text = bench::text(s);
+        Parsed whole = parse(random, text, 10000);
+        check(!whole.broken && whole.used == text.size(), std::string("not understood: ") + s);
+        for (int i = 0; i < 200; i++) {
+            Parsed pieces = parse(random, text, 1 + static_cast<size_t>(i) % 20);
+            check(!pieces.broken && pieces.state == whole.state, std::string("understood in another way in pieces: ") + s);
+        }
+    }
+}
+
+TEST(nonsense_never_hangs) {
+    Random random(seed());
+    for (int i = 0; i < 3000; i++) {
+        Bytes text = bench::text(kGood[random.below(6)]);
+        for (unsigned n = 1 + random.below(4); n; n--) text[random.below(static_cast<uint32_t>(text.size()))] = static_cast<uint8_t>(random.next());
+        parse(random, text, 30);
+    }
+}
+
+TEST(endless_heads_are_too_big) {
+    Random random(seed());
+    for (const char *s : {"GET /", "GET /healthz HTTP/1.1\r\nA: ", "GET /healthz HTTP/1.1\r\nContent-Length: 0", "POST /function/sobel?width=", "GETGET"}) {
+        Bytes text = bench::text(s);
+        text.resize(20000, '0');
+        Parsed p = parse(random, text, 100);
+        check(p.too_big, std::string("goes on for ever: ") + s);
+    }
+}
+
+BENCH_MAIN()
