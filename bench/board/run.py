@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Counts the board's cycles and measures the live model's speed.
+
+usage: bench/board/run.py [--label NAME] [--no-live]
+
+Builds what it needs (scripts/setup.sh board bench). README.md says what each number covers. The live
+part needs root, for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CLOCK_MHZ = 156.25
+DATA = ROOT / "target" / "board"
+sys.path.insert(0, str(ROOT / "hdl" / "board" / "tests"))
+import harness  # noqa: E402
+
+
+def commit():
+    text = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
+    return text.stdout.strip() or "none"
+
+
+def live():
+    """wrk against the model on a TAP device: wall clock, on cores that both share."""
+    script = DATA / "call.lua"
+    script.write_text('wrk.method = "POST"\nwrk.body = string.rep("x", 64)\n')
+    out = {}
+    for connections in (1, 16):
+        with harness.Board(log="bench"):
+            started = time.monotonic()
+            text = subprocess.run(
+                ["wrk", "-t1", f"-c{connections}", "-d5s", "--latency", "-s", script, f"http://{harness.BOARD_IP}/function/echo"],
+                capture_output=True, text=True, check=True,
+            ).stdout
+            seconds = time.monotonic() - started
+        log = (harness.LOGS / "bench.log").read_text()
+        if "Non-2xx" in text or "Socket errors" in text:
+            sys.exit(f"error: wrk saw failures:\n{text}")
+        out[str(connections)] = {
+            "requests_per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),
+            "p50": re.search(r"50%\s+(\S+)", text)[1],
+            "p99": re.search(r"99%\s+(\S+)", text)[1],
+            "simulated_mhz": int(re.search(r"cycles (\d+)", log)[1]) / seconds / 1e6,
+        }
+    return out
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--label", default=platform.node() or "host")
+    arguments.add_argument("--no-live", action="store_true")
+    options = arguments.parse_args()
+    if not options.no_live:
+        harness.enter_namespace()
+
+    rows = []
+    for latency in (4, 32):
+        binary = DATA / ("bench" if latency == 4 else f"bench-latency-{latency}")
+        text = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
+        rows += [dict(json.loads(line), memory_latency=latency) for line in text.splitlines()]
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+        "clock_mhz": CLOCK_MHZ,
+        "clock_is": "the rate of a 10 Gb/s line at 64 bits; not yet a result of place and route",
+        "cycles": rows,
+    }
+    if not options.no_live:
+        result["live_wall_clock"] = live()
+        result["host"] = {"cores": os.cpu_count(), "machine": platform.machine()}
+
+    lines = [
+        f"# The board in cycles, {result['date']}, {result['commit']}",
+        "",
+        f"64-bit shell, 16 sessions. Microseconds and calls per second are the cycles at {CLOCK_MHZ} MHz, "
+        "a 10 Gb/s line's rate at this width, and not a clock that place and route has given.",
+        "",
+        "| measure | memory latency, cycles | result |",
+        "|---|---|---|",
+    ]
+    for row in rows:
+        memory = row["memory_latency"]
+        if row["measure"] == "latency":
+            spread = ", ".join(f"{n} × {c}" for c, n in row["histogram"].items())
+            lines.append(
+                f"| 64-byte echo, last byte of the request in to first byte of the answer out, {row['calls']} calls "
+                f"| {memory} | {row['least']} to {row['most']} cycles, mean {row['mean']} ({row['mean'] / CLOCK_MHZ:.2f} µs); {spread} |"
+            )
+        elif row["measure"] == "bulk":
+            for way in ("in", "out"):
+                lines.append(
+                    f"| {row['body']} bytes {way}, one connection, 1,460-byte segments | {memory} "
+                    f"| {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the line, "
+                    f"{100 * row[way + '_of_ceiling']:.1f} % of what such segments leave of it |"
+                )
+        else:
+            lines.append(
+                f"| 64-byte echo, {row['connections']} connection{'s' * (row['connections'] > 1)}, {row['depth']} under way on each, "
+                f"{row['requests_per_segment']} a segment | {memory} | {row['cycles_per_call']} cycles a call, "
+                f"{row['calls_per_second_at_156.25_MHz'] / 1e6:.2f} M calls/s; the wire alone would take {row['wire_bound_in_cycles']} cycles |"
+            )
+    if not options.no_live:
+        lines += ["", f"The live model, wall clock, wrk on the same {os.cpu_count()} cores (POST of 64 bytes to echo, keep-alive):", ""]
+        lines += ["| connections | requests/s | p50 | p99 | simulated MHz |", "|---|---|---|---|---|"]
+        for connections, row in result["live_wall_clock"].items():
+            lines.append(f"| {connections} | {row['requests_per_second']:.0f} | {row['p50']} | {row['p99']} | {row['simulated_mhz']:.1f} |")
+    text = "\n".join(lines) + "\n"
+    out = ROOT / "bench" / "results" / "board"
+    out.mkdir(parents=True, exist_ok=True)
+    stem = out / f"{result['date']}-{options.label}-{result['commit']}"
+    stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    stem.with_suffix(".md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

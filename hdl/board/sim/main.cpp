@@ -1,0 +1,191 @@
+// The live board: the Verilated shell on a TAP device, so that ping, curl and tcpdump meet the RTL.
+//
+// Time. The RTL's protocol timers count ticks of a millisecond. Here a tick follows the wall clock,
+// which is the time of the peers: a retransmission timer means the same to both ends although the
+// model's clock runs slower than silicon. On a host too busy to keep up, the board's time falls behind
+// the wall clock rather than its work. Cycles are counted apart and never become time.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+
+#include "board.hpp"
+#include "link.hpp"
+#include "pcap.hpp"
+
+namespace {
+
+volatile sig_atomic_t stopping = 0;
+
+const char kUsage[] =
+    "usage: board --tap NAME [OPTION …]\n"
+    "\n"
+    "  --tap NAME        the board's Ethernet port is this TAP device\n"
+    "  --ip ADDRESS      the board's address (10.99.0.2)\n"
+    "  --mac ADDRESS     its hardware address (02:00:00:00:00:02)\n"
+    "  --port PORT       its HTTP port (80)\n"
+    "  --pcap FILE       keep every frame\n"
+    "  --seed N          of the faults below, and of the cookies' secret if given\n"
+    "  --loss P --duplicate P --reorder P --corrupt P    chance of each frame, either way\n"
+    "  --delay MS        of every frame, either way\n";
+
+[[noreturn]] void fail(const std::string& what) {
+  fprintf(stderr, "error: %s\n", what.c_str());
+  exit(2);
+}
+
+double now_ms() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+int open_tap(const std::string& name) {
+  int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) fail(std::string("/dev/net/tun: ") + strerror(errno));
+  ifreq request{};
+  request.ifr_flags = IFF_TAP | IFF_NO_PI;
+  if (name.size() >= IFNAMSIZ) fail("--tap " + name + ": the name is too long");
+  strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
+  if (ioctl(fd, TUNSETIFF, &request) < 0) fail("TAP device " + name + ": " + strerror(errno));
+  return fd;
+}
+
+uint64_t parse_mac(const std::string& text) {
+  unsigned b[6];
+  char rest;
+  if (sscanf(text.c_str(), "%x:%x:%x:%x:%x:%x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6)
+    fail("--mac " + text + ": not a hardware address");
+  uint64_t mac = 0;
+  for (unsigned byte : b) {
+    if (byte > 255) fail("--mac " + text + ": not a hardware address");
+    mac = mac << 8 | byte;
+  }
+  return mac;
+}
+
+double parse_number(const std::string& option, const char* text) {
+  char* end;
+  double value = strtod(text, &end);
+  if (*text == 0 || *end != 0 || value < 0) fail(option + " " + text + ": not a number");
+  return value;
+}
+
+uint64_t random_secret() {
+  uint64_t secret = 0;
+  FILE* f = fopen("/dev/urandom", "rb");
+  if (!f || fread(&secret, sizeof secret, 1, f) != 1) fail("/dev/urandom cannot be read");
+  fclose(f);
+  return secret;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string tap, pcap_path, ip_text = "10.99.0.2";
+  uint64_t mac = 0x020000000002, secret = random_secret();
+  uint16_t port = 80;
+  Faults faults;
+  for (int i = 1; i < argc; i++) {
+    std::string option = argv[i];
+    if (option == "-h" || option == "--help") {
+      fputs(kUsage, stdout);
+      return 0;
+    }
+    if (i + 1 == argc) fail(option + ": unknown, or its value is missing (--help lists the options)");
+    const char* value = argv[++i];
+    if (option == "--tap") tap = value;
+    else if (option == "--ip") ip_text = value;
+    else if (option == "--mac") mac = parse_mac(value);
+    else if (option == "--port") port = static_cast<uint16_t>(parse_number(option, value));
+    else if (option == "--pcap") pcap_path = value;
+    else if (option == "--seed") faults.seed = static_cast<uint64_t>(parse_number(option, value)), secret = faults.seed;
+    else if (option == "--loss") faults.loss = parse_number(option, value);
+    else if (option == "--duplicate") faults.duplicate = parse_number(option, value);
+    else if (option == "--reorder") faults.reorder = parse_number(option, value);
+    else if (option == "--corrupt") faults.corrupt = parse_number(option, value);
+    else if (option == "--delay") faults.delay_ms = parse_number(option, value);
+    else fail(option + ": unknown (--help lists the options)");
+  }
+  in_addr address;
+  if (tap.empty()) fail("--tap is missing (--help lists the options)");
+  if (inet_pton(AF_INET, ip_text.c_str(), &address) != 1) fail("--ip " + ip_text + ": not an IPv4 address");
+
+  int fd = open_tap(tap);
+  struct sigaction action {};
+  action.sa_handler = [](int) { stopping = 1; };
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+
+  Board board(mac, ntohl(address.s_addr), port, secret);
+  Pcap pcap(pcap_path);
+  uint64_t in = 0, out = 0, refused = 0;
+  Link to_board(faults, 0, [&](Frame frame) { board.send(std::move(frame)); });
+  Link to_network(faults, 1, [&](Frame frame) {
+    // A TAP device whose queue is full drops, as a switch would.
+    if (write(fd, frame.data(), frame.size()) == static_cast<ssize_t>(frame.size())) out++;
+    else refused++;
+  });
+  double now = now_ms();
+  board.on_frame = [&](const Frame& frame) {
+    pcap.put(frame);
+    to_network.send(frame, now);
+  };
+  fprintf(stderr, "board %s port %u on %s\n", ip_text.c_str(), port, tap.c_str());
+
+  constexpr int kBurst = 64;        // cycles between looks at the device
+  constexpr int kAfterglow = 256;   // cycles that are run after the last activity
+  constexpr size_t kQueue = 256;    // frames read ahead
+  constexpr uint64_t kMostTicks = 8;
+  constexpr int kTickCycles = 96;   // enough for the timers of 16 sessions
+  const double begin = now;
+  uint64_t ticks = 0;
+  int quiet = 0;
+  std::vector<uint8_t> buffer(65536);
+  while (!stopping) {
+    now = now_ms();
+    to_board.run(now);
+    to_network.run(now);
+    bool got = false;
+    while (board.waiting() < kQueue) {
+      ssize_t n = read(fd, buffer.data(), buffer.size());
+      if (n <= 0) break;
+      got = true;
+      in++;
+      Frame frame(buffer.begin(), buffer.begin() + n);
+      pcap.put(frame);
+      to_board.send(std::move(frame), now);
+    }
+    // What has come is seen before time passes: else a host that was busy for a while would look like a
+    // network that lost frames. A few missed ticks are made up; beyond that the board's time is late.
+    const uint64_t due = static_cast<uint64_t>(now - begin);
+    if (due > ticks + kMostTicks) ticks = due - kMostTicks;
+    for (; ticks < due && (quiet >= kAfterglow || board.waiting() == 0); ticks++) {
+      board.tick();
+      for (int i = 0; i < kTickCycles; i++) board.step();
+    }
+    if (got || !board.idle()) quiet = 0;
+    if (quiet < kAfterglow) {
+      for (int i = 0; i < kBurst; i++) board.step();
+      quiet += kBurst;
+      continue;
+    }
+    pollfd wait{fd, POLLIN, 0};
+    poll(&wait, 1, 1);
+  }
+  fprintf(stderr, "frames in %lu, out %lu, refused %lu; cycles %lu; faults: lost %lu, corrupted %lu, duplicated %lu, reordered %lu\n",
+          in, out, refused, board.cycles, to_board.lost + to_network.lost, to_board.corrupted + to_network.corrupted,
+          to_board.duplicated + to_network.duplicated, to_board.reordered + to_network.reordered);
+  close(fd);
+  return 0;
+}

@@ -1,0 +1,585 @@
+#!/usr/bin/env python3
+"""The board's model against Linux' own TCP, curl, and hand-made frames.
+
+usage: board_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+"""
+
+import concurrent.futures
+import hashlib
+import http.client
+import json
+import random
+import socket
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+from harness import ACK, BOARD_IP, FIN, PSH, RST, SYN, Board, RawConnection, Wire
+from harness import enter_namespace, ethernet, ipv4, run, tcp
+
+URL = f"http://{BOARD_IP}"
+FAULTY = ("--loss", "0.05", "--reorder", "0.03", "--duplicate", "0.03", "--corrupt", "0.03")
+
+
+def curl(*args, body=None, seconds=10):
+    done = subprocess.run(
+        ["curl", "-sS", "-m", str(seconds), *args], input=body, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert done.returncode == 0, f"curl {args}: {done.stderr.decode()}"
+    return done.stdout
+
+
+def metrics():
+    lines = curl(f"{URL}/metrics").decode().splitlines()
+    return {name.removeprefix("baltra_board_"): int(n) for name, n in (x.split() for x in lines if x[0] != "#")}
+
+
+def alive(seconds=10):
+    """A fresh connection is answered."""
+    assert curl("-d", "still here", f"{URL}/function/uppercase", seconds=seconds) == b"STILL HERE"
+
+
+def connect(seconds=10, receive_buffer=None):
+    s = socket.socket()
+    if receive_buffer:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    s.settimeout(seconds)
+    s.connect((BOARD_IP, 80))
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
+
+
+def request(body, name="echo", head=""):
+    return f"POST /function/{name} HTTP/1.1\r\nHost: board\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
+
+
+class Answers:
+    """Reads answers from a socket, one after the other."""
+
+    def __init__(self, s):
+        self.file = s.makefile("rb")
+
+    def next(self):
+        line = self.file.readline()
+        if not line:
+            return None
+        length = 0
+        while (field := self.file.readline().rstrip()) != b"":
+            name, value = field.split(b":", 1)
+            if name.lower() == b"content-length":
+                length = int(value)
+        return int(line.split()[1]), self.file.read(length)
+
+
+def patient(call, tries=5):
+    """Over a link that loses, a connection may fail for good; a client then tries again."""
+    for left in range(tries, 0, -1):
+        try:
+            return call()
+        except (OSError, AssertionError):
+            if left == 1:
+                raise
+
+
+def test_ping():
+    with Board():
+        done = subprocess.run(["ping", "-c", "200", "-i", "0.002", "-s", "1000", "-q", BOARD_IP], capture_output=True, text=True)
+        assert " 0% packet loss" in done.stdout, done.stdout
+        done = subprocess.run(["ping", "-c", "5", "-i", "0.01", "-s", "1472", "-q", BOARD_IP], capture_output=True, text=True)
+        assert " 0% packet loss" in done.stdout, done.stdout
+
+
+def test_own_answers():
+    with Board():
+        assert curl(f"{URL}/healthz") == b"ok\n"
+        names = [f["name"] for f in json.loads(curl(f"{URL}/system/functions"))]
+        assert {"echo", "uppercase", "checksum"} <= set(names), names
+        numbers = metrics()
+        assert numbers["requests_total"] == 2 and numbers["connections"] >= 1, numbers
+        assert curl("-X", "POST", f"{URL}/function/echo") == b""
+
+
+def test_functions():
+    with Board():
+        for size in [1, 7, 8, 9, 63, 64, 65, 1000, 1460, 4096, 50000]:
+            body = random.Random(size).randbytes(size)
+            assert curl("--data-binary", "@-", f"{URL}/function/echo", body=body) == body, size
+            expect = bytes(b - 32 if 97 <= b <= 122 else b for b in body)
+            assert curl("--data-binary", "@-", f"{URL}/function/uppercase", body=body) == expect, size
+            crc = zlib.crc32(body)
+            assert curl("--data-binary", "@-", f"{URL}/function/checksum", body=body) == struct.pack("<I", crc)
+            assert curl("--data-binary", "@-", f"{URL}/function/checksum?hex=1", body=body) == b"%08x" % crc
+            assert curl("--data-binary", "@-", f"{URL}/function/sha256", body=body) == hashlib.sha256(body).digest()
+
+
+def sobel(pixels, width):
+    height = len(pixels) // width
+    at = lambda x, y: pixels[min(max(y, 0), height - 1) * width + min(max(x, 0), width - 1)]
+    out = bytearray()
+    for y in range(height):
+        for x in range(width):
+            n = [[at(x + i, y + j) for i in (-1, 0, 1)] for j in (-1, 0, 1)]
+            gx = n[0][2] + 2 * n[1][2] + n[2][2] - n[0][0] - 2 * n[1][0] - n[2][0]
+            gy = n[2][0] + 2 * n[2][1] + n[2][2] - n[0][0] - 2 * n[0][1] - n[0][2]
+            out.append(min(abs(gx) + abs(gy), 255))
+    return bytes(out)
+
+
+def test_scalars():
+    with Board():
+        for width, height in [(1, 1), (8, 8), (33, 20), (100, 7)]:
+            picture = random.Random(width).randbytes(width * height)
+            got = curl("--data-binary", "@-", f"{URL}/function/sobel?width={width}", body=picture)
+            assert got == sobel(picture, width), (width, height)
+        # NIST SP 800-38A, F.5.1, the key in four scalars; a call on the answer gives the text back.
+        key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+        counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+        text = bytes.fromhex("6bc1bee22e409f96e93d7e117393172a")
+        query = "&".join(f"key{i}={n}" for i, n in enumerate(struct.unpack("<4I", key)))
+        out = curl("--data-binary", "@-", f"{URL}/function/aes128?{query}", body=counter + text)
+        assert out == counter + bytes.fromhex("874d6191b620e3261bef6864990db6ce")
+        assert curl("--data-binary", "@-", f"{URL}/function/aes128?{query}", body=out) == counter + text
+
+
+def test_megabyte_with_expect():
+    body = random.Random(1).randbytes(1 << 20)
+    with Board():
+        for head in ["Expect: 100-continue", "Expect:"]:
+            out = curl("-H", head, "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+            assert out == body, (head, len(out))
+
+
+def test_megabyte_sent_before_reading():
+    body = random.Random(2).randbytes(1 << 20)
+    with Board():
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=30)
+        for _ in range(3):
+            connection.request("POST", "/function/echo", body)
+            assert connection.getresponse().read() == body
+
+
+def test_head():
+    with Board():
+        out = curl("--head", f"{URL}/healthz", f"{URL}/metrics").decode()
+        assert out.count("200 OK") == 2 and "Content-Length: 3" in out, out
+
+
+def test_keep_alive():
+    with Board():
+        done = subprocess.run(["curl", "-sSv", "-m", "5"] + [f"{URL}/healthz"] * 5, capture_output=True, text=True)
+        assert done.stdout == "ok\n" * 5 and done.stderr.count("Re-using existing connection") == 4, done.stderr
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=5)
+        for i in range(300):
+            connection.request("POST", "/function/uppercase", f"call {i}")
+            assert connection.getresponse().read() == f"CALL {i}".encode()
+
+
+def test_http_1_0():
+    with Board():
+        assert curl("--http1.0", f"{URL}/healthz") == b"ok\n"
+        s = connect()
+        s.sendall(b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /healthz HTTP/1.0\r\n\r\n")
+        text = b"".join(iter(lambda: s.recv(4096), b""))
+        assert text.count(b"200 OK") == 2 and text.count(b"Connection: keep-alive") == 1, text
+        assert text.count(b"Connection: close") == 1, text
+
+
+def test_connection_close():
+    with Board():
+        s = connect()
+        s.sendall(request(b"bye", head="Connection: Close\r\n"))
+        text = b"".join(iter(lambda: s.recv(4096), b""))
+        assert text.endswith(b"bye") and b"Connection: close" in text, text
+
+
+def test_byte_by_byte():
+    with Board():
+        s = connect()
+        answers = Answers(s)
+        for body in [b"typed slowly", b"", b"once more"]:
+            for byte in request(body, "uppercase", "X-Other: ignored, \t really\r\n"):
+                s.sendall(bytes([byte]))
+            assert answers.next() == (200, body.upper())
+
+
+def test_random_segmentation():
+    draw = random.Random(3)
+    with Board():
+        s = connect()
+        answers = Answers(s)
+        for _ in range(40):
+            bodies = [draw.randbytes(draw.randrange(300)) for _ in range(5)]
+            stream = b"".join(request(b) for b in bodies)
+            while stream:
+                n = draw.randrange(1, 200)
+                s.sendall(stream[:n])
+                stream = stream[n:]
+            for body in bodies:
+                assert answers.next() == (200, body)
+
+
+def test_pipelining_in_order():
+    with Board():
+        s = connect()
+        calls = [(name, f"request {i}".encode()) for i in range(500) for name in ("uppercase", "echo")]
+        s.sendall(b"".join(request(b, n) for n, b in calls))
+        answers = Answers(s)
+        for name, body in calls:
+            assert answers.next() == (200, body.upper() if name == "uppercase" else body)
+
+
+def test_pipelining_without_reading():
+    body = random.Random(4).randbytes(3000)
+    calls = 3000
+    with Board():
+        s = connect(30, receive_buffer=8192)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            sent = pool.submit(s.sendall, request(body) * calls)
+            time.sleep(1.5)
+            alive()
+            answers = Answers(s)
+            for i in range(calls):
+                assert answers.next() == (200, body), i
+            sent.result()
+
+
+def test_errors():
+    cases = [
+        (400, b"NONSENSE\r\n\r\n"),
+        (400, b"GET /healthz HTTP/2.0\r\n\r\n"),
+        (400, b"GET /healthz HTTP/1.1\r\n\r\n"),  # no Host
+        (400, b"GET  /healthz HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3x\r\n\r\n"),
+        (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length : 3\r\n\r\nabc"),
+        (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc"),
+        (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\n folded\r\n\r\n"),
+        (400, b"POST /function/checksum?hex=1&hex=2 HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (400, b"POST /function/checksum?hex=-1 HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (400, b"POST /function/checksum?hex=4294967296 HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (400, b"POST /function/checksum?width=1 HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (404, b"GET / HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (404, b"POST /function/none HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (404, b"POST /function/echoecho HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (404, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (405, b"GET /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (405, b"DELETE /healthz HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (405, b"OPTIONS /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (411, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+        (413, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 99999999999\r\n\r\n"),
+        (431, b"GET /healthz HTTP/1.1\r\nHost: b\r\nX-Long: " + b"x" * 9000),
+        (200, b"\r\nGET http://board/healthz?all=1 HTTP/1.1\nhOsT: b\n\n"),
+        (200, b"POST /function/echo HTTP/1.1\r\nhost:b\r\ncontent-LENGTH:\t 0003 \r\n\r\nabc"),
+    ]
+    with Board():
+        for status, text in cases:
+            s = connect(5)
+            s.sendall(text)
+            answer = Answers(s).next()
+            assert answer and answer[0] == status, (status, answer, text[:80])
+            s.close()
+        # An error that leaves the stream intact leaves the connection open, the body passed over.
+        s = connect()
+        s.sendall(request(b"body" * 100, "none") + request(b"next", "uppercase"))
+        answers = Answers(s)
+        assert answers.next()[0] == 404
+        assert answers.next() == (200, b"NEXT")
+        alive()
+
+
+def test_half_close():
+    with Board():
+        s = connect()
+        s.sendall(request(b"a" * 5000) + request(b"b" * 10))
+        s.shutdown(socket.SHUT_WR)
+        text = b"".join(iter(lambda: s.recv(65536), b""))
+        assert text.count(b"200 OK") == 2 and text.endswith(b"b" * 10)
+        s = connect()
+        s.sendall(request(b"a" * 5000)[:-1])
+        s.shutdown(socket.SHUT_WR)
+        assert s.recv(100) == b""  # never complete: closed without an answer
+
+
+def test_resets_at_every_state():
+    reset = struct.pack("ii", 1, 0)
+    with Board():
+        for i in range(120):
+            s = connect(5)
+            text = request(b"z" * 20000)
+            step = i % 6
+            if step >= 1:
+                s.sendall(text[: [0, 5, 60, 10000, len(text), len(text)][step]])
+            if step == 5:
+                s.recv(1000)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            s.close()
+        alive()
+
+
+def test_more_sessions_than_fit():
+    with Board():
+        idle = [connect() for _ in range(16)]
+        for s in idle:
+            s.sendall(request(b"x"))
+            assert Answers(s).next() == (200, b"x")
+        # All sessions are taken by idle ones: the next client waits until one of them is closed.
+        alive(20)
+
+        def client(i):
+            body = random.Random(i).randbytes(5000)
+            return patient(lambda: curl("--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)) == body
+
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            assert all(pool.map(client, range(80)))
+
+
+def test_half_requests_do_not_hold_the_board():
+    with Board():
+        stuck = [connect() for _ in range(16)]
+        for s in stuck:
+            s.sendall(request(b"never complete" * 10)[:-5])
+        alive(20)
+
+
+def test_mixed_load():
+    def client(i):
+        draw = random.Random(i)
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=30)
+        for _ in range(20):
+            body = draw.randbytes(draw.choice([0, 1, 64, 1460, 10000, 60000]))
+            connection.request("POST", "/function/echo", body)
+            if connection.getresponse().read() != body:
+                return False
+        return True
+
+    with Board():
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            assert all(pool.map(client, range(16)))
+
+
+def test_faulty_link():
+    def client(i):
+        draw = random.Random(i)
+        for size in [10, 1000, 20000, 60000]:
+            body = draw.randbytes(size)
+            out = patient(lambda: curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=40))
+            if out != body:
+                return False
+        return True
+
+    with Board("--seed", 7, *FAULTY, log="faulty"):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(client, range(8)))
+        assert patient(metrics)["segments_retransmitted_total"] > 0
+
+
+def test_faulty_link_bulk():
+    body = random.Random(5).randbytes(300000)
+    with Board("--seed", 8, *FAULTY, log="faulty-bulk"):
+        assert patient(lambda: curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=60)) == body
+
+
+def test_long_link():
+    body = random.Random(6).randbytes(200000)
+    with Board("--delay", 50, log="delay"):
+        assert curl("--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=20) == body
+
+
+def test_closed_window():
+    body = random.Random(7).randbytes(1 << 20)
+    with Board():
+        s = connect(20, receive_buffer=4096)
+        s.sendall(request(body)[: -len(body)])
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            sent = pool.submit(s.sendall, body)
+            sent.result()
+            time.sleep(2)  # the window is shut, and probed
+            assert Answers(s).next() == (200, body)
+        alive()
+
+
+def test_keep_alive_probes():
+    with Board():
+        s = connect()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+        time.sleep(5)
+        s.sendall(request(b"there"))
+        assert Answers(s).next() == (200, b"there")
+
+
+def test_refused_ports():
+    with Board():
+        for port in [1, 22, 79, 81, 443, 65535]:
+            s = socket.socket()
+            s.settimeout(2)
+            try:
+                s.connect((BOARD_IP, port))
+            except ConnectionRefusedError:
+                continue
+            raise AssertionError(f"port {port} is open")
+
+
+def test_syn_flood():
+    draw = random.Random(9)
+    with Board(), Wire() as wire:
+        for i in range(20000):
+            source = f"10.99.{draw.randrange(1, 250)}.{draw.randrange(1, 250)}"
+            segment = tcp(source, draw.randrange(1024, 65536), draw.randrange(1 << 32), 0, SYN, options=b"\x02\x04\x05\xb4")
+            wire.send(ethernet(ipv4(segment, 6, source)))
+            if i % 5000 == 4999:
+                alive()
+        alive()
+
+
+def test_ack_and_reset_floods():
+    draw = random.Random(10)
+    with Board(), Wire() as wire:
+        s = connect()
+        for flags in (ACK, RST, FIN | ACK, SYN | ACK, 0, 0x3F):
+            for _ in range(1500):
+                source = f"10.99.{draw.randrange(1, 250)}.{draw.randrange(1, 250)}"
+                segment = tcp(source, draw.randrange(65536), draw.randrange(1 << 32), draw.randrange(1 << 32), flags, b"x" * draw.randrange(30))
+                wire.send(ethernet(ipv4(segment, 6, source)))
+        s.sendall(request(b"unharmed"))
+        assert Answers(s).next() == (200, b"unharmed")
+        alive()
+
+
+def test_bad_checksums_are_ignored():
+    with Board(), Wire() as wire:
+        good = lambda **c: ethernet(ipv4(tcp("10.99.0.77", 5000, 1, 0, SYN, **c.pop("tcp", {})), 6, "10.99.0.77", **c))
+        echo = lambda spoil: ethernet(ipv4(struct.pack("!BBHHH", 8, 0, (0xF7FF - 2) ^ spoil, 1, 1), 1, "10.99.0.77"))
+        for frame in [good(tcp=dict(spoil=1)), good(spoil=0x100), good(fragment=0x2000), good(fragment=1), good(version=0x46), good(length=39), good(length=2000), echo(1)]:
+            wire.clear()
+            wire.send(frame)
+            answer = wire.receive(0.1)
+            assert answer is None, answer.hex()
+        for frame in [good(), echo(0)]:
+            wire.clear()
+            wire.send(frame)
+            assert wire.receive(0.5) is not None
+        alive()
+
+
+def test_truncated_and_random_frames():
+    draw = random.Random(11)
+    source = "10.99.0.77"
+    with Board(), Wire() as wire:
+        whole = ethernet(ipv4(tcp(source, 5000, 1, 1, ACK | PSH, b"GET /healthz HTTP/1.1\r\n\r\n"), 6, source))
+        for n in range(14, len(whole)):
+            wire.send(whole[:n])
+        for _ in range(4000):
+            frame = bytearray(whole)
+            for _ in range(draw.randrange(1, 6)):
+                frame[draw.randrange(12, len(frame))] = draw.randrange(256)
+            wire.send(bytes(frame))
+        for _ in range(1000):
+            wire.send(ethernet(draw.randbytes(draw.randrange(1, 1500)), draw.choice([0x0800, 0x0806, 0x86DD, 5])))
+        alive()
+
+
+def test_segments_out_of_order_overlapping_and_stale():
+    body = bytes(range(256)) * 4
+    with Board(), Wire() as wire:
+        c = RawConnection(wire).open()
+        start = c.seq
+        text = request(body)
+
+        def part(a, b, **change):
+            c.send(ACK, text[a:b], seq=start + a, **change)
+
+        part(100, 200)  # a gap: what is expected is said at once
+        assert c.receive()[2] == start
+        part(0, 50)
+        part(0, 50)  # again
+        part(30, 120)  # half of it known
+        part(90, 300, spoil=1)  # damaged
+        part(110, 1000)
+        part(1000, len(text))
+        got, seen = b"", c.ack
+        while (answer := c.receive(1)) is not None:
+            flags, seq, ack, _, payload = answer
+            if payload and seq == seen & 0xFFFFFFFF:
+                got += payload
+                seen += len(payload)
+            c.send(ACK, seq=start + len(text), ack=seen)
+            if got.endswith(body):
+                break
+        assert got.endswith(body), got[-40:]
+        # A blind reset in the window is asked back, an exact one works (RFC 5961).
+        wire.clear()
+        c.send(RST, seq=start + len(text) + 5, ack=seen)
+        challenge = c.receive(0.5)
+        assert challenge and challenge[0] == ACK, challenge
+        c.send(SYN, seq=start + len(text) + 5, ack=seen)
+        assert c.receive(0.5)[0] == ACK
+        # A keep-alive probe is answered.
+        c.send(ACK, seq=start + len(text) - 1, ack=seen)
+        answer = c.receive(0.5)
+        assert answer and answer[2] == (start + len(text)) & 0xFFFFFFFF
+        assert metrics()["connections"] == 2
+        c.send(RST, seq=start + len(text), ack=seen)
+        assert metrics()["connections"] == 1
+        alive()
+
+
+def test_lost_answers_are_sent_again():
+    with Board(), Wire() as wire:
+        c = RawConnection(wire).open()
+        text = request(b"again")
+        c.send(ACK | PSH, text)
+        first = c.receive(1)
+        # Nothing is acknowledged: the same bytes come again, each time later.
+        started = time.monotonic()
+        second, third = c.receive(3), c.receive(5)
+        assert first[1] == second[1] == third[1] and first[4] == second[4] == third[4]
+        assert time.monotonic() - started > 1
+
+
+def test_fast_retransmit():
+    with Board(), Wire() as wire:
+        c = RawConnection(wire).open()
+        text = request(b"y" * 8000)
+        for at in range(0, len(text), 1460):
+            c.send(ACK, text[at : at + 1460], seq=c.seq + at)
+        c.seq += len(text)
+        first = None
+        while (answer := c.receive(0.05)) is not None:
+            first = first or (answer if answer[4] else None)
+        # All but the second segment have come: one ACK and three duplicates bring it at once.
+        lost = first[1] + len(first[4])
+        started = time.monotonic()
+        for _ in range(4):
+            c.send(ACK, ack=lost)
+        answer = c.receive(0.5)
+        assert answer and answer[1] == lost and len(answer[4]) == 1460, answer
+        assert time.monotonic() - started < 0.15
+
+
+def test_simultaneous_close():
+    with Board(), Wire() as wire:
+        c = RawConnection(wire).open()
+        text = request(b"end", head="Connection: close\r\n")
+        c.send(ACK | PSH, text)
+        payload, fin_seq = b"", None
+        while fin_seq is None:
+            flags, seq, ack, _, data = c.receive(1)
+            payload += data
+            if flags & FIN:
+                fin_seq = seq + len(data)
+        # Our FIN crosses the board's: neither acknowledges the other's yet.
+        c.send(FIN | ACK, seq=c.seq + len(text), ack=fin_seq)
+        answer = c.receive(1)
+        assert answer[2] == (c.seq + len(text) + 1) & 0xFFFFFFFF
+        c.send(ACK, seq=c.seq + len(text) + 1, ack=fin_seq + 1)
+        alive()
+
+
+if __name__ == "__main__":
+    enter_namespace()
+    tests = [v for k, v in list(globals().items()) if k.startswith("test_")]
+    run(tests, sys.argv[1:])

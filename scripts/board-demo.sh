@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# The board, live: its RTL on a TAP device in a network namespace, with ping, curl and tcpdump as peers.
+# Makes what it needs, removes it again, ends by itself. Needs root for the namespace.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ((EUID != 0)); then
+  command -v sudo > /dev/null || { echo "error: a network namespace needs root, and there is no sudo" >&2; exit 3; }
+  exec sudo "$0" "$@"
+fi
+
+scripts/setup.sh base board
+make -s -C hdl/board
+
+name=board-demo-$$
+board=10.99.0.2
+work=$(mktemp -d)
+model=
+cleanup() {
+  if [[ -n $model ]]; then
+    kill "$model" 2> /dev/null || true
+    wait "$model" 2> /dev/null || true
+  fi
+  ip netns del "$name" 2> /dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+title() { printf '\n== %s\n' "$*"; }
+inside() { ip netns exec "$name" "$@"; }
+show() { printf '$'; printf ' %s' "${@@Q}" | sed "s|'\([A-Za-z0-9_./:=%-]*\)'|\1|g; s|$work/||g"; echo; inside "$@"; }
+
+ip netns add "$name"
+inside sysctl -qw net.ipv6.conf.all.disable_ipv6=1
+ip -n "$name" tuntap add dev tap0 mode tap
+ip -n "$name" addr add 10.99.0.1/24 dev tap0
+ip -n "$name" link set tap0 up
+ip -n "$name" link set lo up
+# Not through the function: $! has to be the model, which ip becomes.
+ip netns exec "$name" target/board/board --tap tap0 --ip "$board" --pcap "$work/frames.pcap" 2> "$work/model.log" &
+model=$!
+for _ in $(seq 50); do inside ping -c 1 -W 1 -q "$board" > /dev/null 2>&1 && break; done
+
+title "The board is a host on the network: every answer below comes from its RTL"
+show ping -c 3 -i 0.2 "$board"
+
+title "It serves HTTP"
+show curl -s "http://$board/healthz"
+show curl -s "http://$board/system/functions"
+
+title "Functions are kernels in its fabric"
+show curl -s -d 'words from a plain curl' "http://$board/function/uppercase"
+echo
+head -c 1000000 /dev/urandom > "$work/body"
+show curl -s --data-binary "@$work/body" "http://$board/function/checksum?hex=1"
+echo "   (zlib says $(python3 -c 'import sys, zlib; print("%08x" % zlib.crc32(open(sys.argv[1], "rb").read()))' "$work/body"))"
+show curl -s --data-binary "@$work/body" -o "$work/echo" "http://$board/function/echo"
+cmp "$work/body" "$work/echo" && echo "1,000,000 bytes came back as they went"
+head -c 307200 /dev/urandom > "$work/grey.raw"
+show curl -s --data-binary "@$work/grey.raw" -o "$work/edges.raw" -w '%{size_download} bytes of edges\n' "http://$board/function/sobel?width=640"
+show curl -s --data-binary "@$work/body" -o "$work/digest" "http://$board/function/sha256"
+echo "$(od -An -v -tx1 "$work/digest" | tr -d ' \n')   (sha256sum says the same: $(sha256sum < "$work/body" | cut -c1-16)…)"
+show curl -s -o /dev/null -w '%{http_code}\n' -d 'x' "http://$board/function/none"
+
+title "One exchange on the wire"
+first=$(tcpdump -nn -r "$work/frames.pcap" 2> /dev/null | wc -l)
+inside curl -s -d 'seen by tcpdump' "http://$board/function/uppercase" > /dev/null
+sleep 0.2
+tcpdump -nn -r "$work/frames.pcap" 2> /dev/null | tail -n +$((first + 1)) | cut -d' ' -f2-
+
+title "Cycles: the same RTL with a client inside the simulation, 64-byte echo, 5,000 calls"
+target/board/bench latency
+
+title "What it counted"
+inside curl -s "http://$board/metrics" | grep -v '^#'
