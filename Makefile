@@ -2,7 +2,8 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts bench-opencl bench-http bench-cluster apps build setup clean help
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board board-demo bench-opencl bench-http \
+	bench-cluster bench-board apps build setup clean help
 
 all: build apps
 
@@ -33,6 +34,15 @@ integration: ## real daemons, real drivers, real programs
 fuzz: ## a minute of hostile bytes for every decoder
 	@scripts/test.sh fuzz
 
+test-hdl: ## the unit benches of the board's modules
+	@scripts/test.sh hdl
+
+test-board: ## the board's model against Linux' TCP, curl and hostile frames (root)
+	@scripts/test.sh board
+
+board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (root)
+	@scripts/board-demo.sh
+
 cts: ## Khronos' conformance tests: make cts CTS=path/to/OpenCL-CTS
 	@scripts/cts.sh $(CTS) --prefix "$(CURDIR)/target/release/baltra run --standalone --"
 
@@ -49,6 +59,11 @@ bench-http: setup build apps ## the HTTP door beside nginx; writes bench/results
 bench-cluster: setup build ## five functions on three nodes beside three native ones; writes bench/results/cluster
 	@scripts/setup.sh bench
 	@bench/cluster/run.py
+
+bench-board: ## the board in cycles, and its live model's speed; writes bench/results/board
+	@scripts/setup.sh base board bench
+	@$(MAKE) -s -C hdl/board bench
+	@bench/board/run.py
 
 setup:
 	@scripts/setup.sh base

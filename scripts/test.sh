@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs the tests, all groups or those named, and ends with "N passed, N failed".
-# groups: format clippy deny unit loom miri fuzz integration
+# groups: format clippy deny unit loom miri fuzz integration hdl board
+# (board is the live model against Linux' TCP: root, and a host that is not busy)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration deny)
+[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration hdl deny)
 logs=target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -110,6 +111,21 @@ for group in "${groups[@]}"; do
         integration)
             built
             run integration scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+            ;;
+        hdl)
+            run setup scripts/setup.sh base board
+            run hdl make -s -C hdl test-units
+            run board-lint make -s -C hdl/board all lint
+            run board-units make -s -C hdl/board units
+            ;;
+        board)
+            run setup scripts/setup.sh base board
+            run board-build make -s -C hdl/board all
+            if [[ $EUID -eq 0 ]]; then
+                run board hdl/board/tests/board_test.py
+            else
+                skip board "a network namespace and a TAP device need root"
+            fi
             ;;
         *)
             echo "error: no test group '$group' (see the head of $0)" >&2
