@@ -137,7 +137,10 @@ fn function(gateway: &Gateway, deployed: &Deployed) -> Function {
     let manifest = &deployed.function.manifest;
     let counts = gateway.meters.read_function(deployed.name());
     let status = gateway.engine.status(&deployed.function);
-    let replicas = status.map_or_else(Vec::new, |status| status.replicas);
+    // Of the engine: a call that finds what another has loaded waits for nothing.
+    let (replicas, cold_starts) = status.map_or_else(Default::default, |status| {
+        (status.replicas, status.stats.cold_starts)
+    });
     let waiting: usize = replicas.iter().map(|r| r.waiting).sum();
     let placements = replicas.iter().map(|replica| Placement {
         node: replica.node.clone(),
@@ -178,7 +181,7 @@ fn function(gateway: &Gateway, deployed: &Deployed) -> Function {
         running: counts.running.saturating_sub(waiting as u64),
         queued: waiting as u64,
         latency: latency(&counts),
-        cold_starts: counts.cold_starts,
+        cold_starts,
         cold_recent: cold_recent.take(16).collect(),
         reason: match replicas.iter().any(|r| r.loaded) {
             true => String::new(),
