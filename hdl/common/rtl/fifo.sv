@@ -1,5 +1,6 @@
 // First in, first out; the oldest entry shows on `m_payload` while `m_valid`. `s_ready` leaves one
-// entry to spare, for a writer that decided one cycle ago.
+// entry to spare, for a writer that decided one cycle ago and is not held: that, and a cycle less, is
+// what `axis_fifo` does not do. For a few entries in registers.
 //
 // Parameters: T, the payload's type; DEPTH, entries, a power of two. Latency: 1 cycle.
 module fifo #(
