@@ -11,7 +11,7 @@
 use crate::futex::{futex_wait, futex_wake};
 use crate::memory::Range;
 use crate::segment::Segment;
-use crate::spin::Spin;
+use crate::spin::{Spin, Waiting};
 use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -269,14 +269,19 @@ impl EventTable {
     }
 
     /// Waits until the event is complete or failed; spins for `spin`, then sleeps.
-    pub fn wait(&self, event: u64, spin: Duration) -> i32 {
+    pub fn wait(&self, event: u64, spin: Duration, waiting: &dyn Waiting) -> i32 {
         let status = self.status(event);
         if status <= 0 {
             return status;
         }
-        if self.spin.until(spin, || self.status(event) <= 0) {
+        let reached = || {
+            waiting.look();
+            self.status(event) <= 0
+        };
+        if self.spin.until(spin, reached) {
             return self.status(event);
         }
+        waiting.sleeps();
         let header = self.slots.segment.header();
         header.event_sleepers.fetch_add(1, Ordering::Relaxed);
         let status = loop {
@@ -289,6 +294,7 @@ impl EventTable {
             futex_wait(&header.event_bell, seen, Some(RECHECK));
         };
         header.event_sleepers.fetch_sub(1, Ordering::Relaxed);
+        waiting.woke();
         status
     }
 
@@ -347,8 +353,8 @@ mod tests {
         let (table, writer) = table();
         let (a, b) = (table.alloc().unwrap(), table.alloc().unwrap());
         std::thread::scope(|s| {
-            let first = s.spawn(|| table.wait(a, Duration::ZERO));
-            let second = s.spawn(|| table.wait(b, Duration::ZERO));
+            let first = s.spawn(|| table.wait(a, Duration::ZERO, &()));
+            let second = s.spawn(|| table.wait(b, Duration::ZERO, &()));
             std::thread::sleep(Duration::from_millis(20));
             writer.set(a, 0, [0; 4]);
             assert_eq!(first.join().unwrap(), 0);

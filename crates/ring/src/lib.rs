@@ -14,6 +14,7 @@
 //! | [`events`] | the table of event statuses and times |
 //! | [`segment`] | the memory that every session starts with |
 //! | [`lease`] | the gate's page between manager and executor |
+//! | [`spin`] | spinning that learns whether it pays |
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 #[cfg(not(loom))]
@@ -28,7 +29,7 @@ pub mod progress;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;
-mod spin;
+pub mod spin;
 mod sync;
 
 // Under loom only the ring's protocol is built: the rest sleeps in the kernel.
@@ -43,3 +44,4 @@ pub use progress::Progress;
 pub use ring::{ring_bytes, Consumer, Full, Producer, RingError, Waker, RING_HEADER_BYTES};
 #[cfg(not(loom))]
 pub use segment::Segment;
+pub use spin::{Spin, Waiting};

@@ -6,7 +6,7 @@
 use crate::futex::{futex_wait, futex_wake};
 use crate::memory::Range;
 use crate::ring::{Base, RingError};
-use crate::spin::Spin;
+use crate::spin::{Spin, Waiting};
 use crate::sync::fence;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -83,13 +83,24 @@ impl Progress {
 
     /// Client: waits until `at_least` commands are complete; false when `stop` was raised
     /// first. Spins for `spin`, then sleeps.
-    pub fn wait(&self, at_least: u64, spin: Duration, stop: &AtomicBool) -> bool {
+    pub fn wait(
+        &self,
+        at_least: u64,
+        spin: Duration,
+        stop: &AtomicBool,
+        waiting: &dyn Waiting,
+    ) -> bool {
         if self.completed() >= at_least {
             return true;
         }
-        if self.spin.until(spin, || self.completed() >= at_least) {
+        let reached = || {
+            waiting.look();
+            self.completed() >= at_least
+        };
+        if self.spin.until(spin, reached) {
             return true;
         }
+        waiting.sleeps();
         let header = self.base.header();
         header.progress_sleepers.fetch_add(1, Ordering::Relaxed);
         let reached = loop {
@@ -104,6 +115,7 @@ impl Progress {
             futex_wait(&header.progress_bell, seen, Some(RECHECK));
         };
         header.progress_sleepers.fetch_sub(1, Ordering::Relaxed);
+        waiting.woke();
         reached
     }
 }

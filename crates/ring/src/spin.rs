@@ -12,16 +12,29 @@ use std::time::{Duration, Instant};
 
 const SKIP_MAX: u32 = 256;
 
+/// What a waiter does besides looking at its word in shared memory.
+pub trait Waiting {
+    /// Called again and again while it spins.
+    fn look(&self) {}
+    /// It is about to sleep.
+    fn sleeps(&self) {}
+    /// It sleeps no more.
+    fn woke(&self) {}
+}
+
+/// Nothing.
+impl Waiting for () {}
+
 /// One waiter's memory of its spins.
 #[derive(Default)]
-pub(crate) struct Spin {
+pub struct Spin {
     skip: AtomicU32,
     penalty: AtomicU32,
 }
 
 impl Spin {
     /// Spins for up to `limit`, unless that was in vain lately; whether `done` held.
-    pub(crate) fn until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    pub fn until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
         if limit.is_zero() {
             return false;
         }

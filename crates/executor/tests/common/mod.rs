@@ -79,6 +79,7 @@ impl Queue {
             self.producer.pushed().min(self.progress.completed() + 1),
             Duration::from_micros(env_us("CLIENT_SPIN", 20)),
             &stop,
+            &(),
         ) || self.progress.completed() < self.producer.pushed()
         {
             assert!(started.elapsed() < PATIENCE, "the queue is stuck");

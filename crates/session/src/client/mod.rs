@@ -17,7 +17,7 @@ use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
 use crate::tcp::tunnel::Tunnel;
 use crate::{handshake, tcp, Endpoint};
-use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment, Waker};
+use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment, Waiting, Waker};
 use baltra_wire::{
     encode, Call, Completion, Control, DeviceDescription, Event, Hello, Id, Refusal, Reply,
     Request, Welcome,
@@ -94,6 +94,10 @@ pub(crate) trait Peer: Send + Sync {
     /// How long a waiter spins at the most before it sleeps: some round trips.
     fn spin(&self) -> Duration {
         Duration::from_micros(50)
+    }
+    /// What waiters do meanwhile.
+    fn waiting(&self) -> &dyn Waiting {
+        &()
     }
     /// Takes memory that is not shared with anybody under an arena's name, for one command;
     /// false: it has to be shared.
@@ -354,7 +358,10 @@ impl Client {
 
     /// Waits until an event is complete or failed; its status.
     pub fn wait_event(&self, event: Event) -> i32 {
-        let status = self.shared.events.wait(event, self.shared.spin);
+        let shared = &self.shared;
+        let status = shared
+            .events
+            .wait(event, shared.spin, shared.peer.waiting());
         self.shared.hear_prints();
         status
     }
@@ -667,6 +674,14 @@ impl<P: Peer> Peer for Arc<P> {
 
     fn kick_later(&self) {
         self.as_ref().kick_later();
+    }
+
+    fn spin(&self) -> Duration {
+        self.as_ref().spin()
+    }
+
+    fn waiting(&self) -> &dyn Waiting {
+        self.as_ref().waiting()
     }
 
     fn lend(&self, arena: u32, memory: &Memory) -> bool {

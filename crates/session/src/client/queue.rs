@@ -181,8 +181,7 @@ impl Queue {
     /// command without an event (each is told once) or that of the lost session.
     pub fn wait(&self, number: u64) -> Result<(), i32> {
         self.flush();
-        let stop = &self.shared.stop;
-        if !self.progress.wait(number, self.shared.spin, stop) {
+        if !self.reached(number) {
             return Err(self.shared.lost_code());
         }
         self.shared.hear_prints();
@@ -206,10 +205,16 @@ impl Queue {
     /// (false). Flushes nothing and consumes no error ([`Queue::failure`] has it): for a thread
     /// that only hears completions.
     pub fn hear(&self, number: u64) -> bool {
-        let stop = &self.shared.stop;
-        let reached = self.progress.wait(number, self.shared.spin, stop);
+        let reached = self.reached(number);
         self.shared.hear_prints();
         reached
+    }
+
+    fn reached(&self, number: u64) -> bool {
+        let shared = &self.shared;
+        let waiting = shared.peer.waiting();
+        self.progress
+            .wait(number, shared.spin, &shared.stop, waiting)
     }
 
     /// As [`Queue::hear`], for a moment only: whether it was so, without a sleep. Moments that turn

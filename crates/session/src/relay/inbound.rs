@@ -335,8 +335,6 @@ impl<'a> Inbound<'a> {
                 queue.producer.publish();
             }
         }
-        drop(state);
-        self.session.expect_news();
     }
 
     /// Where the next piece of an object's contents goes.

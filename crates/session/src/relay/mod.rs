@@ -4,8 +4,8 @@
 //!
 //! | thread | what it does |
 //! |---|---|
-//! | the caller's | frames into rings ([`inbound`]); waits for a broken connection to come back |
-//! | `baltra-notices` | notices into frames ([`outbound`]) |
+//! | the caller's | frames into rings ([`inbound`]), and notices into frames while a call is under way; waits for a broken connection to come back |
+//! | `baltra-notices` | notices into frames ([`outbound`]) at other times |
 //! | `baltra-executor` | notices the executor's end |
 //! | `baltra-resume` | takes connections that resume the session ([`resume`]) |
 //!
@@ -30,24 +30,28 @@ use crate::handshake::{self, frame, HELLO_BYTES_MAX};
 use crate::tcp::dial::{exchange_counts, prepare, read_framed};
 use crate::tcp::frame::Kind;
 use crate::tcp::link::Link;
-use crate::tcp::reader::{receive, Ended};
+use crate::tcp::reader::{Ended, Reader};
 use crate::tcp::stream::Stream;
 use crate::tcp::{tls, GRACE, HELLO_TIMEOUT};
-use baltra_ring::{Consumer, Segment, Waker};
+use baltra_ring::{Segment, Spin, Waker};
 use baltra_wire::{Hello, Id, Notice, Refusal, Welcome, VERSION};
+use outbound::Notices;
 use resume::Resumption;
 use state::State;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::Builder;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
 /// A client whose socket was reset has most likely ended: so long its session is kept.
 const GRACE_AFTER_RESET: Duration = Duration::from_millis(700);
+/// How long the executor's news, and the client's answer to it, are waited for without sleep;
+/// waits in vain grow rare.
+const SPIN: Duration = Duration::from_micros(100);
 /// `CL_DEVICE_NOT_AVAILABLE`
 const NOT_AVAILABLE: i32 = -2;
 
@@ -86,12 +90,15 @@ struct Session {
     /// The device works in host memory: buffers lie in arenas.
     shares: bool,
     over: AtomicBool,
+    /// What the executor says, for one thread at a time.
+    notices: Mutex<Notices>,
     /// The outbound thread has something to do besides notices.
     poked: AtomicBool,
-    /// Commands have gone to the executor: its news is worth being awake for.
-    expecting: AtomicBool,
-    /// Ends its sleep.
+    /// How often the inbound thread has looked for notices in its stead.
+    looks: AtomicU64,
+    /// End its sleep.
     waker: Waker,
+    outbound: OnceLock<Thread>,
 }
 
 impl Session {
@@ -103,13 +110,14 @@ impl Session {
     fn poke(&self) {
         self.poked.store(true, Ordering::SeqCst);
         self.waker.wake();
+        self.call_outbound();
     }
 
-    /// Gets the outbound thread out of its sleep while the executor works: the time that this
-    /// takes is then nobody's.
-    fn expect_news(&self) {
-        self.expecting.store(true, Ordering::SeqCst);
-        self.waker.wake();
+    /// Ends the outbound thread's leave.
+    fn call_outbound(&self) {
+        if let Some(outbound) = self.outbound.get() {
+            outbound.unpark();
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -218,22 +226,25 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
         shares,
         over: false.into(),
         poked: false.into(),
-        expecting: false.into(),
+        looks: 0.into(),
         waker: notices.waker(),
+        notices: Mutex::new(Notices::new(notices)),
+        outbound: OnceLock::new(),
     });
-    serve(&session, stream, notices, &resumption, options)
+    serve(&session, stream, &resumption, options)
 }
 
 fn serve(
     session: &Arc<Session>,
     mut stream: Arc<Stream>,
-    notices: Consumer,
     resumption: &Resumption,
     options: &Options,
 ) -> io::Result<()> {
     let ours = session.clone();
     let name = Builder::new().name("baltra-notices".into());
-    let outbound = name.spawn(move || outbound::run(&ours, notices))?;
+    let outbound = name.spawn(move || outbound::run(&ours))?;
+    // Only ever called once.
+    let _ = session.outbound.set(outbound.thread().clone());
     let ours = session.clone();
     let cut = resumption.clone();
     let name = Builder::new().name("baltra-executor".into());
@@ -247,9 +258,9 @@ fn serve(
         cut.end();
     })?;
     resumption.spawn(session)?;
+    let spins = Spins::default();
     let result = loop {
-        let mut inbound = inbound::Inbound::new(session);
-        let ended = receive(&stream, &mut inbound);
+        let ended = receive(session, &stream, &spins);
         session.link.down();
         let grace = match ended {
             _ if session.is_over() => break Ok(()),
@@ -279,6 +290,49 @@ fn serve(
     resumption.end();
     session.client.end();
     result
+}
+
+/// Memories of the inbound thread's spins.
+#[derive(Default)]
+struct Spins {
+    for_news: Spin,
+    for_frames: Spin,
+}
+
+/// Receives until the connection ends. While the client waits for an answer, this thread alone
+/// carries both directions, without a sleep between them.
+fn receive(session: &Session, stream: &Stream, spins: &Spins) -> Ended {
+    let mut inbound = inbound::Inbound::new(session);
+    let mut reader = Reader::new();
+    loop {
+        if let Err(ended) = reader.read(stream, &mut inbound) {
+            return ended;
+        }
+        let mut read = Ok(false);
+        let mut heard = false;
+        // The executor's answer, and what the client does next.
+        spins.for_news.until(SPIN, || {
+            heard = outbound::look(session);
+            read = reader.read(stream, &mut inbound);
+            heard || !matches!(read, Ok(false))
+        });
+        let more = |read: &Result<bool, Ended>| !matches!(read, Ok(false));
+        if heard && !more(&read) {
+            spins.for_frames.until(SPIN, || {
+                outbound::look(session);
+                read = reader.read(stream, &mut inbound);
+                more(&read)
+            });
+        }
+        match read {
+            Err(ended) => return ended,
+            Ok(true) => {}
+            Ok(false) => {
+                session.call_outbound();
+                stream.wait_readable();
+            }
+        }
+    }
 }
 
 /// Waits for connections that resume the session until one of them can.

@@ -5,66 +5,109 @@ use super::state::{State, Transfer};
 use super::{farewell, Session};
 use crate::tcp::frame::Kind;
 use crate::tcp::link::{Flushed, Outbox, Payload};
-use baltra_ring::Consumer;
+use baltra_ring::{Consumer, RingError};
 use baltra_wire::{decode, Id, Notice, Reply};
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Unsent bytes beyond which the executor's notices are left in their ring.
 const UNSENT_MAX: usize = 16 << 20;
-/// How long the executor's news is waited for without sleep; waits in vain grow rare.
-const SPIN: Duration = Duration::from_micros(100);
 /// The last words to a client that does not listen may take so long.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
+/// The outbound thread leaves the notices to an inbound thread that looks for them itself, and
+/// sees so often whether it still does.
+const LEAVE: Duration = Duration::from_micros(500);
+
+/// The executor's notices.
+pub(super) struct Notices {
+    consumer: Consumer,
+    message: Vec<u8>,
+}
+
+impl Notices {
+    pub fn new(consumer: Consumer) -> Notices {
+        Notices {
+            consumer,
+            message: Vec::new(),
+        }
+    }
+
+    /// Sends what there is, as far as the socket takes it; whether there was anything. An executor
+    /// that garbles its ring is at its end, too.
+    fn carry(&mut self, session: &Session) -> Result<(bool, Flushed), RingError> {
+        let mut outbox = session.link.outbox();
+        let mut moved = false;
+        while outbox.unsent() < UNSENT_MAX && self.consumer.pop(&mut self.message)? {
+            moved = true;
+            translate(session, &self.message, &mut outbox);
+        }
+        Ok((moved, outbox.flush()))
+    }
+}
+
+/// Does the thread's work once, unless it is at it itself; whether there was any.
+pub(super) fn look(session: &Session) -> bool {
+    let Ok(mut notices) = session.notices.try_lock() else {
+        return false;
+    };
+    session.looks.fetch_add(1, Ordering::Relaxed);
+    if notices.consumer.is_empty() {
+        return false;
+    }
+    match notices.carry(session) {
+        Ok((moved, Flushed::Stalled)) => {
+            session.poke();
+            moved
+        }
+        Ok((moved, _)) => moved,
+        Err(_) => {
+            session.client.end();
+            true
+        }
+    }
+}
+
 /// The thread: until the session is over and everything said. Leaves the connection closed.
-pub(super) fn run(session: &Session, notices: Consumer) {
-    carry(session, notices);
+pub(super) fn run(session: &Session) {
+    carry(session);
     farewell(session);
     session.link.down();
 }
 
-fn carry(session: &Session, mut notices: Consumer) {
-    let mut message = Vec::new();
+fn carry(session: &Session) {
     let mut deadline = None;
+    let mut seen = session.looks.load(Ordering::Relaxed);
     loop {
-        session.poked.store(false, Ordering::SeqCst);
+        let looks = session.looks.load(Ordering::Relaxed);
+        let poked = session.poked.swap(false, Ordering::SeqCst);
         let over = session.is_over();
-        let mut outbox = session.link.outbox();
-        let mut moved = false;
-        while outbox.unsent() < UNSENT_MAX {
-            match notices.pop(&mut message) {
-                Ok(true) => {
-                    moved = true;
-                    translate(session, &message, &mut outbox);
-                }
-                Ok(false) => break,
-                // An executor that garbles its ring is at its end, too.
-                Err(_) => return session.client.end(),
-            }
+        if std::mem::replace(&mut seen, looks) != looks && !poked && !over {
+            thread::park_timeout(LEAVE);
+            continue;
         }
-        let flushed = outbox.flush();
-        let stream = outbox.stream();
-        drop(outbox);
-        match flushed {
-            Flushed::All if moved => {}
-            Flushed::Stalled => {
+        let carried = {
+            let mut notices = session.notices.lock().expect("no panic under this lock");
+            notices.carry(session)
+        };
+        match carried {
+            Err(_) => return session.client.end(),
+            Ok((true, Flushed::All)) => {}
+            Ok((_, Flushed::Stalled)) => {
+                let stream = session.link.outbox().stream();
                 if let Some(stream) = stream {
                     stream.wait_writable(Duration::from_millis(100));
                 }
+                // The rest is sent by nobody else.
+                session.poked.store(true, Ordering::SeqCst);
             }
-            Flushed::All | Flushed::Down if !over => {
-                let spin = match session.expecting.swap(false, Ordering::SeqCst) {
-                    true => SPIN,
-                    false => Duration::ZERO,
-                };
-                notices.wait_unless(spin, None, || {
-                    session.is_over()
-                        || session.poked.load(Ordering::SeqCst)
-                        || session.expecting.load(Ordering::SeqCst)
+            Ok((_, Flushed::All | Flushed::Down)) if !over => {
+                session.waker.wait_unless(None, || {
+                    session.is_over() || session.poked.load(Ordering::SeqCst)
                 });
             }
-            Flushed::All | Flushed::Down => break,
+            Ok((_, Flushed::All | Flushed::Down)) => break,
         }
         if over && Instant::now() > *deadline.get_or_insert(Instant::now() + FAREWELL_MAX) {
             break;

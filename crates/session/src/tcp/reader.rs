@@ -71,9 +71,9 @@ impl Buffer {
         }
     }
 
-    /// Receives more, so that in the end `wanted` bytes from `start` on fit. The buffer grows
-    /// with what has really arrived, not with what a head announces.
-    fn receive(&mut self, stream: &Stream, wanted: usize) -> io::Result<()> {
+    /// Receives more (false: nothing is there), so that in the end `wanted` bytes from `start` on
+    /// fit. The buffer grows with what has really arrived, not with what a head announces.
+    fn receive(&mut self, stream: &Stream, wanted: usize) -> io::Result<bool> {
         if self.start > 0 && self.start + wanted > self.bytes.len() {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -86,62 +86,95 @@ impl Buffer {
         if self.behind_payload {
             end = end.min(self.end + wanted.max(BEHIND_PAYLOAD_BYTES));
         }
-        match stream.recv(None, &mut self.bytes[self.end..end])? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            n => {
+        match stream.recv_now(&mut self.bytes[self.end..end]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
                 self.end += n;
-                Ok(())
+                Ok(true)
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Reads one connection's frames. Any thread may do it, one at a time.
+pub(crate) struct Reader {
+    buffer: Buffer,
+    message: Vec<u8>,
+    /// Frames were carried out since the receiver heard that nothing more is there.
+    busy: bool,
+}
+
+impl Reader {
+    /// For a connection of which nothing has been read.
+    pub fn new() -> Reader {
+        Reader {
+            buffer: Buffer {
+                bytes: vec![0; BUFFER_BYTES],
+                start: 0,
+                end: 0,
+                behind_payload: false,
+            },
+            message: Vec::new(),
+            busy: true,
+        }
+    }
+
+    /// Carries out the frames that have arrived, and waits for the rest of a payload that has
+    /// begun; whether anything had arrived.
+    pub fn read(&mut self, stream: &Stream, receiver: &mut impl Receive) -> Result<bool, Ended> {
+        let mut moved = false;
+        loop {
+            let (head, whole) = match self.frame()? {
+                Ok(frame) => frame,
+                Err(wanted) => {
+                    if std::mem::take(&mut self.busy) {
+                        receiver.idle()?;
+                    }
+                    if !self.buffer.receive(stream, wanted)? {
+                        return Ok(moved);
+                    }
+                    moved = true;
+                    continue;
+                }
+            };
+            self.busy = true;
+            let more = if head.payload == 0 {
+                let message = &self.buffer.filled()[HEAD_BYTES..whole];
+                let more = receiver.frame(&head, message)?;
+                self.buffer.consume(whole);
+                self.buffer.behind_payload = false;
+                more
+            } else {
+                self.message.clear();
+                let message = &self.buffer.filled()[HEAD_BYTES..whole];
+                self.message.extend_from_slice(message);
+                self.buffer.consume(whole);
+                let place = receiver.place(&head, &self.message)?;
+                payload(stream, &mut self.buffer, &place, receiver)?;
+                self.buffer.behind_payload = true;
+                receiver.frame(&head, &self.message)?
+            };
+            if !more {
+                return Err(Ended::Closed);
             }
         }
     }
-}
 
-/// Receives frames until the stream ends.
-pub(crate) fn receive(stream: &Stream, receiver: &mut impl Receive) -> Ended {
-    match run(stream, receiver) {
-        Ok(()) => Ended::Closed,
-        Err(ended) => ended,
-    }
-}
-
-fn run(stream: &Stream, receiver: &mut impl Receive) -> Result<(), Ended> {
-    let mut buffer = Buffer {
-        bytes: vec![0; BUFFER_BYTES],
-        start: 0,
-        end: 0,
-        behind_payload: false,
-    };
-    let mut message = Vec::new();
-    loop {
-        while buffer.filled().len() < HEAD_BYTES {
-            receiver.idle()?;
-            buffer.receive(stream, HEAD_BYTES)?;
-        }
-        let head = buffer.filled()[..HEAD_BYTES].try_into().expect("a head");
+    /// The next frame's head, and its length with the message; the inner error: how many bytes
+    /// are wanted first.
+    fn frame(&self) -> Result<Result<(Head, usize), usize>, Violation> {
+        let filled = self.buffer.filled();
+        let Some(head) = filled.first_chunk::<HEAD_BYTES>() else {
+            return Ok(Err(HEAD_BYTES));
+        };
         let head = Head::from_bytes(head)?;
         let whole = HEAD_BYTES + head.message as usize;
-        while buffer.filled().len() < whole {
-            receiver.idle()?;
-            buffer.receive(stream, whole)?;
-        }
-        if head.payload == 0 {
-            let more = receiver.frame(&head, &buffer.filled()[HEAD_BYTES..whole])?;
-            buffer.consume(whole);
-            buffer.behind_payload = false;
-            if !more {
-                return Ok(());
-            }
-            continue;
-        }
-        message.clear();
-        message.extend_from_slice(&buffer.filled()[HEAD_BYTES..whole]);
-        buffer.consume(whole);
-        let place = receiver.place(&head, &message)?;
-        payload(stream, &mut buffer, &place, receiver)?;
-        buffer.behind_payload = true;
-        if !receiver.frame(&head, &message)? {
-            return Ok(());
-        }
+        Ok(match filled.len() < whole {
+            true => Err(whole),
+            false => Ok((head, whole)),
+        })
     }
 }
 

@@ -103,8 +103,22 @@ impl Stream {
     pub fn recv(&self, first: Option<&Range>, rest: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => recv(&self.fd, first, rest),
-            Some(tls) => self.recv_tls(tls, first, rest),
+            Some(tls) => self.recv_tls(tls, first, rest, true),
         }
+    }
+
+    /// Receives what has arrived; `WouldBlock`: nothing. 0: the peer has closed.
+    pub fn recv_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => Nonblocking(&self.fd).read(bytes),
+            Some(tls) => self.recv_tls(tls, None, bytes, false),
+        }
+    }
+
+    /// Waits until something has arrived, or the stream has ended.
+    pub fn wait_readable(&self) {
+        // Whoever waits receives afterwards, and hears of a failure then.
+        let _ = wait(&self.fd, PollFlags::IN, None);
     }
 
     fn recv_tls(
@@ -112,6 +126,7 @@ impl Stream {
         tls: &Mutex<Connection>,
         first: Option<&Range>,
         rest: &mut [u8],
+        block: bool,
     ) -> io::Result<usize> {
         loop {
             let mut connection = lock(tls);
@@ -129,14 +144,16 @@ impl Stream {
                 done => return done,
             }
             drop(connection);
-            wait(&self.fd, PollFlags::IN, None)?;
+            if block {
+                wait(&self.fd, PollFlags::IN, None)?;
+            }
             let mut connection = lock(tls);
             match connection.read_tls(&mut Nonblocking(&self.fd)) {
                 Ok(0) => return Ok(0),
                 Ok(_) => {
                     connection.process_new_packets().map_err(invalid)?;
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && block => {}
                 Err(e) => return Err(e),
             }
         }

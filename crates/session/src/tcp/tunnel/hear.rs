@@ -9,9 +9,15 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// The receiving side over one connection.
+/// The receiving side over one connection, in the hands of whoever reads just now.
 pub(super) struct Hear<'a> {
-    inner: &'a Inner,
+    pub inner: &'a Inner,
+    pub heard: &'a mut Heard,
+}
+
+/// What it remembers from one reader to the next.
+#[derive(Default)]
+pub(super) struct Heard {
     acked: u32,
     /// The queue of the last progress: mostly the next one's, too.
     last: Option<Arc<Channel>>,
@@ -20,30 +26,20 @@ pub(super) struct Hear<'a> {
     kick: bool,
 }
 
-impl<'a> Hear<'a> {
-    pub fn new(inner: &'a Inner) -> Hear<'a> {
-        Hear {
-            inner,
-            acked: 0,
-            last: None,
-            notices: false,
-            kick: false,
-        }
-    }
-
+impl Hear<'_> {
     fn channel(&mut self, queue: Id) -> Option<Arc<Channel>> {
-        if let Some(last) = self.last.as_ref().filter(|c| c.id == queue) {
+        if let Some(last) = self.heard.last.as_ref().filter(|c| c.id == queue) {
             return Some(last.clone());
         }
         let found = lock(&self.inner.channels).get(&queue).cloned();
-        self.last.clone_from(&found);
+        self.heard.last.clone_from(&found);
         found
     }
 
     fn acked(&mut self, head: &Head) -> Result<(), Violation> {
-        if head.ack != self.acked {
+        if head.ack != self.heard.acked {
             self.inner.link.acked(head.ack)?;
-            self.acked = head.ack;
+            self.heard.acked = head.ack;
         }
         Ok(())
     }
@@ -63,7 +59,7 @@ impl<'a> Hear<'a> {
 
     fn pass_on(&mut self, message: &[u8]) {
         self.inner.pass_on(message, false);
-        self.notices = true;
+        self.heard.notices = true;
     }
 
     fn completed(&mut self, completion: Completion, message: &[u8]) -> Result<(), Violation> {
@@ -79,7 +75,7 @@ impl<'a> Hear<'a> {
                 account.end_loans(number, self.inner.link.arrived(), failed)?;
             } else {
                 account.unstage(number);
-                self.kick |= std::mem::take(&mut account.blocked);
+                self.heard.kick |= std::mem::take(&mut account.blocked);
             }
             drop(account);
             let writer = &self.inner.writer;
@@ -109,7 +105,7 @@ impl<'a> Hear<'a> {
             spent.extend(piece.spent.into_iter().filter(|&e| e != 0));
             lent.extend(piece.lent.filter(|_| piece.last).map(|l| l.arena));
         })?;
-        self.kick |= std::mem::take(&mut account.blocked);
+        self.heard.kick |= std::mem::take(&mut account.blocked);
         let drained = account.is_drained();
         drop(account);
         if !lent.is_empty() {
@@ -119,7 +115,7 @@ impl<'a> Hear<'a> {
         channel.progress.publish(commands);
         if !spent.is_empty() {
             self.inner.give_events(&spent);
-            self.kick = true;
+            self.heard.kick = true;
         }
         if drained && channel.released.load(Ordering::Acquire) {
             lock(&self.inner.channels).remove(&queue);
@@ -175,10 +171,10 @@ impl Receive for Hear<'_> {
     }
 
     fn idle(&mut self) -> Result<(), Violation> {
-        if std::mem::take(&mut self.notices) {
+        if std::mem::take(&mut self.heard.notices) {
             lock(&self.inner.notices).publish();
         }
-        if std::mem::take(&mut self.kick) || self.inner.link.may_acknowledge() {
+        if std::mem::take(&mut self.heard.kick) || self.inner.link.may_acknowledge() {
             self.inner.kick();
         }
         Ok(())

@@ -1,8 +1,9 @@
 //! The library's side of a TCP session: the executor's part towards the library's own rings.
 //!
 //! Whoever flushes does the sending itself ([`pump`]) unless another thread is at it, which
-//! then goes on with what was added. One thread receives ([`hear`]) and dials again when the
-//! connection breaks; one waits for a socket that takes no more.
+//! then goes on with what was added. Whoever waits for an answer, and spins, receives ([`hear`])
+//! itself meanwhile, so that a round trip wakes no thread of ours; otherwise one thread does, which
+//! also dials again when the connection breaks. One waits for a socket that takes no more.
 
 mod channel;
 mod hear;
@@ -11,20 +12,21 @@ mod pump;
 use super::dial::{self, Dialer};
 use super::frame::{Kind, Violation};
 use super::link::{Flushed, Link};
-use super::reader::{receive, Ended};
+use super::reader::{Ended, Reader};
 use super::stream::Stream;
 use super::GRACE;
 use crate::client::{Peer, Shared};
-use baltra_ring::{EventWriter, Memory, Producer, Range, Segment};
+use baltra_ring::{EventWriter, Memory, Producer, Range, Segment, Waiting};
 use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
 use channel::Channel;
+use hear::{Hear, Heard};
 use pump::Pump;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
-use std::thread::Builder;
+use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
 /// `CL_DEVICE_NOT_AVAILABLE`
@@ -32,6 +34,9 @@ const NOT_AVAILABLE: i32 = -2;
 /// The first pause between two attempts to come back, and the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(1);
+/// The receiving thread leaves the socket to waiters that read it themselves, and looks so
+/// often whether they still do: what nobody waits for is heard of so much later at the most.
+const LEAVE: Duration = Duration::from_micros(200);
 
 /// Events that the executor will tell of.
 #[derive(Default)]
@@ -40,6 +45,32 @@ struct Events {
     expected: HashMap<Event, (Arc<Channel>, u64)>,
     /// Those that the library wants a notice of.
     watched: HashSet<Event>,
+}
+
+/// One connection, to be read by one thread at a time.
+struct Incoming {
+    stream: Arc<Stream>,
+    reader: Reader,
+    heard: Heard,
+    /// A waiter met the end of it, which the receiving thread sees to.
+    ended: Option<Ended>,
+}
+
+impl Incoming {
+    fn new(stream: Arc<Stream>) -> Incoming {
+        Incoming {
+            stream,
+            reader: Reader::new(),
+            // What had begun to arrive arrives again.
+            heard: Heard::default(),
+            ended: None,
+        }
+    }
+
+    fn read(&mut self, inner: &Inner) -> Result<bool, Ended> {
+        let heard = &mut self.heard;
+        self.reader.read(&self.stream, &mut Hear { inner, heard })
+    }
 }
 
 struct Inner {
@@ -54,6 +85,12 @@ struct Inner {
     pump: Mutex<Pump>,
     /// Something was added since the pump last looked.
     dirty: AtomicBool,
+    incoming: Mutex<Incoming>,
+    /// How often waiters have looked at the socket, and how many do not because they sleep.
+    looks: AtomicU64,
+    sleepers: AtomicUsize,
+    /// Who receives when nobody waits.
+    receiver: OnceLock<Thread>,
     /// Held while bytes are received to where they belong.
     receiving: Mutex<()>,
     /// The pump waits for the socket.
@@ -94,6 +131,10 @@ impl Tunnel {
             events: Mutex::default(),
             pump: Mutex::new(Pump::new(segment)?),
             dirty: false.into(),
+            incoming: Mutex::new(Incoming::new(stream)),
+            looks: 0.into(),
+            sleepers: 0.into(),
+            receiver: OnceLock::new(),
             receiving: Mutex::default(),
             stalled: false.into(),
             unstalled: Condvar::new(),
@@ -104,7 +145,7 @@ impl Tunnel {
         });
         let ours = inner.clone();
         let name = Builder::new().name("baltra-tcp".into());
-        name.spawn(move || ours.run(stream))?;
+        name.spawn(move || ours.run())?;
         let ours = inner.clone();
         let name = Builder::new().name("baltra-tcp-wait".into());
         name.spawn(move || ours.wait_for_socket())?;
@@ -145,6 +186,10 @@ impl Peer for Tunnel {
         self.0.unstalled.notify_one();
     }
 
+    fn waiting(&self) -> &dyn Waiting {
+        &*self.0
+    }
+
     fn lend(&self, arena: u32, memory: &Memory) -> bool {
         lock(&self.0.arenas).insert(arena, memory.clone());
         true
@@ -165,6 +210,35 @@ impl Peer for Tunnel {
         inner.link.close();
         drop(lock(&inner.receiving));
         inner.unstalled.notify_all();
+        inner.call_receiver();
+    }
+}
+
+/// Who waits for an answer and spins reads the socket itself.
+impl Waiting for Inner {
+    fn look(&self) {
+        let Ok(mut incoming) = self.incoming.try_lock() else {
+            return;
+        };
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        if incoming.ended.is_some() {
+            return;
+        }
+        if let Err(ended) = incoming.read(self) {
+            incoming.stream.shutdown();
+            incoming.ended = Some(ended);
+            drop(incoming);
+            self.call_receiver();
+        }
+    }
+
+    fn sleeps(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.call_receiver();
+    }
+
+    fn woke(&self) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -222,10 +296,19 @@ impl Inner {
         }
     }
 
-    /// The thread that receives.
-    fn run(&self, mut stream: Arc<Stream>) {
+    /// Ends the receiving thread's leave.
+    fn call_receiver(&self) {
+        if let Some(receiver) = self.receiver.get() {
+            receiver.unpark();
+        }
+    }
+
+    /// The thread that receives when nobody who waits does.
+    fn run(&self) {
+        // Only ever called once.
+        let _ = self.receiver.set(thread::current());
         loop {
-            let ended = receive(&stream, &mut hear::Hear::new(self));
+            let ended = self.receive();
             self.link.down();
             if self.is_closed() {
                 break;
@@ -237,7 +320,7 @@ impl Inner {
                     break;
                 }
                 Ended::Broken(cause) => match self.reconnect() {
-                    Ok(fresh) => stream = fresh,
+                    Ok(fresh) => *lock(&self.incoming) = Incoming::new(fresh),
                     Err(why) => {
                         self.fail(&format!("the connection broke ({cause}) and {why}"));
                         break;
@@ -248,6 +331,29 @@ impl Inner {
         }
         *lock(&self.ended) = true;
         self.over.notify_all();
+    }
+
+    /// Receives until the connection ends.
+    fn receive(&self) -> Ended {
+        let stream = lock(&self.incoming).stream.clone();
+        let mut seen = self.looks.load(Ordering::Relaxed);
+        loop {
+            let looks = self.looks.load(Ordering::Relaxed);
+            let others = looks != seen && self.sleepers.load(Ordering::SeqCst) == 0;
+            seen = looks;
+            if others {
+                thread::park_timeout(LEAVE);
+                continue;
+            }
+            stream.wait_readable();
+            let mut incoming = lock(&self.incoming);
+            if let Some(ended) = incoming.ended.take() {
+                return ended;
+            }
+            if let Err(ended) = incoming.read(self) {
+                return ended;
+            }
+        }
     }
 
     fn reconnect(&self) -> Result<Arc<Stream>, String> {
