@@ -47,8 +47,8 @@ pub trait Policy: Send {
     /// A client neither holds nor wants the device any more.
     fn sleep(&mut self, client: ClientId);
 
-    /// A client held the device so long while another waited.
-    fn charge(&mut self, client: ClientId, held_ns: u64);
+    /// A client had so much of the device while another waited.
+    fn charge(&mut self, client: ClientId, device_ns: u64);
 
     /// Sort key among waiting clients: the smallest goes first. Equal keys go by arrival.
     fn rank(&self, client: ClientId) -> i128;

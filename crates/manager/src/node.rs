@@ -129,6 +129,12 @@ impl Device {
             .map(Duration::from_millis)
     }
 
+    /// Whether it is the host's processors, and each executor serves one tenant.
+    fn is_processors(&self) -> bool {
+        let description = self.description.get();
+        self.options.isolation != Isolation::Device && description.is_some_and(|d| is_cpu(&d))
+    }
+
     /// Tells a new executor that programs ask for their image here.
     fn tell_image(&self, process: &Process) {
         if self.options.image == ImageKind::Exclusive {
@@ -141,8 +147,7 @@ impl Device {
     /// The driver has told what it is: the number of slots follows from that.
     fn learn(&self, description: baltra_wire::DeviceDescription) {
         if self.options.slots == 0 {
-            let cpu = description.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0;
-            let slots = match (self.options.isolation, cpu) {
+            let slots = match (self.options.isolation, is_cpu(&description)) {
                 (Isolation::Device, _) => SLOTS_MANY,
                 (_, true) => std::thread::available_parallelism().map_or(1, usize::from),
                 (_, false) => 1,
@@ -152,6 +157,10 @@ impl Device {
         }
         self.description.set(description);
     }
+}
+
+fn is_cpu(description: &baltra_wire::DeviceDescription) -> bool {
+    description.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0
 }
 
 /// A session, for people to look at.
@@ -325,6 +334,7 @@ impl Node {
                 fresh.lease.clone(),
                 tenant.share(),
                 device.task_limit(limit_ms),
+                device.is_processors().then_some(process.pid),
                 move |reason| process.kill(reason),
             );
         }

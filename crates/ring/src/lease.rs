@@ -107,6 +107,24 @@ pub fn monotonic_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// Processor time that all threads of the process `pid` have used, nanoseconds; `None`: there is no
+/// such process any more.
+pub fn processor_ns(pid: u32) -> Option<u64> {
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
+    let mut clock = 0;
+    // SAFETY: all-zero is a valid timespec, which the call fills.
+    let mut t: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: `clock` is writable.
+    if unsafe { libc::clock_getcpuclockid(pid, &mut clock) } != 0 {
+        return None;
+    }
+    // SAFETY: `t` is writable; the kernel refuses the clock of a process that is gone.
+    if unsafe { libc::clock_gettime(clock, &mut t) } != 0 {
+        return None;
+    }
+    Some(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
 /// A fresh lease: the page's memfd and the bell (an eventfd) that the holder rings when it
 /// wants the lease or gave it back.
 pub fn create() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -1,6 +1,6 @@
 //! `fair`: weighted fair queueing on device time.
 //!
-//! Each tenant has a virtual time, which advances by held time ÷ weight whenever it holds the
+//! Each tenant has a virtual time, which advances by device time ÷ weight whenever it holds the
 //! device while somebody waits. The tenant that is furthest behind goes first, and a holder makes
 //! way once its quantum is over and it is ahead of a waiting tenant. A tenant that comes back from
 //! sleep keeps at most [`CREDIT_NS`] of its backlog: nobody saves up the device by not using it.
@@ -108,10 +108,10 @@ impl Policy for Fair {
         self.update_floor();
     }
 
-    fn charge(&mut self, client: ClientId, held_ns: u64) {
+    fn charge(&mut self, client: ClientId, device_ns: u64) {
         if let Some((name, _)) = self.clients.get(&client) {
             let tenant = self.tenants.get_mut(name).expect("clients have tenants");
-            tenant.virtual_time += i128::from(held_ns) * SCALE / tenant.weight;
+            tenant.virtual_time += i128::from(device_ns) * SCALE / tenant.weight;
         }
         self.update_floor();
     }

@@ -15,7 +15,12 @@ pub struct Work {
     pub tasks: u64,
     /// Nanoseconds in which a task ran, the running one included.
     pub busy_ns: u64,
+    /// Where processors are the device: the time that its executor has used of them.
+    pub processor_ns: Option<u64>,
 }
+
+/// Who holds processors without using them pays this part of the time.
+const HELD_PART: u64 = 4;
 
 /// A client that comes back soon is waited for so long: this part of the quantum.
 const AWAITED_PART: u64 = 10;
@@ -48,6 +53,8 @@ struct Client {
     arrival: u64,
     granted_ns: u64,
     charged_ns: u64,
+    /// Of its processor time; `None`: not known when it was last charged.
+    processor_charged_ns: Option<u64>,
     /// The holder's counts when it was granted the device, and when it was last seen.
     work_granted: Work,
     work: Work,
@@ -60,6 +67,21 @@ struct Client {
 impl Client {
     fn holds(&self) -> bool {
         !matches!(self.phase, Phase::Free | Phase::Waiting)
+    }
+
+    /// What it owes since it was last charged: the time for which it held the device. Where
+    /// processors are the device, that time says little about what it had of them: others use
+    /// them, too, and who happens to be put aside more often would pay for it. There it owes what
+    /// it used.
+    fn settle(&mut self, now_ns: u64) -> u64 {
+        let held_ns = now_ns.saturating_sub(self.charged_ns);
+        let before = self.processor_charged_ns;
+        self.charged_ns = now_ns;
+        self.processor_charged_ns = self.work.processor_ns;
+        match (before, self.work.processor_ns) {
+            (Some(before), Some(now)) => now.saturating_sub(before).max(held_ns / HELD_PART),
+            _ => held_ns,
+        }
     }
 
     /// Learns from the present hold how long its gaps between tasks are.
@@ -120,6 +142,7 @@ impl Scheduler {
             arrival: 0,
             granted_ns: 0,
             charged_ns: 0,
+            processor_charged_ns: None,
             work_granted: Work::default(),
             work: Work::default(),
             expected: false,
@@ -158,17 +181,17 @@ impl Scheduler {
         };
         let before = c.phase;
         let held = c.holds();
+        let worked = (c.work.tasks, c.work.busy_ns) != (work.tasks, work.busy_ns);
         c.phase = match state {
             LeaseState::Free => Phase::Free,
             LeaseState::Waiting => Phase::Waiting,
             LeaseState::Busy => Phase::Busy,
             LeaseState::Revoked => Phase::Revoked,
             LeaseState::Idle => match before {
-                Phase::Idle { since_ns } if c.work == work => Phase::Idle { since_ns },
+                Phase::Idle { since_ns } if !worked => Phase::Idle { since_ns },
                 _ => Phase::Idle { since_ns: now_ns },
             },
         };
-        let worked = c.work != work;
         c.expected &= !worked;
         c.work = work;
         let holds = c.holds();
@@ -176,13 +199,13 @@ impl Scheduler {
             c.learn(awaited_ns, now_ns);
         }
         if held && !holds && contended {
-            let owed = now_ns.saturating_sub(c.charged_ns);
+            let owed = c.settle(now_ns);
             self.policy.charge(client, owed);
         }
         let c = self.clients.get_mut(&client).expect("looked up above");
         if holds && !held {
             c.granted_ns = now_ns;
-            c.charged_ns = now_ns;
+            c.settle(now_ns);
             c.work_granted = work;
             c.expected = before == Phase::Waiting && matches!(c.phase, Phase::Idle { .. });
         }
@@ -195,6 +218,8 @@ impl Scheduler {
             // What was held while nobody waited was nobody else's: it is not charged.
             for c in self.clients.values_mut().filter(|c| c.holds()) {
                 c.charged_ns = now_ns;
+                // What it was when it was last seen is no news.
+                c.processor_charged_ns = None;
             }
         }
         let c = self.clients.get_mut(&client).expect("looked up above");
@@ -230,13 +255,12 @@ impl Scheduler {
         self.waiting().count()
     }
 
-    /// Held time counts only while somebody waits: then it is another's.
+    /// A hold counts only while somebody waits: then it is another's.
     fn charge(&mut self, now_ns: u64) {
         let contended = self.waiting().next().is_some();
         for (id, c) in &mut self.clients {
             if c.holds() {
-                let owed = now_ns.saturating_sub(c.charged_ns);
-                c.charged_ns = now_ns;
+                let owed = c.settle(now_ns);
                 if contended && owed > 0 {
                     self.policy.charge(*id, owed);
                 }

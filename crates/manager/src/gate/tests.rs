@@ -80,6 +80,7 @@ impl World {
         let work = Work {
             tasks: c.tasks,
             busy_ns: c.busy_ns,
+            ..Work::default()
         };
         self.scheduler.observe(id, c.state, work, self.now_ns);
     }
@@ -380,6 +381,7 @@ fn test_who_comes_back_quickly_is_waited_for_longer_than_who_does_not() {
         let work = Work {
             tasks: 3,
             busy_ns: 100 * US,
+            ..Work::default()
         };
         let now = (100 + 3 * gap_us) * US;
         scheduler.observe(1, LeaseState::Idle, work, now);
@@ -417,9 +419,37 @@ fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
     let work = Work {
         tasks: 1,
         busy_ns: 2 * MS,
+        ..Work::default()
     };
     scheduler.observe(2, LeaseState::Idle, work, 2 * MS);
     let at = scheduler.deadline_ns(2 * MS).expect("it may linger on");
     scheduler.observe(2, LeaseState::Idle, work, at);
     assert_eq!(scheduler.decide(at), [Action::Take(2)]);
+}
+
+#[test]
+fn test_where_processors_are_the_device_their_time_is_what_counts() {
+    let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 2));
+    for id in [1, 2, 3] {
+        let share = Share {
+            tenant: format!("t{id}"),
+            weight: 1,
+            priority: 0,
+        };
+        scheduler.add(id, &share);
+    }
+    let used = |ns: u64| Work {
+        processor_ns: Some(ns),
+        ..Work::default()
+    };
+    scheduler.observe(1, LeaseState::Busy, used(0), 0);
+    scheduler.observe(2, LeaseState::Busy, used(0), 0);
+    scheduler.observe(3, LeaseState::Waiting, used(0), 0);
+    scheduler.observe(1, LeaseState::Busy, used(0), 0);
+    scheduler.observe(2, LeaseState::Busy, used(0), 0);
+    assert!(scheduler.decide(0).is_empty());
+    // Both have held the device as long; the second was put aside by the host for a while.
+    scheduler.observe(1, LeaseState::Busy, used(9 * MS), 10 * MS);
+    scheduler.observe(2, LeaseState::Busy, used(6 * MS), 10 * MS);
+    assert_eq!(scheduler.decide(10 * MS), [Action::Revoke(1)]);
 }

@@ -68,6 +68,7 @@ enum Order {
         lease: Arc<Lease>,
         share: Share,
         task_limit: Option<Duration>,
+        processor: Option<u32>,
         kill: Kill,
     },
     Change {
@@ -135,18 +136,21 @@ impl Gate {
     }
 
     /// Lets a lease take part. `kill` ends its executor, with the reason, when a task runs
-    /// longer than `task_limit`.
+    /// longer than `task_limit`. With a process in `processor`, which serves this lease alone, the
+    /// device is the host's processors, and it is charged for what that process uses of them.
     pub fn add(
         &self,
         lease: Arc<Lease>,
         share: Share,
         task_limit: Option<Duration>,
+        processor: Option<u32>,
         kill: impl Fn(&str) + Send + 'static,
     ) {
         self.owner.shared.order(Order::Add {
             lease,
             share,
             task_limit,
+            processor,
             kill: Box::new(kill),
         });
     }
@@ -189,12 +193,32 @@ impl Gate {
 struct Member {
     lease: Arc<Lease>,
     task_limit: Option<Duration>,
+    processor: Option<u32>,
     kill: Kill,
     /// The running task, by the holder's clock, and when the manager first saw it.
     task: Option<(u64, u64)>,
     /// Since when it is wanted back: a holder cannot forge this one.
     revoked_ns: Option<u64>,
     killed: bool,
+}
+
+impl Member {
+    fn new(
+        lease: Arc<Lease>,
+        task_limit: Option<Duration>,
+        processor: Option<u32>,
+        kill: Kill,
+    ) -> Member {
+        Member {
+            lease,
+            task_limit,
+            processor,
+            kill,
+            task: None,
+            revoked_ns: None,
+            killed: false,
+        }
+    }
 }
 
 struct Keeper {
@@ -251,8 +275,9 @@ impl Keeper {
                     lease,
                     share,
                     task_limit,
+                    processor,
                     kill,
-                } => self.admit(lease, &share, task_limit, kill),
+                } => self.admit(&share, Member::new(lease, task_limit, processor, kill)),
                 Order::Change {
                     client,
                     share,
@@ -277,23 +302,15 @@ impl Keeper {
         true
     }
 
-    fn admit(&mut self, lease: Arc<Lease>, share: &Share, limit: Option<Duration>, kill: Kill) {
-        let id = lease.id;
+    fn admit(&mut self, share: &Share, member: Member) {
+        let id = member.lease.id;
         let bell = epoll::EventData::new_u64(id);
-        if let Err(error) = epoll::add(&self.epoll, &lease.bell, bell, edge()) {
+        if let Err(error) = epoll::add(&self.epoll, &member.lease.bell, bell, edge()) {
             tracing::error!(lease = id, %error, "a lease cannot take part at the gate");
-            kill("the gate cannot watch its lease");
+            (member.kill)("the gate cannot watch its lease");
             return;
         }
         self.scheduler.add(id, share);
-        let member = Member {
-            lease,
-            task_limit: limit,
-            kill,
-            task: None,
-            revoked_ns: None,
-            killed: false,
-        };
         self.members.insert(id, member);
         self.observe(id);
         // Ahead of the first task, where there is room anyway: it then costs no round trip.
@@ -311,6 +328,7 @@ impl Keeper {
         let work = Work {
             tasks: usage.tasks,
             busy_ns: usage.busy_ns,
+            processor_ns: member.processor.and_then(lease::processor_ns),
         };
         self.scheduler
             .observe(client, granter.state(), work, lease::monotonic_ns());
@@ -431,7 +449,7 @@ mod tests {
             weight: 1,
             priority: 0,
         };
-        gate.add(lease, share, None, |_| {});
+        gate.add(lease, share, None, None, |_| {});
         holder
     }
 
