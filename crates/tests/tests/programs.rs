@@ -60,6 +60,17 @@ fn test_a_link_on_the_library_path_takes_the_loaders_place() {
 }
 
 #[test]
+fn test_the_distributions_loader_stays_in_place_and_says_nothing() {
+    let daemon = daemon();
+    let mut command = through(&daemon, "", compile("work"));
+    // The linker's own, not one that a test path names.
+    command.env_remove("LD_LIBRARY_PATH").arg("20");
+    let answer = Running::run(command).ok();
+    assert!(answer.out.ends_with("done"), "{}", answer.out);
+    assert_eq!(answer.err, "");
+}
+
+#[test]
 fn test_a_loader_that_knows_no_variable_is_stood_in_for() {
     let daemon = daemon();
     let directory = tempfile::tempdir().unwrap();

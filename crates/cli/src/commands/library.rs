@@ -110,10 +110,10 @@ pub fn stand_in(vendors: &Path) -> Option<OsString> {
     std::env::join_paths(std::iter::once(vendors.to_owned()).chain(dirs)).ok()
 }
 
-/// Each of the two has a variable of its own besides, for debugging.
+/// Each of the two has a variable of its own besides.
 fn is_known(loader: &[u8]) -> bool {
     let names = |name: &str| loader.windows(name.len()).any(|b| b == name.as_bytes());
-    names("OCL_ICD_VENDORS") && (names("OCL_ICD_DEBUG") || names("OCL_ICD_ENABLE_TRACE"))
+    names("OCL_ICD_VENDORS") && (names("OCL_ICD_PLATFORM_SORT") || names("OCL_ICD_ENABLE_TRACE"))
 }
 
 /// The loader in the linker's cache.
