@@ -271,15 +271,30 @@ impl Lane {
         Ok(())
     }
 
-    /// Answers what the process has carried out; `Err`: it broke the rules.
-    pub fn take_answers(&self) -> Result<(), String> {
-        let mut answers = lock(&self.answers);
+    /// Answers what the process has carried out, not more than fits a ring at once: false if there
+    /// may be more. `Err`: the process broke the rules.
+    pub fn take_answers(&self) -> Result<bool, String> {
+        self.take(lock(&self.answers))
+    }
+
+    /// As [`Lane::take_answers`], unless another thread is at it.
+    pub fn help_answer(&self) -> Result<bool, String> {
+        match self.answers.try_lock() {
+            Ok(answers) => self.take(answers),
+            Err(_) => Ok(true),
+        }
+    }
+
+    fn take(&self, mut answers: MutexGuard<'_, Consumer>) -> Result<bool, String> {
+        let mut all = false;
         let mut message = Vec::new();
         let stop = || self.lost.load(Ordering::SeqCst);
-        while answers
-            .pop_unless(&mut message, stop)
-            .map_err(|e| e.to_string())?
-        {
+        for _ in 0..self.flying_max {
+            let popped = answers.pop_unless(&mut message, stop);
+            if !popped.map_err(|e| e.to_string())? {
+                all = true;
+                break;
+            }
             let flight = {
                 let mut flights = lock(&self.flights);
                 let flight = flights.pop_front();
@@ -293,7 +308,7 @@ impl Lane {
         }
         // Pairs with the fence between a push to the backlog and `Lane::has_room`.
         fence(Ordering::SeqCst);
-        Ok(())
+        Ok(all)
     }
 
     fn answer(&self, flight: Flight, answer: Vec<u8>) -> Result<(), String> {

@@ -5,8 +5,10 @@
 //! | [`process`] | starts the process and notices its end |
 //! | [`lane`] | one of its threads: a pair of rings and the calls on their way |
 //!
-//! A caller writes its call into a ring itself; the answers of all lanes are taken by one task of
-//! the event loop, which a byte on a socket wakes, so that a call costs no thread of the gateway's.
+//! A caller writes its call into a ring itself, and takes what answers there are in the other one:
+//! under load the work is then on all threads alike. Answers that nobody comes along for are taken by
+//! a task of the event loop, which a byte on a socket wakes, so that a call costs no thread of the
+//! gateway's.
 
 mod lane;
 mod process;
@@ -128,7 +130,11 @@ impl Runner {
         };
         while let Some(lane) = open().filter(|lane| lane.waits() || !self.backlog.is_empty()) {
             match lane.pump(&self.backlog, patient, &stop) {
-                Pumped::Done => {}
+                Pumped::Done => {
+                    if let Err(reason) = lane.help_answer() {
+                        self.lose(reason);
+                    }
+                }
                 // Another thread is at it; it looks at the backlog again before it ends.
                 Pumped::Busy => return,
                 Pumped::NeedsPatience => {
@@ -195,8 +201,16 @@ async fn hear(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
             },
         };
         for lane in &runner.lanes {
-            if let Err(reason) = lane.take_answers() {
-                runner.lose(reason);
+            // Answers that keep coming must not keep this thread from its other tasks.
+            loop {
+                match lane.take_answers() {
+                    Ok(true) => break,
+                    Ok(false) => tokio::task::yield_now().await,
+                    Err(reason) => {
+                        runner.lose(reason);
+                        break;
+                    }
+                }
             }
         }
         if ended {
