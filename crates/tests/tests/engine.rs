@@ -400,6 +400,15 @@ async fn test_a_device_with_memory_of_its_own_gives_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn test_a_device_over_tcp_gives_the_same() {
+    let (_daemon, options) = remote();
+    let engine = engine(options);
+    let function = add();
+    engine.deploy(&function, 1).await;
+    mixed_calls(&engine, &function).await;
+}
+
+/// A daemon, and how to reach it over TCP.
+fn remote() -> (Daemon, Options) {
     let port = free_port();
     let daemon = daemon_with(&[&format!("listen.tcp=127.0.0.1:{port}")]);
     daemon.text(&["tenant", "add", "red"]).unwrap();
@@ -409,10 +418,7 @@ async fn test_a_device_over_tcp_gives_the_same() {
         token: token.trim().into(),
         ..options(&[])
     };
-    let engine = engine(options);
-    let function = add();
-    engine.deploy(&function, 1).await;
-    mixed_calls(&engine, &function).await;
+    (daemon, options)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -481,6 +487,64 @@ async fn test_functions_run_on_without_the_manager() {
         let answer = bytes(&engine, &function, "by=2", &ints([i])).await;
         assert_eq!(answer, ints([i + 2]));
     }
+}
+
+/// A call that is on the device when its manager dies gets one answer: the right bytes, or a
+/// clear error.
+async fn killed_in_a_call(mut daemon: Daemon, options: Options) {
+    let engine = engine(options);
+    let manifest = ADD.replace("kernel: add", "kernel: slow");
+    let source: &[u8] = b"
+kernel void slow(global const int *a, global int *b, int by) {
+    uint x = a[0];
+    for (uint i = 0; i < (uint)by; i++) x = x * 1664525u + 1013904223u;
+    b[get_global_id(0)] = x;
+}";
+    let function = function(&manifest, &[("add.cl", source)]);
+    engine.deploy(&function, 1).await;
+    let expected = |steps: u32| {
+        let step = |x: u32, _| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ints([(0..steps).fold(7, step) as i32])
+    };
+    assert_eq!(
+        bytes(&engine, &function, "by=3", &ints([7])).await,
+        expected(3)
+    );
+    let steps = 400_000_000;
+    let busy_ns = |daemon: &Daemon| -> u64 {
+        let usage = daemon.text(&["tenant", "usage", "--json"]).unwrap();
+        let usage: Vec<serde_json::Value> = serde_json::from_str(&usage).unwrap();
+        let used = usage.iter().filter_map(|u| u["busy_ns"].as_u64());
+        used.sum()
+    };
+    let before = busy_ns(&daemon);
+    let call = bind(&function, &format!("by={steps}"), ints([7]));
+    let (caller, called) = (engine.clone(), function.clone());
+    let call = tokio::spawn(async move { run(&caller, &called, call).await });
+    while busy_ns(&daemon) < before + 20_000_000 {
+        assert!(!call.is_finished(), "it was over before anybody could look");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    daemon.kill().unwrap();
+    assert!(!call.is_finished(), "the call was over before the manager");
+    match call.await.unwrap() {
+        Ok(reply) => assert_eq!(reply.outputs[0], expected(steps)),
+        Err(CallError::Failed(text) | CallError::Unavailable(text)) => assert!(!text.is_empty()),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_a_manager_killed_in_a_call_costs_a_clear_error_or_nothing() {
+    let daemon = daemon();
+    let options = options(&[&daemon]);
+    killed_in_a_call(daemon, options).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_a_remote_manager_killed_in_a_call_costs_a_clear_error_or_nothing() {
+    let (daemon, options) = remote();
+    killed_in_a_call(daemon, options).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
