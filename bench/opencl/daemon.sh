@@ -2,6 +2,7 @@
 # The daemon that the benchmarks talk to, with directories of its own.
 #   daemon.sh up [BALTRA UP OPTIONS]    start it, with tenants t0 … t8
 #   daemon.sh down                      stop it
+#   daemon.sh usage                     what each tenant has and has used, as JSON
 #   daemon.sh shm|tcp CLIENT COMMAND…   run a command as tenant tCLIENT, on shared memory or loopback TCP
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -26,6 +27,9 @@ down)
     "$baltra" down --drain-ms 0
     rm -rf "$home"
     ;;
+usage)
+    exec "$baltra" tenant usage --json
+    ;;
 shm)
     client=$2
     shift 2
@@ -39,7 +43,7 @@ tcp)
     exec "$baltra" run --connect "tcp://127.0.0.1:$port" -- "$@"
     ;;
 *)
-    sed -n 2,5p "$0" >&2
+    sed -n 2,6p "$0" >&2
     exit 2
     ;;
 esac

@@ -30,6 +30,7 @@ TARGETS = {
     "matmul_512": {"shm": ("most", 1.01), "tcp": ("most", 1.05)},
     "alexnet": {"shm": ("most", 1.05)},
     "connect": {"shm": ("below", 10, 30), "tcp": ("below", 10, 30)},
+    "killed": {"shm": ("below", 1000, 1000), "tcp": ("below", 1000, 1000)},
 }
 SHARE_OF_NATIVE_SUM = 0.5  # the 4 KB task at every count of clients, over shared memory
 SHARE_SPREAD_MAX = 0.05  # equal tenants differ by no more than this
@@ -204,20 +205,21 @@ def neighbour_section(result):
     return out + [""]
 
 
-def connect_section(result):
+def starts_section(result, suite, title, key):
+    """One figure a process, in milliseconds."""
     out = []
     for config in result["configs"]:
-        totals = sorted(r["output"]["total_ms"] for r in good(result["records"]) if r["suite"] == "connect" and r["config"] == config["name"])
+        totals = sorted(r["output"][key] for r in good(result["records"]) if r["suite"] == suite and r["config"] == config["name"])
         if not totals:
             continue
         at = lambda p: totals[min(len(totals) - 1, round(p / 100 * (len(totals) - 1)))]
-        rule = TARGETS["connect"].get(config["kind"])
+        rule = TARGETS[suite].get(config["kind"])
         target = f"≤ {rule[1]} ms, p99 ≤ {rule[2]} ms" if rule else ""
         flag = at(50) <= rule[1] and at(99) <= rule[2] if rule else None
         out.append(f"| {config['name']} | {len(totals)} | {figure(at(50))} | {figure(at(95))} | {figure(at(99))} | {target} | {met(flag)} |")
     if not out:
         return []
-    return ["## Connect and first command, ms", "", "| configuration | starts | median | p95 | p99 | target | |", "|---|--:|--:|--:|--:|---|---|", *out, ""]
+    return [f"## {title}, ms", "", "| configuration | processes | median | p95 | p99 | target | |", "|---|--:|--:|--:|--:|---|---|", *out, ""]
 
 
 def checks_section(result):
@@ -276,7 +278,10 @@ def render(result):
     if apps:
         out += ["## Applications, ms (thesis, figures 6.2 and 6.3, table 6.1)", "", *rows(table, apps, lambda k: k.replace("_", " "), thesis=True), ""]
     clients, summary = clients_section(result)
-    out += clients + neighbour_section(result) + connect_section(result) + checks_section(result)
+    out += clients + neighbour_section(result)
+    out += starts_section(result, "connect", "Connect and first command", "total_ms")
+    out += starts_section(result, "killed", "From SIGKILL in a transfer until all is freed", "freed_ms")
+    out += checks_section(result)
     return out, charts(table, summary)
 
 

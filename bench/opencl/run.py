@@ -25,7 +25,7 @@ APPS = ROOT / "target/apps"
 CLBENCH = ROOT / "target/bench/clbench"
 PHOTO = ROOT / "target/demo/photo.ppm"
 
-SUITES = ["micro", "bandwidth", "apps", "clients", "neighbour", "connect"]
+SUITES = ["micro", "bandwidth", "apps", "clients", "neighbour", "connect", "killed"]
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 SIZES = [KB, 64 * KB, MB, 16 * MB, 256 * MB, GB, 2 * GB]
 SOBEL = ["10x10", "100x100", "320x240", "640x480", "1280x720", "1920x1080"]
@@ -33,9 +33,9 @@ MATMUL = [16, 64, 128, 256, 512, 1024]
 
 
 class Config:
-    def __init__(self, name, kind, prefix, env=None, up=None, down=None):
+    def __init__(self, name, kind, prefix, env=None, up=None, down=None, usage=None):
         self.name, self.kind, self.prefix = name, kind, prefix
-        self.env, self.up, self.down = env or {}, up, down
+        self.env, self.up, self.down, self.usage = env or {}, up, down, usage
 
     def command(self, argv, client):
         """{client} in a prefix becomes the client's number, so that each may be its own tenant."""
@@ -138,6 +138,39 @@ class Runner:
         for start in range(4 if self.options.quick else 10):
             self.each("connect", "connect", [CLBENCH, "connect"], round_ * 100 + start)
 
+    def killed(self, round_):
+        """How long what a client had is held after it was killed in the middle of a transfer."""
+        for start in range(2 if self.options.quick else 10):
+            for config in self.turned(round_ + start):
+                if config.usage:
+                    self.record("killed", "killed", config.name, round_ * 100 + start, self.kill_one(config))
+
+    def kill_one(self, config):
+        def held():
+            out = subprocess.run(config.usage, shell=True, cwd=ROOT, env=config.environment(0), check=True, capture_output=True).stdout
+            mine = [u for u in json.loads(out) if u["tenant"] == "t0"]
+            return sum(u["sessions_open"] for u in mine), sum(u["memory_used_bytes"] for u in mine)
+
+        def until(reached):
+            deadline = time.monotonic() + self.options.timeout
+            while time.monotonic() < deadline:
+                now = held()
+                if reached(*now):
+                    return now
+            return None
+
+        process = self.spawn(config, [APPS / "bandwidth", "--json", "--sizes", 64 * MB, "--repeat", 100000], 0)
+        before = until(lambda sessions, memory: sessions > 0 and memory > 0)
+        time.sleep(0.2)  # into the transfers
+        os.killpg(process.pid, signal.SIGKILL)
+        begun = time.monotonic()
+        after = before and until(lambda sessions, memory: sessions == memory == 0)
+        took = (time.monotonic() - begun) * 1e3
+        process.communicate()
+        if not after:
+            return {"failed": "the client's memory was never " + ("freed" if before else "seen")}
+        return {"freed_ms": took, "memory_bytes": before[1]}
+
 
 def tcp_stream(total=GB, chunk=MB):
     """Bytes per second of one TCP connection over loopback: what a remote transport can hope for."""
@@ -209,7 +242,7 @@ def parse():
     p.add_argument("--config", action="append", default=[], metavar="NAME=PREFIX",
                    help="add or replace one; a name with tcp in it is held to the TCP targets; {client} is the client's number")
     p.add_argument("--use", type=lambda t: t.split(","), metavar="NAMES", help="only these configurations")
-    p.add_argument("--rounds", type=int, default=5, help="of micro, bandwidth, apps, connect (default 5)")
+    p.add_argument("--rounds", type=int, default=5, help="of micro, bandwidth, apps, connect, killed (default 5)")
     p.add_argument("--client-rounds", type=int, default=2, help="of clients and neighbour (default 2)")
     p.add_argument("--clients", default=[1, 2, 4, 8], type=lambda t: [int(n) for n in t.split(",")], help="default 1,2,4,8")
     p.add_argument("--seconds", type=int, default=10, help="of each loop in clients and neighbour (default 10)")
