@@ -252,11 +252,16 @@ def charts(result):
     return {name: text for name, text in found.items() if text}
 
 
+def driver_of(options):
+    drivers = [text.split("=", 1)[1] for text in options["set"] if text.startswith("device.driver=")]
+    return drivers[-1] if drivers else "PoCL"
+
+
 def render(result):
     o, m = result["options"], result["machine"]
     paces = "; ".join(f"{use.name} {use.task_ms * o['pace']:g} ms" for use in USES if loads_of(result, use.name))
     out = [f"# Five functions on three devices, {result['date']}", "",
-           f"{m['cpu']}, {m['cores']} cores for everything, kernel {m['kernel']}, commit {m['commit']}; three nodes in network namespaces, PoCL as each one's device"
+           f"{m['cpu']}, {m['cores']} cores for everything, kernel {m['kernel']}, commit {m['commit']}; three nodes in network namespaces, {driver_of(o)} as each one's driver"
            f"{', every task paced to take at least: ' + paces if o['pace'] else ''}. The thesis's loads × {o['factor']:g}; one connection a function, "
            f"as hey sends; {o['rounds']} rounds of {o['seconds']:g} s a row, by turns; gates: {o['policy']}, quantum {o['quantum']:g} ms."
            + (" A quick run: it proves that everything runs; too short to quote." if o["quick"] else ""), "",

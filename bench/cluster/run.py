@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 import report
@@ -126,8 +127,11 @@ class Processes:
 
 def fetch(url, body=None):
     headers = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"} if body else {}
-    with urllib.request.urlopen(urllib.request.Request(url, data=body, headers=headers), timeout=120) as answer:
-        return answer.read()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body, headers=headers), timeout=120) as answer:
+            return answer.read()
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"{url}: {error.code} {error.reason}: {error.read(2000).decode(errors='replace')}") from None
 
 
 def until(what, processes, condition):
