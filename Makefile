@@ -2,8 +2,8 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board board-demo bench-opencl bench-http \
-	bench-cluster bench-board apps build setup clean help
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages board-demo bench-opencl bench-http \
+	bench-cluster bench-board apps build humboldt setup clean help
 
 all: build apps
 
@@ -33,6 +33,9 @@ integration: ## real daemons, real drivers, real programs
 
 fuzz: ## a minute of hostile bytes for every decoder
 	@scripts/test.sh fuzz
+
+test-messages: ## the message library: shared memory, TCP, faults, hostile bytes
+	@scripts/test.sh messages
 
 test-hdl: ## the unit benches of the board's modules
 	@scripts/test.sh hdl
@@ -67,6 +70,9 @@ bench-board: ## the board in cycles, and its live model's speed; writes bench/re
 
 setup:
 	@scripts/setup.sh base
+
+humboldt: setup ## libhumboldt, the message library
+	@$(MAKE) -s -C humboldt
 
 build: setup ## the daemon, the library and the command line
 	@$(CARGO) build --release --locked

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs the tests, all groups or those named, and ends with "N passed, N failed".
-# groups: format clippy deny unit loom miri fuzz integration hdl board
+# groups: format clippy deny unit loom miri fuzz integration messages hdl board
 # (board is the live model against Linux' TCP: root, and a host that is not busy)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration hdl deny)
+[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration messages hdl deny)
 logs=target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -111,6 +111,10 @@ for group in "${groups[@]}"; do
         integration)
             built
             run integration scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+            ;;
+        messages)
+            run setup scripts/setup.sh base
+            run humboldt make -s -C humboldt test
             ;;
         hdl)
             run setup scripts/setup.sh base board

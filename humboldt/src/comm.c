@@ -1,0 +1,275 @@
+/* The job's beginning and end, and communicators. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct hum_comm hum_comm_world = {.handler = HUM_ERRORS_ARE_FATAL}, hum_comm_self = {.handler = HUM_ERRORS_ARE_FATAL};
+
+/* Contexts go in pairs: messages, collectives. 0 is the world's, 2 self's. */
+enum { FIRST_FREE = 4, CONTEXTS = 0x10000 };
+static unsigned next_context = FIRST_FREE;
+static struct hum_comm *freed; /* kept: see HUM_Comm_free */
+
+static bool fill(struct hum_comm *comm, const int *world, int size, unsigned context)
+{
+    comm->world = malloc((size_t)size * sizeof *comm->world);
+    comm->inverse = malloc(HUM_RANKS_MAX * sizeof *comm->inverse);
+    if (comm->world == NULL || comm->inverse == NULL) return false;
+    for (int i = 0; i < HUM_RANKS_MAX; i++) comm->inverse[i] = -1;
+    for (int i = 0; i < size; i++) {
+        comm->world[i] = world[i];
+        comm->inverse[world[i]] = (int16_t)i;
+    }
+    comm->rank = comm->inverse[hum_job.rank];
+    comm->size = size;
+    comm->context = context;
+    comm->valid = true;
+    return true;
+}
+
+int hum_comm_check(HUM_Comm comm, enum hum_function function)
+{
+    if (hum_unlikely(!hum_job.started || hum_job.finalized)) {
+        fprintf(stderr, "humboldt: %s %s\n", hum_function_names[function],
+                hum_job.finalized ? "after HUM_Finalize" : "before HUM_Init");
+        hum_job_abort(1);
+    }
+    if (hum_unlikely(comm == NULL || !comm->valid)) return hum_fail(HUM_COMM_WORLD, HUM_ERR_COMM, function, "no such communicator");
+    return HUM_SUCCESS;
+}
+
+int HUM_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    (void)argc, (void)argv;
+    char text[HUM_MAX_ERROR_STRING] = "";
+    if (hum_job.started) return hum_fail(HUM_COMM_WORLD, HUM_ERR_STATE, HUM_IN_Init, "called a second time");
+    if (provided != NULL) *provided = required < HUM_THREAD_FUNNELED ? required : HUM_THREAD_FUNNELED;
+    int error = hum_job_start(text, sizeof text);
+    int world[HUM_RANKS_MAX];
+    for (int i = 0; i < HUM_RANKS_MAX; i++) world[i] = i;
+    if (error == HUM_SUCCESS &&
+        (!fill(&hum_comm_world, world, hum_job.size, 0) || !fill(&hum_comm_self, &hum_job.rank, 1, 2))) {
+        error = HUM_ERR_NO_MEM;
+        snprintf(text, sizeof text, "no memory");
+    }
+    if (error != HUM_SUCCESS) return hum_fail(HUM_COMM_WORLD, error, HUM_IN_Init, "%s", text);
+    return HUM_SUCCESS;
+}
+
+int HUM_Init(int *argc, char ***argv) { return HUM_Init_thread(argc, argv, HUM_THREAD_SINGLE, NULL); }
+
+int HUM_Initialized(int *flag)
+{
+    *flag = hum_job.started;
+    return HUM_SUCCESS;
+}
+
+int HUM_Finalized(int *flag)
+{
+    *flag = hum_job.finalized;
+    return HUM_SUCCESS;
+}
+
+int HUM_Query_thread(int *provided)
+{
+    *provided = HUM_THREAD_FUNNELED;
+    return HUM_SUCCESS;
+}
+
+int HUM_Finalize(void)
+{
+    int error = hum_comm_check(HUM_COMM_WORLD, HUM_IN_Finalize);
+    if (error != HUM_SUCCESS) return error;
+    /* Everything that this rank sent is on its way, then all ranks meet: what is unmatched after that stays so. */
+    struct hum_wait wait = {.function = HUM_IN_Finalize, .peer = HUM_ANY_SOURCE, .tag = HUM_UNDEFINED, .comm = HUM_COMM_WORLD};
+    char text[HUM_MAX_ERROR_STRING];
+    while (!hum_all_sent() && error == HUM_SUCCESS) {
+        if (hum_progress() > 0) hum_wait_moved(&wait);
+        else error = hum_idle(&wait, text, sizeof text);
+    }
+    hum_wait_over(&wait);
+    if (error != HUM_SUCCESS) return hum_fail(HUM_COMM_WORLD, error, HUM_IN_Finalize, "%s", text);
+    for (int distance = 1; distance < hum_job.size; distance *= 2) {
+        int to = (hum_job.rank + distance) % hum_job.size, from = (hum_job.rank - distance + hum_job.size) % hum_job.size;
+        struct hum_request *out = hum_isend(NULL, 0, HUM_BYTE, to, distance, HUM_COMM_WORLD, 1, false);
+        if (out == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Finalize, "no memory");
+        error = hum_recv(NULL, 0, HUM_BYTE, from, distance, HUM_COMM_WORLD, 1, HUM_STATUS_IGNORE, HUM_IN_Finalize);
+        if (error != HUM_SUCCESS) return error;
+        error = hum_wait_one(out, HUM_STATUS_IGNORE, HUM_COMM_WORLD, HUM_IN_Finalize);
+        if (error != HUM_SUCCESS) return error;
+    }
+    hum_progress();
+    hum_shm_release();
+    if (hum_job.remote) hum_tcp_finish();
+    char *unmatched = hum_unmatched();
+    if (unmatched != NULL) {
+        error = hum_fail(HUM_COMM_WORLD, HUM_ERR_UNMATCHED, HUM_IN_Finalize, "%s", unmatched);
+        free(unmatched);
+    }
+    hum_job.finalized = true;
+    hum_job_leave(HUM_LEFT);
+    return error;
+}
+
+int HUM_Abort(HUM_Comm comm, int code)
+{
+    (void)comm;
+    fprintf(stderr, "humboldt: rank %d: HUM_Abort: code %d\n", hum_job.rank, code);
+    hum_job_abort(code);
+}
+
+int HUM_Get_processor_name(char *name, int *length)
+{
+    gethostname(name, HUM_MAX_PROCESSOR_NAME - 1);
+    name[HUM_MAX_PROCESSOR_NAME - 1] = 0;
+    *length = (int)strlen(name);
+    return HUM_SUCCESS;
+}
+
+int HUM_Get_version(int *version, int *subversion)
+{
+    *version = 3;
+    *subversion = 1;
+    return HUM_SUCCESS;
+}
+
+double HUM_Wtime(void) { return (double)hum_now_ns() * 1e-9; }
+
+double HUM_Wtick(void) { return 1e-9; }
+
+int HUM_Comm_rank(HUM_Comm comm, int *rank)
+{
+    int error = hum_comm_check(comm, HUM_IN_Comm_rank);
+    if (error == HUM_SUCCESS) *rank = comm->rank;
+    return error;
+}
+
+int HUM_Comm_size(HUM_Comm comm, int *size)
+{
+    int error = hum_comm_check(comm, HUM_IN_Comm_size);
+    if (error == HUM_SUCCESS) *size = comm->size;
+    return error;
+}
+
+/* The new communicator of those members of `comm` that come with the same color, in the order of their keys. */
+static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_function function)
+{
+    int error = hum_comm_check(comm, function);
+    if (error != HUM_SUCCESS) return error;
+    *made = HUM_COMM_NULL;
+    struct entry {
+        int color, key, context;
+    } mine = {color, key, (int)next_context}, *all = malloc((size_t)comm->size * sizeof *all);
+    struct hum_comm *comm_made = calloc(1, sizeof *comm_made);
+    if (all == NULL || comm_made == NULL) return hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory");
+    error = HUM_Allgather(&mine, 3, HUM_INT, all, 3, HUM_INT, comm);
+    if (error != HUM_SUCCESS) goto out;
+    for (int i = 0; i < comm->size; i++)
+        if (all[i].context > (int)next_context) next_context = (unsigned)all[i].context;
+    if (next_context + 1 >= CONTEXTS) {
+        error = hum_fail(comm, HUM_ERR_COMM, function, "more than %d communicators", CONTEXTS / 2);
+        goto out;
+    }
+    if (color != HUM_UNDEFINED) {
+        int world[HUM_RANKS_MAX], size = 0;
+        /* Ranks in order of key, then of their rank: an insertion sort. */
+        int ranks[HUM_RANKS_MAX];
+        for (int i = 0; i < comm->size; i++) {
+            if (all[i].color != color) continue;
+            int at = size++;
+            for (; at > 0 && all[ranks[at - 1]].key > all[i].key; at--) ranks[at] = ranks[at - 1];
+            ranks[at] = i;
+        }
+        for (int i = 0; i < size; i++) world[i] = comm->world[ranks[i]];
+        if (!fill(comm_made, world, size, next_context)) {
+            error = hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory");
+            goto out;
+        }
+        comm_made->handler = comm->handler;
+        *made = comm_made;
+    }
+    next_context += 2;
+out:
+    if (*made == HUM_COMM_NULL) free(comm_made);
+    free(all);
+    return error;
+}
+
+int HUM_Comm_split(HUM_Comm comm, int color, int key, HUM_Comm *made)
+{
+    if (color < 0 && color != HUM_UNDEFINED) return hum_fail(comm, HUM_ERR_ARG, HUM_IN_Comm_split, "color %d", color);
+    return split(comm, color, key, made, HUM_IN_Comm_split);
+}
+
+int HUM_Comm_split_type(HUM_Comm comm, int type, int key, HUM_Info info, HUM_Comm *made)
+{
+    (void)info;
+    /* Of those on one node, the first one's rank is the color. */
+    return split(comm, type == HUM_COMM_TYPE_SHARED ? hum_job.local_ranks[0] : HUM_UNDEFINED, key, made, HUM_IN_Comm_split);
+}
+
+int HUM_Comm_dup(HUM_Comm comm, HUM_Comm *made)
+{
+    int error = hum_comm_check(comm, HUM_IN_Comm_dup);
+    return error == HUM_SUCCESS ? split(comm, 0, comm->rank, made, HUM_IN_Comm_dup) : error;
+}
+
+int HUM_Comm_free(HUM_Comm *comm)
+{
+    int error = hum_comm_check(comm != NULL ? *comm : NULL, HUM_IN_Comm_free);
+    if (error != HUM_SUCCESS) return error;
+    if (*comm == HUM_COMM_WORLD || *comm == HUM_COMM_SELF)
+        return hum_fail(*comm, HUM_ERR_COMM, HUM_IN_Comm_free, "the job's own communicators are not freed");
+    /* The handle's memory stays, so that a use after this is an error and not chance; contexts are not used again. */
+    (*comm)->valid = false;
+    free((*comm)->world);
+    (*comm)->world = NULL;
+    (*comm)->size = 0;
+    (*comm)->next_freed = freed;
+    freed = *comm;
+    *comm = HUM_COMM_NULL;
+    return HUM_SUCCESS;
+}
+
+int HUM_Comm_get_attr(HUM_Comm comm, int key, void *value, int *flag)
+{
+    static int tag_max = HUM_TAG_MAX, global = 1;
+    int error = hum_comm_check(comm, HUM_IN_Comm_get_attr);
+    if (error != HUM_SUCCESS) return error;
+    *flag = key == HUM_TAG_UB || key == HUM_WTIME_IS_GLOBAL;
+    if (*flag) *(int **)value = key == HUM_TAG_UB ? &tag_max : &global;
+    return HUM_SUCCESS;
+}
+
+int HUM_Comm_set_errhandler(HUM_Comm comm, HUM_Errhandler handler)
+{
+    if (comm == NULL || handler == NULL) return HUM_ERR_ARG;
+    comm->handler = handler;
+    return HUM_SUCCESS;
+}
+
+int HUM_Comm_get_errhandler(HUM_Comm comm, HUM_Errhandler *handler)
+{
+    *handler = comm->handler;
+    return HUM_SUCCESS;
+}
+
+int HUM_Alloc_mem(HUM_Aint bytes, HUM_Info info, void *pointer)
+{
+    (void)info;
+    void *memory = NULL;
+    if (bytes < 0 || posix_memalign(&memory, 64, bytes > 0 ? (size_t)bytes : 1) != 0)
+        return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Alloc_mem, "%ld bytes", (long)bytes);
+    *(void **)pointer = memory;
+    return HUM_SUCCESS;
+}
+
+int HUM_Free_mem(void *pointer)
+{
+    free(pointer);
+    return HUM_SUCCESS;
+}

@@ -1,0 +1,65 @@
+/* The envelope's fields as C. The definition is envelope.def. */
+#ifndef HUM_ENVELOPE_H
+#define HUM_ENVELOPE_H
+
+#include <stdint.h>
+
+#define FIELD(name, low, width) HUM_##name##_LOW = (low), HUM_##name##_WIDTH = (width),
+#define PACKET(name, value)
+#define FLAGBIT(name, bit)
+#define CODE(name, value)
+enum {
+#include "envelope.def"
+};
+#undef FIELD
+#undef PACKET
+#undef FLAGBIT
+#undef CODE
+
+#define FIELD(name, low, width)
+#define PACKET(name, value) HUM_PACKET_##name = (value),
+#define FLAGBIT(name, bit) HUM_FLAG_##name = 1 << (bit),
+#define CODE(name, value) HUM_CODE_##name = (value),
+enum {
+#include "envelope.def"
+};
+#undef FIELD
+#undef PACKET
+#undef FLAGBIT
+#undef CODE
+
+/* What is in a field of an envelope. */
+#define HUM_FIELD(word, name) (((uint64_t)(word) >> HUM_##name##_LOW) & ((UINT64_C(1) << HUM_##name##_WIDTH) - 1))
+
+/* A value in the place of a field; bits that the field lacks are cut off. */
+#define HUM_PUT(value, name) (((uint64_t)(value) & ((UINT64_C(1) << HUM_##name##_WIDTH) - 1)) << HUM_##name##_LOW)
+
+/* Both words of a packet between software ranks. */
+struct hum_head {
+    uint64_t word, more;
+};
+
+static inline struct hum_head hum_head(int type, int source, int destination, uint64_t size, int tag, unsigned context,
+                                       unsigned code)
+{
+    struct hum_head head = {
+        .word = HUM_PUT(destination, DEST) | HUM_PUT(source, SRC) | HUM_PUT(type, TYPE) | HUM_PUT(size, SIZE) |
+                HUM_PUT(tag, TAG) | HUM_PUT(code, DTYPE) | HUM_PUT(HUM_FLAG_EXTENDED, FLAG),
+        .more = (uint32_t)tag | (uint64_t)(context & 0xffff) << 32 | (size >> HUM_SIZE_WIDTH & 0xffff) << 48,
+    };
+    return head;
+}
+
+/* The largest message: 40 bits of size. */
+#define HUM_MESSAGE_MAX ((UINT64_C(1) << 40) - 1)
+
+static inline uint64_t hum_head_size(struct hum_head head)
+{
+    return HUM_FIELD(head.word, SIZE) | (head.more >> 48) << HUM_SIZE_WIDTH;
+}
+
+static inline int hum_head_tag(struct hum_head head) { return (int32_t)(uint32_t)head.more; }
+
+static inline unsigned hum_head_context(struct hum_head head) { return head.more >> 32 & 0xffff; }
+
+#endif

@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+"""Runs the library's tests: tests/run.py target/humboldt [words of a test's name …]
+
+Each runs with its ranks on one node (shared memory, with and without single copies) and on several (TCP). The last line
+counts, in the words of cargo's test runner.
+"""
+import os
+import random
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from job import Job  # noqa: E402
+
+OUT = Path(sys.argv[1])
+TESTS = []
+KEY = "00112233445566778899aabbccddeeff"
+
+
+def test(function):
+    TESTS.append((function.__name__, function))
+    return function
+
+
+def case(name, function):
+    TESTS.append((name, function))
+
+
+def program(name, *arguments):
+    return [str(OUT / "tests" / name), *arguments]
+
+
+def want(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+# Programs that must end well. (name, ranks, node of each rank or None, environment)
+PLACES = {
+    "shm": (None, {}),
+    "shm-fragments": (None, {"HUM_PULL": "0"}),
+    "shm-small-eager": (None, {"HUM_EAGER_MAX": "100"}),
+    "tcp": ("each", {}),
+    "mixed": ("halves", {}),
+}
+
+
+def nodes_of(place, size):
+    return {None: None, "each": list(range(size)), "halves": [rank * 2 // size for rank in range(size)]}[PLACES[place][0]]
+
+
+def good(name, size, place):
+    def run():
+        ends = Job(program(name), size, nodes_of(place, size), PLACES[place][1]).wait(90)
+        for rank, end in enumerate(ends):
+            want(end.code == 0 and re.match(r"\d+ checks", end.out), f"rank {rank}: {end}")
+
+    case(f"{name}_{size}_ranks_{place}", run)
+
+
+for place in PLACES:
+    good("messages", 3, place)
+    good("collectives", 4 if place != "tcp" else 3, place)
+good("messages", 2, "shm")
+good("collectives", 1, "shm")
+good("collectives", 2, "shm")
+good("collectives", 7, "shm")
+good("collectives", 5, "mixed")
+
+
+# Faults: (name, ranks, those that must fail and with which words, environment). All must end in time.
+FAULTS = [
+    ("dies-receiving", 3, {0: r"HUM_Recv: from rank 1, tag 7: rank 1 has (died|closed its connection)"}, {}),
+    ("dies-any-source", 3, {0: r"HUM_Recv: from any rank, tag 7: rank 1 has (died|closed)|rank 2 ended the job|rank 2 has (died|closed)"}, {}),
+    ("dies-sending", 2, {0: r"HUM_Send: to rank 1, tag 7: rank 1 has (died|closed)"}, {}),
+    ("dies-collective", 2, {0: r"HUM_Barrier: from rank 1, tag \d+: rank 1 has (died|closed)"}, {}),
+    ("leaves", 2, {0: r"HUM_Recv: from rank 1, tag 7: waits for rank 1, tag 7, but it has left the job"}, {}),
+    ("truncated", 2, {1: r"rank 1: HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has 120 bytes, the receive room for 12"}, {}),
+    ("truncated-large", 2, {1: r"rank 1: HUM_Recv: from any rank, any tag: the message from rank 0, tag 7, has 400000 bytes, the receive room for 12"}, {}),
+    ("mistyped", 2, {1: r"HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, is of type INT32, the receive of FLOAT"}, {}),
+    ("mistyped-large", 2, {1: r"is of type INT32, the receive of DOUBLE"}, {}),
+    ("unmatched", 2, {1: r"rank 1: HUM_Finalize: 1 message that nobody received, the first from rank 0, tag 7, of 16 bytes"}, {}),
+    ("no-rank", 2, {0: r"HUM_Send: to rank 99, tag 7: there is no such rank, the communicator has 2"}, {}),
+    ("deadlock-sends", 2, {0: r"deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 7"}, {"HUM_DEADLOCK_MS": "600"}),
+    ("deadlock-ring", 3, {0: r"deadlock: rank 0 is in HUM_Recv and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 2, tag 7; rank 2"}, {"HUM_DEADLOCK_MS": "600"}),
+    ("deadlock-collective", 3, {0: r"deadlock: rank 0 is in HUM_Recv and waits for any rank, tag 7; rank 1 is in HUM_Barrier"}, {"HUM_DEADLOCK_MS": "600"}),
+    ("queue-full", 2, {1: r"HUM_Recv: from rank 0, tag 8: its receive queue is full: \d+ bytes came that no receive matches"}, {"HUM_UNEXPECTED_MAX": "300000", "HUM_DEADLOCK_MS": "600"}),
+    ("abort", 3, {1: r"HUM_Abort: code 7"}, {}),
+    ("never-starts", 2, {0: r"HUM_Init: (rank 1 has not started|no connection with rank 1)"}, {"HUM_START_MS": "400"}),
+]
+
+
+def fault(name, size, words, environment, place):
+    def run():
+        began = time.monotonic()
+        ends = Job(program("faults", name), size, nodes_of(place, size), {**PLACES[place][1], **environment}).wait(20)
+        told = "".join(end.err for end in ends)
+        for rank, pattern in words.items():
+            others = "deadlock" in name or name.startswith("dies")
+            want(ends[rank].code not in (0, None), f"rank {rank} did not fail: {ends}")
+            # In a deadlock whoever notices first says it, and ends the rest.
+            want(re.search(pattern, told if others else ends[rank].err), f"{pattern} is not in: {told}")
+        want(all(end.code is not None for end in ends), f"a rank hung: {ends}")
+        want(time.monotonic() - began < 15, "it took too long")
+
+    case(f"fault_{name}_{place}", run)
+
+
+for each in FAULTS:
+    for place in ("shm", "tcp"):
+        fault(*each, place)
+fault(*next(each for each in FAULTS if each[0] == "deadlock-ring"), "mixed")
+
+for name, environment in (("returned", {}), ("no-deadlock", {"HUM_DEADLOCK_MS": "600"}), ("queue-slow", {})):
+    for place in ("shm", "tcp"):
+
+        def run(name=name, environment=environment, place=place):
+            ends = Job(program("faults", name), 3, nodes_of(place, 3), environment).wait(30)
+            want(all(end.code == 0 and end.out == "ended\n" for end in ends), f"{ends}")
+
+        case(f"{name}_{place}", run)
+
+
+@test
+def abort_code_is_everybodys():
+    ends = Job(program("faults", "abort"), 3).wait(20)
+    want([end.code for end in ends] == [7, 7, 7], f"{ends}")
+
+
+@test
+def a_program_by_itself_is_a_job_of_one():
+    ended = subprocess.run(program("collectives"), capture_output=True, timeout=60)
+    want(ended.returncode == 0 and b"checks" in ended.stdout, ended)
+
+
+@test
+def sixty_four_ranks():
+    ends = Job(program("ring"), 64).wait(90)
+    want(all(end.code == 0 for end in ends), f"{ends}")
+
+
+# Hostile bytes: the test itself is rank 1, or a stranger.
+def pack(kind, source=1, destination=0, size=0, tag=7, code=6, flag=1, context=0, words=(), payload=b""):
+    low = destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | (tag & 0xFF) << 48 | code << 56 | flag << 60
+    more = (tag & 0xFFFFFFFF) | context << 32 | (size >> 24) << 48
+    return struct.pack("<QQ", low, more) + struct.pack(f"<{len(words)}Q", *words) + payload
+
+
+EAGER, ENVELOPE, CLEAR, DATA, ERROR, DONE, BYE, WAIT = 3, 0, 1, 2, 4, 5, 6, 7
+GOOD = pack(EAGER, size=16, payload=struct.pack("<4i", 1234, 0, 0, 0))
+
+
+class Victim:
+    """Rank 0 of two, on a node of its own."""
+
+    def __init__(self, environment=None):
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.listener.getsockname()[1]
+        words = {
+            "HUM_RANK": "0",
+            "HUM_SIZE": "2",
+            "HUM_PEERS": "-,127.0.0.1:1",
+            "HUM_KEY": KEY,
+            "HUM_LISTEN": str(self.listener.fileno()),
+            "HUM_START_MS": "20000",
+        }
+        # A bound on memory: hostile sizes must not become allocations.
+        self.process = subprocess.Popen(
+            ["prlimit", "--as=" + str(1 << 30), *program("peer")],
+            env={**os.environ, **words, **(environment or {})},
+            pass_fds=[self.listener.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.listener.close()
+
+    def connect(self):
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def join(self, source=1, key=KEY, size=2, destination=0, version=1):
+        connection = self.connect()
+        connection.sendall(b"HUMBOLDT" + struct.pack("<4I", version, source, destination, size) + bytes.fromhex(key))
+        return connection
+
+    def joined(self):
+        connection = self.join()
+        answer = b""
+        while len(answer) < 40:
+            piece = connection.recv(40 - len(answer))
+            want(piece, "no hello came back")
+            answer += piece
+        want(answer.startswith(b"HUMBOLDT"), answer)
+        return connection
+
+    def end(self, seconds=20):
+        out, err = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out.decode(), err.decode()
+
+
+def play_on(connection):
+    """A rank that behaves: a small message, a large one in fragments, goodbye."""
+    connection.sendall(GOOD)
+    connection.sendall(pack(ENVELOPE, size=400000, tag=8, words=(77, 0)))
+    answer = b""
+    while len(answer) < 32:
+        answer += connection.recv(32 - len(answer))
+    low, _, own, theirs = struct.unpack("<4Q", answer)
+    want(low >> 16 & 0xFF == CLEAR and own == 77, f"no clear to send: {answer}")
+    data = struct.pack("<100000i", *range(100000))
+    for at in range(0, 400000, 100000):
+        connection.sendall(pack(DATA, words=(theirs, at, 100000), payload=data[at : at + 100000]))
+    return theirs
+
+
+@test
+def a_rank_made_of_bytes_is_understood():
+    victim = Victim()
+    connection = victim.joined()
+    play_on(connection)
+    # Finalize's barrier, then goodbye: DONE, then rank 0's message come back.
+    connection.sendall(pack(EAGER, tag=1, code=0, context=1))
+    answer = b""
+    while len(answer) < 24 + 16:
+        answer += connection.recv(64)
+    want(answer[2] == DONE and answer[26] == EAGER, answer)
+    connection.sendall(pack(BYE))
+    code, out, err = victim.end()
+    want(code == 0 and out == "started\ngot 1234\ngot 99999\n", (code, out, err))
+
+
+@test
+def strangers_do_not_keep_ranks_apart():
+    victim = Victim()
+    chance = random.Random(1)
+    strangers = [victim.connect() for _ in range(30)]
+    for stranger in strangers[:20]:
+        stranger.sendall(chance.randbytes(chance.randrange(1, 200)))
+    refused = [
+        victim.join(key="f" * 32),
+        victim.join(source=0),
+        victim.join(source=7),
+        victim.join(size=3),
+        victim.join(destination=1),
+        victim.join(version=9),
+    ]
+    for connection in refused:
+        want(connection.recv(40) == b"", "a stranger got an answer")
+    connection = victim.joined()
+    again = victim.connect  # the door is shut once everybody is in
+    want(victim.process.stdout.readline() == b"started\n", "it did not start")
+    try:
+        again()
+        want(False, "the listening socket is still open")
+    except ConnectionError:
+        pass
+    connection.close()
+    code, _, err = victim.end()
+    want(code == 1 and "rank 1 has closed its connection" in err, (code, err))
+
+
+NONSENSE = {
+    "type": pack(99),
+    "source": pack(EAGER, source=0, size=4, payload=b"1234"),
+    "destination": pack(EAGER, destination=1, size=4, payload=b"1234"),
+    "flag": pack(EAGER, flag=0, size=4, payload=b"1234"),
+    "eager-too-long": pack(EAGER, size=1 << 20),
+    "eager-huge": pack(EAGER, size=(1 << 40) - 1),
+    "clear": pack(CLEAR, tag=0, words=(0, 0)),
+    "clear-far": pack(CLEAR, tag=0, words=(2**64 - 1, 2**63)),
+    "data": pack(DATA, tag=0, words=(1 << 32, 0, 100), payload=b"x" * 100),
+    "data-huge": pack(DATA, tag=0, words=(1 << 32, 0, 2**63)),
+    "done": pack(DONE, tag=0, words=(1 << 32,)),
+    "error": pack(ERROR, tag=0, words=(5, 2**32)),
+    "wait": pack(WAIT, tag=0, size=5, payload=b"12345"),
+    "size-where-none-belongs": pack(BYE, tag=0, size=5, payload=b"12345"),
+}
+
+
+def nonsense(name, bytes_):
+    def run():
+        victim = Victim()
+        victim.joined().sendall(bytes_)
+        code, _, err = victim.end()
+        want(code == 1 and "rank 1 sent what no rank sends" in err, (code, err))
+
+    case(f"nonsense_{name}", run)
+
+
+for each in NONSENSE.items():
+    nonsense(*each)
+
+
+@test
+def data_beyond_the_message_is_refused():
+    victim = Victim()
+    connection = victim.joined()
+    theirs = play_on_until_clear(connection)
+    connection.sendall(pack(DATA, words=(theirs, 0, 200000), payload=b"x" * 200000))
+    connection.sendall(pack(DATA, words=(theirs, 200000, 200001), payload=b"x" * 200001))
+    code, _, err = victim.end()
+    want(code == 1 and "data that nobody waits for" in err, (code, err))
+
+
+def play_on_until_clear(connection):
+    connection.sendall(GOOD + pack(ENVELOPE, size=400000, tag=8, words=(77, 0)))
+    answer = b""
+    while len(answer) < 32:
+        answer += connection.recv(32 - len(answer))
+    return struct.unpack("<4Q", answer)[3]
+
+
+@test
+def a_connection_reset_in_the_middle_of_a_message():
+    victim = Victim()
+    connection = victim.joined()
+    theirs = play_on_until_clear(connection)
+    connection.sendall(pack(DATA, words=(theirs, 0, 200000), payload=b"x" * 1000))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    code, _, err = victim.end()
+    want(code == 1 and "rank 1 has closed its connection without finalizing" in err, (code, err))
+
+
+@test
+def a_full_receive_queue_stays_bounded():
+    victim = Victim({"HUM_UNEXPECTED_MAX": "1000000", "HUM_DEADLOCK_MS": "600"})
+    connection = victim.joined()
+    connection.settimeout(5)
+    try:
+        for _ in range(3000):
+            connection.sendall(pack(EAGER, size=60000, tag=9, payload=b"x" * 60000))
+    except (TimeoutError, ConnectionError):
+        pass
+    code, _, err = victim.end()
+    want(code == 1 and "receive queue is full" in err, (code, err))
+
+
+@test
+def random_packets():
+    seconds, count = float(os.environ.get("HUM_FUZZ_SECONDS", "5")), 0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        chance = random.Random(count)
+        victim = Victim({"HUM_DEADLOCK_MS": "400"})
+        connection = victim.joined()
+        try:
+            for _ in range(chance.randrange(1, 40)):
+                if chance.random() < 0.2:
+                    connection.sendall(chance.randbytes(chance.randrange(1, 300)))
+                    continue
+                kind = chance.randrange(9)
+                size = chance.choice([0, 0, 4, 16, 100, 70000, 1 << 30]) if kind in (0, 3) else chance.choice([0, 0, 0, 9])
+                words = [chance.choice([0, 1, 1 << 32, 77, 400000, 2**64 - 1]) for _ in range({0: 2, 1: 2, 2: 3, 4: 2, 5: 1}.get(kind, 0))]
+                payload = chance.randbytes(min(size, 70000)) if kind == 3 else b""
+                connection.sendall(pack(kind, size=size, tag=chance.choice([7, 8, 9]), code=chance.choice([0, 6, 10]), words=words, payload=payload))
+        except ConnectionError:
+            pass
+        connection.close()
+        code, _, err = victim.end()
+        want(code == 1 and "humboldt: rank 0" in err, f"seed {count}: {code} {err}")
+        count += 1
+    want(count > 0, "nothing was tried")
+    print(f"({count} seeds) ", end="")
+
+
+def main():
+    words = sys.argv[2:]
+    passed = failed = 0
+    for name, function in TESTS:
+        if words and not any(word in name for word in words):
+            continue
+        began = time.monotonic()
+        print(f"test {name} ... ", end="", flush=True)
+        try:
+            function()
+            passed += 1
+            print(f"ok ({time.monotonic() - began:.1f} s)")
+        except (AssertionError, subprocess.TimeoutExpired, OSError) as error:
+            failed += 1
+            print(f"FAILED\n{error}")
+    print(f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed; 0 ignored")
+    sys.exit(1 if failed or not passed else 0)
+
+
+main()
