@@ -125,6 +125,9 @@ pub enum Command {
     /// Accelerators: the images of devices that hold one at a time
     #[command(subcommand)]
     Accelerator(Accelerator),
+    /// Clusters of ranks that pass messages: check, build and run them
+    #[command(subcommand)]
+    Cluster(baltra_cluster::Command),
     Simulate(baltra_simulate::Args),
     /// The Device Manager itself, in the foreground (`baltra up` starts it in the background)
     #[command(after_help = "Examples:

@@ -59,6 +59,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut command, "baltra", &mut Stdout);
             Ok(ExitCode::SUCCESS)
         }
+        Command::Cluster(command) => baltra_cluster::command(&command, &mut Stdout),
         Command::Simulate(args) => baltra_simulate::command(&args, &mut Stdout).map(done),
         Command::NativeWorker { arguments } => {
             baltra_gateway::engine::native_worker_main(&arguments).map(done)

@@ -1,0 +1,394 @@
+//! `baltra cluster`: the command line.
+
+use crate::build::{build, Build};
+use crate::job::Counters;
+use crate::model::{Cluster, NodeKind};
+use crate::read::formatted;
+use crate::run::{run, Options, RankEnd, State};
+use anyhow::{ensure, Context, Result};
+use clap::{Args, Subcommand};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Clusters of ranks that pass messages: a logical file (which kernels), a map file (where each runs)
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check both files and say what would run where
+    #[command(
+        after_help = "Examples:\n  baltra cluster check logical.xml map.xml\n  baltra cluster check cluster.yaml boards.json"
+    )]
+    Check(Files),
+    /// Print a file in the canonical form
+    #[command(
+        after_help = "Examples:\n  baltra cluster fmt logical.json\n  baltra cluster fmt --write map.xml"
+    )]
+    Fmt {
+        /// A logical or a map file, in any dialect
+        file: PathBuf,
+        /// Write it back instead
+        #[arg(long)]
+        write: bool,
+    },
+    /// Compile the software kernels
+    #[command(after_help = "Examples:\n  baltra cluster build logical.xml map.xml")]
+    Build(BuildArgs),
+    /// Build, start the ranks, wait for their end
+    #[command(after_help = "Examples:
+  baltra cluster run logical.xml map.xml
+  baltra cluster run logical.xml map.xml -- 1000 10
+  baltra cluster run logical.xml map.xml --node 1 --port 9200 --key-file key")]
+    Run(RunArgs),
+    /// The ranks of a run on this host: where they are, what they have sent and received
+    #[command(after_help = "Examples:\n  baltra cluster status logical.xml map.xml")]
+    Status(RunFiles),
+    /// End a run on this host
+    #[command(after_help = "Examples:\n  baltra cluster stop logical.xml map.xml")]
+    Stop(RunFiles),
+}
+
+/// Both files.
+#[derive(Debug, Args)]
+pub struct Files {
+    /// The logical file: which kernels there are
+    logical: PathBuf,
+    /// The map file: where each runs
+    map: PathBuf,
+}
+
+/// Both files, and where the run's files are.
+#[derive(Debug, Args)]
+pub struct RunFiles {
+    #[command(flatten)]
+    files: Files,
+    /// Where programs and the run's state are [default: target/cluster/NAME-OF-LOGICAL-FILE'S-FOLDER]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// What a build needs.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    #[command(flatten)]
+    files: RunFiles,
+    /// The folder of libhumboldt in Baltra's tree [default: beside the tree's target]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "BALTRA_HUMBOLDT",
+        hide_env_values = true
+    )]
+    humboldt: Option<PathBuf>,
+    /// The C compiler
+    #[arg(
+        long,
+        value_name = "CC",
+        env = "CC",
+        default_value = "cc",
+        hide_env_values = true
+    )]
+    compiler: String,
+}
+
+/// What a run needs.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    build: BuildArgs,
+    /// Start only this node's ranks (0: the map file's first); may be repeated
+    #[arg(long, value_name = "N")]
+    node: Vec<usize>,
+    /// Rank r listens on port PORT + r, instead of any
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65279))]
+    port: Option<u16>,
+    /// A file with the job's key, 32 hexadecimal digits, the same on every node
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Say only what the ranks say
+    #[arg(long, short)]
+    quiet: bool,
+    /// Write messages, bytes and times of all ranks to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Arguments for the ranks, instead of the logical file's
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+impl RunFiles {
+    fn out(&self) -> PathBuf {
+        let named = || -> Option<PathBuf> {
+            let whole = self.files.logical.canonicalize().ok()?;
+            let folder = whole.parent()?.file_name()?.to_owned();
+            Some(Path::new("target/cluster").join(folder))
+        };
+        self.out
+            .clone()
+            .or_else(named)
+            .unwrap_or_else(|| "target/cluster".into())
+    }
+
+    fn state(&self) -> PathBuf {
+        let map = self
+            .files
+            .map
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        self.out().join(format!("{map}.run.json"))
+    }
+}
+
+impl BuildArgs {
+    fn build(&self) -> Result<Build> {
+        let found = || -> Option<PathBuf> {
+            // target/release/baltra, in the tree.
+            let tree = std::env::current_exe()
+                .ok()?
+                .parent()?
+                .parent()?
+                .parent()?
+                .join("humboldt");
+            tree.join("Makefile").is_file().then_some(tree)
+        };
+        let humboldt = self.humboldt.clone().or_else(found);
+        Ok(Build {
+            out: self.files.out(),
+            humboldt: humboldt
+                .context("libhumboldt's folder is not beside this program (--humboldt names it)")?,
+            compiler: self.compiler.clone(),
+        })
+    }
+}
+
+fn read(files: &Files) -> Result<Cluster> {
+    Ok(Cluster::read(&files.logical, &files.map)?)
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+///
+/// What went wrong, for people.
+pub fn command(command: &Command, out: &mut dyn Write) -> Result<ExitCode> {
+    match command {
+        Command::Check(files) => check(&read(files)?, out),
+        Command::Fmt { file, write } => {
+            let text = formatted(file)?;
+            match write {
+                true => std::fs::write(file, text).with_context(|| file.display().to_string())?,
+                false => out.write_all(text.as_bytes())?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Build(args) => {
+            build(&read(&args.files.files)?, &args.build()?, &|line| {
+                eprintln!("{line}")
+            })?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Run(args) => start(args, out),
+        Command::Status(files) => match State::of(&files.state())? {
+            Some(state) => {
+                let ranks = state.ranks();
+                let states = ["starting", "running", "finished", "failed"];
+                let rows = ranks.iter().map(|(end, pid)| {
+                    let state = states
+                        .get(end.counters.state as usize)
+                        .copied()
+                        .unwrap_or("?");
+                    (end, vec![pid.to_string(), state.to_owned()])
+                });
+                table(rows, &[">PROCESS", "STATE"], out)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            None => {
+                writeln!(out, "nothing runs")?;
+                Ok(ExitCode::FAILURE)
+            }
+        },
+        Command::Stop(files) => {
+            let state = State::of(&files.state())?.context("nothing runs")?;
+            state.stop()?;
+            let _ = std::fs::remove_file(files.state());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn check(cluster: &Cluster, out: &mut dyn Write) -> Result<ExitCode> {
+    for (index, node) in cluster.map.nodes.iter().enumerate() {
+        let name = |number: u32| {
+            cluster
+                .logical
+                .kernel(number)
+                .map_or("?", |k| k.name.as_str())
+        };
+        let numbers: Vec<u32> = node.kernels.iter().map(|p| p.kernel).collect();
+        let mut parts = Vec::new();
+        for run in numbers.chunk_by(|a, b| a + 1 == *b && name(*a) == name(*b)) {
+            parts.push(match run {
+                [one] => format!("{one} {}", name(*one)),
+                _ => format!("{}-{} {}", run[0], run[run.len() - 1], name(run[0])),
+            });
+        }
+        let kind = match node.kind {
+            NodeKind::Software => "software".to_owned(),
+            NodeKind::Hardware => {
+                format!("board {}", node.board.as_deref().unwrap_or("of any kind"))
+            }
+        };
+        let comm = node.comm.map_or("any protocol", |c| c.word());
+        writeln!(
+            out,
+            "{}: {kind}, {comm}: {}",
+            cluster.node_name(index),
+            parts.join(", ")
+        )?;
+    }
+    let nodes = cluster.map.nodes.len();
+    let plural = if nodes == 1 { "" } else { "s" };
+    writeln!(out, "{} kernels on {nodes} node{plural}", cluster.size())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
+    let cluster = read(&args.build.files.files)?;
+    let quiet = args.quiet;
+    let programs = build(&cluster, &args.build.build()?, &|line| {
+        if !quiet {
+            eprintln!("{line}");
+        }
+    })?;
+    let state = args.build.files.state();
+    ensure!(
+        State::of(&state)?.is_none() || !args.node.is_empty(),
+        "this cluster runs already (baltra cluster stop ends it)"
+    );
+    let key = match &args.key_file {
+        Some(path) => Some(
+            std::fs::read_to_string(path)
+                .with_context(|| path.display().to_string())?
+                .trim()
+                .to_owned(),
+        ),
+        None => None,
+    };
+    let options = Options {
+        nodes: args.node.clone(),
+        port: args.port,
+        key,
+        args: (!args.args.is_empty()).then(|| args.args.clone()),
+        state: args.node.is_empty().then_some(state),
+    };
+    let mut failed = None;
+    let outcome = run(&cluster, &programs, &options, &mut |error, line| {
+        // The launcher's own lines begin with "rank", those of a rank with its number.
+        let own = !line.starts_with('[');
+        let written = match (own, error) {
+            (true, _) if quiet && !line.contains("failed") => Ok(()),
+            (true, _) | (_, true) => writeln!(std::io::stderr(), "{line}"),
+            (false, false) => writeln!(out, "{line}"),
+        };
+        failed = failed.take().or(written.err());
+    })?;
+    if let Some(error) = failed {
+        return Err(error).context("cannot pass on what a rank printed");
+    }
+    out.flush()?;
+    if let Some(path) = &args.json {
+        let ranks: Vec<_> = outcome.ranks.iter().map(as_json).collect();
+        let report = serde_json::json!({"wall_s": outcome.wall.as_secs_f64(), "code": outcome.code, "ranks": ranks});
+        std::fs::write(path, format!("{report:#}\n"))
+            .with_context(|| path.display().to_string())?;
+    }
+    if !quiet {
+        table(
+            outcome.ranks.iter().map(|end| (end, Vec::new())),
+            &[],
+            &mut std::io::stderr(),
+        )?;
+        eprintln!(
+            "{} ranks, {:.3} s",
+            outcome.ranks.len(),
+            outcome.wall.as_secs_f64()
+        );
+    }
+    Ok(ExitCode::from(outcome.code))
+}
+
+fn as_json(end: &RankEnd) -> serde_json::Value {
+    let Counters {
+        sent,
+        sent_bytes,
+        received,
+        received_bytes,
+        waited_ns,
+        ..
+    } = end.counters;
+    serde_json::json!({
+        "rank": end.rank, "kernel": end.kernel, "node": end.node, "sent": sent, "sent_bytes": sent_bytes,
+        "received": received, "received_bytes": received_bytes, "asleep_s": waited_ns as f64 * 1e-9,
+    })
+}
+
+/// Ranks in columns as wide as they have to be, and their sums; heads with `>` go right.
+fn table<'a>(
+    ends: impl Iterator<Item = (&'a RankEnd, Vec<String>)>,
+    more: &[&str],
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut heads = vec![">RANK", "KERNEL", "NODE"];
+    heads.extend(more);
+    heads.extend([">SENT", ">BYTES", ">RECEIVED", ">BYTES", ">ASLEEP ms"]);
+    let numbers = |c: &Counters| {
+        [
+            c.sent,
+            c.sent_bytes,
+            c.received,
+            c.received_bytes,
+            c.waited_ns / 1_000_000,
+        ]
+        .map(|n| n.to_string())
+    };
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut sum = Counters::default();
+    for (end, cells) in ends {
+        let mut row = vec![end.rank.to_string(), end.kernel.clone(), end.node.clone()];
+        row.extend(cells);
+        row.extend(numbers(&end.counters));
+        rows.push(row);
+        sum.sent += end.counters.sent;
+        sum.sent_bytes += end.counters.sent_bytes;
+        sum.received += end.counters.received;
+        sum.received_bytes += end.counters.received_bytes;
+        sum.waited_ns += end.counters.waited_ns;
+    }
+    let mut last = vec!["all".to_owned(), String::new(), String::new()];
+    last.extend(more.iter().map(|_| String::new()));
+    last.extend(numbers(&sum));
+    rows.push(last);
+    rows.insert(
+        0,
+        heads
+            .iter()
+            .map(|h| h.trim_start_matches('>').to_owned())
+            .collect(),
+    );
+    let widths: Vec<usize> = (0..heads.len())
+        .map(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0))
+        .collect();
+    for row in &rows {
+        let cells: Vec<String> = row
+            .iter()
+            .enumerate()
+            .map(|(c, text)| match heads[c].starts_with('>') {
+                true => format!("{text:>0$}", widths[c]),
+                false => format!("{text:<0$}", widths[c]),
+            })
+            .collect();
+        writeln!(out, "{}", cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}

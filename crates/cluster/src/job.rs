@@ -1,0 +1,199 @@
+//! The resources that ranks share, and the words that tell them so: `humboldt/src/job.c` is the other end.
+//!
+//! Ranks of one node share a memfd and a doorbell (eventfd) each; a rank that others reach over TCP gets a listening
+//! socket. Descriptors are made close-on-exec and handed down as copies while a rank is started, so that a rank gets its
+//! own node's and nothing else.
+
+use anyhow::{Context, Result};
+use rustix::event::{eventfd, EventfdFlags};
+use rustix::fs::{memfd_create, MemfdFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command};
+
+/// The first page of a node's segment, and a rank's block in it, in bytes.
+const PAGE: u64 = 4096;
+const BLOCK: u64 = 512;
+
+/// Where a rank's peers find it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Ranks with the same number share memory.
+    pub group: usize,
+    /// Where it listens, if others are in other groups.
+    pub listen: Option<IpAddr>,
+    /// The port; 0: any.
+    pub port: u16,
+    /// Whether this process starts it.
+    pub here: bool,
+}
+
+/// What a rank counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// 0 starting, 1 running, 2 finished, 3 failed.
+    pub state: u32,
+    /// Messages.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Messages.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Time asleep.
+    pub waited_ns: u64,
+}
+
+/// The counters of a rank in its node's segment.
+pub fn counters(segment: &File, rank: usize) -> Counters {
+    let mut block = [0_u8; BLOCK as usize];
+    // A segment that its ranks have not made as large yet has nothing to say.
+    if segment
+        .read_exact_at(&mut block, PAGE + BLOCK * rank as u64)
+        .is_err()
+    {
+        return Counters::default();
+    }
+    let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap_or_default());
+    Counters {
+        state: word(0) as u32,
+        sent: word(64),
+        sent_bytes: word(72),
+        received: word(80),
+        received_bytes: word(88),
+        waited_ns: word(96),
+    }
+}
+
+/// A job whose ranks are being started.
+#[derive(Debug)]
+pub struct Job {
+    members: Vec<Member>,
+    segments: BTreeMap<usize, File>,
+    bells: Vec<Option<OwnedFd>>,
+    listeners: Vec<Option<TcpListener>>,
+    addresses: Vec<Option<SocketAddr>>,
+    key: String,
+}
+
+impl Job {
+    /// Makes the shared things of those ranks that are started here.
+    pub fn new(members: Vec<Member>, key: String) -> Result<Job> {
+        let several = members.iter().any(|m| m.group != members[0].group);
+        let mut segments = BTreeMap::new();
+        let mut bells = Vec::new();
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for (rank, member) in members.iter().enumerate() {
+            let (mut bell, mut listener) = (None, None);
+            let mut address = member.listen.map(|ip| SocketAddr::new(ip, member.port));
+            if member.here {
+                if let std::collections::btree_map::Entry::Vacant(free) =
+                    segments.entry(member.group)
+                {
+                    let segment = memfd_create("humboldt", MemfdFlags::CLOEXEC)
+                        .context("cannot make shared memory")?;
+                    free.insert(File::from(segment));
+                }
+                bell = Some(
+                    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                        .context("cannot make a doorbell")?,
+                );
+                if let (true, Some(wanted)) = (several, address) {
+                    let socket = TcpListener::bind(wanted)
+                        .with_context(|| format!("rank {rank} cannot listen on {wanted}: is it this host's address? (--node starts the ranks of one node)"))?;
+                    address = Some(socket.local_addr().context("a listening socket")?);
+                    listener = Some(socket);
+                }
+            }
+            bells.push(bell);
+            listeners.push(listener);
+            addresses.push(address);
+        }
+        Ok(Job {
+            members,
+            segments,
+            bells,
+            listeners,
+            addresses,
+            key,
+        })
+    }
+
+    /// Starts a rank: `command` with what it must inherit.
+    pub fn spawn(&mut self, rank: usize, mut command: Command) -> Result<Child> {
+        let group = self.members[rank].group;
+        let mut handed: Vec<OwnedFd> = Vec::new();
+        let mut hand = |fd: rustix::fd::BorrowedFd<'_>| -> Result<i32> {
+            // A copy without close-on-exec, for as long as it takes to start the rank.
+            let copy = rustix::io::dup(fd).context("cannot copy a descriptor")?;
+            let number = copy.as_raw_fd();
+            handed.push(copy);
+            Ok(number)
+        };
+        let segment = hand(self.segments[&group].as_fd())?;
+        let mut bells = Vec::new();
+        let mut peers = Vec::new();
+        for (other, member) in self.members.iter().enumerate() {
+            match (
+                member.group == group,
+                &self.bells[other],
+                self.addresses[other],
+            ) {
+                (true, Some(bell), _) => {
+                    bells.push(hand(bell.as_fd())?.to_string());
+                    peers.push("-".to_owned());
+                }
+                (_, _, Some(address)) => peers.push(address.to_string()),
+                _ => anyhow::bail!("rank {other} has no address that rank {rank} could reach"),
+            }
+        }
+        if let Some(listener) = &self.listeners[rank] {
+            command.env("HUM_LISTEN", hand(listener.as_fd())?.to_string());
+        }
+        command
+            .env("HUM_RANK", rank.to_string())
+            .env("HUM_SIZE", self.members.len().to_string())
+            .env("HUM_PEERS", peers.join(","))
+            .env("HUM_SEGMENT", segment.to_string())
+            .env("HUM_BELLS", bells.join(","))
+            .env("HUM_KEY", &self.key)
+            .env("HUM_LAUNCHER", std::process::id().to_string());
+        let child = command.spawn();
+        drop(handed);
+        // The rank has it now; here it would only keep the port open.
+        self.listeners[rank] = None;
+        child.with_context(|| {
+            format!(
+                "cannot start rank {rank}: {}",
+                command.get_program().to_string_lossy()
+            )
+        })
+    }
+
+    /// What a rank has counted so far.
+    pub fn counters(&self, rank: usize) -> Counters {
+        match self.segments.get(&self.members[rank].group) {
+            Some(segment) => counters(segment, rank),
+            None => Counters::default(),
+        }
+    }
+
+    /// The descriptor of a rank's segment in this process.
+    pub fn segment_fd(&self, rank: usize) -> Option<i32> {
+        self.segments
+            .get(&self.members[rank].group)
+            .map(AsRawFd::as_raw_fd)
+    }
+}
+
+/// A key for a job: 32 hexadecimal digits that nobody can guess.
+pub fn new_key() -> Result<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("no random numbers: {e}"))?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}

@@ -1,0 +1,25 @@
+//! Clusters of ranks that pass messages: which kernels there are (the logical file), where each runs (the map file),
+//! and what makes processes of them.
+//!
+//! [`Cluster::read`] reads both files in any of their dialects and says, with file and line, what is wrong;
+//! [`build`] compiles the C sources of software kernels against `libhumboldt`; [`run`] starts the ranks. Kernels on
+//! boards are read and checked; building them is refused.
+#![forbid(unsafe_code)]
+
+mod build;
+mod check;
+mod command;
+mod job;
+mod model;
+mod read;
+mod run;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod write;
+
+pub use build::{build, Build, Program};
+pub use command::{command, Command};
+pub use model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port};
+pub use read::{Problem, Problems};
+pub use run::{run, Options, Outcome};

@@ -1,0 +1,173 @@
+//! What the files say.
+
+use crate::tree::Element;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Ranks and kernels are numbered below this.
+pub const KERNELS_MAX: u32 = 256;
+/// Kernels on one board: the router's ports.
+pub const KERNELS_PER_BOARD_MAX: usize = 16;
+
+/// Both files, read and checked.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Which kernels there are.
+    pub logical: Logical,
+    /// Where they run.
+    pub map: Map,
+}
+
+/// The logical file.
+#[derive(Clone, Debug)]
+pub struct Logical {
+    /// As it was given.
+    pub path: PathBuf,
+    /// In the file's order.
+    pub kernels: Vec<Kernel>,
+    pub(crate) rest: Vec<Element>,
+}
+
+/// A kernel of the logical file; `rep` copies of it, numbered from `num` on.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// What it is called.
+    pub name: String,
+    /// Its line in the file.
+    pub line: usize,
+    /// Its number, the first copy's.
+    pub num: u32,
+    /// How many there are.
+    pub rep: u32,
+    /// C files, relative to the logical file; empty: `NAME.c`.
+    pub sources: Vec<String>,
+    /// The program's arguments; none: the number of kernels and its own number, as in the paper.
+    pub args: Option<Vec<String>>,
+    /// Name, value, width in bits.
+    pub constants: Vec<(String, String, Option<u32>)>,
+    /// Streams and buses of a kernel in fabric.
+    pub ports: Vec<Port>,
+    pub(crate) rest: Vec<Element>,
+}
+
+/// A port of a kernel in fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// `s_axis`, `m_axis`, `s_axi` or `m_axi`.
+    pub kind: String,
+    /// The port's name in the kernel.
+    pub name: String,
+    /// `global` where it has none.
+    pub scope: String,
+    /// Whether its signals are captured.
+    pub debug: bool,
+}
+
+/// The map file.
+#[derive(Clone, Debug)]
+pub struct Map {
+    /// As it was given.
+    pub path: PathBuf,
+    /// In the file's order.
+    pub nodes: Vec<Node>,
+    pub(crate) rest: Vec<Element>,
+}
+
+/// Whether a node is a host or a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A host: its kernels are processes.
+    Software,
+    /// A board: its kernels are in fabric.
+    Hardware,
+}
+
+/// How a node's kernels reach others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comm {
+    /// Shared memory: one host only.
+    Shm,
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// Raw Ethernet.
+    Eth,
+}
+
+impl Comm {
+    /// As the map file has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Comm::Shm => "shm",
+            Comm::Tcp => "tcp",
+            Comm::Udp => "udp",
+            Comm::Eth => "eth",
+        }
+    }
+}
+
+/// A host or a board of the map file.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its line in the file.
+    pub line: usize,
+    /// Host or board.
+    pub kind: NodeKind,
+    /// The board's model.
+    pub board: Option<String>,
+    /// None: whatever the others speak.
+    pub comm: Option<Comm>,
+    /// Kernels by number, each with its line and, on a board of several dies, its die.
+    pub kernels: Vec<Place>,
+    /// For raw Ethernet.
+    pub mac: Option<String>,
+    /// For TCP and UDP.
+    pub ip: Option<IpAddr>,
+    /// The communication layer's bridge: names of its ports by role; empty: plain streams.
+    pub bridge: BTreeMap<String, String>,
+    pub(crate) rest: Vec<Element>,
+}
+
+/// A kernel on a node.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The kernel's number.
+    pub kernel: u32,
+    /// Its line in the file.
+    pub line: usize,
+    /// The die that it is to be on.
+    pub slr: Option<String>,
+}
+
+impl Kernel {
+    /// The numbers of its copies.
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        self.num..self.num.saturating_add(self.rep)
+    }
+}
+
+impl Logical {
+    /// The kernel that has this number.
+    pub fn kernel(&self, number: u32) -> Option<&Kernel> {
+        self.kernels.iter().find(|k| k.numbers().contains(&number))
+    }
+}
+
+impl Cluster {
+    /// How many kernels there are, copies counted.
+    pub fn size(&self) -> usize {
+        self.logical.kernels.iter().map(|k| k.rep as usize).sum()
+    }
+
+    /// What a node is called in texts.
+    pub fn node_name(&self, node: usize) -> String {
+        let n = &self.map.nodes[node];
+        match (&n.ip, &n.mac) {
+            (Some(ip), _) => format!("node {node} ({ip})"),
+            (None, Some(mac)) => format!("node {node} ({mac})"),
+            (None, None) => format!("node {node}"),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! From trees to the model, leniently: names of all dialects, blanks anywhere, unknown elements kept as they are.
+
+use crate::model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port, KERNELS_MAX};
+use crate::tree::{self, Element, FILE_BYTES_MAX};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Something that is wrong with a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// From 1; 0: the file as a whole.
+    pub line: usize,
+    /// What is wrong.
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path.display(), self.text),
+            line => write!(f, "{}:{line}: {}", self.path.display(), self.text),
+        }
+    }
+}
+
+/// All that is wrong, one a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            write!(f, "{}{problem}", if i > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Collects problems of one file.
+struct Reader<'a> {
+    path: &'a Path,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, line: usize, text: impl Into<String>) {
+        self.problems.push(Problem {
+            path: self.path.to_owned(),
+            line,
+            text: text.into(),
+        });
+    }
+
+    /// A number below a bound.
+    fn number(&mut self, e: &Element, what: &str, below: u32) -> Option<u32> {
+        match e.text.parse::<u32>() {
+            Ok(n) if n < below => Some(n),
+            Ok(n) => {
+                self.wrong(e.line, format!("{what} {n}: must be below {below}"));
+                None
+            }
+            Err(_) => {
+                self.wrong(e.line, format!("{what} '{}' is no number", shown(&e.text)));
+                None
+            }
+        }
+    }
+}
+
+/// A text from a file, short enough for a message.
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(60).collect()
+}
+
+impl Cluster {
+    /// Reads and checks both files.
+    ///
+    /// # Errors
+    ///
+    /// All [`Problems`] that were found, those of the logical file first.
+    pub fn read(logical: &Path, map: &Path) -> Result<Cluster, Problems> {
+        Cluster::combine((logical, load(logical)), (map, load(map)))
+    }
+
+    /// As [`Cluster::read`], from texts; the paths are for messages and for where sources are.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn parse(logical: (&Path, &str), map: (&Path, &str)) -> Result<Cluster, Problems> {
+        Cluster::combine(
+            (logical.0, Ok(logical.1.to_owned())),
+            (map.0, Ok(map.1.to_owned())),
+        )
+    }
+
+    fn combine(
+        logical: (&Path, Result<String, Problem>),
+        map: (&Path, Result<String, Problem>),
+    ) -> Result<Cluster, Problems> {
+        let (logical, mut problems) = both(logical.0, logical.1, self::logical);
+        let (map, more) = both(map.0, map.1, self::map);
+        problems.extend(more);
+        match (logical, map) {
+            // Whether the files go together is a question for files that are in order.
+            (Some(logical), Some(map)) if problems.is_empty() => {
+                let cluster = Cluster { logical, map };
+                problems = crate::check::check(&cluster);
+                match problems.is_empty() {
+                    true => Ok(cluster),
+                    false => Err(Problems(problems)),
+                }
+            }
+            _ => Err(Problems(problems)),
+        }
+    }
+}
+
+/// A file of either kind, by its contents, in the canonical form.
+///
+/// # Errors
+///
+/// What keeps it from being read.
+pub fn formatted(path: &Path) -> Result<String, Problems> {
+    let text = load(path).map_err(|p| Problems(vec![p]))?;
+    formatted_text(path, &text)
+}
+
+/// As [`formatted`], from a text.
+pub fn formatted_text(path: &Path, text: &str) -> Result<String, Problems> {
+    let root = tree_of(path, text).map_err(|p| Problems(vec![p]))?;
+    let nodes = root.children.iter().any(|c| c.is("node"));
+    let (out, problems) = match nodes {
+        true => {
+            let (map, problems) = map(path, &root);
+            (crate::write::map(&map), problems)
+        }
+        false => {
+            let (logical, problems) = logical(path, &root);
+            (crate::write::logical(&logical), problems)
+        }
+    };
+    match problems.is_empty() {
+        true => Ok(out),
+        false => Err(Problems(problems)),
+    }
+}
+
+fn load(path: &Path) -> Result<String, Problem> {
+    let wrong = |text: String| Problem {
+        path: path.to_owned(),
+        line: 0,
+        text,
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| wrong(e.to_string()))?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(wrong(format!("larger than {FILE_BYTES_MAX} bytes"))),
+        false => Ok(text),
+    }
+}
+
+fn tree_of(path: &Path, text: &str) -> Result<Element, Problem> {
+    tree::parse(text).map_err(|e| Problem {
+        path: path.to_owned(),
+        line: e.line,
+        text: e.text,
+    })
+}
+
+fn both<T>(
+    path: &Path,
+    text: Result<String, Problem>,
+    read: fn(&Path, &Element) -> (T, Vec<Problem>),
+) -> (Option<T>, Vec<Problem>) {
+    match text.and_then(|text| tree_of(path, &text)) {
+        Ok(root) => {
+            let (read, problems) = read(path, &root);
+            (Some(read), problems)
+        }
+        Err(problem) => (None, vec![problem]),
+    }
+}
+
+/// What an element says if it is a flag: `<debug/>`, or a word.
+fn flag(e: &Element) -> bool {
+    !matches!(e.text.to_ascii_lowercase().as_str(), "false" | "0" | "no")
+}
+
+fn logical(path: &Path, root: &Element) -> (Logical, Vec<Problem>) {
+    let mut reader = Reader {
+        path,
+        problems: Vec::new(),
+    };
+    let mut logical = Logical {
+        path: path.to_owned(),
+        kernels: Vec::new(),
+        rest: Vec::new(),
+    };
+    for child in &root.children {
+        match child.is("kernel") {
+            true => logical.kernels.extend(kernel(&mut reader, child)),
+            false => logical.rest.push(child.clone()),
+        }
+    }
+    if logical.kernels.is_empty() && reader.problems.is_empty() {
+        reader.wrong(root.line, "a logical file has kernels; this one has none");
+    }
+    (logical, reader.problems)
+}
+
+fn kernel(reader: &mut Reader<'_>, e: &Element) -> Option<Kernel> {
+    // XML has the name as the element's text, JSON and YAML as a member.
+    let name = match (e.text.is_empty(), e.child(&["name"])) {
+        (false, _) => e.text.clone(),
+        (true, Some(name)) => name.text.clone(),
+        (true, None) => String::new(),
+    };
+    // The name becomes a file's: no paths, no options.
+    let plain = !name.is_empty()
+        && name.len() <= 100
+        && !name.starts_with('-')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.+".contains(c))
+        && name.chars().any(|c| c.is_ascii_alphanumeric());
+    if !plain {
+        reader.wrong(e.line, format!("'{}' is no kernel's name", shown(&name)));
+        return None;
+    }
+    let mut kernel = Kernel {
+        name,
+        line: e.line,
+        num: 0,
+        rep: 1,
+        sources: Vec::new(),
+        args: None,
+        constants: Vec::new(),
+        ports: Vec::new(),
+        rest: Vec::new(),
+    };
+    let mut numbered = None;
+    for c in &e.children {
+        if c.is("num") {
+            numbered = reader.number(c, "the number", KERNELS_MAX);
+            kernel.num = numbered?;
+        } else if c.is("rep") {
+            kernel.rep = reader.number(c, "the number of copies", KERNELS_MAX + 1)?;
+            if kernel.rep == 0 {
+                reader.wrong(c.line, "no copies: leave the kernel out");
+                return None;
+            }
+        } else if c.is("source") {
+            kernel.sources.push(c.text.clone());
+        } else if c.is("args") {
+            kernel.args = Some(c.text.split_whitespace().map(str::to_owned).collect());
+        } else if c.is("const") {
+            let text = |names: &[&str]| c.child(names).map(|v| v.text.clone()).unwrap_or_default();
+            let width = match c.child(&["width"]) {
+                Some(w) => Some(reader.number(w, "the width", 4097)?),
+                None => None,
+            };
+            kernel
+                .constants
+                .push((text(&["name"]), text(&["val", "value"]), width));
+        } else if c.is("interface")
+            || ["s_axis", "m_axis", "s_axi", "m_axi"]
+                .iter()
+                .any(|n| c.is(n))
+        {
+            kernel.ports.extend(port(reader, c));
+        } else if !(c.is("name") && e.text.is_empty()) {
+            kernel.rest.push(c.clone());
+        }
+    }
+    if numbered.is_none() {
+        reader.wrong(e.line, format!("kernel '{}' has no <num>", kernel.name));
+        return None;
+    }
+    if kernel.num + kernel.rep > KERNELS_MAX {
+        reader.wrong(
+            e.line,
+            format!(
+                "kernel '{}': its copies are {} to {}, numbers end at {}",
+                kernel.name,
+                kernel.num,
+                kernel.num + kernel.rep - 1,
+                KERNELS_MAX - 1
+            ),
+        );
+        return None;
+    }
+    Some(kernel)
+}
+
+fn port(reader: &mut Reader<'_>, e: &Element) -> Option<Port> {
+    let text = |name: &str| e.child(&[name]).map(|v| v.text.clone());
+    let kind = match e.is("interface") {
+        false => e.name.to_ascii_lowercase(),
+        true => match text("direction").as_deref() {
+            Some("in") => "s_axis".to_owned(),
+            Some("out") => "m_axis".to_owned(),
+            other => {
+                let other = shown(other.unwrap_or_default());
+                reader.wrong(
+                    e.line,
+                    format!("an interface's direction is in or out, not '{other}'"),
+                );
+                return None;
+            }
+        },
+    };
+    Some(Port {
+        kind,
+        name: text("name").unwrap_or_default(),
+        scope: text("scope").unwrap_or_else(|| "global".to_owned()),
+        debug: e.child(&["debug"]).is_some_and(flag),
+    })
+}
+
+fn map(path: &Path, root: &Element) -> (Map, Vec<Problem>) {
+    let mut reader = Reader {
+        path,
+        problems: Vec::new(),
+    };
+    let mut map = Map {
+        path: path.to_owned(),
+        nodes: Vec::new(),
+        rest: Vec::new(),
+    };
+    for child in &root.children {
+        match child.is("node") {
+            true => map.nodes.extend(node(&mut reader, child)),
+            false => map.rest.push(child.clone()),
+        }
+    }
+    if map.nodes.is_empty() && reader.problems.is_empty() {
+        reader.wrong(root.line, "a map file has nodes; this one has none");
+    }
+    (map, reader.problems)
+}
+
+fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
+    let before = reader.problems.len();
+    let mut node = Node {
+        line: e.line,
+        kind: match e.child(&["board"]) {
+            Some(_) => NodeKind::Hardware,
+            None => NodeKind::Software,
+        },
+        board: None,
+        comm: None,
+        kernels: Vec::new(),
+        mac: None,
+        ip: None,
+        bridge: Default::default(),
+        rest: Vec::new(),
+    };
+    for c in &e.children {
+        let word = c.text.to_ascii_lowercase();
+        if c.is("type") {
+            match word.as_str() {
+                "sw" | "software" => node.kind = NodeKind::Software,
+                "hw" | "hardware" => node.kind = NodeKind::Hardware,
+                _ => reader.wrong(
+                    c.line,
+                    format!("a node's type is sw or hw, not '{}'", shown(&c.text)),
+                ),
+            }
+        } else if c.is("board") {
+            node.board = Some(c.text.clone());
+        } else if c.is("comm") {
+            node.comm = match word.as_str() {
+                "shm" => Some(Comm::Shm),
+                "tcp" => Some(Comm::Tcp),
+                "udp" => Some(Comm::Udp),
+                "eth" | "ethernet" => Some(Comm::Eth),
+                _ => {
+                    let what = shown(&c.text);
+                    reader.wrong(
+                        c.line,
+                        format!("a node's comm is shm, tcp, udp or eth, not '{what}'"),
+                    );
+                    None
+                }
+            };
+        } else if c.is("kernel") {
+            places(reader, c, &mut node.kernels);
+        } else if c.is("mac") || c.is("mac_addr") {
+            node.mac = mac(&c.text);
+            if node.mac.is_none() {
+                reader.wrong(c.line, format!("'{}' is no MAC address", shown(&c.text)));
+            }
+        } else if c.is("ip") || c.is("ip_addr") {
+            node.ip = c.text.parse().ok();
+            if node.ip.is_none() {
+                reader.wrong(c.line, format!("'{}' is no IP address", shown(&c.text)));
+            }
+        } else if c.is("app_bridge") {
+            for role in &c.children {
+                node.bridge
+                    .insert(role.name.to_ascii_lowercase(), role.text.clone());
+            }
+        } else {
+            node.rest.push(c.clone());
+        }
+    }
+    (reader.problems.len() == before).then_some(node)
+}
+
+/// `<kernel> 3 </kernel>`, `<kernel> 3-18 </kernel>`, or with `<num>` and `<slr>`.
+fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<Place>) {
+    let number = e.child(&["num"]).unwrap_or(e);
+    let slr = e.child(&["slr"]).map(|s| s.text.clone());
+    let mut ends = number.text.splitn(2, '-').map(|end| Element {
+        text: end.trim().to_owned(),
+        line: number.line,
+        ..Element::default()
+    });
+    let first = ends
+        .next()
+        .and_then(|end| reader.number(&end, "kernel", KERNELS_MAX));
+    let last = match ends.next() {
+        Some(end) => reader.number(&end, "kernel", KERNELS_MAX),
+        None => first,
+    };
+    let (Some(first), Some(last)) = (first, last) else {
+        return;
+    };
+    if first > last {
+        reader.wrong(
+            number.line,
+            format!("kernels {first} to {last}: the first comes after the last"),
+        );
+    }
+    places.extend((first..=last).map(|kernel| Place {
+        kernel,
+        line: e.line,
+        slr: slr.clone(),
+    }));
+}
+
+/// Six pairs of hexadecimal digits, in lower case.
+fn mac(text: &str) -> Option<String> {
+    let parts: Vec<&str> = text.split([':', '-']).collect();
+    let good = parts.len() == 6
+        && parts
+            .iter()
+            .all(|p| p.len() == 2 && p.chars().all(|c| c.is_ascii_hexdigit()));
+    good.then(|| parts.join(":").to_ascii_lowercase())
+}

@@ -1,0 +1,470 @@
+//! Starts the ranks of a cluster, says where each is, passes on what they print, and stops all when one fails.
+
+use crate::build::{refuse_boards, Program};
+use crate::job::{counters, new_key, Counters, Job, Member};
+use crate::model::{Cluster, Comm};
+use anyhow::{bail, ensure, Context, Result};
+use rustix::process::{kill_process, Pid, Signal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+/// How often ended ranks are looked for.
+const LOOK: Duration = Duration::from_millis(5);
+/// After one has failed, the others have this long to say why they do, and then to end when told.
+const GRACE: Duration = Duration::from_millis(1500);
+/// A line is cut here: a rank that never ends its line fills no memory.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// How ranks are started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only the ranks of these nodes (by their place in the map file); the others are started elsewhere.
+    pub nodes: Vec<usize>,
+    /// Rank r listens on this port + r; needed with `nodes`.
+    pub port: Option<u16>,
+    /// The job's key, the same everywhere; needed with `nodes`.
+    pub key: Option<String>,
+    /// Arguments for every rank, instead of the logical file's.
+    pub args: Option<Vec<String>>,
+    /// Where `status` and `stop` find the run.
+    pub state: Option<PathBuf>,
+}
+
+/// What became of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// 0, or that of the rank that failed first; 128 + the signal that ended it.
+    pub code: u8,
+    /// From the first start to the last end.
+    pub wall: Duration,
+    /// Of the ranks that were started here.
+    pub ranks: Vec<RankEnd>,
+}
+
+/// One rank's end.
+#[derive(Debug)]
+pub struct RankEnd {
+    /// Its number.
+    pub rank: usize,
+    /// Its kernel's name.
+    pub kernel: String,
+    /// Its node, as texts call it.
+    pub node: String,
+    /// What it counted.
+    pub counters: Counters,
+}
+
+/// A run on this host, as `status` and `stop` find it.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct State {
+    launcher: i32,
+    /// When the launcher's process began, in the kernel's ticks: a process id alone may be another's by now.
+    began: u64,
+    ranks: Vec<StateRank>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct StateRank {
+    rank: usize,
+    kernel: String,
+    node: String,
+    pid: u32,
+    segment: i32,
+}
+
+enum Event {
+    Line {
+        rank: usize,
+        error: bool,
+        text: String,
+    },
+    Silent,
+}
+
+/// Where the ranks are and how they reach each other.
+fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usize>)> {
+    let size = cluster.size();
+    let mut nodes = vec![None; size];
+    for (index, node) in cluster.map.nodes.iter().enumerate() {
+        for place in &node.kernels {
+            let Some(slot) = nodes.get_mut(place.kernel as usize) else {
+                bail!(
+                    "{}: ranks are numbered from 0 without gaps; there are {size} kernels and one has number {}",
+                    cluster.logical.path.display(),
+                    place.kernel
+                );
+            };
+            *slot = Some(index);
+        }
+    }
+    let nodes: Vec<usize> = nodes.into_iter().flatten().collect();
+    ensure!(nodes.len() == size, "a kernel is on no node");
+    if cluster.map.nodes.len() > 1 {
+        for (index, node) in cluster.map.nodes.iter().enumerate() {
+            if let Some(comm @ (Comm::Eth | Comm::Udp)) = node.comm {
+                bail!(
+                    "{}:{}: {}: software ranks reach other nodes over tcp; {} is for boards",
+                    cluster.map.path.display(),
+                    node.line,
+                    cluster.node_name(index),
+                    comm.word()
+                );
+            }
+            ensure!(
+                node.ip.is_some(),
+                "{}:{}: {} needs an <ip> for its ranks to be reached over TCP",
+                cluster.map.path.display(),
+                node.line,
+                cluster.node_name(index)
+            );
+        }
+    }
+    if !options.nodes.is_empty() {
+        let known = cluster.map.nodes.len();
+        ensure!(
+            options.nodes.iter().all(|n| *n < known),
+            "--node: there are nodes 0 to {}",
+            known - 1
+        );
+        ensure!(
+            options.port.is_some() && options.key.is_some(),
+            "--node needs --port and --key-file: the other nodes must know both"
+        );
+    }
+    let members = (0..size)
+        .map(|rank| {
+            let node = &cluster.map.nodes[nodes[rank]];
+            // "tcp" on the only node: its ranks do not share memory, each is a group of its own. Where there are several
+            // nodes it is how they reach each other.
+            let apart = node.comm == Some(Comm::Tcp) && cluster.map.nodes.len() == 1;
+            Member {
+                group: if apart {
+                    cluster.map.nodes.len() + rank
+                } else {
+                    nodes[rank]
+                },
+                listen: Some(node.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))),
+                port: options.port.map_or(0, |p| p.saturating_add(rank as u16)),
+                here: options.nodes.is_empty() || options.nodes.contains(&nodes[rank]),
+            }
+        })
+        .collect();
+    Ok((members, nodes))
+}
+
+/// Runs the cluster to its end. `say` gets each line: those of the ranks with their number before them.
+///
+/// # Errors
+///
+/// What keeps ranks from being started. A rank that fails is not an error: [`Outcome::code`] has it.
+pub fn run(
+    cluster: &Cluster,
+    programs: &BTreeMap<u32, Program>,
+    options: &Options,
+    say: &mut dyn FnMut(bool, &str),
+) -> Result<Outcome> {
+    refuse_boards(cluster)?;
+    let (members, nodes) = members(cluster, options)?;
+    let size = members.len();
+    let here: Vec<usize> = (0..size).filter(|r| members[*r].here).collect();
+    ensure!(!here.is_empty(), "no rank is to be started here");
+    let key = match &options.key {
+        Some(key) => {
+            ensure!(
+                key.len() == 32 && key.bytes().all(|b| b.is_ascii_hexdigit()),
+                "the key must be 32 hexadecimal digits"
+            );
+            key.clone()
+        }
+        None => new_key()?,
+    };
+    let mut job = Job::new(members, key)?;
+    let began = Instant::now();
+    let (sender, lines) = sync_channel(1024);
+    let mut children = Children(Vec::new());
+    for &rank in &here {
+        let kernel = cluster
+            .logical
+            .kernel(rank as u32)
+            .context("a kernel without a number")?;
+        let program = programs
+            .get(&kernel.num)
+            .with_context(|| format!("kernel '{}' is not built", kernel.name))?;
+        let mut command = Command::new(&program.path);
+        match options.args.as_ref().or(kernel.args.as_ref()) {
+            Some(args) => command.args(args),
+            // As in the paper's listing: how many kernels there are, and which this one is.
+            None => command.args([size.to_string(), rank.to_string()]),
+        };
+        for (name, value, _) in &kernel.constants {
+            command.env(format!("HUM_CONST_{name}"), value);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = job.spawn(rank, command)?;
+        let where_ = cluster.node_name(nodes[rank]);
+        say(
+            true,
+            &format!(
+                "rank {rank}: {} on {where_}, process {}",
+                kernel.name,
+                child.id()
+            ),
+        );
+        if let Some(out) = child.stdout.take() {
+            forward(rank, false, out, sender.clone());
+        }
+        if let Some(err) = child.stderr.take() {
+            forward(rank, true, err, sender.clone());
+        }
+        children.0.push((rank, child, None));
+    }
+    drop(sender);
+    let kernel_of = |rank: usize| {
+        cluster
+            .logical
+            .kernel(rank as u32)
+            .map(|k| k.name.clone())
+            .unwrap_or_default()
+    };
+    let state = State {
+        launcher: std::process::id() as i32,
+        began: began_ticks(std::process::id()).unwrap_or_default(),
+        ranks: children
+            .0
+            .iter()
+            .map(|(rank, child, _)| StateRank {
+                rank: *rank,
+                kernel: kernel_of(*rank),
+                node: cluster.node_name(nodes[*rank]),
+                pid: child.id(),
+                segment: job.segment_fd(*rank).unwrap_or(-1),
+            })
+            .collect(),
+    };
+    if let Some(path) = &options.state {
+        let text = serde_json::to_string_pretty(&state).context("the run's state")?;
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let code = attend(&mut children, &lines, say, &kernel_of);
+    let wall = began.elapsed();
+    if let Some(path) = &options.state {
+        let _ = fs::remove_file(path);
+    }
+    let ranks = here
+        .iter()
+        .map(|&rank| RankEnd {
+            rank,
+            kernel: kernel_of(rank),
+            node: cluster.node_name(nodes[rank]),
+            counters: job.counters(rank),
+        })
+        .collect();
+    Ok(Outcome { code, wall, ranks })
+}
+
+/// Ranks that are ended when this goes, whatever the reason.
+struct Children(Vec<(usize, Child, Option<ExitStatus>)>);
+
+impl Children {
+    fn signal(&mut self, signal: Signal) {
+        for (_, child, status) in &self.0 {
+            // Not waited for yet, so the number is still its own.
+            if let (None, Some(pid)) = (status, Pid::from_raw(child.id() as i32)) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for (_, child, status) in &mut self.0 {
+            if status.is_none() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn status_code(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128_u8.wrapping_add(signal as u8),
+        (None, None) => 1,
+    }
+}
+
+/// Until all have ended: passes on lines, and ends the rest after a failure.
+fn attend(
+    children: &mut Children,
+    lines: &Receiver<Event>,
+    say: &mut dyn FnMut(bool, &str),
+    kernel_of: &dyn Fn(usize) -> String,
+) -> u8 {
+    let mut code = 0;
+    let mut failed: Option<Instant> = None;
+    let mut stage = 0;
+    let mut open = true;
+    let mut silent = 0;
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(Event::Line { rank, error, text }) => say(error, &format!("[{rank}] {text}")),
+            Ok(Event::Silent) => silent += 1,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                open = false;
+                std::thread::sleep(LOOK);
+            }
+        }
+        let mut running = false;
+        for (rank, child, status) in &mut children.0 {
+            if status.is_some() {
+                continue;
+            }
+            match child.try_wait() {
+                Ok(Some(ended)) => {
+                    *status = Some(ended);
+                    if !ended.success() && failed.is_none() {
+                        failed = Some(Instant::now());
+                        code = status_code(ended).max(1);
+                        say(
+                            true,
+                            &format!(
+                                "rank {rank} ({}) failed: {ended}; stopping the others",
+                                kernel_of(*rank)
+                            ),
+                        );
+                    }
+                }
+                _ => running = true,
+            }
+        }
+        // All have ended, and all that they printed is here; a process that they left behind may hold their output open.
+        if !running
+            && (!open
+                || silent == 2 * children.0.len()
+                || failed.is_some_and(|at| at.elapsed() > 3 * GRACE))
+        {
+            return code;
+        }
+        let late = failed.map_or(0, |at| {
+            (at.elapsed().as_millis() / GRACE.as_millis()) as u32
+        });
+        if running && late > stage {
+            stage = late;
+            children.signal(if late == 1 {
+                Signal::TERM
+            } else {
+                Signal::KILL
+            });
+        }
+    }
+}
+
+/// Reads a rank's output line by line in a thread of its own.
+fn forward(rank: usize, error: bool, from: impl Read + Send + 'static, to: SyncSender<Event>) {
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(from);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match reader
+                .by_ref()
+                .take(LINE_BYTES_MAX)
+                .read_until(b'\n', &mut line)
+            {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {
+                    let text = String::from_utf8_lossy(&line)
+                        .trim_end_matches(['\n', '\r'])
+                        .to_owned();
+                    if to.send(Event::Line { rank, error, text }).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        let _ = to.send(Event::Silent);
+    });
+}
+
+/// When a process began, in ticks since boot.
+fn began_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may have blanks; the 22nd word is the 20th after it.
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
+}
+
+impl State {
+    /// The run of a state file, if it is still going on.
+    pub fn of(path: &Path) -> Result<Option<State>> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| path.display().to_string()),
+        };
+        let state: State =
+            serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        let live = began_ticks(state.launcher as u32) == Some(state.began);
+        Ok(live.then_some(state))
+    }
+
+    /// Each rank: number, kernel, node, process and counters.
+    pub fn ranks(&self) -> Vec<(RankEnd, u32)> {
+        self.ranks
+            .iter()
+            .map(|r| {
+                let segment = File::open(format!("/proc/{}/fd/{}", self.launcher, r.segment));
+                let end = RankEnd {
+                    rank: r.rank,
+                    kernel: r.kernel.clone(),
+                    node: r.node.clone(),
+                    counters: segment.map(|s| counters(&s, r.rank)).unwrap_or_default(),
+                };
+                (end, r.pid)
+            })
+            .collect()
+    }
+
+    /// Ends the run: its launcher, and with it the ranks.
+    pub fn stop(&self) -> Result<()> {
+        let pid = Pid::from_raw(self.launcher).context("no process")?;
+        kill_process(pid, Signal::TERM).context("cannot stop the run")?;
+        let until = Instant::now() + Duration::from_secs(5);
+        let gone = |pid: u32, began: Option<u64>| {
+            began_ticks(pid).is_none() || began.is_some_and(|b| began_ticks(pid) != Some(b))
+        };
+        while Instant::now() < until {
+            // A rank's process, once its parent is gone, ends by the signal that it asked for (HUM_Init).
+            if gone(self.launcher as u32, Some(self.began))
+                && self.ranks.iter().all(|r| gone(r.pid, None))
+            {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        for rank in &self.ranks {
+            if let (Some(pid), false) = (Pid::from_raw(rank.pid as i32), gone(rank.pid, None)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        Ok(())
+    }
+}

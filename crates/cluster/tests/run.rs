@@ -1,0 +1,284 @@
+//! Clusters of real processes: compiled, started, failing, on one node and on several.
+
+use baltra_cluster::{build, run, Build, Cluster, Options, Outcome};
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+fn tree() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The library is one for all tests: one at a time sees to it that it is built.
+static LIBRARY: Mutex<()> = Mutex::new(());
+
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new(files: &[(&str, &str)]) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        Bench { dir }
+    }
+
+    fn with(&self) -> Build {
+        Build {
+            out: self.dir.path().join("out"),
+            humboldt: tree().join("humboldt"),
+            compiler: "cc".to_owned(),
+        }
+    }
+
+    fn cluster(&self, map: &str) -> Cluster {
+        fs::write(self.dir.path().join("map.yaml"), map).unwrap();
+        let [logical, map] = ["logical.yaml", "map.yaml"].map(|f| self.dir.path().join(f));
+        Cluster::read(&logical, &map).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// How many programs were compiled.
+    fn compile(&self, map: &str) -> Result<usize, String> {
+        let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
+        let built =
+            build(&self.cluster(map), &self.with(), &|_| {}).map_err(|e| format!("{e:#}"))?;
+        Ok(built.values().filter(|p| p.compiled).count())
+    }
+
+    fn run(&self, map: &str, options: &Options) -> Result<(Outcome, Vec<String>), String> {
+        let cluster = self.cluster(map);
+        let programs = {
+            let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
+            build(&cluster, &self.with(), &|_| {}).map_err(|e| format!("{e:#}"))?
+        };
+        let mut lines = Vec::new();
+        let outcome = run(&cluster, &programs, options, &mut |_, line| {
+            lines.push(line.to_owned())
+        })
+        .map_err(|e| format!("{e:#}"))?;
+        lines.sort();
+        Ok((outcome, lines))
+    }
+}
+
+const SHM: &str = "node: {type: sw, comm: shm, kernel: 0-3}";
+const TCP: &str = "node: {type: sw, comm: tcp, kernel: 0-3}";
+const NODES: &str =
+    "node: [{type: sw, ip: 127.0.0.1, kernel: [0, 2]}, {type: sw, ip: 127.0.0.2, kernel: [1, 3]}]";
+const LOGICAL: &str = "kernel: [{name: first, num: 0, source: sum.c}, {name: rest, num: 1, rep: 3, source: sum.c, const: {name: base, val: 10}}]";
+const SUM: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "more.h"
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    int size = atoi(argv[1]), rank = atoi(argv[2]), sum;
+    const char *base = getenv("HUM_CONST_base");
+    int mine = rank + (base != NULL ? atoi(base) : 0) + MORE;
+    MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) printf("%d ranks: %d\n", size, sum);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn test_a_word_in_the_map_file_changes_the_way_and_not_the_answer() {
+    let bench = Bench::new(&[
+        ("logical.yaml", LOGICAL),
+        ("sum.c", SUM),
+        ("more.h", "#define MORE 0\n"),
+    ]);
+    for map in [SHM, TCP, NODES] {
+        let (outcome, lines) = bench.run(map, &Options::default()).unwrap();
+        assert_eq!(outcome.code, 0, "{lines:?}");
+        assert!(
+            lines.contains(&"[0] 4 ranks: 36".to_owned()),
+            "{map}: {lines:?}"
+        );
+        assert!(
+            lines.iter().any(|l| l.starts_with("rank 3: rest on node")),
+            "{lines:?}"
+        );
+        let sent: u64 = outcome.ranks.iter().map(|r| r.counters.sent).sum();
+        let received: u64 = outcome.ranks.iter().map(|r| r.counters.received).sum();
+        assert!(sent > 0 && sent == received, "{sent} {received}");
+    }
+}
+
+#[test]
+fn test_only_what_changed_is_compiled() {
+    let bench = Bench::new(&[
+        ("logical.yaml", LOGICAL),
+        ("sum.c", SUM),
+        ("more.h", "#define MORE 0\n"),
+    ]);
+    assert_eq!(bench.compile(SHM), Ok(2));
+    assert_eq!(bench.compile(SHM), Ok(0));
+    // A header that a source includes.
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(bench.dir.path().join("more.h"), "#define MORE 1\n").unwrap();
+    assert_eq!(bench.compile(SHM), Ok(2));
+    assert_eq!(bench.compile(SHM), Ok(0));
+    let (_, lines) = bench.run(SHM, &Options::default()).unwrap();
+    assert!(lines.contains(&"[0] 4 ranks: 40".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn test_what_cannot_be_built_is_refused_with_its_line() {
+    let bench = Bench::new(&[
+        ("logical.yaml", "kernel:\n  - {name: a, num: 0}\n"),
+        ("b.c", "int main(void) { return 0; }"),
+    ]);
+    let sw = "node: {type: sw, kernel: 0}";
+    let said = bench.compile(sw).unwrap_err();
+    assert!(
+        said.contains("logical.yaml:2: kernel 'a' has no source") && said.contains("a.c"),
+        "{said}"
+    );
+    fs::write(
+        bench.dir.path().join("a.c"),
+        "int main(void) { return nothing; }",
+    )
+    .unwrap();
+    let said = bench.compile(sw).unwrap_err();
+    assert!(
+        said.contains("compiling") && said.contains("nothing"),
+        "{said}"
+    );
+    let said = bench
+        .compile("node:\n  - {type: hw, board: b, kernel: 0}\n")
+        .unwrap_err();
+    assert!(
+        said.contains("map.yaml:2: node 0 is a board")
+            && said.contains("cannot be built or run yet"),
+        "{said}"
+    );
+}
+
+#[test]
+fn test_one_that_fails_stops_all() {
+    let program = r#"
+#include <humboldt.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int rank;
+    HUM_Init(&argc, &argv);
+    HUM_Comm_rank(HUM_COMM_WORLD, &rank);
+    if (rank == 1) { usleep(100000); _exit(5); }
+    for (;;) pause();
+}
+"#;
+    let bench = Bench::new(&[
+        ("logical.yaml", "kernel: {name: a, num: 0, rep: 4}"),
+        ("a.c", program),
+    ]);
+    let began = Instant::now();
+    let (outcome, lines) = bench.run(SHM, &Options::default()).unwrap();
+    assert_eq!(outcome.code, 5);
+    assert!(
+        lines
+            .iter()
+            .any(|l| l.starts_with("rank 1 (a) failed: exit status: 5")),
+        "{lines:?}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(outcome.ranks.iter().all(|r| r.rank < 4));
+}
+
+#[test]
+fn test_ranks_that_cannot_be_started() {
+    let bench = Bench::new(&[
+        ("logical.yaml", LOGICAL),
+        ("sum.c", SUM),
+        ("more.h", "#define MORE 0\n"),
+    ]);
+    let away = "node: [{type: sw, ip: 127.0.0.1, kernel: [0, 2]}, {type: sw, ip: 192.0.2.1, kernel: [1, 3]}]";
+    let said = bench.run(away, &Options::default()).unwrap_err();
+    assert!(
+        said.contains("cannot listen on 192.0.2.1") && said.contains("--node"),
+        "{said}"
+    );
+    let gap = Bench::new(&[
+        ("logical.yaml", "kernel: {name: sum, num: 5}"),
+        ("sum.c", SUM),
+        ("more.h", "#define MORE 0\n"),
+    ]);
+    let said = gap
+        .run("node: {type: sw, kernel: 5}", &Options::default())
+        .unwrap_err();
+    assert!(said.contains("numbered from 0 without gaps"), "{said}");
+    let raw = NODES
+        .replace("ip:", "comm: eth, mac: '00:11:22:33:44:55', ip:")
+        .replacen("44:55", "44:56", 1);
+    let said = bench.run(&raw, &Options::default()).unwrap_err();
+    assert!(
+        said.contains("software ranks reach other nodes over tcp"),
+        "{said}"
+    );
+}
+
+/// Each node's ranks by a launcher of its own, as on two hosts.
+#[test]
+fn test_nodes_are_started_apart() {
+    let bench = Bench::new(&[
+        ("logical.yaml", LOGICAL),
+        ("sum.c", SUM),
+        ("more.h", "#define MORE 0\n"),
+    ]);
+    bench.compile(NODES).unwrap();
+    let free = |port: u16| {
+        (0..4).all(|rank| {
+            let ip = if rank % 2 == 0 {
+                "127.0.0.1"
+            } else {
+                "127.0.0.2"
+            };
+            TcpListener::bind((ip, port + rank)).is_ok()
+        })
+    };
+    let port = (20_000..30_000).step_by(7).find(|p| free(*p)).unwrap();
+    let part = |node: usize| {
+        let options = Options {
+            nodes: vec![node],
+            port: Some(port),
+            key: Some("0123456789abcdef0123456789abcdef".to_owned()),
+            ..Options::default()
+        };
+        bench.run(NODES, &options).unwrap()
+    };
+    let (zero, one) = std::thread::scope(|scope| {
+        let one = scope.spawn(|| part(1));
+        (part(0), one.join().unwrap())
+    });
+    assert_eq!(
+        (zero.0.code, one.0.code),
+        (0, 0),
+        "{:?} {:?}",
+        zero.1,
+        one.1
+    );
+    assert!(
+        zero.1.contains(&"[0] 4 ranks: 36".to_owned()),
+        "{:?}",
+        zero.1
+    );
+    assert_eq!(zero.0.ranks.len() + one.0.ranks.len(), 4);
+    let said = bench
+        .run(
+            NODES,
+            &Options {
+                nodes: vec![0],
+                ..Options::default()
+            },
+        )
+        .unwrap_err();
+    assert!(said.contains("--port and --key-file"), "{said}");
+}
