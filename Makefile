@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages board-demo bench-opencl bench-http \
-	bench-cluster bench-board apps build humboldt setup clean help
+	bench-cluster bench-board cluster-demo apps build humboldt setup clean help
 
 all: build apps
 
@@ -45,6 +45,9 @@ test-board: ## the board's model against Linux' TCP, curl and hostile frames (ro
 
 board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (root)
 	@scripts/board-demo.sh
+
+cluster-demo: build ## ranks that pass messages: the paper's example by shared memory and TCP, heat on a plate
+	@scripts/cluster-demo.sh
 
 cts: ## Khronos' conformance tests: make cts CTS=path/to/OpenCL-CTS
 	@scripts/cts.sh $(CTS) --prefix "$(CURDIR)/target/release/baltra run --standalone --"

@@ -113,8 +113,9 @@ for group in "${groups[@]}"; do
             run integration scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
             ;;
         messages)
-            run setup scripts/setup.sh base
+            built
             run humboldt make -s -C humboldt test
+            run cluster-demo scripts/cluster-demo.sh --quick
             ;;
         hdl)
             run setup scripts/setup.sh base board

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The message door: the paper's example over shared memory, over TCP and on two nodes, by changes of words in the map
+# file; then a heat equation on one rank and on several. Leaves target/demo/heat.png and nothing running.
+#   scripts/cluster-demo.sh [--quick]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+baltra=$PWD/target/release/baltra
+out=target/demo
+mkdir -p "$out"
+side=1600 steps=400
+[[ ${1:-} != --quick ]] || { side=256; steps=50; }
+
+step() { printf '\n\033[1m%s\033[0m\n' "$*" | if [[ -t 1 ]]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
+
+[[ -x $baltra ]] || cargo build --release --locked --package baltra-cli
+work=$(mktemp -d "${TMPDIR:-/tmp}/baltra-cluster.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+fork=apps/messages/fork
+heat=apps/messages/heat
+
+step "The paper's example: $fork/fork.c on eight software ranks"
+"$baltra" cluster check $fork/logical.xml $fork/map.xml
+sed 's/shm/tcp/' $fork/map.xml >"$work/map-tcp.xml"
+run() { "$baltra" cluster run --out target/cluster/fork --json "$work/$1.json" $fork/logical.xml "$2" >"$work/$1.out"; }
+step "Over shared memory"
+run shm $fork/map.xml
+step "Over TCP: 'shm' is 'tcp' in the map file"
+run tcp "$work/map-tcp.xml"
+step "On two nodes: shared memory in each, TCP between them"
+run nodes $fork/map-nodes.xml
+cat "$work/shm.out"
+for other in tcp nodes; do cmp "$work/shm.out" "$work/$other.out"; done
+echo "the same answers each time"
+python3 - "$work" <<'PY'
+import json, sys
+print(f"{'':24}{'messages':>10}{'bytes':>12}{'ms':>9}")
+for name, text in (("shm", "shared memory"), ("tcp", "TCP"), ("nodes", "two nodes")):
+    report = json.load(open(f"{sys.argv[1]}/{name}.json"))
+    total = lambda what: sum(rank[what] for rank in report["ranks"])
+    print(f"{text:24}{total('sent'):>10}{total('sent_bytes'):>12}{report['wall_s'] * 1000:>9.1f}")
+PY
+
+cores=$(nproc)
+step "Heat on a plate of $side × $side cells, $steps steps, by an ordinary MPI program, on $cores processors"
+first=
+for ranks in 1 2 4; do
+    sed "s/rep: 2/rep: $ranks/" $heat/logical.yaml >"$work/logical.yaml"
+    sed "s/0-1/0-$((ranks - 1))/" $heat/map.yaml >"$work/map.yaml"
+    cp $heat/heat.c "$work/"
+    "$baltra" cluster run --quiet --out target/cluster/heat "$work/logical.yaml" "$work/map.yaml" -- $side $steps "$PWD/$out/heat.pgm" |
+        sed 's/^\[0\] //' >"$work/heat.$ranks"
+    seconds=$(awk '/^seconds/ {print $2}' "$work/heat.$ranks")
+    digest=$(awk '/^digest/ {print $2}' "$work/heat.$ranks")
+    [[ -n $first ]] || { first=$seconds; reference=$digest; }
+    [[ $digest == "$reference" ]] || { echo "error: $ranks ranks have another answer ($digest, not $reference)" >&2; exit 1; }
+    awk -v r=$ranks -v s="$seconds" -v f="$first" 'BEGIN {printf "%d rank%s  %8.3f s   speed-up %.2f\n", r, (r > 1 ? "s" : " "), s, f / s}'
+done
+echo "the same plate each time, bit for bit ($reference)"
+python3 scripts/heat_picture.py "$out/heat.pgm" "$out/heat.png"
+rm "$out/heat.pgm"
+step "The picture: $out/heat.png"
