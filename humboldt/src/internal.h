@@ -44,7 +44,7 @@ struct hum_block {
     _Atomic uint32_t state; /* enum hum_state */
     _Atomic uint32_t pid;
     _Atomic uint32_t asleep; /* wants its doorbell rung */
-    uint32_t pad0;
+    _Atomic int32_t bound;   /* 1 + the processor that it is bound to; 0: it may move */
     uint8_t pad1[48];
     /* Written by the rank itself alone. */
     uint64_t sent, sent_bytes, received, received_bytes, waited_ns;

@@ -143,7 +143,11 @@ int hum_job_start(char *text, size_t room)
     if (eager_max >= 0 && (size_t)eager_max < hum_job.eager_max) hum_job.eager_max = (size_t)eager_max;
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
-    hum_job.crowded = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) < hum_job.locals;
+    int cpu = 0, count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : hum_job.locals;
+    if (count == 1) {
+        while (!CPU_ISSET(cpu, &cpus)) cpu++;
+        atomic_store(&hum_job.block->bound, cpu + 1);
+    }
     /* Whoever publishes does so without a fence; whoever goes to sleep makes all others' stores visible with a barrier. */
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0) atomic_store(&hum_job.page->fences, 1);
 
@@ -174,6 +178,13 @@ int hum_job_start(char *text, size_t room)
         hum_job.peers[rank].pid_fd = fd;
         if (fd < 0 && errno != ESRCH) REFUSE("watching rank %d: %s", rank, strerror(errno));
         if (fd >= 0 && !hum_watch(fd, HUM_WATCH_PID, rank, EPOLLIN)) REFUSE("watching rank %d: %s", rank, strerror(errno));
+    }
+    /* Ranks that are bound each to a processor of its own are not crowded, whatever their number. */
+    int own = atomic_load(&hum_job.block->bound);
+    hum_job.crowded = own == 0 && count < hum_job.locals;
+    for (int i = 0; i < hum_job.locals && own != 0; i++) {
+        int rank = hum_job.local_ranks[i];
+        if (rank != hum_job.rank && atomic_load(&hum_job.page->blocks[rank].bound) == own) hum_job.crowded = true;
     }
     hum_job.fences = atomic_load(&hum_job.page->fences) != 0;
     if (hum_job.remote) {
