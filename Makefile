@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages board-demo bench-opencl bench-http \
-	bench-cluster bench-board cluster-demo apps build humboldt setup clean help
+	bench-cluster bench-board bench-messages cluster-demo apps build humboldt setup clean help
 
 all: build apps
 
@@ -70,6 +70,10 @@ bench-board: ## the board in cycles, and its live model's speed; writes bench/re
 	@scripts/setup.sh base board bench
 	@$(MAKE) -s -C hdl/board bench
 	@bench/board/run.py
+
+bench-messages: humboldt ## messages beside MPICH and Open MPI; writes bench/results/messages
+	@scripts/setup.sh bench
+	@bench/messages/run.py
 
 setup:
 	@scripts/setup.sh base
