@@ -11,6 +11,7 @@ BENCHES := \
   common/axis_emit:32,64 \
   common/axis_bytes:32,64 \
   common/crc32_beat:32,64 \
+  common/arbiter:0 \
   functions/fn_reconfig:32,64 \
   functions/region:32,64 \
   functions/fn_table:0 \

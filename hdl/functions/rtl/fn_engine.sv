@@ -27,6 +27,9 @@ module fn_engine
     input  policy_t                      policy,
     input  logic [7:0]                   patience,
     input  logic [31:0]                  load_cost,
+    // A function has another image, or none: no region that holds it answers for it again.
+    input  logic                         forget,
+    input  logic [$clog2(FUNCTIONS)-1:0] forget_function,
     // Requests.
     input  logic                         request_valid,
     output logic                         request_ready,
@@ -83,7 +86,10 @@ module fn_engine
     output logic [31:0]                  calls,
     output logic [31:0]                  failures,
     output logic [31:0]                  loads,
-    output logic [47:0]                  cycles
+    output logic [47:0]                  cycles,
+    // Of each region: loads, and cycles in which a kernel ran. They wrap around.
+    output logic [31:0]                  region_loads[REGIONS],
+    output logic [31:0]                  region_busy[REGIONS]
 );
 
   localparam int RegionBits = $clog2(REGIONS);
@@ -168,6 +174,8 @@ module fn_engine
       .run_load,
       .region_free(freed),
       .region_lost(lost),
+      .forget,
+      .forget_function,
       .region_busy(busy),
       .waiting
   );
@@ -290,6 +298,18 @@ module fn_engine
       .loads,
       .cycles
   );
+
+  always_ff @(posedge clk) begin
+    for (int r = 0; r < REGIONS; r++) begin
+      if (rst) begin
+        region_loads[r] <= '0;
+        region_busy[r]  <= '0;
+      end else begin
+        if (swap && swap_region == RegionBits'(r)) region_loads[r] <= region_loads[r] + 1'b1;
+        if (state[r] == Running) region_busy[r] <= region_busy[r] + 1'b1;
+      end
+    end
+  end
 
   // The regions' course.
 

@@ -7,7 +7,9 @@
 //             rather than load a second copy: this makes the fewest reconfigurations.
 //   Shortest  the request with the least cost, to which a load that it needs is added.
 // A request that has been overtaken `patience` times goes first under any policy, as under Fifo; so does
-// every one if that is 0.
+// every one if that is 0. Under Affinity one that waits for a busy region that has its function goes on
+// waiting, for a second copy would cost another function its region: only those of its own function are
+// before it.
 //
 // Requests stand in a queue in the order of arrival. A decision looks at one of them a cycle.
 //
@@ -43,6 +45,8 @@ module fn_scheduler
     // What becomes of regions.
     input  logic [REGIONS-1:0]           region_free,   // pulse: its run has ended
     input  logic [REGIONS-1:0]           region_lost,   // pulse: its function is no longer there
+    input  logic                         forget,        // pulse: what regions hold of this function is out of date
+    input  logic [$clog2(FUNCTIONS)-1:0] forget_function,
     output logic [REGIONS-1:0]           region_busy,
     output logic [$clog2(QUEUE+1)-1:0]   waiting
 );
@@ -95,11 +99,12 @@ module fn_scheduler
 
   // Looking. `urgent`: the oldest request goes, whatever the policy.
 
-  logic        urgent, best_ready;
+  logic        urgent, waits, best_ready;
   logic [31:0] seen_time, best_time, seen_total;
   logic        carry;
 
-  assign urgent              = policy == Fifo || seen.overtaken >= patience;
+  assign waits               = policy == Affinity && seen_elsewhere && patience != '0;
+  assign urgent              = policy == Fifo || (seen.overtaken >= patience && !waits);
   assign {carry, seen_total} = seen.cost + load_cost;
   assign seen_time           = seen_ready ? seen.cost : carry ? '1 : seen_total;
 
@@ -216,7 +221,7 @@ module fn_scheduler
       for (int r = 0; r < REGIONS; r++) rank[r] <= RegionBits'(r);
     end else begin
       region_busy  <= region_busy & ~region_free;
-      loaded_valid <= loaded_valid & ~region_lost;
+      loaded_valid <= loaded_valid & ~region_lost & ~(forget ? holders(forget_function) : '0);
       if (take) begin
         region_busy[chosen]  <= 1'b1;
         loaded_valid[chosen] <= 1'b1;

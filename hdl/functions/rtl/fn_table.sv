@@ -3,7 +3,7 @@
 // Names are zero-padded to NAME_BYTES. A name's hash is the CRC-32 of its padded bytes; it may stand in
 // any of PROBES slots from the hash's lower bits on, and a slot answers only if the whole name is the
 // same. A function's number is its slot, and stays so until it is removed. One operation runs at a time;
-// a lookup goes before a change that waits.
+// a lookup goes before a change that waits. A function's entry, and what stands in a slot, can be read at any time.
 //
 // Parameters: ENTRIES, slots, a power of two; NAME_BYTES, longest name, a multiple of 8; PROBES, slots that a
 // name may take; ENTRY_BITS, what is stored with a name.
@@ -33,7 +33,15 @@ module fn_table #(
     input  logic [ENTRY_BITS-1:0]      change_entry,
     output logic                       changed_valid,
     output logic                       changed,        // or: no room; nothing to remove
-    output logic [$clog2(ENTRIES)-1:0] changed_function
+    output logic [$clog2(ENTRIES)-1:0] changed_function,
+    // The entry of a function, a cycle later.
+    input  logic [$clog2(ENTRIES)-1:0] entry_of,
+    output logic [ENTRY_BITS-1:0]      entry_there,
+    // What stands in a slot, a cycle later: eight bytes of its name.
+    input  logic [$clog2(ENTRIES)-1:0] slot_of,
+    input  logic [$clog2(NAME_BYTES/8)-1:0] slot_word,
+    output logic                       slot_used,
+    output logic [63:0]                slot_name
 );
 
   localparam int Words = NAME_BYTES / 8;
@@ -97,6 +105,10 @@ module fn_table #(
     read_name  <= names[name_at];
     read_hash  <= hashes[slot];
     read_entry <= entries[slot];
+
+    entry_there <= entries[entry_of];
+    slot_name   <= names[NameBits'(32'(slot_of) * Words) + NameBits'(slot_word)];
+    slot_used   <= used[slot_of];
   end
 
   always_ff @(posedge clk) begin

@@ -61,6 +61,7 @@ module fn_engine_top
   logic [7:0]   arlen;
   logic [2:0]   arsize;
   logic [1:0]   arburst, rresp, bresp;
+  logic [31:0]  unused_loads[4], unused_busy[4];
   logic [W-1:0] rdata;
 
   assign unused_signals = &{1'b0, arsize, arburst, awready, wready, bvalid, bresp};
@@ -70,6 +71,10 @@ module fn_engine_top
       .MAX_BYTES(1 << 20)
   ) u_engine (
       .request_params({96'd0, request_cost}),
+      .forget(1'b0),
+      .forget_function('0),
+      .region_loads(unused_loads),
+      .region_busy(unused_busy),
       .*
   );
 

@@ -29,7 +29,7 @@ struct Scheduler : Clocked {
         dut->patience = patience;
         dut->load_cost = load_cost;
         dut->request_valid = dut->run_ready = 0;
-        dut->region_free = dut->region_lost = 0;
+        dut->region_free = dut->region_lost = dut->forget = 0;
         reset();
     }
 
@@ -214,6 +214,28 @@ TEST(affinity_waits_for_a_region_that_has_the_function) {
     std::vector<Scheduler::Request> requests;
     for (uint32_t i = 0; i < 10; i++) requests.push_back({3, i, 20});
     check(loads(s.serve(requests)) == 1, "loads a second copy");
+}
+
+TEST(affinity_loads_no_second_copy_however_often_one_is_overtaken) {
+    Scheduler s(Affinity, 2);
+    s.serve({{1, 0, 1}, {2, 1, 1}, {3, 2, 1}, {4, 3, 1}});
+    std::vector<Scheduler::Request> requests = {{1, 0, 400}, {1, 1, 400}};
+    for (uint32_t i = 2; i < 200; i++) requests.push_back({2 + i % 3, i, 1});
+    check(loads(s.serve(requests)) == 0, "takes another function's region");
+}
+
+TEST(a_function_that_is_forgotten_is_loaded_again) {
+    Scheduler s(Affinity);
+    auto region = s.serve({{5, 0, 1}})[0].region;
+    auto other = s.serve({{6, 0, 1}})[0].region;
+    s->forget = 1;
+    s->forget_function = 5;
+    s.settle();
+    s.rise();
+    s->forget = 0;
+    s.forget(region);
+    check(loads(s.serve({{6, 0, 1}})) == 0, "another one is forgotten too");
+    check(region != other && loads(s.serve({{5, 0, 1}})) == 1, "is not loaded again");
 }
 
 TEST(decides_in_four_cycles) {

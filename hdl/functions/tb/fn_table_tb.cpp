@@ -190,4 +190,31 @@ TEST(a_reset_forgets_all) {
     check(!table.find(padded("echo")).hit, "is found after a reset");
 }
 
+TEST(entries_and_slots_can_be_read_at_any_time) {
+    Table table;
+    std::map<uint32_t, std::pair<Bytes, uint32_t>> model;  // number -> name, entry
+    for (uint32_t i = 0; i < 40; i++) {
+        Bytes name = padded("function" + std::to_string(table.random.below(1000)));
+        auto f = table.change(name, false, i);
+        if (f.hit) model[f.function] = {name, i};
+    }
+    table.change(model.begin()->second.first, true, 0);
+    model.erase(model.begin());
+    for (uint32_t slot = 0; slot < entries; slot++) {
+        Bytes name;
+        for (uint8_t word = 0; word < name_bytes / 8; word++) {
+            table->entry_of = table->slot_of = static_cast<uint8_t>(slot);
+            table->slot_word = word;
+            table.settle();
+            table.rise();
+            table.settle();
+            for (int i = 0; i < 8; i++) name.push_back(static_cast<uint8_t>(table->slot_name >> (8 * i)));
+            check(table->slot_used == model.count(slot), "a slot is used, or is not");
+        }
+        if (!model.count(slot)) continue;
+        expect(name, model[slot].first, "the name in slot " + std::to_string(slot));
+        check(table->entry_there[0] == model[slot].second, "another entry");
+    }
+}
+
 BENCH_MAIN()
