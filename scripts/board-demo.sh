@@ -49,9 +49,17 @@ title "It serves HTTP"
 show curl -s "http://$board/healthz"
 show curl -s "http://$board/system/functions"
 
-title "Functions are kernels in its fabric"
-show curl -s -d 'words from a plain curl' "http://$board/function/uppercase"
-echo
+title "Functions are kernels in its regions: cold, its image is loaded first; warm, it answers at once"
+cold_starts() { inside curl -s "http://$board/metrics" | awk '/^baltra_board_cold_starts_total/ { n += $2 } END { print n }'; }
+shown_call() { # NAME BODY
+  local before after
+  before=$(cold_starts)
+  show curl -s -d "$2" -w ' (%{time_total} s of this simulation)\n' "http://$board/function/$1"
+  after=$(cold_starts)
+  echo "   images loaded for it: $((after - before))"
+}
+shown_call uppercase 'words from a plain curl'
+shown_call uppercase 'and once more'
 head -c 1000000 /dev/urandom > "$work/body"
 show curl -s --data-binary "@$work/body" "http://$board/function/checksum?hex=1"
 echo "   (zlib says $(python3 -c 'import sys, zlib; print("%08x" % zlib.crc32(open(sys.argv[1], "rb").read()))' "$work/body"))"
@@ -65,11 +73,23 @@ show curl -s -o /dev/null -w '%{http_code}\n' -d 'x' "http://$board/function/non
 
 title "One exchange on the wire"
 first=$(tcpdump -nn -r "$work/frames.pcap" 2> /dev/null | wc -l)
-inside curl -s -d 'seen by tcpdump' "http://$board/function/uppercase" > /dev/null
+inside curl -s -d 'seen by tcpdump' "http://$board/function/echo" > /dev/null
 sleep 0.2
 tcpdump -nn -r "$work/frames.pcap" 2> /dev/null | tail -n +$((first + 1)) | cut -d' ' -f2-
 
-title "Cycles: the same RTL with a client inside the simulation, 64-byte echo, 5,000 calls"
+title "Cycles: the same RTL with a client inside the simulation"
+echo "a 64-byte echo, cold (an image of 1 MB, 262,144 cycles of the configuration port) and warm, in cycles since the"
+echo "request's last byte came in:"
+target/board/bench steps | python3 -c '
+import json, sys
+names = {"asked": "the call is asked for", "configuration_begins": "the configuration port gets its first word",
+         "configuration_ends": "and its last", "swapped": "the region has the new kernel", "granted": "the region is granted",
+         "answered": "the answer stands in its ring", "first_byte_out": "its first byte leaves the board"}
+rows = {row["call"]: row for row in map(json.loads, sys.stdin)}
+print("%-44s %9s %6s" % ("", "cold", "warm"))
+for key, name in names.items():
+    print("%-44s %9s %6s" % (name, rows["cold"][key], rows["warm"].get(key, "-")))'
+echo "and 5,000 warm calls:"
 target/board/bench latency
 
 title "What it counted"

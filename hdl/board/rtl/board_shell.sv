@@ -2,21 +2,30 @@
 // functions in between. Everything runs on one clock.
 //
 // The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on the
-// way out. `tick` comes once a millisecond of the network's time.
+// way out. `tick` comes once a millisecond of the network's time. What is in a region is not part of the
+// shell: a kernel's ports (docs/kernels.md) are outside, and `swap` says when the configuration port has put
+// another one there.
 //
-// Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each session's
-// receive and transmit ring; MEMORY_LATENCY in cycles; BODY_BYTES, the longest body of a request,
-// less than the receive ring by its head.
+// Parameters: SESSIONS, TCP connections at once; REGIONS, at least two; the rings' bits, log2 of the bytes of
+// each session's receive and transmit ring; MEMORY_LATENCY of the rings in cycles; BODY_BYTES, the longest body
+// of a request, less than the receive ring by its head; SHELL, what images must be made for; IMAGE_BYTES, the
+// longest image's body.
 module board_shell
   import net_pkg::*;
+  import fn_pkg::*;
+  import functions_pkg::*;
 #(
     parameter  int SESSIONS = 16,
+    parameter  int REGIONS = 4,
     parameter  int RX_RING_BITS = 21,
     parameter  int TX_RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int BODY_BYTES = 1 << (RX_RING_BITS - 1),
     parameter  int MSS = 1460,
-    localparam int S = $clog2(SESSIONS)
+    parameter  logic [31:0] SHELL = 32'h1,
+    parameter  int IMAGE_BYTES = 1 << 26,
+    localparam int S = $clog2(SESSIONS),
+    localparam int R = $clog2(REGIONS)
 ) (
     input  logic        clk,
     input  logic        rst,
@@ -34,7 +43,58 @@ module board_shell
     output logic [63:0] tx_data,
     output logic [ 7:0] tx_keep,
     output logic        tx_last,
-    output logic        busy      // a request is being worked on
+    output logic        busy,     // a request is being worked on
+    // The host: settings, and the function table (fn_table).
+    input  policy_t     policy,
+    input  logic [ 7:0] patience,     // how often a call may be overtaken
+    input  logic [31:0] load_cost,    // cycles that a load takes, for Shortest
+    input  logic        change_valid,
+    output logic        change_ready,
+    input  logic        change_remove,
+    input  name_t       change_name,
+    input  entry_t      change_entry,
+    output logic        changed_valid,
+    output logic        changed,
+    // Board memory, where the images are: AXI4 reads (fn_reconfig).
+    output logic        arvalid,
+    input  logic        arready,
+    output logic [31:0] araddr,
+    output logic [ 7:0] arlen,
+    output logic [ 2:0] arsize,
+    output logic [ 1:0] arburst,
+    input  logic        rvalid,
+    output logic        rready,
+    input  logic [63:0] rdata,
+    input  logic [ 1:0] rresp,
+    input  logic        rlast,
+    // Configuration port.
+    output logic         icap_valid,
+    input  logic         icap_ready,
+    output logic [31:0]  icap_data,
+    output logic [R-1:0] icap_region,
+    // What is in the regions. From the cycle after `swap` on it is another kernel, in reset.
+    output logic         swap,
+    output logic [R-1:0] swap_region,
+    output logic [31:0]  swap_kernel,
+    output logic [REGIONS-1:0] decouple,
+    output logic [REGIONS-1:0] k_rst,
+    output logic [REGIONS-1:0] k_start,
+    output logic [127:0]       k_params  [REGIONS],
+    input  logic [REGIONS-1:0] k_done,
+    output logic [REGIONS-1:0] k_s_valid,
+    input  logic [REGIONS-1:0] k_s_ready,
+    output logic [63:0]        k_s_data  [REGIONS],
+    output logic [ 7:0]        k_s_keep  [REGIONS],
+    output logic [REGIONS-1:0] k_s_last,
+    input  logic [REGIONS-1:0] k_m_valid,
+    output logic [REGIONS-1:0] k_m_ready,
+    input  logic [63:0]        k_m_data  [REGIONS],
+    input  logic [ 7:0]        k_m_keep  [REGIONS],
+    input  logic [REGIONS-1:0] k_m_last,
+    // What happens to calls, for measurements.
+    output logic         call_asked,
+    output logic         call_granted,
+    output logic         call_ended
 );
 
   // ---- from the wire ----
@@ -275,29 +335,204 @@ module board_shell
       .read_data(tx_read_data)
   );
 
-  // ---- HTTP and kernels ----
-  localparam int METRICS = 8;
+  // ---- functions ----
+  logic find_valid, find_ready, found_valid, found, listing, slot_word, slot_used, table_ready;
+  name_t find_name;
+  logic [NUMBER_BITS-1:0] found_function, entry_of, slot_of, changed_function;
+  entry_t entry, unused_found_entry;
+  logic [63:0] slot_name;
+
+  assign change_ready = table_ready && !listing;
+
+  fn_table #(
+      .ENTRIES   (FUNCTIONS),
+      .NAME_BYTES(16),
+      .ENTRY_BITS($bits(entry_t))
+  ) u_table (
+      .clk,
+      .rst,
+      .find_valid,
+      .find_ready,
+      .find_name,
+      .found_valid,
+      .found,
+      .found_function,
+      .found_entry (unused_found_entry),
+      .change_valid(change_valid && !listing),
+      .change_ready(table_ready),
+      .change_remove,
+      .change_name,
+      .change_entry,
+      .changed_valid,
+      .changed,
+      .changed_function,
+      .entry_of,
+      .entry_there (entry),
+      .slot_of,
+      .slot_word,
+      .slot_used,
+      .slot_name
+  );
+
+  logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, unused_finish_loaded;
+  logic [S-1:0] request_tag, grant_tag, finish_tag;
+  logic [R-1:0] grant_region, finish_region;
+  logic [NUMBER_BITS-1:0] request_function;
+  logic [31:0] request_cost, request_timeout, request_image, unused_finish_cycles, region_timeout;
+  logic [127:0] request_params, region_params;
+  load_result_t finish_load;
+  logic [REGIONS-1:0] region_start, region_idle, region_done, region_failed;
+  logic [31:0] region_cycles[REGIONS];
+  logic [31:0] region_loads[REGIONS];
+  logic [31:0] region_busy[REGIONS];
+  logic [31:0] unused_calls, unused_failures, unused_loads;
+  logic [47:0] unused_cycles;
+
+  fn_engine #(
+      .REGIONS  (REGIONS),
+      .QUEUE    (SESSIONS),
+      .FUNCTIONS(FUNCTIONS),
+      .TAG_BITS (S),
+      .SHELL    (SHELL),
+      .MAX_BYTES(IMAGE_BYTES)
+  ) u_functions (
+      .clk,
+      .rst,
+      .policy,
+      .patience,
+      .load_cost,
+      .forget         (changed_valid && changed),
+      .forget_function(changed_function),
+      .request_valid,
+      .request_ready,
+      .request_tag,
+      .request_function,
+      .request_cost,
+      .request_timeout,
+      .request_image,
+      .request_params,
+      .grant,
+      .grant_region,
+      .grant_tag,
+      .finish_valid,
+      .finish_ready,
+      .finish_tag,
+      .finish_region,
+      .finish_killed,
+      .finish_load,
+      .finish_loaded  (unused_finish_loaded),
+      .finish_cycles  (unused_finish_cycles),
+      .region_start,
+      .region_params,
+      .region_timeout,
+      .region_decouple(decouple),
+      .region_idle,
+      .region_done,
+      .region_failed,
+      .region_cycles,
+      .swap,
+      .swap_region,
+      .swap_kernel,
+      .arvalid,
+      .arready,
+      .araddr,
+      .arlen,
+      .arsize,
+      .arburst,
+      .rvalid,
+      .rready,
+      .rdata,
+      .rresp,
+      .rlast,
+      .icap_valid,
+      .icap_ready,
+      .icap_data,
+      .icap_region,
+      .read_function  ('0),
+      .calls          (unused_calls),
+      .failures       (unused_failures),
+      .loads          (unused_loads),
+      .cycles         (unused_cycles),
+      .region_loads,
+      .region_busy
+  );
+
+  assign call_asked = request_valid && request_ready;
+  assign call_granted = grant;
+  assign call_ended = finish_valid && finish_ready;
+
+  logic [REGIONS-1:0] b_valid, b_ready, b_last, a_valid, a_ready, a_last, unused_a_failed;
+  logic [63:0] b_data[REGIONS], a_data[REGIONS];
+  logic [7:0] b_keep[REGIONS], a_keep[REGIONS];
+
+  for (genvar i = 0; i < REGIONS; i++) begin : g_region
+    region u_region (
+        .clk,
+        .rst,
+        .start    (region_start[i]),
+        .params   (region_params),
+        .timeout  (region_timeout),
+        .kill     (1'b0),
+        .decouple (decouple[i]),
+        .idle     (region_idle[i]),
+        .done     (region_done[i]),
+        .failed   (region_failed[i]),
+        .cycles   (region_cycles[i]),
+        .s_valid  (b_valid[i]),
+        .s_ready  (b_ready[i]),
+        .s_data   (b_data[i]),
+        .s_keep   (b_keep[i]),
+        .s_last   (b_last[i]),
+        .m_valid  (a_valid[i]),
+        .m_ready  (a_ready[i]),
+        .m_data   (a_data[i]),
+        .m_keep   (a_keep[i]),
+        .m_last   (a_last[i]),
+        .m_failed (unused_a_failed[i]),
+        .k_rst    (k_rst[i]),
+        .k_start  (k_start[i]),
+        .k_params (k_params[i]),
+        .k_done   (k_done[i]),
+        .k_s_valid(k_s_valid[i]),
+        .k_s_ready(k_s_ready[i]),
+        .k_s_data (k_s_data[i]),
+        .k_s_keep (k_s_keep[i]),
+        .k_s_last (k_s_last[i]),
+        .k_m_valid(k_m_valid[i]),
+        .k_m_ready(k_m_ready[i]),
+        .k_m_data (k_m_data[i]),
+        .k_m_keep (k_m_keep[i]),
+        .k_m_last (k_m_last[i])
+    );
+  end
+
+  // ---- HTTP ----
+  localparam int METRICS = 8 + 2 * REGIONS;
   logic [31:0] metrics[METRICS];
   logic [31:0] count_requests, count_errors, count_busy, cycles;
-  logic kernel_rst, kernel_start, kernel_done, k_valid, k_ready, k_last, r_valid, r_ready, r_last;
-  logic [3:0] kernel_number;
-  logic [127:0] kernel_params;
-  logic [63:0] k_data, r_data;
-  logic [7:0] k_keep, r_keep;
 
-  assign metrics[0] = count_requests;
-  assign metrics[1] = count_errors;
-  assign metrics[2] = count_busy;
-  assign metrics[3] = count_opened;
-  assign metrics[4] = 32'(count_open);
-  assign metrics[5] = count_retransmitted;
-  assign metrics[6] = count_reset;
-  assign metrics[7] = cycles;
+  always_comb begin
+    count_busy = '0;
+    for (int i = 0; i < REGIONS; i++) count_busy += region_busy[i];
+    metrics[0] = count_requests;
+    metrics[1] = count_errors;
+    metrics[2] = count_busy;
+    metrics[3] = count_opened;
+    metrics[4] = 32'(count_open);
+    metrics[5] = count_retransmitted;
+    metrics[6] = count_reset;
+    metrics[7] = cycles;
+    for (int i = 0; i < REGIONS; i++) begin
+      metrics[8+i] = region_loads[i];
+      metrics[8+REGIONS+i] = region_busy[i];
+    end
+  end
 
   always_ff @(posedge clk) cycles <= rst ? '0 : cycles + 32'd1;
 
   http_engine #(
       .SESSIONS(SESSIONS),
+      .REGIONS(REGIONS),
       .RX_RING_BITS(RX_RING_BITS),
       .TX_RING_BITS(TX_RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
@@ -333,45 +568,51 @@ module board_shell
       .tx_write_address,
       .tx_write_data,
       .tx_write_keep,
-      .kernel_rst,
-      .kernel_number,
-      .kernel_start,
-      .kernel_params,
-      .kernel_done,
-      .k_valid,
-      .k_ready,
-      .k_data,
-      .k_keep,
-      .k_last,
-      .r_valid,
-      .r_ready,
-      .r_data,
-      .r_keep,
-      .r_last,
+      .find_valid,
+      .find_ready,
+      .find_name,
+      .found_valid,
+      .found,
+      .found_function,
+      .entry_of,
+      .entry,
+      .changed(changed_valid && changed),
+      .listing,
+      .slot_of,
+      .slot_word,
+      .slot_used,
+      .slot_name,
+      .request_valid,
+      .request_ready,
+      .request_tag,
+      .request_function,
+      .request_cost,
+      .request_timeout,
+      .request_image,
+      .request_params,
+      .grant,
+      .grant_region,
+      .grant_tag,
+      .finish_valid,
+      .finish_ready,
+      .finish_tag,
+      .finish_region,
+      .finish_killed,
+      .finish_refused(finish_load != LoadOk),
+      .k_valid(b_valid),
+      .k_ready(b_ready),
+      .k_data (b_data),
+      .k_keep (b_keep),
+      .k_last (b_last),
+      .r_valid(a_valid),
+      .r_ready(a_ready),
+      .r_data (a_data),
+      .r_keep (a_keep),
+      .r_last (a_last),
       .metrics,
       .count_requests,
       .count_errors,
-      .count_busy,
       .busy
-  );
-
-  board_kernels u_kernels (
-      .clk,
-      .rst(kernel_rst),
-      .number(kernel_number),
-      .start(kernel_start),
-      .params(kernel_params),
-      .done(kernel_done),
-      .s_valid(k_valid),
-      .s_ready(k_ready),
-      .s_data(k_data),
-      .s_keep(k_keep),
-      .s_last(k_last),
-      .m_valid(r_valid),
-      .m_ready(r_ready),
-      .m_data(r_data),
-      .m_keep(r_keep),
-      .m_last(r_last)
   );
 
   // ---- to the wire ----

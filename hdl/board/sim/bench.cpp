@@ -1,14 +1,20 @@
-// Cycle counts of the shell: latency of a small call, bulk throughput, calls per second. A client
-// inside this program speaks TCP to the model over a lossless line at the shell's own width; time is
-// cycles, a tick of the timers comes every 156,250 of them (a millisecond at 156.25 MHz). The same
-// arguments give the same numbers.
+// Cycle counts of the shell: latency of a small call, bulk throughput, calls per second, cold starts, and
+// the steps of a call. A client inside this program speaks TCP to the model over a lossless line at the
+// shell's own width; time is cycles, a tick of the timers comes every 156,250 of them (a millisecond at
+// 156.25 MHz). The same arguments give the same numbers.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <random>
 
+#include "functions.hpp"
 #include "peer.hpp"
+
+constexpr unsigned W = 64;  // of board memory
+#include "../../functions/tb/image.hpp"
 
 namespace {
 
@@ -17,15 +23,45 @@ constexpr uint32_t kIp = 0x0a630002, kPeerIp = 0x0a630101;
 constexpr uint64_t kTick = 156250;
 constexpr double kClock = 156.25e6;
 
+std::string own_directory() {
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  std::string whole(path, static_cast<size_t>(n > 0 ? n : 0));
+  return whole.substr(0, whole.rfind('/'));
+}
+
+constexpr uint32_t kEchoKernel = 0;
+constexpr uint32_t kSmallImage = 4096;  // bytes: for what is measured when it is loaded already
+
 struct Bench {
-  Board board{kMac, kIp, 80, 0x0123456789abcdef};
+  Board board{kMac, kIp, 80, 0x0123456789abcdef, own_directory() + "/kernels"};
+  functions::Store store{board};
   std::vector<std::unique_ptr<Peer>> peers;
 
   Bench() {
+    for (const char* name : {"echo", "echo1", "echo2", "echo3"}) define(name, image(kSmallImage));
     board.on_frame = [this](const Frame& f) {
       for (auto& peer : peers)
         if (peer->take(f)) return;
     };
+  }
+  // An image of echo in board memory.
+  uint32_t image(size_t bytes) {
+    bench::Image image;
+    image.shell = Board::kShell;
+    image.kernel = kEchoKernel;
+    std::mt19937 draw(3);
+    image.body.resize(bytes / 4);
+    for (uint32_t& w : image.body) w = static_cast<uint32_t>(draw());
+    const auto words = image.words();
+    const char* first = reinterpret_cast<const char*>(words.data());
+    return store.add("bench", std::vector<char>(first, first + 4 * words.size()));
+  }
+  // Whatever was loaded under this name is loaded again at its next call.
+  void define(const std::string& name, uint32_t image) {
+    FunctionEntry entry;
+    entry.image = image;
+    if (!board.define(name, entry)) throw std::runtime_error("the function table is full");
   }
   void step() {
     if (board.cycles % kTick == 0) board.tick();
@@ -44,8 +80,8 @@ struct Bench {
   }
 };
 
-std::string request(const std::string& body, const char* name = "echo") {
-  return std::string("POST /function/") + name + " HTTP/1.1\r\nHost: 10.99.0.2\r\nContent-Length: " +
+std::string request(const std::string& body, const std::string& name = "echo") {
+  return "POST /function/" + name + " HTTP/1.1\r\nHost: 10.99.0.2\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
@@ -56,20 +92,26 @@ constexpr size_t kAnswerHead = 45;
   exit(1);
 }
 
+// One call; cycles from its last byte in to its answer's first byte out.
+uint64_t call(Bench& bench, Peer& peer, const std::string& body, const std::string& name = "echo") {
+  peer.received.clear();
+  peer.payload_frames = 0;
+  peer.send(request(body, name));
+  while (peer.received.size() < kAnswerHead + body.size()) bench.step();
+  if (peer.received.substr(kAnswerHead) != body) wrong("an answer is not its request");
+  return peer.first_cycle - bench.board.last_byte_in;
+}
+
 void latency(int calls) {
   Bench bench;
   Peer& peer = bench.connect();
   std::mt19937 draw(1);
   std::string body(64, 0);
   std::map<uint64_t, int> counts;
-  for (int i = 0; i < calls; i++) {
+  for (int i = -1; i < calls; i++) {
     for (char& c : body) c = static_cast<char>(draw());
-    peer.received.clear();
-    peer.payload_frames = 0;
-    peer.send(request(body));
-    while (peer.received.size() < kAnswerHead + 64) bench.step();
-    if (peer.received.substr(kAnswerHead) != body) wrong("an answer is not its request");
-    counts[peer.first_cycle - bench.board.last_byte_in]++;
+    const uint64_t took = call(bench, peer, body);
+    if (i >= 0) counts[took]++;  // the first one is cold
     peer.settle();
     bench.steps(100 + draw() % 300);
   }
@@ -88,6 +130,9 @@ void bulk(size_t bytes) {
   std::mt19937 draw(2);
   std::string body(bytes, 0);
   for (char& c : body) c = static_cast<char>(draw());
+  call(bench, peer, "warm");
+  peer.received.clear();
+  peer.payload_frames = 0;
   uint64_t start = bench.board.cycles;
   peer.send(request(body));
   while (!peer.quiet()) bench.step();
@@ -102,13 +147,14 @@ void bulk(size_t bytes) {
          bytes, sent - start, in, in / ceiling, peer.first_cycle - sent, peer.last_cycle - peer.first_cycle, out, out / ceiling);
 }
 
-// Each connection keeps `depth` requests under way; a segment carries `together` of them.
-void calls(int connections, int depth, int together, int total) {
+// Each connection keeps `depth` requests under way; a segment carries `together` of them. The connections call
+// `functions` functions, each in a region of its own.
+void calls(int connections, int depth, int together, int total, int functions = 1) {
   Bench bench;
   std::string body(64, 'x');
-  const std::string one = request(body);
-  std::string group;
-  for (int i = 0; i < together; i++) group += one;
+  std::vector<std::string> groups(static_cast<size_t>(functions));
+  for (size_t f = 0; f < groups.size(); f++)
+    for (int i = 0; i < together; i++) groups[f] += request(body, "echo" + (f ? std::to_string(f) : ""));
   for (int i = 0; i < connections; i++) bench.connect();
   std::vector<int> open(static_cast<size_t>(connections), 0);
   int sent = 0, done = 0, warm = total / 10;
@@ -124,7 +170,7 @@ void calls(int connections, int depth, int together, int total) {
         if (!start && done >= warm) start = bench.board.cycles, warm = done;
       }
       while (open[i] + together <= depth && sent < total + connections * depth && bench.board.waiting() < 64) {
-        peer.send(group);
+        peer.send(groups[i % groups.size()]);
         open[i] += together;
         sent += together;
       }
@@ -133,25 +179,106 @@ void calls(int connections, int depth, int together, int total) {
   }
   double cycles = static_cast<double>(bench.board.cycles - start) / (done - warm);
   // On the wire, with check sequence, preamble and gap: 78 bytes around each segment's payload.
-  double in_bytes = static_cast<double>(one.size()) + 78.0 / together;
-  printf("{\"measure\": \"calls\", \"connections\": %d, \"depth\": %d, \"requests_per_segment\": %d, \"request_bytes\": %zu, "
-         "\"answer_bytes\": %zu, \"calls\": %d, \"cycles_per_call\": %.2f, \"calls_per_second_at_156.25_MHz\": %.0f, "
-         "\"wire_bound_in_cycles\": %.2f}\n",
-         connections, depth, together, one.size(), kAnswerHead + 64, done - warm, cycles, kClock / cycles, in_bytes / 8.0);
+  const size_t request_bytes = groups[0].size() / static_cast<size_t>(together);
+  double in_bytes = static_cast<double>(request_bytes) + 78.0 / together;
+  printf("{\"measure\": \"calls\", \"connections\": %d, \"depth\": %d, \"requests_per_segment\": %d, \"functions\": %d, "
+         "\"request_bytes\": %zu, \"answer_bytes\": %zu, \"calls\": %d, \"cycles_per_call\": %.2f, "
+         "\"calls_per_second_at_156.25_MHz\": %.0f, \"wire_bound_in_cycles\": %.2f}\n",
+         connections, depth, together, functions, request_bytes, kAnswerHead + 64, done - warm, cycles, kClock / cycles, in_bytes / 8.0);
+}
+
+// The steps of a call, in cycles since its last byte came in.
+void steps(const char* which, size_t image_bytes) {
+  Bench bench;
+  Peer& peer = bench.connect();
+  bench.define("echo", bench.image(image_bytes));
+  const std::string body(64, 'x');
+  bool cold = std::string(which) == "cold";
+  if (!cold) {
+    call(bench, peer, body);
+    peer.settle();
+    bench.steps(500);
+  }
+  const uint64_t loads = bench.board.loads, took = call(bench, peer, body), from = bench.board.last_byte_in;
+  if ((bench.board.loads != loads) != cold) wrong("a call is not as cold as it should be");
+  const Board::Steps& s = bench.board.steps;
+  printf("{\"measure\": \"steps\", \"call\": \"%s\", \"image_bytes\": %zu, \"asked\": %lu, ", which, image_bytes, s.asked - from);
+  if (cold)
+    printf("\"configuration_begins\": %lu, \"configuration_ends\": %lu, \"swapped\": %lu, ", s.configured_from - from,
+           s.configured_to - from, s.swapped - from);
+  printf("\"granted\": %lu, \"answered\": %lu, \"first_byte_out\": %lu}\n", s.granted - from, s.ended - from, took);
+}
+
+// Cold starts of an image of this size, on an idle board or while `others` connections keep the other regions busy.
+void cold(size_t bytes, int others, int repeat) {
+  Bench bench;
+  Peer& peer = bench.connect();
+  const uint32_t image = bench.image(bytes);
+  const std::string body(64, 'x');
+  for (int i = 0; i < others; i++) bench.connect();
+  uint64_t other_calls = 0;
+  auto step = [&] {
+    for (size_t i = 1; i < bench.peers.size(); i++) {
+      Peer& other = *bench.peers[i];
+      const size_t n = other.received.size() / (kAnswerHead + 64);
+      if (n || other.payload_frames == 0) {
+        if (n == 0) other.payload_frames = 1;
+        other.received.erase(0, n * (kAnswerHead + 64));
+        other_calls += n;
+        other.send(request(body, "echo" + std::to_string(1 + i % (Board::kRegions - 1))));
+      }
+    }
+    bench.step();
+  };
+  for (int i = 0; i < (others ? 40000 : 100); i++) step();
+  bench.board.watched = peer.port();
+  uint64_t least = ~0ull, most = 0, port = 0, loads = bench.board.loads, before = other_calls, started = bench.board.cycles;
+  for (int i = 0; i < repeat; i++) {
+    bench.define("cold", image);
+    peer.received.clear();
+    peer.payload_frames = 0;
+    peer.send(request(body, "cold"));
+    while (peer.received.size() < kAnswerHead + 64) step();
+    if (peer.received.substr(kAnswerHead) != body) wrong("an answer is not its request");
+    const uint64_t took = peer.first_cycle - bench.board.last_byte_in;
+    least = std::min(least, took);
+    most = std::max(most, took);
+    port = bench.board.steps.configured_to - bench.board.steps.configured_from + 1;
+    peer.settle();
+    for (int k = 0; k < 500; k++) step();
+  }
+  if (bench.board.loads - loads != static_cast<uint64_t>(repeat)) wrong("something else was loaded");
+  const double rest = static_cast<double>(most) - static_cast<double>(bytes) / 4;
+  printf("{\"measure\": \"cold\", \"image_bytes\": %zu, \"other_connections\": %d, \"calls\": %d, \"least\": %lu, \"most\": %lu, "
+         "\"port_cycles\": %lu, \"beyond_the_port\": %.0f, \"microseconds_at_156.25_MHz\": %.2f, "
+         "\"beyond_the_port_in_microseconds\": %.2f, \"other_calls_per_1000_cycles\": %.2f}\n",
+         bytes, others, repeat, least, most, port, rest, static_cast<double>(most) / kClock * 1e6, rest / kClock * 1e6,
+         1000.0 * static_cast<double>(other_calls - before) / static_cast<double>(bench.board.cycles - started));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  std::string which = argc > 1 ? argv[1] : "all";
-  if (which == "latency" || which == "all") latency(5000);
-  if (which == "bulk" || which == "all") bulk(1000000);
-  if (which == "calls" || which == "all") {
+  // Those named, or all.
+  auto wanted = [&](const char* which) {
+    return argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* a) { return std::string(a) == which; });
+  };
+  if (wanted("latency")) latency(5000);
+  if (wanted("bulk")) bulk(1000000);
+  if (wanted("calls")) {
     calls(16, 1, 1, 5000);
     calls(16, 8, 1, 10000);
     calls(16, 16, 8, 20000);
+    calls(16, 16, 8, 20000, Board::kRegions);
     calls(1, 16, 8, 5000);
   }
+  if (wanted("steps")) {
+    steps("cold", 1 << 20);
+    steps("warm", 1 << 20);
+  }
+  if (wanted("cold"))
+    for (int others : {0, 12})
+      for (size_t bytes : {1 << 16, 1 << 18, 1 << 20, 1 << 22}) cold(bytes, others, 5);
   return 0;
 }

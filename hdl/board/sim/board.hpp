@@ -1,16 +1,30 @@
-// The Verilated board and its Ethernet port: frames in, frames out, cycles between them.
+// The Verilated board: its Ethernet port (frames in, frames out, cycles between them), its host port (the
+// function table and board memory), and the kernels in its regions.
 #pragma once
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "Vboard_shell.h"
+#include "Vboard_model.h"
+#include "Vboard_model___024root.h"
+#include "kernels.hpp"
 #include "verilated.h"
 
 using Frame = std::vector<uint8_t>;
+
+// What the function table holds of a function (functions_pkg::entry_t).
+struct FunctionEntry {
+  uint32_t image = 0;    // its address in board memory, a multiple of 256
+  uint32_t timeout = 0;  // cycles; 0: any number
+  uint32_t speed = 0;    // cycles of eight bytes, log2
+  std::string scalars[4];
+};
+
+enum class Policy : uint8_t { Fifo, Affinity, Shortest };
 
 class Board {
  public:
@@ -22,9 +36,25 @@ class Board {
   std::function<void(const Frame&)> on_frame;  // a frame left the board
   uint64_t cycles = 0;
   uint64_t first_byte_out = 0;  // cycle of the latest frame's first beat
-  uint64_t last_byte_in = 0;    // cycle of the latest frame's last beat
+  uint64_t last_byte_in = 0;    // cycle of the last beat of the latest frame, or of the latest from `watched`
+  uint16_t watched = 0;         // a TCP port, or 0
 
-  Board(uint64_t mac, uint32_t ip, uint16_t port, uint64_t secret) : top_(new Vboard_shell(&context_)) {
+  static constexpr size_t kRegions = sizeof(Vboard_model::k_s_data) / sizeof(uint64_t);
+  static constexpr size_t kNameBytes = 15, kScalarBytes = 8;
+  static constexpr uint32_t kShell = 1;  // what images must be made for
+  static constexpr uint32_t kImageAlignment = 256;
+
+  // The latest call: the cycles of its steps. Of several under way, the latest of each step.
+  struct Steps {
+    uint64_t asked = 0, granted = 0, swapped = 0, ended = 0;
+    uint64_t configured_from = 0, configured_to = 0;  // first and last word at the configuration port
+  } steps;
+  uint64_t configured = 0;  // words at the configuration port
+  uint64_t loads = 0;
+
+  // `kernels` is the directory of their libraries.
+  Board(uint64_t mac, uint32_t ip, uint16_t port, uint64_t secret, const std::string& kernels)
+      : top_(new Vboard_model(&context_)), libraries_(kernels) {
     top_->clk = 0;
     top_->rst = 1;
     top_->tick = 0;
@@ -34,9 +64,11 @@ class Board {
     top_->secret = secret;
     top_->rx_valid = 0;
     top_->tx_ready = 1;
+    top_->change_valid = 0;
+    schedule(Policy::Affinity, 16, 65536);
     for (int i = 0; i < 16; i++) step();
     top_->rst = 0;
-    for (int i = 0; i < 16; i++) step();
+    for (int i = 0; i < 128; i++) step();
   }
   ~Board() { top_->final(); }
 
@@ -45,6 +77,49 @@ class Board {
     if (frame.empty() || frame.size() > kMostFrame) return;
     if (frame.size() < kLeastFrame) frame.resize(kLeastFrame);
     in_.push_back(std::move(frame));
+  }
+
+  // `patience`: how often a call may be overtaken; `load_cost`: cycles that a load takes, for Shortest.
+  void schedule(Policy policy, uint8_t patience, uint32_t load_cost) {
+    top_->policy = static_cast<uint8_t>(policy);
+    top_->patience = patience;
+    top_->load_cost = load_cost;
+  }
+
+  size_t memory_bytes() const { return sizeof(Memory); }
+
+  // Writes into board memory, as DMA would. False if it does not fit.
+  bool write(uint32_t address, const void* bytes, size_t count) {
+    if (address > memory_bytes() || count > memory_bytes() - address) return false;
+    memcpy(reinterpret_cast<uint8_t*>(&memory()) + address, bytes, count);
+    return true;
+  }
+
+  // Puts a function into the table, or other values into its entry; false if there is no room, or a name does not
+  // fit.
+  bool define(const std::string& name, const FunctionEntry& entry) {
+    auto put = [](auto& wide, size_t word, const std::string& text) {
+      for (size_t i = 0; i < text.size(); i++)
+        wide[word + i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(text[i])) << (8 * (i % 4));
+    };
+    for (int i = 0; i < 4; i++) top_->change_name[i] = 0;
+    for (int i = 0; i < 11; i++) top_->change_entry[i] = 0;
+    if (name.empty() || name.size() > kNameBytes) return false;
+    put(top_->change_name, 0, name);
+    top_->change_entry[0] = entry.image;
+    top_->change_entry[1] = entry.timeout;
+    top_->change_entry[2] = entry.speed;
+    for (size_t i = 0; i < 4; i++) {
+      if (entry.scalars[i].size() > kScalarBytes) return false;
+      put(top_->change_entry, 3 + 2 * i, entry.scalars[i]);
+    }
+    top_->change_remove = 0;
+    top_->change_valid = 1;
+    do step();
+    while (!taken_);
+    top_->change_valid = 0;
+    while (!top_->changed_valid) step();
+    return top_->changed;
   }
 
   bool idle() const { return in_.empty() && gap_ == 0 && out_.empty() && !top_->busy; }
@@ -63,14 +138,65 @@ class Board {
     top_->tx_ready = line_busy_ == 0;
     if (line_busy_ > 0) line_busy_--;
     else if (top_->tx_valid && !top_->rst) take();
+    taken_ = top_->change_valid && top_->change_ready;
+    // The kernels' edge and the shell's are the same one: each sees what the other showed before it.
+    const region_out* out[kRegions];
+    for (size_t r = 0; r < kRegions; r++) {
+      region_in in;
+      in.rst = top_->k_rst >> r & 1;
+      in.start = top_->k_start >> r & 1;
+      in.valid = top_->k_s_valid >> r & 1;
+      in.last = top_->k_s_last >> r & 1;
+      in.ready = top_->k_m_ready >> r & 1;
+      in.data = top_->k_s_data[r];
+      in.keep = top_->k_s_keep[r];
+      for (int i = 0; i < 4; i++) in.params[i] = top_->k_params[r][i];
+      out[r] = &regions_[r].tick(in, top_->decouple >> r & 1);
+    }
     top_->clk = 1;
     top_->eval();
+    unsigned done = 0, ready = 0, valid = 0, last = 0;
+    for (size_t r = 0; r < kRegions; r++) {
+      done |= static_cast<unsigned>(out[r]->done) << r;
+      ready |= static_cast<unsigned>(out[r]->ready) << r;
+      valid |= static_cast<unsigned>(out[r]->valid) << r;
+      last |= static_cast<unsigned>(out[r]->last) << r;
+      top_->k_m_data[r] = out[r]->data;
+      top_->k_m_keep[r] = out[r]->keep;
+    }
+    top_->k_done = static_cast<uint8_t>(done);
+    top_->k_s_ready = static_cast<uint8_t>(ready);
+    top_->k_m_valid = static_cast<uint8_t>(valid);
+    top_->k_m_last = static_cast<uint8_t>(last);
     top_->clk = 0;
     top_->eval();
     cycles++;
+    note();
   }
 
  private:
+  // What has happened in the cycle that begins.
+  void note() {
+    if (top_->call_asked) steps.asked = cycles;
+    if (top_->call_granted) steps.granted = cycles;
+    if (top_->call_ended) steps.ended = cycles;
+    if (top_->icap_valid) {
+      if (!configuring_) steps.configured_from = cycles;
+      configuring_ = true;
+      steps.configured_to = cycles;
+      configured++;
+    }
+    if (top_->swap) {
+      steps.swapped = cycles;
+      configuring_ = false;
+      loads++;
+      regions_[top_->swap_region].swap(libraries_.find(top_->swap_kernel));
+    }
+  }
+
+  using Memory = decltype(Vboard_model___024root::board_model__DOT__u_memory__DOT__memory);
+  Memory& memory() const { return top_->rootp->board_model__DOT__u_memory__DOT__memory; }
+
   void drive() {
     if (gap_ > 0) {
       gap_--;
@@ -91,7 +217,7 @@ class Board {
     top_->rx_valid = 1;
     at_ += n;
     if (left <= 8) {
-      last_byte_in = cycles;
+      if (!watched || (frame.size() > 35 && (frame[34] << 8 | frame[35]) == watched)) last_byte_in = cycles;
       in_.pop_front();
       at_ = 0;
       gap_ = kGapBeats;
@@ -115,7 +241,10 @@ class Board {
   }
 
   VerilatedContext context_;
-  std::unique_ptr<Vboard_shell> top_;
+  std::unique_ptr<Vboard_model> top_;
+  KernelLibraries libraries_;
+  RegionLogic regions_[kRegions];
+  bool taken_ = false, configuring_ = false;
   std::deque<Frame> in_;
   size_t at_ = 0;
   int gap_ = 0;

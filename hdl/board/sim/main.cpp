@@ -12,20 +12,25 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <stdexcept>
 #include <string>
 
 #include "board.hpp"
+#include "functions.hpp"
 #include "link.hpp"
 #include "pcap.hpp"
 
 namespace {
 
 volatile sig_atomic_t stopping = 0;
+
+constexpr uint32_t kLoadCost = 32768;  // cycles that a load is taken for when calls are compared
 
 const char kUsage[] =
     "usage: board --tap NAME [OPTION …]\n"
@@ -34,6 +39,10 @@ const char kUsage[] =
     "  --ip ADDRESS      the board's address (10.99.0.2)\n"
     "  --mac ADDRESS     its hardware address (02:00:00:00:00:02)\n"
     "  --port PORT       its HTTP port (80)\n"
+    "  --functions DIR   its functions: functions.conf and images (those built in)\n"
+    "  --kernels DIR     libraries of the kernels that images name (those built in)\n"
+    "  --policy NAME     which call goes next: fifo, affinity (the default) or shortest\n"
+    "  --patience N      how often a call may be overtaken (16)\n"
     "  --pcap FILE       keep every frame\n"
     "  --seed N          of the faults below, and of the cookies' secret if given\n"
     "  --loss P --duplicate P --reorder P --corrupt P    chance of each frame, either way\n"
@@ -81,6 +90,13 @@ double parse_number(const std::string& option, const char* text) {
   return value;
 }
 
+Policy parse_policy(const std::string& text) {
+  if (text == "fifo") return Policy::Fifo;
+  if (text == "affinity") return Policy::Affinity;
+  if (text == "shortest") return Policy::Shortest;
+  fail("--policy " + text + ": not fifo, affinity or shortest");
+}
+
 uint64_t random_secret() {
   uint64_t secret = 0;
   FILE* f = fopen("/dev/urandom", "rb");
@@ -89,12 +105,24 @@ uint64_t random_secret() {
   return secret;
 }
 
+// The directory that this program is in: what belongs to it lies beside it.
+std::string own_directory() {
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  if (n <= 0 || n == sizeof path) fail("/proc/self/exe cannot be read");
+  std::string whole(path, static_cast<size_t>(n));
+  return whole.substr(0, whole.rfind('/'));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string tap, pcap_path, ip_text = "10.99.0.2";
   uint64_t mac = 0x020000000002, secret = random_secret();
   uint16_t port = 80;
+  std::string kernels = own_directory() + "/kernels", provisioned = own_directory() + "/functions";
+  Policy policy = Policy::Affinity;
+  uint8_t patience = 16;
   Faults faults;
   for (int i = 1; i < argc; i++) {
     std::string option = argv[i];
@@ -107,6 +135,10 @@ int main(int argc, char** argv) {
     if (option == "--tap") tap = value;
     else if (option == "--ip") ip_text = value;
     else if (option == "--mac") mac = parse_mac(value);
+    else if (option == "--functions") provisioned = value;
+    else if (option == "--kernels") kernels = value;
+    else if (option == "--policy") policy = parse_policy(value);
+    else if (option == "--patience") patience = static_cast<uint8_t>(std::min(255.0, parse_number(option, value)));
     else if (option == "--port") port = static_cast<uint16_t>(parse_number(option, value));
     else if (option == "--pcap") pcap_path = value;
     else if (option == "--seed") faults.seed = static_cast<uint64_t>(parse_number(option, value)), secret = faults.seed;
@@ -127,7 +159,14 @@ int main(int argc, char** argv) {
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
 
-  Board board(mac, ntohl(address.s_addr), port, secret);
+  Board board(mac, ntohl(address.s_addr), port, secret, kernels);
+  board.schedule(policy, patience, kLoadCost);
+  int count = 0;
+  try {
+    count = functions::provision(board, provisioned);
+  } catch (const std::runtime_error& error) {
+    fail(error.what());
+  }
   Pcap pcap(pcap_path);
   uint64_t in = 0, out = 0, refused = 0;
   Link to_board(faults, 0, [&](Frame frame) { board.send(std::move(frame)); });
@@ -141,7 +180,7 @@ int main(int argc, char** argv) {
     pcap.put(frame);
     to_network.send(frame, now);
   };
-  fprintf(stderr, "board %s port %u on %s\n", ip_text.c_str(), port, tap.c_str());
+  fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
 
   constexpr int kBurst = 64;        // cycles between looks at the device
   constexpr int kAfterglow = 256;   // cycles that are run after the last activity

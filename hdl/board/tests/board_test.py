@@ -13,13 +13,16 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
+from pathlib import Path
 
-from harness import ACK, BOARD_IP, FIN, PSH, RST, SYN, Board, RawConnection, Wire
-from harness import enter_namespace, ethernet, ipv4, run, tcp
+from harness import ACK, BOARD_IP, DEVICE, FIN, MODEL, PSH, REGIONS, RST, SYN, Board, RawConnection, Wire
+from harness import enter_namespace, ethernet, functions, image, ipv4, run, tcp
 
 URL = f"http://{BOARD_IP}"
+BUILT_IN_FUNCTIONS = ["echo", "uppercase", "checksum", "sobel", "sha256", "aes128", "matmul", "convolution"]
 FAULTY = ("--loss", "0.05", "--reorder", "0.03", "--duplicate", "0.03", "--corrupt", "0.03")
 
 
@@ -39,6 +42,20 @@ def metrics():
 def alive(seconds=10):
     """A fresh connection is answered."""
     assert curl("-d", "still here", f"{URL}/function/uppercase", seconds=seconds) == b"STILL HERE"
+
+
+def call(name, body=b"", query="", seconds=10):
+    """Status and body of one call, over a connection of its own."""
+    connection = http.client.HTTPConnection(BOARD_IP, timeout=seconds)
+    connection.request("POST", f"/function/{name}{query}", body)
+    answer = connection.getresponse()
+    out = answer.status, answer.read()
+    connection.close()
+    return out
+
+
+def cold_starts():
+    return sum(n for name, n in metrics().items() if name.startswith("cold_starts_total"))
 
 
 def connect(seconds=10, receive_buffer=None):
@@ -95,7 +112,7 @@ def test_own_answers():
     with Board():
         assert curl(f"{URL}/healthz") == b"ok\n"
         names = [f["name"] for f in json.loads(curl(f"{URL}/system/functions"))]
-        assert {"echo", "uppercase", "checksum"} <= set(names), names
+        assert sorted(names) == sorted(BUILT_IN_FUNCTIONS), names
         numbers = metrics()
         assert numbers["requests_total"] == 2 and numbers["connections"] >= 1, numbers
         assert curl("-X", "POST", f"{URL}/function/echo") == b""
@@ -141,6 +158,243 @@ def test_scalars():
         out = curl("--data-binary", "@-", f"{URL}/function/aes128?{query}", body=counter + text)
         assert out == counter + bytes.fromhex("874d6191b620e3261bef6864990db6ce")
         assert curl("--data-binary", "@-", f"{URL}/function/aes128?{query}", body=out) == counter + text
+
+
+def signed(data):
+    return [b - 256 if b > 127 else b for b in data]
+
+
+def test_matrix_product():
+    with Board():
+        for rows, inner, columns in [(1, 1, 1), (3, 5, 2), (8, 8, 8), (9, 64, 17)]:
+            body = random.Random(rows).randbytes(rows * inner + inner * columns)
+            n = signed(body)
+            a, b = n[: rows * inner], n[rows * inner :]
+            want = [
+                sum(a[i * inner + k] * b[k * columns + j] for k in range(inner)) for i in range(rows) for j in range(columns)
+            ]
+            query = f"?rows={rows}&inner={inner}&columns={columns}"
+            assert call("matmul", body, query) == (200, struct.pack(f"<{len(want)}i", *want)), (rows, inner, columns)
+
+
+def convolution(body, width, ins, outs, shift):
+    weights, rest = signed(body[: outs * 9 * ins]), body[outs * 9 * ins :]
+    bias, picture = struct.unpack(f"<{outs}i", rest[: 4 * outs]), signed(rest[4 * outs :])
+    height = len(picture) // (width * ins)
+    out = bytearray()
+    for y in range(height):
+        for x in range(width):
+            for o in range(outs):
+                total = bias[o]
+                for ky in range(3):
+                    for kx in range(3):
+                        py, px = y + ky - 1, x + kx - 1
+                        if 0 <= py < height and 0 <= px < width:
+                            for c in range(ins):
+                                total += weights[((o * 3 + ky) * 3 + kx) * ins + c] * picture[(py * width + px) * ins + c]
+                out.append(min(max((total + (1 << shift >> 1)) >> shift, 0), 127))
+    return bytes(out)
+
+
+def test_convolution_layer():
+    draw = random.Random(2)
+    with Board():
+        for width, height, ins, outs, shift in [(1, 1, 1, 1, 0), (7, 5, 3, 4, 9), (12, 3, 2, 6, 10)]:
+            body = draw.randbytes(outs * 9 * ins)
+            body += struct.pack(f"<{outs}i", *(draw.randrange(-20000, 20000) for _ in range(outs)))
+            body += draw.randbytes(width * height * ins)
+            query = f"?width={width}&in={ins}&out={outs}&shift={shift}"
+            assert call("convolution", body, query) == (200, convolution(body, width, ins, outs, shift)), query
+
+
+def test_cold_then_warm():
+    with Board():
+        assert cold_starts() == 0
+        for i in range(5):
+            assert call("uppercase", b"again") == (200, b"AGAIN")
+            assert cold_starts() == 1
+        assert call("echo", b"another") == (200, b"another")
+        numbers = metrics()
+        assert sum(numbers[f'cold_starts_total{{region="{r}"}}'] for r in range(REGIONS)) == 2, numbers
+        busy = [numbers[f'busy_cycles_total{{region="{r}"}}'] for r in range(REGIONS)]
+        assert sum(n > 0 for n in busy) == 2 and sum(busy) == numbers["kernel_busy_cycles_total"], numbers
+
+
+def test_more_functions_than_regions():
+    names = {f"f{i}": ("uppercase", bytes.upper) if i % 2 else ("echo", bytes) for i in range(3 * REGIONS)}
+    with functions(**{name: (image(kernel), "") for name, (kernel, _) in names.items()}) as directory:
+        for policy in ("fifo", "affinity", "shortest"):
+
+            def client(i):
+                draw = random.Random(i)
+                connection = http.client.HTTPConnection(BOARD_IP, timeout=30)
+                for _ in range(40):
+                    name, body = draw.choice(list(names)), draw.randbytes(draw.choice([0, 1, 64, 1000, 5000]))
+                    connection.request("POST", f"/function/{name}", body)
+                    if connection.getresponse().read() != names[name][1](body):
+                        return False
+                return True
+
+            with Board("--functions", directory, "--policy", policy, log=f"policy-{policy}"):
+                with concurrent.futures.ThreadPoolExecutor(12) as pool:
+                    assert all(pool.map(client, range(12))), policy
+                assert cold_starts() >= len(names), policy
+
+
+def test_many_functions():
+    names = [f"function-{i}" for i in range(20)]
+    with functions(**{name: (image("echo", 256), "") for name in names}) as directory:
+        with Board("--functions", directory):
+            assert sorted(f["name"] for f in json.loads(curl(f"{URL}/system/functions"))) == sorted(names)
+            assert b"Content-Length:" in curl("--head", f"{URL}/system/functions")
+            for name in names:
+                assert call(name, name.encode()) == (200, name.encode())
+                assert call(f"{name}x")[0] == 404 and call(name[:-1] + "y")[0] == 404
+
+
+def test_images_that_are_refused():
+    good = image("uppercase", 4096)
+    flipped = lambda at: good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
+    bad = {
+        "damaged-body": flipped(2000),
+        "damaged-header": flipped(17),
+        "damaged-magic": flipped(1),
+        "other-shell": image("uppercase", shell=2),
+        "other-region": image("uppercase", region=77),
+        "no-image": random.Random(1).randbytes(4096),
+        "empty-file": b"",
+        "cut-short": good[:1024],
+    }
+    images = {name: (content, "") for name, content in bad.items()}
+    with functions(good=(good, ""), **images) as directory, Board("--functions", directory):
+        for _ in range(2):
+            for name in bad:
+                status, text = call(name, b"x" * 3000)
+                assert status == 500 and b"image" in text, (name, status, text)
+                assert call("good", b"still") == (200, b"STILL"), name
+        assert call("good", b"and now") == (200, b"AND NOW")
+        # The connection is still in step after a refusal, with its body passed over.
+        s = connect()
+        s.sendall(request(b"a" * 5000, "other-shell") + request(b"next", "good"))
+        answers = Answers(s)
+        assert answers.next()[0] == 500 and answers.next() == (200, b"NEXT")
+
+
+def test_kernels_that_never_end():
+    stuck = image("stuck", 256)
+    with functions(
+        stuck=(stuck, "timeout=20000 scalars=deaf"), echo=(image("echo"), ""), unknown=(image(200, 256), "timeout=20000")
+    ) as directory, Board("--functions", directory):
+        for body in (b"", b"x", b"x" * 50000):
+            for query in ("", "?deaf=1"):
+                status, text = call("stuck", body, query)
+                assert status == 503 and b"in time" in text, (len(body), query, status, text)
+                assert call("echo", body) == (200, body)
+        # An image that names a kernel which this model has not got is as good as one that does nothing.
+        assert call("unknown", b"anyone?")[0] == 503
+        s = connect()
+        s.sendall(request(b"a" * 5000, "stuck") + request(b"next", "echo"))
+        answers = Answers(s)
+        assert answers.next()[0] == 503 and answers.next() == (200, b"next")
+        numbers = metrics()
+        assert numbers["errors_total"] == 8, numbers
+
+
+def test_other_regions_answer_while_some_are_stuck():
+    with functions(
+        **{f"stuck{i}": (image("stuck", 256), "timeout=3000000") for i in range(REGIONS - 1)},
+        echo=(image("echo"), ""), upper=(image("uppercase"), ""),
+    ) as directory, Board("--functions", directory):
+        with concurrent.futures.ThreadPoolExecutor(REGIONS) as pool:
+            stuck = [pool.submit(call, f"stuck{i}", b"for long", "", 60) for i in range(REGIONS - 1)]
+            while cold_starts() < REGIONS - 1:
+                pass
+            for i in range(20):  # both share the one region that is left
+                assert call("echo", b"%d" % i) == (200, b"%d" % i)
+                assert call("upper", b"x%d" % i) == (200, b"X%d" % i)
+            assert not any(s.done() for s in stuck), "what is stuck ended before the others had answered"
+            assert [s.result()[0] for s in stuck] == [503] * (REGIONS - 1)
+        alive_functions = json.loads(curl(f"{URL}/system/functions"))
+        assert len(alive_functions) == REGIONS + 1
+        for i in range(REGIONS + 1):
+            assert call("echo", b"all of them again") == (200, b"all of them again")
+
+
+def test_other_regions_answer_during_a_load():
+    with functions(large=(image("uppercase", 8 << 20), ""), echo=(image("echo"), "")) as directory:
+        with Board("--functions", directory):
+            assert call("echo", b"warm") == (200, b"warm")
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                cold = pool.submit(call, "large", b"two million cycles", "", 60)
+                # Two more than there are regions: nothing of this waits for the load.
+                for i in range(20):
+                    body = random.Random(i).randbytes(1000)
+                    assert call("echo", body) == (200, body)
+                assert not cold.done(), "the load was over before the others had answered"
+                assert cold.result() == (200, b"TWO MILLION CYCLES")
+            assert call("large", b"warm") == (200, b"WARM")
+            assert cold_starts() == 2
+
+
+def test_slow_and_quick_functions_on_one_connection():
+    slow = random.Random(3).randbytes(20000)
+    with Board():
+        s = connect(30)
+        calls = [("sha256", slow), ("echo", b"a"), ("uppercase", b"b"), ("sha256", slow), ("echo", b"c")] * 4
+        s.sendall(b"".join(request(body, name) for name, body in calls))
+        want = {"sha256": lambda b: hashlib.sha256(b).digest(), "echo": bytes, "uppercase": bytes.upper}
+        answers = Answers(s)
+        for name, body in calls:
+            assert answers.next() == (200, want[name](body)), name
+
+
+def test_clients_that_leave_during_a_call():
+    reset = struct.pack("ii", 1, 0)
+    with functions(stuck=(image("stuck", 256), "timeout=200000"), large=(image("uppercase", 1 << 20), ""),
+                   echo=(image("echo"), ""), upper=(image("uppercase"), "")) as directory:
+        with Board("--functions", directory):
+            for i in range(40):
+                s = connect(5)
+                s.sendall(request(b"gone" * 100, ["stuck", "large", "echo"][i % 3]))
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                s.close()
+            for i in range(5):
+                assert patient(lambda: call("upper", b"still here", seconds=20)) == (200, b"STILL HERE")
+
+
+def refused(directory, *options):
+    done = subprocess.run([MODEL, "--tap", DEVICE, "--functions", directory, *options], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    return done.stderr
+
+
+def test_functions_that_cannot_be_provisioned():
+    lines = {
+        "a/b echo.img": "no function's name",
+        "sixteen-letters- echo.img": "no function's name",
+        'quo"te echo.img': "no function's name",
+        "echo": "no file of this directory",
+        "echo ../functions/echo.img": "no file of this directory",
+        "echo missing.img": "cannot be read",
+        "echo echo.img timeout=-1": "no number",
+        "echo echo.img timeout=4294967296": "no number",
+        "echo echo.img speed=8": "no number",
+        "echo echo.img scalars=a,b,c,d,e": "four scalars",
+        "echo echo.img scalars=ninechars": "no scalar's name",
+        "echo echo.img colour=red": "unknown",
+        "echo echo.img\necho2 huge.img": "is full",
+        "# nothing": "no function",
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "echo.img").write_bytes(image("echo"))
+        with open(Path(directory) / "huge.img", "wb") as huge:
+            huge.truncate(40 << 20)
+        for line, why in lines.items():
+            (Path(directory) / "functions.conf").write_text(line + "\n")
+            text = refused(directory)
+            assert why in text and "functions.conf" in text or "missing.img" in text, (line, text)
+        assert "cannot be read" in refused(directory + "/nowhere")
+        assert "--policy" in refused(directory, "--policy", "best")
 
 
 def test_megabyte_with_expect():
@@ -529,6 +783,7 @@ def test_segments_out_of_order_overlapping_and_stale():
 
 def test_lost_answers_are_sent_again():
     with Board(), Wire() as wire:
+        call("echo")  # from here on it is loaded, and answers before an ACK of its own is due
         c = RawConnection(wire).open()
         text = request(b"again")
         c.send(ACK | PSH, text)
@@ -542,6 +797,7 @@ def test_lost_answers_are_sent_again():
 
 def test_fast_retransmit():
     with Board(), Wire() as wire:
+        call("echo")
         c = RawConnection(wire).open()
         text = request(b"y" * 8000)
         for at in range(0, len(text), 1460):

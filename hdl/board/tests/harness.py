@@ -1,5 +1,7 @@
 """A network namespace with a TAP device, the board's model on it, and hand-made frames."""
 
+import contextlib
+import importlib.util
 import os
 import random
 import signal
@@ -7,15 +9,52 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = ROOT / "target" / "board" / "board"
 LOGS = ROOT / "target" / "board" / "test-logs"
+BUILT_IN = ROOT / "target" / "board" / "functions"
+REGIONS = 4
 BOARD_IP, HOST_IP = "10.99.0.2", "10.99.0.1"
 BOARD_MAC = bytes.fromhex("020000000002")
 DEVICE = "tap0"
+
+
+def image_tool():
+    """hdl/functions/image.py as a module."""
+    spec = importlib.util.spec_from_file_location("image", ROOT / "hdl" / "functions" / "image.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+KERNELS = {
+    name: int(number)
+    for number, name in (
+        line.split() for line in (ROOT / "hdl" / "board" / "kernels.list").read_text().splitlines() if line[0] != "#"
+    )
+}
+
+
+def image(kernel, size=4096, **change):
+    """The image of a kernel, with a body of that size; other fields of its header by name."""
+    tool, number = image_tool(), KERNELS.get(kernel, kernel)
+    return tool.image(number, tool.stand_in(number, size), **change)
+
+
+@contextlib.contextmanager
+def functions(**images):
+    """A directory for --functions: NAME=(image, 'options of its line')."""
+    with tempfile.TemporaryDirectory() as directory:
+        lines = []
+        for name, (content, options) in images.items():
+            (Path(directory) / f"{name}.img").write_bytes(content)
+            lines.append(f"{name} {name}.img {options}\n")
+        (Path(directory) / "functions.conf").write_text("".join(lines))
+        yield directory
 
 
 def enter_namespace():

@@ -1,27 +1,30 @@
 // The HTTP server. Takes the sessions that have something to do in turn, parses their requests,
-// answers what the board knows itself, and runs kernels for functions.
+// answers what the board knows itself, and has functions called.
 //
-// A kernel runs only when the whole body is in the receive ring and there is room for its answer in
-// the transmit ring: neither a slow sender nor a slow reader can hold it. The kernel's output goes
-// behind the place of the answer's head, which is written last, when its length is known; only then
-// does the answer count as written.
+// A function's name is looked up in the function table while the rest of the head is parsed. A call is
+// asked for only when the whole body is in the receive ring and there is room for its answer in the
+// transmit ring: neither a slow sender nor a slow reader can hold a region. From then on the session
+// waits and others have their turns, until the function engine has granted a region, whose http_call
+// moves body and answer, and has said how it ended. So a session has one call under way, which keeps its
+// answers in order, and as many calls run as there are regions.
 //
 // Whatever a request lacks, its state is saved and the next session has its turn.
 //
-// Parameters: SESSIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body;
-// KERNEL_CYCLES, how long a kernel may go without taking or giving a beat.
+// Parameters: SESSIONS; REGIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body; METRICS, as
+// http_text counts them.
 module http_engine
   import http_pkg::*;
   import functions_pkg::*;
 #(
     parameter  int SESSIONS = 16,
+    parameter  int REGIONS = 4,
     parameter  int RX_RING_BITS = 21,
     parameter  int TX_RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int BODY_BYTES = 1048576,
-    parameter  int KERNEL_CYCLES = 1 << 22,
-    parameter  int METRICS = 8,
-    localparam int S = $clog2(SESSIONS)
+    parameter  int METRICS = 8 + 2 * REGIONS,
+    localparam int S = $clog2(SESSIONS),
+    localparam int R = $clog2(REGIONS)
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -54,27 +57,54 @@ module http_engine
     output logic [S+TX_RING_BITS-4:0] tx_write_address,
     output logic [63:0]         tx_write_data,
     output logic [7:0]          tx_write_keep,
-    // kernels
-    output logic                kernel_rst,
-    output logic [3:0]          kernel_number,
-    output logic                kernel_start,
-    output logic [127:0]        kernel_params,
-    input  logic                kernel_done,
-    output logic                k_valid,
-    input  logic                k_ready,
-    output logic [63:0]         k_data,
-    output logic [7:0]          k_keep,
-    output logic                k_last,
-    input  logic                r_valid,
-    output logic                r_ready,
-    input  logic [63:0]         r_data,
-    input  logic [7:0]          r_keep,
-    input  logic                r_last,
-    // numbers for /metrics, the first three are counted here
+    // the function table
+    output logic                find_valid,
+    input  logic                find_ready,
+    output name_t               find_name,
+    input  logic                found_valid,
+    input  logic                found,
+    input  logic [NUMBER_BITS-1:0] found_function,
+    output logic [NUMBER_BITS-1:0] entry_of,
+    input  entry_t              entry,
+    input  logic                changed,          // some function is not what it was
+    output logic                listing,          // the table is to stay as it is
+    output logic [NUMBER_BITS-1:0] slot_of,
+    output logic                slot_word,
+    input  logic                slot_used,
+    input  logic [63:0]         slot_name,
+    // the function engine; a call's tag is its session
+    output logic                request_valid,
+    input  logic                request_ready,
+    output logic [S-1:0]        request_tag,
+    output logic [NUMBER_BITS-1:0] request_function,
+    output logic [31:0]         request_cost,
+    output logic [31:0]         request_timeout,
+    output logic [31:0]         request_image,
+    output logic [127:0]        request_params,
+    input  logic                grant,
+    input  logic [R-1:0]        grant_region,
+    input  logic [S-1:0]        grant_tag,
+    input  logic                finish_valid,
+    output logic                finish_ready,
+    input  logic [S-1:0]        finish_tag,
+    input  logic [R-1:0]        finish_region,
+    input  logic                finish_killed,
+    input  logic                finish_refused,   // its image
+    // regions
+    output logic [REGIONS-1:0]  k_valid,
+    input  logic [REGIONS-1:0]  k_ready,
+    output logic [63:0]         k_data     [REGIONS],
+    output logic [7:0]          k_keep     [REGIONS],
+    output logic [REGIONS-1:0]  k_last,
+    input  logic [REGIONS-1:0]  r_valid,
+    output logic [REGIONS-1:0]  r_ready,
+    input  logic [63:0]         r_data     [REGIONS],
+    input  logic [7:0]          r_keep     [REGIONS],
+    input  logic [REGIONS-1:0]  r_last,
+    // numbers for /metrics, the first two are counted here
     input  logic [31:0]         metrics    [METRICS],
     output logic [31:0]         count_requests,
     output logic [31:0]         count_errors,
-    output logic [31:0]         count_busy,
     output logic                busy
 );
 
@@ -83,8 +113,8 @@ module http_engine
     LOAD,
     PARSE,
     DECIDE,
-    RUN,
-    SETTLE,    // the kernel has given its last beat
+    CALL,      // a call is asked for
+    LIST,      // the list of functions, first only for its length
     HEAD,
     LENGTH,
     HEAD_END,
@@ -99,9 +129,20 @@ module http_engine
   state_t state;
   logic [S-1:0] s;
   logic [SESSIONS-1:0] ready, fresh, active;
+  logic [SESSIONS-1:0] calling;  // its call is under way: it has no turn
+  logic [SESSIONS-1:0] stale;    // functions have changed since its function was looked up
+  text_t outcome[SESSIONS];      // of a call that has failed, else TEXT_END
   request_t requests[SESSIONS];
   request_t c, parsed;
   logic [31:0] at;      // the next byte of the stream
+
+  // ---- the rings' ports: this one's own, and those of the regions' calls ----
+  logic [REGIONS:0] rx_wants, rx_may, rx_reads, tx_writes;
+  logic [REGIONS-1:0] tx_wants, tx_may;
+  logic [S+RX_RING_BITS-4:0] rx_addresses[REGIONS+1];
+  logic [S+TX_RING_BITS-4:0] tx_addresses[REGIONS+1];
+  logic [63:0] tx_data[REGIONS+1];
+  logic [7:0] tx_keep[REGIONS+1];
 
   // ---- reading ----
   logic reader_start;
@@ -109,6 +150,7 @@ module http_engine
   logic [127:0] bytes;
   logic [4:0] count, take, parse_take;
   logic drained, moved, broken, too_big;
+  name_t parsed_name;
 
   // A peer's FIN takes a sequence number but is no byte.
   assign arrived_to = rcv_next[s] - 32'(rcv_ended[s]);
@@ -124,8 +166,10 @@ module http_engine
       .session     (s),
       .from        (read_to[s]),
       .up_to       (arrived_to),
-      .read        (rx_read),
-      .read_address(rx_read_address),
+      .wants       (rx_wants[REGIONS]),
+      .may         (rx_may[REGIONS]),
+      .read        (rx_reads[REGIONS]),
+      .read_address(rx_addresses[REGIONS]),
       .read_data   (rx_read_data),
       .bytes,
       .count,
@@ -139,7 +183,9 @@ module http_engine
       .from(c),
       .bytes,
       .count,
+      .scalars(entry.scalars),
       .to(parsed),
+      .word(parsed_name),
       .take(parse_take),
       .moved,
       .broken,
@@ -166,21 +212,61 @@ module http_engine
       .length       (writer_length),
       .flush        (writer_flush),
       .position,
-      .write        (tx_write),
-      .write_address(tx_write_address),
-      .write_data   (tx_write_data),
-      .write_keep   (tx_write_keep)
+      .write        (tx_writes[REGIONS]),
+      .write_address(tx_addresses[REGIONS]),
+      .write_data   (tx_data[REGIONS]),
+      .write_keep   (tx_keep[REGIONS])
   );
+
+  arbiter #(
+      .N(REGIONS + 1)
+  ) u_rx (
+      .clk,
+      .rst,
+      .enable (1'b1),
+      .request(rx_wants),
+      .grant  (rx_may)
+  );
+
+  // What is written here is short, and does not wait.
+  arbiter #(
+      .N(REGIONS)
+  ) u_tx (
+      .clk,
+      .rst,
+      .enable (!writer_valid && !writer_flush),
+      .request(tx_wants),
+      .grant  (tx_may)
+  );
+
+  // Who was given a port uses it a cycle later.
+  always_comb begin
+    rx_read = |rx_reads;
+    tx_write = |tx_writes;
+    rx_read_address = '0;
+    tx_write_address = '0;
+    tx_write_data = '0;
+    tx_write_keep = '0;
+    for (int i = 0; i <= REGIONS; i++) begin
+      if (rx_reads[i]) rx_read_address = rx_addresses[i];
+      if (tx_writes[i]) begin
+        tx_write_address = tx_addresses[i];
+        tx_write_data = tx_data[i];
+        tx_write_keep = tx_keep[i];
+      end
+    end
+  end
 
   // ---- texts ----
   text_t text, ending, shown;
   logic want_body, text_last, text_empty;
   logic [7:0] word;
   logic [63:0] text_data;
-  logic [3:0] text_length, metric;
+  logic [3:0] text_length;
+  logic [4:0] metric;
 
   http_text #(
-      .METRICS(METRICS)
+      .REGIONS(REGIONS)
   ) u_text (
       .text  (shown),
       .want_body,
@@ -193,36 +279,31 @@ module http_engine
   );
 
   // ---- the answer ----
-  logic [31:0] body_at;         // the answer's body starts here
   logic [31:0] digits;          // its length, eight decimal digits
   logic with_length, with_body, closing, then_discard;
   logic [23:0] left;            // bytes of the request's body
-  logic [31:0] room, free_space, limit, given;
-  logic over, last_out, last_in;
-  logic [$clog2(KERNEL_CYCLES)-1:0] patience;
+  logic [31:0] room, free_space;
 
-  // Adds 0 to 8 to eight decimal digits.
-  function automatic logic [31:0] add_decimal(input logic [31:0] to, input logic [3:0] n);
-    logic [4:0] sum;
-    logic carry;
-    sum = 5'(to[3:0]) + 5'(n);
-    carry = sum > 5'd9;
-    add_decimal[3:0] = carry ? 4'(sum - 5'd10) : sum[3:0];
-    for (int i = 1; i < 8; i++) begin
-      add_decimal[4*i+:4] = !carry ? to[4*i+:4] : to[4*i+:4] == 4'd9 ? 4'd0 : to[4*i+:4] + 4'd1;
-      carry = carry && to[4*i+:4] == 4'd9;
-    end
-  endfunction
+  // ---- the list of functions ----
+  logic list_start, list_valid, list_last, list_counts, list_waits;
+  logic [63:0] list_data;
+  logic [3:0] list_length;
 
-  // Eight digits as text, the first one first, blanks for zeros in front.
-  function automatic logic [63:0] decimal_text(input logic [31:0] v);
-    logic seen;
-    seen = 1'b0;
-    for (int i = 0; i < 8; i++) begin
-      seen = seen || v[28-4*i+:4] != '0 || i == 7;
-      decimal_text[8*i+:8] = seen ? 8'h30 + 8'(v[28-4*i+:4]) : 8'h20;
-    end
-  endfunction
+  http_list #(
+      .SLOTS(FUNCTIONS)
+  ) u_list (
+      .clk,
+      .rst,
+      .start(list_start),
+      .valid(list_valid),
+      .data(list_data),
+      .length(list_length),
+      .last(list_last),
+      .slot(slot_of),
+      .slot_word,
+      .slot_used,
+      .slot_name
+  );
 
   // ---- numbers of /metrics: one bit a cycle ----
   logic [31:0] binary;
@@ -235,12 +316,30 @@ module http_engine
   end
 
   // ---- what a complete head asks for ----
+  function automatic logic persists(input request_t r);
+    return !r.close && (!r.http10 || r.keep);
+  endfunction
+
+  function automatic text_t ending_of(input request_t r);
+    return !persists(r) ? TEXT_END_CLOSE : r.http10 ? TEXT_END_KEEP : TEXT_END;
+  endfunction
+
   logic persistent, wrong_method, may_run;
   logic [31:0] ring_bytes, body_there;
 
   assign ring_bytes = 32'(1 << TX_RING_BITS);
   assign free_space = ring_bytes - (written_to[s] - snd_una[s]);
-  assign persistent = !c.close && (!c.http10 || c.keep);
+
+  // ---- looking up a function's name ----
+  logic looking, looks;
+  // What cannot go on before the answer is there.
+  assign looks = looking ? broken || too_big || !moved || c.place inside {AT_KEY, AT_BODY} :
+      c.place == AT_NAME && c.route == ROUTE_FUNCTION && !find_ready;
+  assign find_valid = state == PARSE && !reader_start && moved && !broken && !too_big && c.place == AT_NAME &&
+      c.route == ROUTE_FUNCTION && parsed.place != AT_PATH_REST;
+  assign find_name = parsed_name;
+  assign entry_of = found_valid ? found_function : c.number;
+  assign persistent = persists(c);
   assign wrong_method = c.route == ROUTE_FUNCTION ? c.method != METHOD_POST :
       !(c.method inside {METHOD_GET, METHOD_HEAD});
   assign body_there = arrived_to - at;
@@ -249,17 +348,74 @@ module http_engine
   assign may_run = body_there >= 32'(c.length) &&
       free_space >= (room > ring_bytes ? ring_bytes : room);
 
-  // ---- the kernel's streams ----
-  logic [3:0] in_length, out_length;
-  assign in_length = left > 24'd8 ? 4'd8 : left[3:0];
-  assign k_valid = state == RUN && !last_in && count >= 5'(in_length);
-  assign k_data = bytes[63:0];
-  assign k_keep = 8'((9'd1 << in_length) - 9'd1);
-  assign k_last = left <= 24'd8;
-  assign r_ready = state == RUN && !last_out && !writer_start;
-  assign out_length = 4'($countones(r_keep));
-  assign kernel_number = c.number;
-  assign kernel_params = c.params;
+  // ---- calls ----
+  assign request_valid = state == CALL;
+  assign request_tag = s;
+  assign request_function = c.number;
+  assign request_cost = entry.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry.speed)));
+  assign request_timeout = entry.timeout;
+  assign request_image = entry.image;
+  assign request_params = c.params;
+
+  request_t granted;
+  logic [REGIONS-1:0] starts, completes, overs, takes;
+  logic [31:0] answers_to[REGIONS];
+  logic finished;
+  assign granted = requests[grant_tag];
+
+  for (genvar i = 0; i < REGIONS; i++) begin : g_call
+    assign starts[i] = grant && grant_region == R'(i);
+    assign takes[i] = finished && !finish_refused && finish_region == R'(i);
+    http_call #(
+        .SESSION_BITS  (S),
+        .RX_RING_BITS  (RX_RING_BITS),
+        .TX_RING_BITS  (TX_RING_BITS),
+        .MEMORY_LATENCY(MEMORY_LATENCY)
+    ) u_call (
+        .clk,
+        .rst,
+        .start           (starts[i]),
+        .session         (grant_tag),
+        .body_at         (read_to[grant_tag]),
+        .body_bytes      (granted.length),
+        .answer_at       (written_to[grant_tag]),
+        .room            (ring_bytes - (written_to[grant_tag] - snd_una[grant_tag]) - 32'd1024),
+        .ending          (ending_of(granted)),
+        .complete        (completes[i]),
+        .over            (overs[i]),
+        .answer_to       (answers_to[i]),
+        .taken           (takes[i]),
+        .rx_wants        (rx_wants[i]),
+        .rx_may          (rx_may[i]),
+        .rx_read         (rx_reads[i]),
+        .rx_read_address (rx_addresses[i]),
+        .rx_read_data,
+        .tx_wants        (tx_wants[i]),
+        .tx_may          (tx_may[i]),
+        .tx_write        (tx_writes[i]),
+        .tx_write_address(tx_addresses[i]),
+        .tx_write_data   (tx_data[i]),
+        .tx_write_keep   (tx_keep[i]),
+        .k_valid         (k_valid[i]),
+        .k_ready         (k_ready[i]),
+        .k_data          (k_data[i]),
+        .k_keep          (k_keep[i]),
+        .k_last          (k_last[i]),
+        .r_valid         (r_valid[i]),
+        .r_ready         (r_ready[i]),
+        .r_data          (r_data[i]),
+        .r_keep          (r_keep[i]),
+        .r_last          (r_last[i])
+    );
+  end
+
+  // A call's end is seen when its answer has been moved too, in a cycle in which this one says nothing to TCP.
+  logic [31:0] after_body;
+  logic finish_well;
+  assign finish_ready = (finish_refused || completes[finish_region]) && !(state inside {COMMIT, SAVE});
+  assign finished = finish_valid && finish_ready;
+  assign finish_well = !finish_refused && !finish_killed && !overs[finish_region];
+  assign after_body = read_to[finish_tag] + 32'(requests[finish_tag].length);
 
   always_comb begin
     take = '0;
@@ -269,8 +425,7 @@ module http_engine
       if (reader_start) take = '0;
       else if (c.place == AT_DISCARD) take = 24'(count) > left ? left[4:0] : count;
       else if (c.place == AT_END) take = count;
-      else if (!broken && !too_big) take = parse_take;
-      RUN: if (k_valid && k_ready) take = 5'(in_length);
+      else if (!broken && !too_big && !looks) take = parse_take;
       default: ;
     endcase
   end
@@ -280,10 +435,10 @@ module http_engine
     writer_data   = text_data;
     writer_length = text_length;
     case (state)
-      RUN: begin
-        writer_valid  = r_valid && r_ready && !over;
-        writer_data   = r_data;
-        writer_length = out_length;
+      LIST: begin
+        writer_valid  = list_valid && !list_counts;
+        writer_data   = list_data;
+        writer_length = list_length;
       end
       HEAD, HEAD_END, BODY: writer_valid = !text_empty && !writer_start;
       LENGTH: begin
@@ -307,7 +462,7 @@ module http_engine
 
   assign shown = state == HEAD_END ? ending : text;
   assign want_body = state == BODY;
-  assign writer_flush = state == SETTLE || state == FLUSH;
+  assign writer_flush = state == FLUSH;
 
   request_t saved;
   always_comb begin
@@ -324,22 +479,23 @@ module http_engine
     for (int i = SESSIONS - 1; i >= 0; i--) if (set[i]) first_of = S'(i);
   endfunction
 
-  assign busy = state != PICK || |ready;
-  assign pick_after = ready & ({SESSIONS{1'b1}} << pick_from);
-  assign pick_next  = |pick_after ? first_of(pick_after) : first_of(ready);
+  logic [SESSIONS-1:0] pickable;
+  assign pickable = ready & ~calling;
+  assign busy = state != PICK || |pickable || |calling;
+  assign pick_after = pickable & ({SESSIONS{1'b1}} << pick_from);
+  assign pick_next  = |pick_after ? first_of(pick_after) : first_of(pickable);
 
   always_ff @(posedge clk) begin
     reader_start <= 1'b0;
     writer_start <= 1'b0;
     notify <= 1'b0;
     release_valid <= 1'b0;
-    kernel_start <= 1'b0;
-    kernel_rst <= rst;
+    list_start <= 1'b0;
     at <= at + 32'(take);
 
     case (state)
       PICK:
-      if (|ready) begin
+      if (|pickable) begin
         s <= pick_next;
         pick_from <= pick_next + 1'b1;
         ready[pick_next] <= 1'b0;
@@ -368,7 +524,7 @@ module http_engine
       end
 
       PARSE:
-      if (reader_start) begin
+      if (reader_start || looks) begin
       end else if (c.place == AT_BODY) state <= DECIDE;
       else if (c.place == AT_DISCARD) begin
         left <= left - 24'(take);
@@ -395,6 +551,10 @@ module http_engine
         end
       end else if (moved) begin
         c <= parsed;
+        if (find_valid) begin  // the table is free, else `looks`
+          looking <= 1'b1;
+          stale[s] <= 1'b0;
+        end
       end else if (drained) begin
         state <= SAVE;
         // The peer has closed: nothing more will come.
@@ -408,7 +568,7 @@ module http_engine
         with_length <= 1'b0;
         with_body <= c.method != METHOD_HEAD;
         closing <= !persistent;
-        ending <= !persistent ? TEXT_END_CLOSE : c.http10 ? TEXT_END_KEEP : TEXT_END;
+        ending <= ending_of(c);
         then_discard <= 1'b1;
         writer_from <= written_to[s];
         left <= c.length;
@@ -427,23 +587,21 @@ module http_engine
           case (c.route)
             ROUTE_HEALTH: text <= TEXT_HEALTH;
             ROUTE_METRICS: text <= TEXT_METRICS;
-            ROUTE_FUNCTIONS: text <= TEXT_FUNCTIONS;
-            default: begin
-              text <= TEXT_OK;
+            ROUTE_FUNCTIONS: begin
+              text <= TEXT_FUNCTIONS;
               with_length <= 1'b1;
-              then_discard <= 1'b0;
-              if (may_run) begin
-                state <= RUN;
-                kernel_start <= 1'b1;
-                digits <= '0;
-                given <= '0;
-                over <= 1'b0;
-                last_in <= 1'b0;
-                last_out <= 1'b0;
-                patience <= '0;
-                limit <= free_space - 32'd1024;
-                writer_from <= written_to[s] + ok_head_bytes(!persistent ? TEXT_END_CLOSE :
-                    c.http10 ? TEXT_END_KEEP : TEXT_END);
+              digits <= '0;
+              listing <= 1'b1;
+              list_waits <= 1'b1;
+              list_counts <= 1'b1;
+              state <= LIST;
+            end
+            default: begin
+              if (outcome[s] != TEXT_END) text <= outcome[s];
+              else if (stale[s]) text <= TEXT_503_CHANGED;
+              else if (may_run) begin
+                state <= CALL;
+                writer_start <= 1'b0;
               end else if (c.expect_100 && !c.continued && body_there < 32'(c.length)) begin
                 text <= TEXT_CONTINUE;
                 c.continued <= 1'b1;
@@ -465,44 +623,27 @@ module http_engine
         if (free_space < 32'd4096) begin
           state <= SAVE;
           writer_start <= 1'b0;
-          kernel_start <= 1'b0;
+          listing <= 1'b0;
           c.continued <= c.continued;
         end
       end
 
-      RUN: begin
-        patience <= patience + 1'b1;
-        if (k_valid && k_ready) begin
-          left <= left - 24'(in_length);
-          if (k_last) last_in <= 1'b1;
-          patience <= '0;
-        end
-        if (r_valid && r_ready) begin
-          given  <= given + 32'(out_length);
-          digits <= add_decimal(digits, out_length);
-          if (given + 32'd16 > limit) over <= 1'b1;
-          if (r_last) last_out <= 1'b1;
-          patience <= '0;
-        end
-        if (kernel_done || (&patience)) begin
-          state <= SETTLE;
-          if (!kernel_done || over || !last_out) begin
-            text <= !kernel_done ? TEXT_503 : TEXT_500;
-            with_length <= 1'b0;
-            closing <= 1'b1;
-            ending <= TEXT_END_CLOSE;
-            kernel_rst <= 1'b1;
-          end
-        end
-        count_busy <= count_busy + 32'd1;
+      // The body stays in the ring until the call has ended.
+      CALL:
+      if (request_ready) begin
+        requests[s] <= c;
+        read_to[s] <= at;
+        calling[s] <= 1'b1;
+        state <= PICK;
       end
 
-      SETTLE: begin
-        body_at <= position;
-        writer_from <= written_to[s];
-        writer_start <= 1'b1;
-        word <= '0;
-        state <= HEAD;
+      // Gone through twice: for its length, and for its text. The table stays as it is, once a change of it that
+      // was under way is over.
+      LIST: begin
+        list_waits <= list_waits && !find_ready;
+        list_start <= list_waits && find_ready;
+        if (list_valid && list_counts) digits <= add_decimal(digits, list_length);
+        if (list_valid && list_last) state <= list_counts ? HEAD : FLUSH;
       end
 
       HEAD:
@@ -518,7 +659,9 @@ module http_engine
         word <= word + 8'd1;
         if (text_last) begin
           word  <= '0;
-          state <= with_body && !with_length ? BODY : FLUSH;
+          state <= !with_body ? FLUSH : with_length ? LIST : BODY;
+          list_waits <= 1'b1;
+          list_counts <= 1'b0;
         end
       end
       BODY: begin
@@ -540,16 +683,19 @@ module http_engine
         word <= word + 8'd1;
         if (word[0]) begin
           word   <= '0;
-          metric <= metric + 4'd1;
-          state  <= metric == 4'(METRICS - 1) ? FLUSH : BODY;
+          metric <= metric + 5'd1;
+          state  <= metric == 5'(METRICS - 1) ? FLUSH : BODY;
         end
       end
 
-      FLUSH: state <= COMMIT;
+      FLUSH: begin
+        listing <= 1'b0;
+        state <= COMMIT;
+      end
 
       COMMIT: begin
         metric <= '0;
-        written_to[s] <= with_length && text == TEXT_OK ? body_at : position;
+        written_to[s] <= position;
         notify <= 1'b1;
         notify_at <= s;
         state <= PARSE;
@@ -557,7 +703,8 @@ module http_engine
         else begin
           read_to[s] <= at;
           count_requests <= count_requests + 32'd1;
-          if (!(text inside {TEXT_OK, TEXT_HEALTH, TEXT_METRICS, TEXT_FUNCTIONS}))
+          outcome[s] <= TEXT_END;
+          if (!(text inside {TEXT_HEALTH, TEXT_METRICS, TEXT_FUNCTIONS}))
             count_errors <= count_errors + 32'd1;
           c <= '0;
           turns <= turns - 3'(|turns);
@@ -566,7 +713,7 @@ module http_engine
             c.place   <= AT_END;
           end else if (then_discard && left != '0) begin
             c.place <= AT_DISCARD;
-          end else if (|(ready & ~(SESSIONS'(1) << s)) && turns == '0) begin
+          end else if (|(pickable & ~(SESSIONS'(1) << s)) && turns == '0) begin
             // Others wait: this session's next request has its turn later.
             ready[s] <= 1'b1;
             state <= SAVE;
@@ -583,6 +730,33 @@ module http_engine
       end
     endcase
 
+    if (found_valid) begin
+      looking <= 1'b0;
+      c.number <= 6'(found_function);
+      if (!found) begin
+        c.route <= ROUTE_NONE;
+        if (c.place == AT_KEY) c.place <= AT_QUERY_REST;
+      end
+    end
+    if (changed) stale <= '1;
+
+    // The end of a call. What failed is answered in the session's next turn.
+    if (finished) begin
+      calling[finish_tag] <= 1'b0;
+      ready[finish_tag] <= 1'b1;
+      if (finish_well) begin
+        written_to[finish_tag] <= answers_to[finish_region];
+        read_to[finish_tag] <= after_body;
+        fresh[finish_tag] <= 1'b1;
+        if (!persists(requests[finish_tag])) finish[finish_tag] <= 1'b1;
+        count_requests <= count_requests + 32'd1;
+        notify <= 1'b1;
+        notify_at <= finish_tag;
+      end else begin
+        outcome[finish_tag] <= finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
+      end
+    end
+
     if (arrived) ready[arrived_at] <= 1'b1;
     if (woken) ready[woken_at] <= 1'b1;
     if (open) begin
@@ -591,6 +765,7 @@ module http_engine
       fresh[open_at] <= 1'b1;
       active[open_at] <= 1'b1;
       finish[open_at] <= 1'b0;
+      outcome[open_at] <= TEXT_END;
     end
     if (rst) begin
       state  <= PICK;
@@ -601,7 +776,9 @@ module http_engine
       pick_from <= '0;
       count_requests <= '0;
       count_errors <= '0;
-      count_busy <= '0;
+      calling <= '0;
+      looking <= 1'b0;
+      listing <= 1'b0;
     end
   end
 

@@ -14,7 +14,9 @@ module http_parse
     input  request_t       from,
     input  logic   [127:0] bytes,
     input  logic   [  4:0] count,
+    input  logic [3:0][63:0] scalars,  // the query parameters that the function knows
     output request_t       to,
+    output name_t          word,     // at AT_NAME: the name that stands there
     output logic   [  4:0] take,
     output logic           moved,    // else more bytes are needed
     output logic           broken,   // cannot be parsed
@@ -151,14 +153,7 @@ module http_parse
           moved = 1'b1;
           take  = stop;
           case (from.route)
-            ROUTE_FUNCTION: begin
-              to.route = ROUTE_NONE;
-              for (int i = 0; i < FUNCTIONS; i++)
-              if (name == function_name(i)) begin
-                to.route  = ROUTE_FUNCTION;
-                to.number = 4'(i);
-              end
-            end
+            ROUTE_FUNCTION: ;  // the table says whether there is one of that name
             ROUTE_SYSTEM: to.route = name == named("functions") ? ROUTE_FUNCTIONS : ROUTE_NONE;
             default: begin
               to.route = ROUTE_NONE;
@@ -195,13 +190,10 @@ module http_parse
         if (stop != 5'd16 && bytes[8*stop[3:0]+:8] == "=" && stop != '0) begin
           take = stop + 5'd1;
           to.place = AT_VALUE;
-          for (int i = 0; i < FUNCTIONS; i++)
-          if (from.number == 4'(i)) begin
-            for (int k = 0; k < 4; k++)
-            if (name == scalar_name(i, k)) begin
-              found  = 1'b1;
-              to.key = 2'(k);
-            end
+          for (int k = 0; k < 4; k++)
+          if (scalars[k] != '0 && name == 128'(scalars[k])) begin
+            found  = 1'b1;
+            to.key = 2'(k);
           end
           if (!found || from.keys[to.key]) begin
             to.bad   = 1'b1;
@@ -371,6 +363,7 @@ module http_parse
     to.head_bytes = from.head_bytes + 14'(take);
   end
 
+  assign word = name;
   assign too_big = from.head_bytes >= 14'(HEAD_BYTES);
 
 endmodule

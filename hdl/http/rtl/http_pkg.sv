@@ -47,7 +47,7 @@ package http_pkg;
     place_t       place;
     method_t      method;
     route_t       route;
-    logic [3:0]   number;         // of the function
+    logic [5:0]   number;         // of the function
     logic         http10;
     logic         close, keep;    // Connection:
     logic         expect_100;
@@ -67,7 +67,6 @@ package http_pkg;
   } request_t;
 
   typedef enum logic [4:0] {
-    TEXT_OK,             // up to the length, which follows
     TEXT_END,
     TEXT_END_CLOSE,
     TEXT_END_KEEP,
@@ -83,17 +82,33 @@ package http_pkg;
     TEXT_413,
     TEXT_431,
     TEXT_500,
+    TEXT_500_IMAGE,
     TEXT_503,
+    TEXT_503_CHANGED,
     TEXT_COUNT
   } text_t;
 
-  // Bytes of a kernel's answer before its body: TEXT_OK, eight digits and the end.
-  function automatic logic [31:0] ok_head_bytes(input text_t ending);
-    case (ending)
-      TEXT_END_CLOSE: return 32'd64;
-      TEXT_END_KEEP: return 32'd69;
-      default: return 32'd45;
-    endcase
+  // Adds 0 to 8 to eight decimal digits.
+  function automatic logic [31:0] add_decimal(input logic [31:0] to, input logic [3:0] n);
+    logic [4:0] sum;
+    logic carry;
+    sum = 5'(to[3:0]) + 5'(n);
+    carry = sum > 5'd9;
+    add_decimal[3:0] = carry ? 4'(sum - 5'd10) : sum[3:0];
+    for (int i = 1; i < 8; i++) begin
+      add_decimal[4*i+:4] = !carry ? to[4*i+:4] : to[4*i+:4] == 4'd9 ? 4'd0 : to[4*i+:4] + 4'd1;
+      carry = carry && to[4*i+:4] == 4'd9;
+    end
+  endfunction
+
+  // Eight digits as text, the first one first, blanks for zeros in front.
+  function automatic logic [63:0] decimal_text(input logic [31:0] v);
+    logic seen;
+    seen = 1'b0;
+    for (int i = 0; i < 8; i++) begin
+      seen = seen || v[28-4*i+:4] != '0 || i == 7;
+      decimal_text[8*i+:8] = seen ? 8'h30 + 8'(v[28-4*i+:4]) : 8'h20;
+    end
   endfunction
 
 endpackage

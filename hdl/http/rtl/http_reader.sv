@@ -17,6 +17,8 @@ module http_reader #(
     input  logic [            SESSION_BITS-1:0] session,
     input  logic [                        31:0] from,
     input  logic [                        31:0] up_to,        // what has arrived; may grow
+    output logic                                wants,        // would read in this cycle
+    input  logic                                may,          // and may
     output logic                                read,
     output logic [SESSION_BITS+RING_BITS-4:0] read_address,
     input  logic [                        63:0] read_data,
@@ -46,7 +48,8 @@ module http_reader #(
   assign waiting = up_to - fetch_at;
   assign in_word = 4'd8 - {1'b0, fetch_at[2:0]};
   assign length = waiting < 32'(in_word) ? waiting[3:0] : in_word;
-  assign fetch = running && !start && waiting != '0 && !waiting[31] && reserved < (A + 1)'(DEPTH);
+  assign wants = running && !start && waiting != '0 && !waiting[31] && reserved < (A + 1)'(DEPTH);
+  assign fetch = wants && may;
 
   always_ff @(posedge clk) begin
     read <= fetch && !rst;

@@ -1,12 +1,13 @@
 // The texts of all answers, in words of 8 bytes. Each answer has a head, up to its length, and a
 // body; the length is worked out here.
 //
-// Parameters: METRICS, how many numbers /metrics has. Latency: combinational.
+// Parameters: REGIONS; METRICS, how many numbers /metrics has: eight, and two of each region. Latency: combinational.
 module http_text
   import http_pkg::*;
   import functions_pkg::*;
 #(
-    parameter int METRICS = 8
+    parameter int REGIONS = 4,
+    parameter int METRICS = 8 + 2 * REGIONS
 ) (
     input  text_t       text,
     input  logic        want_body,  // else the head
@@ -15,7 +16,7 @@ module http_text
     output logic [ 3:0] length,     // bytes of this word
     output logic        last,
     output logic        empty,      // there is no such part
-    input  logic [ 3:0] metric      // which line of /metrics
+    input  logic [ 4:0] metric      // which line of /metrics
 );
 
   localparam int TEXTS = int'(TEXT_COUNT);
@@ -49,19 +50,18 @@ module http_text
     put(2 * int'(which) + 1, body, 1'b0);
   endtask
 
-  function automatic string spelled(input name_t name);
-    string s;
-    s = "";
-    for (int i = 0; i < 16; i++) if (name[8*i+:8] != 8'd0) s = $sformatf("%s%c", s, name[8*i+:8]);
-    return s;
-  endfunction
-
   task automatic metric_line(input int i, input string kind, input string name);
     put(2 * TEXTS + i, $sformatf("# TYPE baltra_board_%s %s\nbaltra_board_%s ", name, kind, name), 1'b0);
   endtask
 
+  // A counter of which each region has one, from line `first` on.
+  task automatic region_lines(input int first, input string name);
+    for (int r = 0; r < REGIONS; r++)
+    put(2 * TEXTS + first + r, $sformatf("%sbaltra_board_%s{region=\"%0d\"} ", r == 0 ?
+        $sformatf("# TYPE baltra_board_%s counter\n", name) : "", name, r), 1'b0);
+  endtask
+
   initial begin
-    string list;
     int total;
     for (int i = 0; i < WORDS; i++) rom[i] = '0;
     for (int i = 0; i < PARTS; i++) begin
@@ -69,15 +69,12 @@ module http_text
       size[i]  = '0;
     end
     fill = 0;
-    put(2 * int'(TEXT_OK), "HTTP/1.1 200 OK\nContent-Length: ", 1'b1);
+    // The list's length follows, eight digits (http_engine); what a function answers, http_call writes.
+    put(2 * int'(TEXT_FUNCTIONS), "HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: ", 1'b1);
     put(2 * int'(TEXT_END), "\n\n", 1'b1);
     put(2 * int'(TEXT_END_CLOSE), "\nConnection: close\n\n", 1'b1);
     put(2 * int'(TEXT_END_KEEP), "\nConnection: keep-alive\n\n", 1'b1);
     put(2 * int'(TEXT_CONTINUE), "HTTP/1.1 100 Continue\n\n", 1'b1);
-    assert (32'(size[2*int'(TEXT_OK)]) + 8 + 32'(size[2*int'(TEXT_END)]) == ok_head_bytes(TEXT_END) &&
-        32'(size[2*int'(TEXT_OK)]) + 8 + 32'(size[2*int'(TEXT_END_CLOSE)]) == ok_head_bytes(TEXT_END_CLOSE) &&
-        32'(size[2*int'(TEXT_OK)]) + 8 + 32'(size[2*int'(TEXT_END_KEEP)]) == ok_head_bytes(TEXT_END_KEEP))
-    else $fatal(1, "ok_head_bytes does not agree with the texts");
     answer(TEXT_HEALTH, "200 OK\nContent-Type: text/plain", "ok\n");
     answer(TEXT_400, "400 Bad Request", "bad request\n");
     answer(TEXT_404, "404 Not Found", "not found\n");
@@ -87,11 +84,9 @@ module http_text
     answer(TEXT_413, "413 Content Too Large", "content too large\n");
     answer(TEXT_431, "431 Request Header Fields Too Large", "request header too large\n");
     answer(TEXT_500, "500 Internal Server Error", "the kernel did not keep to its contract\n");
+    answer(TEXT_500_IMAGE, "500 Internal Server Error", "the function's image was refused\n");
     answer(TEXT_503, "503 Service Unavailable", "the kernel did not answer in time\n");
-    list = "[";
-    for (int i = 0; i < FUNCTIONS; i++)
-    list = {list, i == 0 ? "" : ",", "{\"name\":\"", spelled(function_name(i)), "\"}"};
-    answer(TEXT_FUNCTIONS, "200 OK\nContent-Type: application/json", {list, "]\n"});
+    answer(TEXT_503_CHANGED, "503 Service Unavailable", "the functions have just changed\n");
     metric_line(0, "counter", "requests_total");
     metric_line(1, "counter", "errors_total");
     metric_line(2, "counter", "kernel_busy_cycles_total");
@@ -100,6 +95,8 @@ module http_text
     metric_line(5, "counter", "segments_retransmitted_total");
     metric_line(6, "counter", "connections_reset_total");
     metric_line(7, "counter", "cycles_total");
+    region_lines(8, "cold_starts_total");
+    region_lines(8 + REGIONS, "busy_cycles_total");
     total = 0;
     // Each number takes ten characters and a line's end.
     for (int i = 0; i < METRICS; i++) total += int'(size[2*TEXTS+i]) + 11;

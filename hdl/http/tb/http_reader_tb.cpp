@@ -9,6 +9,7 @@ TEST(any_pieces) {
     Clocked dut;
     dut->start = 0;
     dut->take = 0;
+    dut->may = 0;
     dut.reset();
     constexpr int kLatency = 4;
     for (int run = 0; run < 60; run++) {
@@ -34,11 +35,13 @@ TEST(any_pieces) {
         dut->start = 0;
         unsigned busy = dut.random.below(100);
         int idle = 0;
+        bool might = false;
         while (taken < stream.size()) {
             if (dut.random.percent(30) || dut.random.percent(busy)) {
                 arrived = std::min<uint32_t>(static_cast<uint32_t>(stream.size()), arrived + dut.random.below(40));
                 dut->up_to = from + arrived;
             }
+            dut->may = dut.random.percent(70);
             dut.settle();
             for (int i = 0; i < dut->count; i++) {
                 uint8_t byte = static_cast<uint8_t>(dut->bytes[i / 4] >> (8 * (i % 4)));
@@ -49,6 +52,8 @@ TEST(any_pieces) {
             dut->take = static_cast<uint8_t>(dut.random.below(dut->count + 1u));
             dut.settle();
             taken += dut->take;
+            check(!dut->read || might, "reads although it may not");
+            might = dut->wants && dut->may;
             idle = dut->take ? 0 : idle + 1;
             check(idle < 1000, "nothing comes any more");
             // A read in this cycle shows its data after kLatency.

@@ -1,0 +1,111 @@
+// The host's part of provisioning: a directory of functions into board memory and the function table.
+//
+// DIR/functions.conf has a line for each function:
+//   NAME IMAGE [timeout=CYCLES] [speed=N] [scalars=NAME[,NAME…]]
+// NAME is letters, digits, - and _; IMAGE is a file of that directory (format in hdl/functions/README.md); a
+// call that takes more than CYCLES of its kernel's own is cut (16777216; 0: none is); speed is log2 of the
+// cycles that eight bytes take (0); scalars are the query parameters that become the kernel's scalars. # begins
+// a comment. What an image holds is the board's to check, when it is loaded.
+#pragma once
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "board.hpp"
+
+namespace functions {
+
+[[noreturn]] inline void wrong(const std::string& where, const std::string& what) {
+  throw std::runtime_error(where + ": " + what);
+}
+
+inline uint32_t number(const std::string& where, const std::string& text, uint64_t most) {
+  char* end = nullptr;
+  errno = 0;
+  unsigned long long value = strtoull(text.c_str(), &end, 10);
+  if (text.empty() || text[0] < '0' || text[0] > '9' || *end || errno || value > most)
+    wrong(where, "'" + text + "' is no number up to " + std::to_string(most));
+  return static_cast<uint32_t>(value);
+}
+
+inline bool plain(const std::string& name) {
+  for (char c : name)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_')) return false;
+  return !name.empty();
+}
+
+inline std::vector<char> bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(path + ": cannot be read");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Puts images one behind the other into board memory.
+class Store {
+ public:
+  explicit Store(Board& board) : board_(board) {}
+
+  // The address of the image, which need not be a good one.
+  uint32_t add(const std::string& where, const std::vector<char>& image) {
+    const uint32_t address = next_;
+    if (!board_.write(address, image.data(), image.size()))
+      wrong(where, "board memory (" + std::to_string(board_.memory_bytes()) + " bytes) is full");
+    next_ = static_cast<uint32_t>((address + image.size() + Board::kImageAlignment - 1) / Board::kImageAlignment *
+                                  Board::kImageAlignment);
+    return address;
+  }
+
+ private:
+  Board& board_;
+  uint32_t next_ = 0;
+};
+
+// Returns how many functions there are. Throws std::runtime_error with file and line.
+inline int provision(Board& board, const std::string& directory) {
+  const std::string path = directory + "/functions.conf";
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error(path + ": cannot be read");
+  Store store(board);
+  std::string line;
+  int count = 0;
+  for (int n = 1; std::getline(file, line); n++) {
+    const std::string where = path + ":" + std::to_string(n);
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name, image, word;
+    if (!(words >> name)) continue;
+    if (!plain(name) || name.size() > Board::kNameBytes)
+      wrong(where, "'" + name + "' is no function's name (letters, digits, - and _, up to " + std::to_string(Board::kNameBytes) + ")");
+    if (!(words >> image) || image.find('/') != std::string::npos) wrong(where, "'" + image + "' is no file of this directory");
+    FunctionEntry entry;
+    entry.timeout = 1 << 24;
+    while (words >> word) {
+      const size_t equals = word.find('=');
+      const std::string key = word.substr(0, equals), value = equals == std::string::npos ? "" : word.substr(equals + 1);
+      if (key == "timeout") entry.timeout = number(where, value, UINT32_MAX);
+      else if (key == "speed") entry.speed = number(where, value, 7);
+      else if (key == "scalars") {
+        std::istringstream names(value);
+        std::string scalar;
+        for (int i = 0; std::getline(names, scalar, ','); i++) {
+          if (i == 4) wrong(where, "a kernel has four scalars");
+          if (!plain(scalar) || scalar.size() > Board::kScalarBytes)
+            wrong(where, "'" + scalar + "' is no scalar's name (letters, digits, - and _, up to " + std::to_string(Board::kScalarBytes) + ")");
+          entry.scalars[i] = scalar;
+        }
+      } else wrong(where, "'" + word + "' is unknown (timeout=, speed= and scalars= are not)");
+    }
+    entry.image = store.add(where, bytes_of(directory + "/" + image));
+    if (!board.define(name, entry)) wrong(where, "the function table has no room for " + name);
+    count++;
+  }
+  if (count == 0) wrong(path, "there is no function in it");
+  return count;
+}
+
+}  // namespace functions

@@ -1,0 +1,103 @@
+// What is in the board's regions: kernels from libraries, of which another one is put into a region when its
+// image has been loaded.
+#pragma once
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "region_abi.h"
+
+// The libraries of a directory, by the kernel's number: kernel-3.so.
+class KernelLibraries {
+ public:
+  explicit KernelLibraries(std::string directory) : directory_(std::move(directory)) {}
+
+  // Null if there is none, or none that fits.
+  const region_api* find(uint32_t number) {
+    auto known = known_.find(number);
+    if (known != known_.end()) return known->second;
+    const std::string path = directory_ + "/kernel-" + std::to_string(number) + ".so";
+    const region_api* api = nullptr;
+    // Each library keeps its symbols to itself: all of them define the same ones.
+    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      auto entry = reinterpret_cast<region_entry>(dlsym(library, "baltra_region"));
+      api = entry ? entry() : nullptr;
+      if (!api || api->abi != REGION_ABI) {
+        fprintf(stderr, "warning: %s is no kernel for this model\n", path.c_str());
+        api = nullptr;
+      }
+    } else {
+      fprintf(stderr, "warning: no kernel %u: %s\n", number, dlerror());
+    }
+    return known_[number] = api;
+  }
+
+ private:
+  std::string directory_;
+  std::map<uint32_t, const region_api*> known_;
+};
+
+// One region. While it is loaded, or empty, anything comes out of it; nothing, if there is no library for what
+// was loaded.
+class RegionLogic {
+ public:
+  RegionLogic() = default;
+  RegionLogic(const RegionLogic&) = delete;
+  RegionLogic& operator=(const RegionLogic&) = delete;
+  ~RegionLogic() { clear(); }
+
+  void clear() {
+    if (kernel_) api_->destroy(kernel_);
+    kernel_ = nullptr;
+  }
+  void swap(const region_api* api) {
+    clear();
+    api_ = api;
+    if (api) kernel_ = api->create();
+    awake_ = kAwake;
+    out_ = {};
+  }
+  const char* name() const { return kernel_ ? api_->name : "nothing"; }
+
+  // One rising edge. `loading`: the region is decoupled.
+  const region_out& tick(const region_in& in, bool loading) {
+    if (loading) {
+      clear();
+      noise_ = noise_ * 6364136223846793005ull + 1442695040888963407ull;
+      out_.data = noise_;
+      out_.done = noise_ >> 33 & 1;
+      out_.valid = noise_ >> 34 & 1;
+      out_.keep = static_cast<uint8_t>(noise_ >> 40);
+      out_.last = noise_ >> 35 & 1;
+      out_.ready = noise_ >> 36 & 1;
+      return out_;
+    }
+    if (!kernel_) {
+      out_ = {};
+      return out_;
+    }
+    if (in.start) running_ = true;
+    if (in.start || running_ || in.rst != was_reset_) awake_ = kAwake;
+    was_reset_ = in.rst;
+    // A kernel that has nothing to do changes nothing: its clock is not simulated.
+    if (awake_ == 0) return out_;
+    awake_--;
+    api_->tick(kernel_, &in, &out_);
+    if (out_.done || in.rst) running_ = false;
+    return out_;
+  }
+
+ private:
+  static constexpr int kAwake = 64;  // cycles after the end of a run, or of a reset's beginning or end
+
+  const region_api* api_ = nullptr;
+  void* kernel_ = nullptr;
+  region_out out_{};
+  uint64_t noise_ = 1;
+  int awake_ = kAwake;
+  bool running_ = false, was_reset_ = false;
+};

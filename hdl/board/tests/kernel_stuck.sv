@@ -1,0 +1,39 @@
+// A kernel that never ends: it takes its body and answers nothing. For tests of the board's timeout.
+//
+// Scalars: 0, if not zero, it does not even take its body. Parameters: W, stream width in bits.
+module kernel_stuck #(
+    parameter int W = 64
+) (
+    input  logic           clk,
+    input  logic           rst,
+    input  logic           start,
+    input  logic [127:0]   params,
+    output logic           done,
+    input  logic           s_valid,
+    output logic           s_ready,
+    input  logic [W-1:0]   s_data,
+    input  logic [W/8-1:0] s_keep,
+    input  logic           s_last,
+    output logic           m_valid,
+    input  logic           m_ready,
+    output logic [W-1:0]   m_data,
+    output logic [W/8-1:0] m_keep,
+    output logic           m_last
+);
+
+  logic unused_signals;
+  assign unused_signals = &{1'b0, params, s_data, s_keep, m_ready};
+
+  assign done    = 1'b0;
+  assign m_valid = 1'b0;
+  assign m_data  = '0;
+  assign m_keep  = '0;
+  assign m_last  = 1'b0;
+
+  always_ff @(posedge clk) begin
+    if (rst) s_ready <= 1'b0;
+    else if (start) s_ready <= params[31:0] == '0;
+    else if (s_valid && s_ready && s_last) s_ready <= 1'b0;
+  end
+
+endmodule

@@ -1,0 +1,257 @@
+// One call of a function: takes a request's body out of its session's receive ring into a region, and puts
+// the answer into the transmit ring. There is one of these for each region, so that regions run at once.
+//
+// The answer's head goes first, with blanks for the length, while the body's first bytes come out of memory;
+// the length is filled in at the end. Nothing of it counts as written before `taken`.
+//
+// Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
+// Latency: 1 cycle from `start` and the memory's, and 4, to the body's first beat; 3 from the answer's last
+// beat to `complete`. Throughput: 8 bytes a cycle each way, if the rings' ports are not wanted by others.
+module http_call
+  import http_pkg::*;
+#(
+    parameter int SESSION_BITS = 4,
+    parameter int RX_RING_BITS = 21,
+    parameter int TX_RING_BITS = 21,
+    parameter int MEMORY_LATENCY = 4
+) (
+    input  logic                                   clk,
+    input  logic                                   rst,
+    // The call. What it needs is there with `start`.
+    input  logic                                   start,
+    input  logic [SESSION_BITS-1:0]                session,
+    input  logic [31:0]                            body_at,
+    input  logic [23:0]                            body_bytes,
+    input  logic [31:0]                            answer_at,
+    input  logic [31:0]                            room,        // bytes that the answer may take, its head too
+    input  text_t                                  ending,      // of the answer's head
+    output logic                                   complete,    // until `taken`
+    output logic                                   over,        // the answer was longer than `room`
+    output logic [31:0]                            answer_to,
+    input  logic                                   taken,
+    // The rings' ports, which are shared.
+    output logic                                   rx_wants,
+    input  logic                                   rx_may,
+    output logic                                   rx_read,
+    output logic [SESSION_BITS+RX_RING_BITS-4:0] rx_read_address,
+    input  logic [63:0]                            rx_read_data,
+    output logic                                   tx_wants,
+    input  logic                                   tx_may,
+    output logic                                   tx_write,
+    output logic [SESSION_BITS+TX_RING_BITS-4:0] tx_write_address,
+    output logic [63:0]                            tx_write_data,
+    output logic [7:0]                             tx_write_keep,
+    // The region (module region).
+    output logic                                   k_valid,
+    input  logic                                   k_ready,
+    output logic [63:0]                            k_data,
+    output logic [7:0]                             k_keep,
+    output logic                                   k_last,
+    input  logic                                   r_valid,
+    output logic                                   r_ready,
+    input  logic [63:0]                            r_data,
+    input  logic [7:0]                             r_keep,
+    input  logic                                   r_last
+);
+
+  typedef enum logic [2:0] {
+    Idle,
+    Head,
+    Body,
+    Rewind,   // the last bytes are written out, and the writer goes back to the length
+    Length,
+    Flush,
+    Over
+  } state_t;
+
+  // The head as text, its first character on top, with blanks where the length will stand.
+  localparam logic [15:0] Line = 16'h0d0a;
+  localparam logic [41*8-1:0] Front = {"HTTP/1.1 200 OK", Line, "Content-Length: ", {8{8'h20}}};
+  localparam int FrontBytes = 41;
+  localparam int LengthAt = 33;
+  localparam logic [4*8-1:0] End = {Line, Line};
+  localparam logic [23*8-1:0] EndClose = {Line, "Connection: close", Line, Line};
+  localparam logic [28*8-1:0] EndKeep = {Line, "Connection: keep-alive", Line, Line};
+  localparam int HeadBytes = 72;  // with room to spare
+
+  state_t state;
+  logic [SESSION_BITS-1:0] s;
+  logic [31:0] end_at, from, limit, given, digits;
+  logic [23:0] left;       // bytes of the body that the kernel has not got
+  logic feeding, no_room;
+  text_t tail;
+  logic [3:0] word;
+
+  logic [8*HeadBytes-1:0] head;
+  logic [6:0] head_bytes, head_left;
+  logic [63:0] head_word;
+  always_comb begin
+    case (tail)
+      TEXT_END_CLOSE: begin
+        head = {Front, EndClose, 64'd0};
+        head_bytes = 7'(FrontBytes + 23);
+      end
+      TEXT_END_KEEP: begin
+        head = {Front, EndKeep, 24'd0};
+        head_bytes = 7'(FrontBytes + 28);
+      end
+      default: begin
+        head = {Front, End, 216'd0};
+        head_bytes = 7'(FrontBytes + 4);
+      end
+    endcase
+    head_left = head_bytes - {word, 3'b000};
+    head_word = '0;
+    for (int w = 0; w < HeadBytes / 8; w++)
+    if (word == 4'(w)) for (int i = 0; i < 8; i++) head_word[8*i+:8] = head[8*(HeadBytes-1-8*w-i)+:8];
+  end
+
+  // ---- the body ----
+  logic [127:0] bytes;
+  logic [4:0] count, take;
+  logic [3:0] in_length, out_length;
+  logic unused_drained;
+
+  http_reader #(
+      .SESSION_BITS  (SESSION_BITS),
+      .RING_BITS     (RX_RING_BITS),
+      .MEMORY_LATENCY(MEMORY_LATENCY)
+  ) u_reader (
+      .clk,
+      .rst,
+      .start,
+      .session     (s),
+      .from        (body_at),
+      .up_to       (end_at),
+      .wants       (rx_wants),
+      .may         (rx_may),
+      .read        (rx_read),
+      .read_address(rx_read_address),
+      .read_data   (rx_read_data),
+      .bytes,
+      .count,
+      .drained     (unused_drained),
+      .take
+  );
+
+  assign in_length = left > 24'd8 ? 4'd8 : left[3:0];
+  assign k_valid = feeding && count >= 5'(in_length);
+  assign k_data = bytes[63:0];
+  assign k_keep = 8'((9'd1 << in_length) - 9'd1);
+  assign k_last = left <= 24'd8;
+  assign take = k_valid && k_ready ? 5'(in_length) : 5'd0;
+
+  // ---- the answer ----
+  logic writer_start, writer_valid, writer_flush;
+  logic [31:0] writer_from, position;
+  logic [63:0] writer_data;
+  logic [3:0] writer_length;
+
+  http_writer #(
+      .SESSION_BITS(SESSION_BITS),
+      .RING_BITS   (TX_RING_BITS)
+  ) u_writer (
+      .clk,
+      .rst,
+      .start        (writer_start),
+      .session      (s),
+      .from         (writer_from),
+      .valid        (writer_valid),
+      .data         (writer_data),
+      .length       (writer_length),
+      .flush        (writer_flush),
+      .position,
+      .write        (tx_write),
+      .write_address(tx_write_address),
+      .write_data   (tx_write_data),
+      .write_keep   (tx_write_keep)
+  );
+
+  assign out_length = 4'($countones(r_keep));
+  assign r_ready = state == Body && tx_may;
+  assign complete = state == Over || (state == Flush && tx_may);
+  assign over = no_room;
+
+  always_comb begin
+    tx_wants = 1'b0;
+    writer_start = start;
+    writer_from = answer_at;
+    writer_valid = 1'b0;
+    writer_data = r_data;
+    writer_length = out_length;
+    writer_flush = 1'b0;
+    case (state)
+      Head: begin
+        tx_wants = 1'b1;
+        writer_valid = tx_may;
+        writer_data = head_word;
+        writer_length = head_left > 7'd8 ? 4'd8 : head_left[3:0];
+      end
+      Body: begin
+        tx_wants = r_valid;
+        writer_valid = r_valid && r_ready && !no_room;
+      end
+      Rewind: begin
+        tx_wants = 1'b1;
+        writer_flush = tx_may;
+        writer_start = tx_may;
+        writer_from = from + 32'(LengthAt);
+      end
+      Length: begin
+        tx_wants = 1'b1;
+        writer_valid = tx_may;
+        writer_data = decimal_text(digits);
+        writer_length = 4'd8;
+      end
+      Flush: begin
+        tx_wants = 1'b1;
+        writer_flush = tx_may;
+      end
+      default: ;
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      state <= Idle;
+      feeding <= 1'b0;
+    end else begin
+      if (start) feeding <= 1'b1;
+      else if (k_valid && k_ready && k_last) feeding <= 1'b0;
+      case (state)
+        Idle: if (start) state <= Head;
+        Head: if (tx_may && head_left <= 7'd8) state <= Body;
+        Body: if (r_valid && r_ready && r_last) state <= Rewind;
+        Rewind: if (tx_may) state <= Length;
+        Length: if (tx_may) state <= Flush;
+        Flush: if (tx_may) state <= taken ? Idle : Over;
+        default: if (taken) state <= Idle;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (start) begin
+      s <= session;
+      end_at <= body_at + 32'(body_bytes);
+      left <= body_bytes;
+      from <= answer_at;
+      limit <= room;
+      tail <= ending;
+      word <= '0;
+      given <= '0;
+      digits <= '0;
+      no_room <= 1'b0;
+    end else begin
+      if (k_valid && k_ready) left <= left - 24'(in_length);
+      if (state == Head && tx_may) word <= word + 1'b1;
+      if (r_valid && r_ready) begin
+        given  <= given + 32'(out_length);
+        digits <= add_decimal(digits, out_length);
+        if (given + 32'(HeadBytes + 16) > limit) no_room <= 1'b1;
+      end
+      if (state == Rewind) answer_to <= position;
+    end
+  end
+
+endmodule

@@ -1,0 +1,132 @@
+// The list of functions as JSON: `[{"name":"echo"},{"name":"sobel"}]` and a line's end, in words of up to
+// eight bytes. Names are as they stand in the table: who puts them there leaves out what JSON would escape.
+//
+// Parameters: SLOTS, of the table. Latency: 4 cycles to the first word. Throughput: a slot in 3 cycles, and a
+// word a cycle.
+module http_list #(
+    parameter int SLOTS = 64,
+    localparam int S = $clog2(SLOTS)
+) (
+    input  logic         clk,
+    input  logic         rst,
+    input  logic         start,
+    output logic         valid,
+    output logic [ 63:0] data,
+    output logic [  3:0] length,   // 1 to 8 bytes
+    output logic         last,
+    // The table (fn_table): a slot, and what stands in it a cycle later.
+    output logic [S-1:0] slot,
+    output logic         slot_word,
+    input  logic         slot_used,
+    input  logic [ 63:0] slot_name
+);
+
+  typedef enum logic [3:0] {
+    Idle,
+    First,      // the slot's first half comes out of memory
+    Second,     // and its second
+    Look,
+    Comma,
+    Open,
+    Quote,
+    Lower,
+    Upper,
+    Close,
+    Finish
+  } state_t;
+
+  state_t state;
+  logic any, used;
+  logic [63:0] lower, upper;
+
+  // Bytes before the first zero.
+  function automatic logic [3:0] filled(input logic [63:0] name);
+    filled = 4'd8;
+    for (int i = 7; i >= 0; i--) if (name[8*i+:8] == '0) filled = 4'(i);
+  endfunction
+
+  // Text as it goes into memory: its first character in bits 7:0.
+  function automatic logic [63:0] spelled(input logic [63:0] text);
+    for (int i = 0; i < 8; i++) spelled[8*i+:8] = text[8*(7-i)+:8];
+  endfunction
+
+  assign slot_word = state == Second || state == Look;
+
+  always_comb begin
+    valid  = 1'b1;
+    data   = '0;
+    length = 4'd1;
+    last   = 1'b0;
+    case (state)
+      Comma: data[7:0] = any ? "," : "[";
+      Open: begin
+        data   = spelled("{\"name\":");
+        length = 4'd8;
+      end
+      Quote: data[7:0] = "\"";
+      Lower: begin
+        data   = lower;
+        length = filled(lower);
+        valid  = length != '0;
+      end
+      Upper: begin
+        data   = upper;
+        length = filled(upper);
+        valid  = length != '0;
+      end
+      Close: begin
+        data[15:0] = {"}", "\""};
+        length = 4'd2;
+      end
+      Finish: begin
+        data[23:0] = {8'h0a, "]", "["};
+        length = 4'd3;
+        if (any) begin
+          data[15:0] = {8'h0a, "]"};
+          length = 4'd2;
+        end
+        last = 1'b1;
+      end
+      default: valid = 1'b0;
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst) state <= Idle;
+    else
+      case (state)
+        Idle: if (start) state <= First;
+        First: state <= Second;
+        Second: state <= Look;
+        Look: state <= used ? Comma : slot == S'(SLOTS - 1) ? Finish : First;
+        Comma: state <= Open;
+        Open: state <= Quote;
+        Quote: state <= Lower;
+        Lower: state <= Upper;
+        Upper: state <= Close;
+        Close: state <= slot == S'(SLOTS - 1) ? Finish : First;
+        default: state <= Idle;
+      endcase
+  end
+
+  always_ff @(posedge clk) begin
+    case (state)
+      Idle: begin
+        slot <= '0;
+        any  <= 1'b0;
+      end
+      Second: begin
+        used  <= slot_used;
+        lower <= slot_name;
+      end
+      Look: if (!used) slot <= slot + 1'b1;
+      Comma: begin
+        upper <= slot_name;
+        any   <= 1'b1;
+      end
+      Close: slot <= slot + 1'b1;
+      default: ;
+    endcase
+  end
+
+endmodule
