@@ -18,13 +18,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "board.hpp"
 #include "functions.hpp"
 #include "link.hpp"
 #include "pcap.hpp"
+#include "user_net.hpp"
 
 namespace {
 
@@ -34,8 +37,11 @@ constexpr uint32_t kLoadCost = 32768;  // cycles that a load is taken for when c
 
 const char kUsage[] =
     "usage: board --tap NAME [OPTION …]\n"
+    "       board --net user [--forward [ADDRESS:]PORT] [OPTION …]\n"
     "\n"
     "  --tap NAME        the board's Ethernet port is this TAP device\n"
+    "  --net user        no device, and no root: its HTTP port is a port of this host\n"
+    "  --forward PORT    which one (127.0.0.1:8080); 0: any that is free\n"
     "  --ip ADDRESS      the board's address (10.99.0.2)\n"
     "  --mac ADDRESS     its hardware address (02:00:00:00:00:02)\n"
     "  --port PORT       its HTTP port (80)\n"
@@ -117,7 +123,7 @@ std::string own_directory() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string tap, pcap_path, ip_text = "10.99.0.2";
+  std::string tap, net, forward = "127.0.0.1:8080", pcap_path, ip_text = "10.99.0.2";
   uint64_t mac = 0x020000000002, secret = random_secret();
   uint16_t port = 80;
   std::string kernels = own_directory() + "/kernels", provisioned = own_directory() + "/functions";
@@ -133,6 +139,8 @@ int main(int argc, char** argv) {
     if (i + 1 == argc) fail(option + ": unknown, or its value is missing (--help lists the options)");
     const char* value = argv[++i];
     if (option == "--tap") tap = value;
+    else if (option == "--net") net = value;
+    else if (option == "--forward") forward = value;
     else if (option == "--ip") ip_text = value;
     else if (option == "--mac") mac = parse_mac(value);
     else if (option == "--functions") provisioned = value;
@@ -150,10 +158,14 @@ int main(int argc, char** argv) {
     else fail(option + ": unknown (--help lists the options)");
   }
   in_addr address;
-  if (tap.empty()) fail("--tap is missing (--help lists the options)");
+  if (!net.empty() && net != "user" && net != "tap") fail("--net " + net + ": not user or tap");
+  const bool user = net == "user";
+  if (!user && tap.empty()) fail("--tap or --net user is missing (--help lists the options)");
+  if (user && !tap.empty()) fail("--tap is nothing for --net user");
+  if (user && faults.any()) fail("faults are for a TAP device: with --net user the host's own TCP is the client's peer");
   if (inet_pton(AF_INET, ip_text.c_str(), &address) != 1) fail("--ip " + ip_text + ": not an IPv4 address");
 
-  int fd = open_tap(tap);
+  const int fd = user ? -1 : open_tap(tap);
   struct sigaction action {};
   action.sa_handler = [](int) { stopping = 1; };
   sigaction(SIGTERM, &action, nullptr);
@@ -170,6 +182,26 @@ int main(int argc, char** argv) {
   Pcap pcap(pcap_path);
   uint64_t in = 0, out = 0, refused = 0;
   Link to_board(faults, 0, [&](Frame frame) { board.send(std::move(frame)); });
+  std::unique_ptr<UserNetwork> network;
+  if (user) {
+    const size_t colon = forward.rfind(':');
+    const std::string host = colon == std::string::npos ? "127.0.0.1" : forward.substr(0, colon);
+    const std::string digits = colon == std::string::npos ? forward : forward.substr(colon + 1);
+    const double number = parse_number("--forward", digits.c_str());
+    if (number > 65535) fail("--forward " + forward + ": not a port");
+    try {
+      constexpr uint32_t kOwnIp = 0x0a630001;  // of this end of the line to the board: any but the board's
+      const uint32_t own = ntohl(address.s_addr) == kOwnIp ? kOwnIp + 1 : kOwnIp;
+      network = std::make_unique<UserNetwork>(Route{mac, ntohl(address.s_addr), port, own, 0}, host, static_cast<uint16_t>(number),
+                                              [&](Frame frame) {
+                                                in++;
+                                                pcap.put(frame);
+                                                board.send(std::move(frame));
+                                              });
+    } catch (const std::runtime_error& error) {
+      fail(std::string("--forward ") + error.what());
+    }
+  }
   Link to_network(faults, 1, [&](Frame frame) {
     // A TAP device whose queue is full drops, as a switch would.
     if (write(fd, frame.data(), frame.size()) == static_cast<ssize_t>(frame.size())) out++;
@@ -178,9 +210,15 @@ int main(int argc, char** argv) {
   double now = now_ms();
   board.on_frame = [&](const Frame& frame) {
     pcap.put(frame);
-    to_network.send(frame, now);
+    if (network) {
+      out++;
+      network->take(frame, now);
+    } else {
+      to_network.send(frame, now);
+    }
   };
-  fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
+  if (network) fprintf(stderr, "board on port %u of this host: %zu regions, %d functions\n", network->listening(), Board::kRegions, count);
+  else fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
 
   constexpr int kBurst = 64;        // cycles between looks at the device
   constexpr int kAfterglow = 256;   // cycles that are run after the last activity
@@ -196,7 +234,8 @@ int main(int argc, char** argv) {
     to_board.run(now);
     to_network.run(now);
     bool got = false;
-    while (board.waiting() < kQueue) {
+    if (network && board.waiting() < kQueue) got = network->run(now);
+    while (!network && board.waiting() < kQueue) {
       ssize_t n = read(fd, buffer.data(), buffer.size());
       if (n <= 0) break;
       got = true;
@@ -219,12 +258,12 @@ int main(int argc, char** argv) {
       quiet += kBurst;
       continue;
     }
-    pollfd wait{fd, POLLIN, 0};
-    poll(&wait, 1, 1);
+    std::vector<pollfd> waits = network ? network->waits() : std::vector<pollfd>{{fd, POLLIN, 0}};
+    poll(waits.data(), waits.size(), 1);
   }
   fprintf(stderr, "frames in %lu, out %lu, refused %lu; cycles %lu; faults: lost %lu, corrupted %lu, duplicated %lu, reordered %lu\n",
           in, out, refused, board.cycles, to_board.lost + to_network.lost, to_board.corrupted + to_network.corrupted,
           to_board.duplicated + to_network.duplicated, to_board.reordered + to_network.reordered);
-  close(fd);
+  if (fd >= 0) close(fd);
   return 0;
 }

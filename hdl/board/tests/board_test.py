@@ -18,7 +18,7 @@ import time
 import zlib
 from pathlib import Path
 
-from harness import ACK, BOARD_IP, DEVICE, FIN, MODEL, PSH, REGIONS, RST, SYN, Board, RawConnection, Wire
+from harness import ACK, BOARD_IP, DEVICE, FIN, MODEL, PSH, REGIONS, RST, SYN, Board, RawConnection, UserBoard, Wire
 from harness import enter_namespace, ethernet, functions, image, ipv4, run, tcp
 
 URL = f"http://{BOARD_IP}"
@@ -395,6 +395,69 @@ def test_functions_that_cannot_be_provisioned():
             assert why in text and "functions.conf" in text or "missing.img" in text, (line, text)
         assert "cannot be read" in refused(directory + "/nowhere")
         assert "--policy" in refused(directory, "--policy", "best")
+
+
+def test_user_mode_networking():
+    with UserBoard() as board:
+        for size in [0, 1, 1459, 1460, 1461, 70000, 1 << 20]:
+            body = random.Random(size).randbytes(size)
+            out = curl("--data-binary", "@-", f"{board.url}/function/echo", body=body, seconds=30)
+            assert out == body, (size, len(out))
+
+        def client(i):
+            draw = random.Random(i)
+            connection = http.client.HTTPConnection("127.0.0.1", board.port, timeout=30)
+            for _ in range(20):
+                body = draw.randbytes(draw.choice([0, 1, 64, 1460, 10000, 60000]))
+                connection.request("POST", "/function/uppercase", body)
+                if connection.getresponse().read() != body.upper():
+                    return False
+            connection.close()
+            return True
+
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            assert all(pool.map(client, range(12)))
+        # Both ends: the client says first that it has no more, the board says so first, the client resets.
+        s = socket.create_connection(("127.0.0.1", board.port), 10)
+        s.sendall(request(b"half"))
+        s.shutdown(socket.SHUT_WR)
+        assert b"".join(iter(lambda: s.recv(4096), b"")).endswith(b"half")
+        s = socket.create_connection(("127.0.0.1", board.port), 10)
+        s.sendall(request(b"close", head="Connection: close\r\n"))
+        assert b"".join(iter(lambda: s.recv(4096), b"")).endswith(b"close")
+        for i in range(40):
+            s = socket.create_connection(("127.0.0.1", board.port), 10)
+            s.sendall(request(b"z" * 20000)[: [1, 500, 30000][i % 3]])
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        # A reader that does not read holds nobody else.
+        s = socket.create_connection(("127.0.0.1", board.port), 10)
+        body = random.Random(1).randbytes(1 << 20)
+        s.sendall(request(body))
+        assert curl("-d", "others", f"{board.url}/function/uppercase") == b"OTHERS"
+        assert Answers(s).next() == (200, body)
+        # More clients than the board has sessions: those that idle are let go for those that come.
+        idle = [socket.create_connection(("127.0.0.1", board.port), 10) for _ in range(16)]
+        for s in idle:
+            s.sendall(request(b"x"))
+            assert Answers(s).next() == (200, b"x")
+        assert curl("-d", "seventeenth", f"{board.url}/function/uppercase", seconds=20) == b"SEVENTEENTH"
+
+
+def test_networks_that_cannot_be_had():
+    taken = socket.create_server(("127.0.0.1", 0))
+    cases = {
+        ("--net", "user", "--forward", f"127.0.0.1:{taken.getsockname()[1]}"): "in use",
+        ("--net", "user", "--forward", "nowhere:80"): "IPv4",
+        ("--net", "user", "--forward", "127.0.0.1:65536"): "not a port",
+        ("--net", "user", "--loss", "0.1"): "TAP",
+        ("--net", "user", "--tap", DEVICE): "--tap",
+        ("--net", "token-ring"): "token-ring",
+        (): "--tap",
+    }
+    for options, why in cases.items():
+        done = subprocess.run([MODEL, *options], capture_output=True, text=True, timeout=20)
+        assert done.returncode == 2 and why in done.stderr, (options, done.returncode, done.stderr)
 
 
 def test_megabyte_with_expect():

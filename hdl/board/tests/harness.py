@@ -111,6 +111,30 @@ class Board:
             raise RuntimeError(f"the model ended with {status}, see {self.output.name}")
 
 
+class UserBoard:
+    """The model behind a port of this host, from `with` to its end."""
+
+    def __init__(self, *options):
+        self.options = options
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            [MODEL, "--net", "user", "--forward", "127.0.0.1:0", *map(str, self.options)], stderr=subprocess.PIPE, text=True
+        )
+        line = self.process.stderr.readline()
+        if "on port" not in line:
+            raise RuntimeError(f"the model does not start: {line}")
+        self.port = int(line.split("on port ")[1].split()[0])
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate(timeout=10)
+        if self.process.returncode != 0:
+            raise RuntimeError(f"the model ended with {self.process.returncode}")
+
+
 def checksum(data):
     if len(data) % 2:
         data += b"\0"
