@@ -1,9 +1,11 @@
 //! The command line.
 
+mod board;
 mod daemon;
 mod function;
 mod pool;
 
+pub use board::{Board, Network, Policy};
 pub use daemon::{Background, Config, Gateway, Manager, Registry, Up};
 pub use function::{Door, Function, Invoke};
 pub use pool::{Device, Instances, Pool, RegistryAt};
@@ -101,6 +103,11 @@ pub enum Command {
     /// Functions: what can be called over HTTP
     #[command(subcommand)]
     Function(Function),
+    /// The board: an FPGA that is its own server, live, from its RTL
+    #[command(after_help = "Examples:
+  baltra board --net user --forward 8080
+  baltra board --tap tap0 --regions 2 --functions my-functions/")]
+    Board(Board),
     /// Open sessions
     #[command(after_help = "Examples:\n  baltra sessions\n  baltra sessions --json")]
     Sessions(Json),

@@ -1,6 +1,7 @@
 //! One file a subcommand, or a family of them.
 
 mod accelerator;
+mod board;
 mod daemon;
 mod devices;
 mod doctor;
@@ -43,6 +44,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         Command::Pool(command) => pool::pool(command, &paths).map(done),
         Command::Instances(args) => pool::instances(&args, &paths).map(done),
         Command::Function(command) => function::function(command, &paths),
+        Command::Board(args) => match board::board(&args)? {},
         Command::Sessions(json) => devices::sessions(&paths, json.json).map(done),
         Command::Top {
             once,

@@ -1,0 +1,57 @@
+//! The board's arguments.
+
+use clap::{Args as ClapArgs, ValueEnum};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+/// How the board is on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    /// It is a host behind a TAP device
+    Tap,
+    /// Its HTTP port is a port of this host
+    User,
+}
+
+/// Which of the waiting calls goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// The oldest one
+    Fifo,
+    /// One whose function is loaded: fewest reconfigurations
+    Affinity,
+    /// The one that takes the least time
+    Shortest,
+}
+
+/// `baltra board`
+#[derive(Debug, ClapArgs)]
+pub struct Board {
+    /// TAP device that is the board's Ethernet port; whoever may open it need not be root
+    #[arg(long, value_name = "NAME", required_unless_present = "net")]
+    pub tap: Option<String>,
+    /// The network; `user` needs neither a device nor root
+    #[arg(long, value_name = "KIND")]
+    pub net: Option<Network>,
+    /// Where it answers, with `--net user` [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "[ADDRESS:]PORT", conflicts_with = "tap")]
+    pub forward: Option<String>,
+    /// The board's address [default: 10.99.0.2]
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Option<Ipv4Addr>,
+    /// The board's HTTP port [default: 80]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Regions: how many functions are loaded at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(2..=8))]
+    pub regions: u8,
+    /// Functions: a directory with functions.conf and images [default: those built in]
+    #[arg(long, value_name = "DIR")]
+    pub functions: Option<PathBuf>,
+    /// Which call goes next [default: affinity]
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<Policy>,
+    /// Keep every frame in this file
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+}

@@ -1,0 +1,158 @@
+//! `baltra board`: finds the board's model, a program of its own that `make -C hdl/board` builds, and becomes it.
+
+use crate::args::{Board, Network, Policy};
+use anyhow::{bail, Context, Result};
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names the model, wherever it is.
+const VARIABLE: &str = "BALTRA_BOARD";
+
+/// Relative to the program's directory: a build tree's, and where packages put it.
+const PLACES: [&str; 2] = ["../board", "../lib/baltra/board"];
+
+/// The number of regions that the model has if nothing else is said when it is built.
+const USUAL_REGIONS: u8 = 4;
+
+/// Runs the model in this process's place; returns only if that fails.
+pub fn board(args: &Board) -> Result<Infallible> {
+    let own = std::env::current_exe().ok();
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let model = find(args.regions, own.as_deref().and_then(Path::parent), named)?;
+    let error = Command::new(&model).args(arguments(args)?).exec();
+    Err(error).with_context(|| format!("running {}", model.display()))
+}
+
+/// The model for that many regions.
+fn find(regions: u8, beside: Option<&Path>, named: Option<PathBuf>) -> Result<PathBuf> {
+    let name = match regions {
+        USUAL_REGIONS => "board".to_owned(),
+        _ => format!("board-{regions}-regions"),
+    };
+    let places: Vec<PathBuf> = match (named, beside) {
+        (Some(path), _) => vec![path],
+        (None, Some(dir)) => PLACES.iter().map(|p| dir.join(p).join(&name)).collect(),
+        (None, None) => Vec::new(),
+    };
+    if let Some(path) = places.iter().find(|p| p.is_file()) {
+        return Ok(path.clone());
+    }
+    let list: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
+    let option = match regions {
+        USUAL_REGIONS => String::new(),
+        _ => format!(" REGIONS={regions}"),
+    };
+    bail!(
+        "the model of a board with {regions} regions is not at {}: build it (make -C hdl/board{option}), \
+         or set {VARIABLE} to its path",
+        list.join(" or ")
+    )
+}
+
+/// The model's own command line.
+fn arguments(args: &Board) -> Result<Vec<OsString>> {
+    if args.net == Some(Network::User) && args.tap.is_some() {
+        bail!("--tap names a device, and --net user has none");
+    }
+    if args.net == Some(Network::Tap) && args.tap.is_none() {
+        bail!("--net tap needs the device's name: --tap NAME");
+    }
+    let mut all: Vec<OsString> = Vec::new();
+    let mut put = |option: &str, value: Option<OsString>| {
+        if let Some(value) = value {
+            all.extend([option.into(), value]);
+        }
+    };
+    put("--tap", args.tap.as_ref().map(Into::into));
+    put(
+        "--net",
+        (args.net == Some(Network::User)).then(|| "user".into()),
+    );
+    put("--forward", args.forward.as_ref().map(Into::into));
+    put("--ip", args.ip.map(|ip| ip.to_string().into()));
+    put("--port", args.port.map(|port| port.to_string().into()));
+    put("--functions", args.functions.as_ref().map(Into::into));
+    put(
+        "--policy",
+        args.policy.map(|policy| {
+            match policy {
+                Policy::Fifo => "fifo",
+                Policy::Affinity => "affinity",
+                Policy::Shortest => "shortest",
+            }
+            .into()
+        }),
+    );
+    put("--pcap", args.pcap.as_ref().map(Into::into));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        board: Board,
+    }
+
+    fn parse(line: &str) -> Result<Vec<OsString>> {
+        arguments(&Line::try_parse_from(line.split(' '))?.board)
+    }
+
+    #[test]
+    fn every_option_reaches_the_model() {
+        let line = "--tap tap0 --ip 10.0.0.2 --port 81 --functions dir --policy fifo --pcap frames";
+        assert_eq!(
+            parse(&format!("board {line}")).unwrap().join(" ".as_ref()),
+            OsString::from(line)
+        );
+        let line = "--net user --forward 127.0.0.1:0";
+        assert_eq!(
+            parse(&format!("board {line}")).unwrap().join(" ".as_ref()),
+            OsString::from(line)
+        );
+    }
+
+    #[test]
+    fn half_a_network_is_refused() {
+        for line in [
+            "board",
+            "board --net tap",
+            "board --net user --tap tap0",
+            "board --forward 80",
+            "board --tap tap0 --forward 80",
+            "board --tap tap0 --regions 1",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_not_built_is_named_with_its_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("release");
+        let text = find(2, Some(&bin), None).unwrap_err().to_string();
+        assert!(text.contains("board-2-regions"), "{text}");
+        assert!(text.contains("make -C hdl/board REGIONS=2"), "{text}");
+        let text = find(4, Some(&bin), Some("elsewhere".into()))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("elsewhere") && text.contains("make -C hdl/board)"),
+            "{text}"
+        );
+
+        let model = dir.path().join("board/board");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::create_dir_all(model.parent().unwrap()).unwrap();
+        std::fs::write(&model, "").unwrap();
+        let found = find(4, Some(&bin), None).unwrap();
+        assert_eq!(found.canonicalize().unwrap(), model.canonicalize().unwrap());
+    }
+}
