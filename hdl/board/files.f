@@ -25,6 +25,7 @@ functions/rtl/fn_stats.sv
 functions/rtl/fn_engine.sv
 functions/rtl/region.sv
 http/rtl/http_reader.sv
+http/rtl/http_ahead.sv
 http/rtl/http_parse.sv
 http/rtl/http_writer.sv
 http/rtl/http_text.sv

@@ -236,7 +236,14 @@ module board_shell
   } order_t;
   logic order_in_valid, order_in_ready, order_valid, order_ready;
   order_t order_in, order;
+  logic [3:0] orders_waiting;
   logic [31:0] count_opened, count_retransmitted, count_reset;
+
+  always_ff @(posedge clk) begin
+    if (rst) orders_waiting <= '0;
+    else orders_waiting <= orders_waiting + 4'(order_in_valid) - 4'(order_valid && order_ready);
+  end
+
   logic [S:0] count_open;
 
   tcp_engine #(
@@ -283,6 +290,7 @@ module board_shell
       .release_at,
       .seg_valid(order_in_valid),
       .seg_ready(order_in_ready),
+      .seg_free(orders_waiting < 4'd4),
       .seg(order_in.segment),
       .seg_session(order_in.session),
       .busy(engine_busy),
@@ -376,6 +384,8 @@ module board_shell
 
   logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, unused_finish_loaded;
   logic [S-1:0] request_tag, grant_tag, finish_tag;
+  logic [REGIONS-1:0] next_valid;
+  logic [S-1:0] next_tag[REGIONS];
   logic [R-1:0] grant_region, finish_region;
   logic [NUMBER_BITS-1:0] request_function;
   logic [31:0] request_cost, request_timeout, request_image, unused_finish_cycles, region_timeout;
@@ -414,6 +424,8 @@ module board_shell
       .grant,
       .grant_region,
       .grant_tag,
+      .next_valid,
+      .next_tag,
       .finish_valid,
       .finish_ready,
       .finish_tag,
@@ -593,6 +605,8 @@ module board_shell
       .grant,
       .grant_region,
       .grant_tag,
+      .next_valid,
+      .next_tag,
       .finish_valid,
       .finish_ready,
       .finish_tag,

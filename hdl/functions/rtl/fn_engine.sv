@@ -43,6 +43,10 @@ module fn_engine
     output logic                         grant,
     output logic [$clog2(REGIONS)-1:0]   grant_region,
     output logic [TAG_BITS-1:0]          grant_tag,
+    // Of each region, the request that it is likely granted next, so that its body can be read ahead. It is right
+    // from the decision on.
+    output logic [REGIONS-1:0]           next_valid,
+    output logic [TAG_BITS-1:0]          next_tag[REGIONS],
     // A request is over.
     output logic                         finish_valid,
     input  logic                         finish_ready,
@@ -146,9 +150,18 @@ module fn_engine
   logic [TAG_BITS-1:0]     run_tag;
   logic [REGIONS-1:0]      freed, lost, busy;
   logic [$clog2(QUEUE+1)-1:0] waiting;
+  logic [REGIONS-1:0]      queued_valid;
+  logic [TAG_BITS-1:0]     queued_tag[REGIONS];
   logic                    unused_signals;
 
   assign unused_signals = &{1'b0, busy, waiting};
+
+  always_comb begin
+    for (int r = 0; r < REGIONS; r++) begin
+      next_valid[r] = state[r] inside {Unloaded, Loading, Ready} || queued_valid[r];
+      next_tag[r]   = state[r] inside {Unloaded, Loading, Ready} ? tag[r] : queued_tag[r];
+    end
+  end
 
   fn_scheduler #(
       .REGIONS  (REGIONS),
@@ -177,6 +190,8 @@ module fn_engine
       .forget,
       .forget_function,
       .region_busy(busy),
+      .next_valid (queued_valid),
+      .next_tag   (queued_tag),
       .waiting
   );
 

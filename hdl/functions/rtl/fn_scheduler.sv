@@ -48,6 +48,9 @@ module fn_scheduler
     input  logic                         forget,        // pulse: what regions hold of this function is out of date
     input  logic [$clog2(FUNCTIONS)-1:0] forget_function,
     output logic [REGIONS-1:0]           region_busy,
+    // Of each region, the oldest request that waits for what it has: likely its next one. A cycle late.
+    output logic [REGIONS-1:0]           next_valid,
+    output logic [TAG_BITS-1:0]          next_tag[REGIONS],
     output logic [$clog2(QUEUE+1)-1:0]   waiting
 );
 
@@ -209,6 +212,17 @@ module fn_scheduler
       end
       if (put && CountBits'(i) == waiting - CountBits'(take))
         queue[i] <= '{fn: request_function, tag: request_tag, cost: request_cost, overtaken: '0};
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    for (int r = 0; r < REGIONS; r++) begin
+      next_valid[r] <= 1'b0;
+      for (int i = QUEUE - 1; i >= 0; i--)
+        if (CountBits'(i) < waiting && loaded_valid[r] && queue[i].fn == loaded[r]) begin
+          next_valid[r] <= !rst;
+          next_tag[r]   <= queue[i].tag;
+        end
     end
   end
 

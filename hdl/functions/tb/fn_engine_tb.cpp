@@ -124,6 +124,8 @@ struct Engine : Clocked {
             if (dut->grant) {
                 auto &p = ports[dut->grant_region];
                 check(p.tag < 0, "a region is granted twice");
+                check(dut->next_valid >> dut->grant_region & 1 && dut->next_tag[dut->grant_region] == dut->grant_tag,
+                      "is not granted what was announced");
                 pending_[dut->grant_region].push_back(dut->grant_tag);
                 auto &a = answers[dut->grant_tag];
                 a.granted = true;

@@ -50,7 +50,9 @@ module fn_engine_top
     output logic [W-1:0]   m_data[4],
     output logic [W/8-1:0] m_keep[4],
     output logic [3:0]     m_last,
-    output logic [3:0]     m_failed
+    output logic [3:0]     m_failed,
+    output logic [3:0]     next_valid,
+    output logic [5:0]     next_tag[4]
 );
 
   logic [3:0]   region_start, region_decouple, region_idle, region_done, region_failed;
@@ -75,6 +77,8 @@ module fn_engine_top
       .forget_function('0),
       .region_loads(unused_loads),
       .region_busy(unused_busy),
+      .next_valid,
+      .next_tag,
       .*
   );
 

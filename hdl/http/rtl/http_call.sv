@@ -5,8 +5,8 @@
 // the length is filled in at the end. Nothing of it counts as written before `taken`.
 //
 // Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
-// Latency: 1 cycle from `start` and the memory's, and 4, to the body's first beat; 3 from the answer's last
-// beat to `complete`. Throughput: 8 bytes a cycle each way, if the rings' ports are not wanted by others.
+// Latency: 1 cycle from `start` to the body's first beat if it was read ahead, else 4 and the memory's; 3 from the
+// answer's last beat to `complete`. Throughput: 8 bytes a cycle each way, if the rings' ports are not wanted by others.
 module http_call
   import http_pkg::*;
 #(
@@ -25,6 +25,11 @@ module http_call
     input  logic [31:0]                            answer_at,
     input  logic [31:0]                            room,        // bytes that the answer may take, its head too
     input  text_t                                  ending,      // of the answer's head
+    // The call that is expected next: its body is read ahead.
+    input  logic                                   ahead,
+    input  logic [SESSION_BITS-1:0]                ahead_session,
+    input  logic [31:0]                            ahead_body_at,
+    input  logic [23:0]                            ahead_body_bytes,
     output logic                                   complete,    // until `taken`
     output logic                                   over,        // the answer was longer than `room`
     output logic [31:0]                            answer_to,
@@ -112,7 +117,7 @@ module http_call
   logic [3:0] in_length, out_length;
   logic unused_drained;
 
-  http_reader #(
+  http_ahead #(
       .SESSION_BITS  (SESSION_BITS),
       .RING_BITS     (RX_RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY)
@@ -120,17 +125,23 @@ module http_call
       .clk,
       .rst,
       .start,
-      .session     (s),
-      .from        (body_at),
-      .up_to       (end_at),
-      .wants       (rx_wants),
-      .may         (rx_may),
-      .read        (rx_read),
-      .read_address(rx_read_address),
-      .read_data   (rx_read_data),
+      .session,
+      .from         (body_at),
+      .up_to        (end_at),
+      .ahead,
+      .ahead_session,
+      .ahead_from   (ahead_body_at),
+      .ahead_up_to  (ahead_body_at + 32'(ahead_body_bytes)),
+      .drop         (1'b0),
+      .drop_session ('0),
+      .wants        (rx_wants),
+      .may          (rx_may),
+      .read         (rx_read),
+      .read_address (rx_read_address),
+      .read_data    (rx_read_data),
       .bytes,
       .count,
-      .drained     (unused_drained),
+      .drained      (unused_drained),
       .take
   );
 

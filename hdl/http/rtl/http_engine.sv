@@ -84,6 +84,8 @@ module http_engine
     input  logic                grant,
     input  logic [R-1:0]        grant_region,
     input  logic [S-1:0]        grant_tag,
+    input  logic [REGIONS-1:0]  next_valid,       // the call that a region is likely granted next
+    input  logic [S-1:0]        next_tag   [REGIONS],
     input  logic                finish_valid,
     output logic                finish_ready,
     input  logic [S-1:0]        finish_tag,
@@ -144,6 +146,22 @@ module http_engine
   logic [63:0] tx_data[REGIONS+1];
   logic [7:0] tx_keep[REGIONS+1];
 
+  // ---- whose turn is next ----
+  logic [2:0] turns;  // requests that this session may still have before the others
+  logic [S-1:0] pick_from, pick_next;
+  logic [SESSIONS-1:0] pick_after;
+
+  function automatic logic [S-1:0] first_of(input logic [SESSIONS-1:0] set);
+    first_of = '0;
+    for (int i = SESSIONS - 1; i >= 0; i--) if (set[i]) first_of = S'(i);
+  endfunction
+
+  logic [SESSIONS-1:0] pickable;
+  assign pickable = ready & ~calling;
+  assign busy = state != PICK || |pickable || |calling;
+  assign pick_after = pickable & ({SESSIONS{1'b1}} << pick_from);
+  assign pick_next  = |pick_after ? first_of(pick_after) : first_of(pickable);
+
   // ---- reading ----
   logic reader_start;
   logic [31:0] arrived_to;
@@ -155,10 +173,12 @@ module http_engine
   // A peer's FIN takes a sequence number but is no byte.
   assign arrived_to = rcv_next[s] - 32'(rcv_ended[s]);
 
-  http_reader #(
+  // A head and some more: what is behind a head is the call's to read.
+  http_ahead #(
       .SESSION_BITS  (S),
       .RING_BITS     (RX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY)
+      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .WORDS         (16)
   ) u_reader (
       .clk,
       .rst,
@@ -166,6 +186,13 @@ module http_engine
       .session     (s),
       .from        (read_to[s]),
       .up_to       (arrived_to),
+      // The session whose turn is next.
+      .ahead       (|pickable && pick_next != s && !reader_start && !(state inside {PICK, LOAD})),
+      .ahead_session(pick_next),
+      .ahead_from  (read_to[pick_next]),
+      .ahead_up_to (rcv_next[pick_next] - 32'(rcv_ended[pick_next])),
+      .drop        (open),
+      .drop_session(open_at),
       .wants       (rx_wants[REGIONS]),
       .may         (rx_may[REGIONS]),
       .read        (rx_reads[REGIONS]),
@@ -381,6 +408,10 @@ module http_engine
         .answer_at       (written_to[grant_tag]),
         .room            (ring_bytes - (written_to[grant_tag] - snd_una[grant_tag]) - 32'd1024),
         .ending          (ending_of(granted)),
+        .ahead           (next_valid[i]),
+        .ahead_session   (next_tag[i]),
+        .ahead_body_at   (read_to[next_tag[i]]),
+        .ahead_body_bytes(requests[next_tag[i]].length),
         .complete        (completes[i]),
         .over            (overs[i]),
         .answer_to       (answers_to[i]),
@@ -469,21 +500,6 @@ module http_engine
     saved = c;
     if (c.place == AT_DISCARD) saved.length = left;
   end
-
-  logic [2:0] turns;  // requests that this session may still have before the others
-  logic [S-1:0] pick_from, pick_next;
-  logic [SESSIONS-1:0] pick_after;
-
-  function automatic logic [S-1:0] first_of(input logic [SESSIONS-1:0] set);
-    first_of = '0;
-    for (int i = SESSIONS - 1; i >= 0; i--) if (set[i]) first_of = S'(i);
-  endfunction
-
-  logic [SESSIONS-1:0] pickable;
-  assign pickable = ready & ~calling;
-  assign busy = state != PICK || |pickable || |calling;
-  assign pick_after = pickable & ({SESSIONS{1'b1}} << pick_from);
-  assign pick_next  = |pick_after ? first_of(pick_after) : first_of(pickable);
 
   always_ff @(posedge clk) begin
     reader_start <= 1'b0;

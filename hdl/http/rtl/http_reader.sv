@@ -5,11 +5,12 @@
 // at any time and in any number.
 //
 // Parameters: ADDRESS_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read`
-// to `read_data`. Latency: 3 cycles from `start` plus the memory's. Throughput: 8 bytes a cycle.
+// to `read_data`; WORDS, of 8 bytes, read ahead at most. Latency: 3 cycles from `start` plus the memory's. Throughput: 8 bytes a cycle.
 module http_reader #(
     parameter int SESSION_BITS = 4,
     parameter int RING_BITS = 21,
-    parameter int MEMORY_LATENCY = 4
+    parameter int MEMORY_LATENCY = 4,
+    parameter int WORDS = 2 ** $clog2(MEMORY_LATENCY + 4)
 ) (
     input  logic                                clk,
     input  logic                                rst,
@@ -48,7 +49,7 @@ module http_reader #(
   assign waiting = up_to - fetch_at;
   assign in_word = 4'd8 - {1'b0, fetch_at[2:0]};
   assign length = waiting < 32'(in_word) ? waiting[3:0] : in_word;
-  assign wants = running && !start && waiting != '0 && !waiting[31] && reserved < (A + 1)'(DEPTH);
+  assign wants = running && !start && waiting != '0 && !waiting[31] && reserved < (A + 1)'(WORDS < DEPTH ? WORDS : DEPTH);
   assign fetch = wants && may;
 
   always_ff @(posedge clk) begin

@@ -28,7 +28,7 @@ struct Lane : Clocked {
 
     Lane() {
         auto &dut = *this;
-        dut->start = dut->taken = dut->rx_may = dut->tx_may = dut->k_ready = dut->r_valid = 0;
+        dut->start = dut->taken = dut->rx_may = dut->tx_may = dut->k_ready = dut->r_valid = dut->ahead = 0;
         reset();
     }
 

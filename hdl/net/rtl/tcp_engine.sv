@@ -70,6 +70,7 @@ module tcp_engine
     // segments to tcp_tx
     output logic                seg_valid,
     input  logic                seg_ready,  // room for two
+    input  logic                seg_free,   // and so much that others than segments may fill some of it
     output segment_t            seg,
     output logic        [S-1:0] seg_session,
     output logic                busy,       // with an event, or opening a session
@@ -473,8 +474,9 @@ module tcp_engine
   // ---- the machine ----
   logic may_segment, may_app, may_tick;
   assign may_segment = desc_valid;
-  assign may_app = |kicked;
-  assign may_tick = |tick_due;
+  // If what application and timers send filled the way out, segments would wait behind it, and be dropped.
+  assign may_app = |kicked && seg_free;
+  assign may_tick = |tick_due && seg_free;
   logic choose_segment, ours;
   logic [SESSIONS-1:0] over;
   assign over = free | dead;

@@ -1,0 +1,132 @@
+// Streams of several sessions, one after the other, with hints that are right, wrong, late or missing: the bytes
+// are the right ones, and what was hinted in time is there at once.
+#include <array>
+#include <deque>
+
+#include "clocked.hpp"
+
+using namespace bench;
+
+namespace {
+
+constexpr int kLatency = 4, kSessions = 3;
+
+struct Stream {
+    uint32_t from = 0, arrived = 0, taken = 0;
+    Bytes bytes;
+};
+
+struct Ahead : Clocked {
+    std::array<Stream, kSessions> streams;
+    std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
+    unsigned may = 100;
+    uint8_t current = 0;
+    int next = -1;  // the hint, or -1
+
+    Ahead() {
+        auto &dut = *this;
+        dut->start = dut->ahead = dut->drop = dut->take = dut->may = 0;
+        reset();
+        for (auto &s : streams) fresh(s);
+    }
+
+    void fresh(Stream &s) {
+        s.from = static_cast<uint32_t>(random.next());
+        s.arrived = s.taken = 0;
+        s.bytes = random.bytes(400);
+    }
+
+    uint64_t word(uint64_t address) {
+        Stream &s = streams[(address >> 18) % kSessions];
+        uint64_t value = random.next();
+        for (unsigned i = 0; i < 8; i++) {
+            uint32_t at = static_cast<uint32_t>((address * 8 + i - s.from) & ((1u << 21) - 1));
+            if (at < s.arrived) value = (value & ~(0xffull << (8 * i))) | static_cast<uint64_t>(s.bytes[at]) << (8 * i);
+        }
+        return value;
+    }
+
+    // One cycle, with as many bytes taken as `most` allows. Returns how many.
+    unsigned step(bool start, unsigned most) {
+        auto &dut = *this;
+        Stream &now = streams[current];
+        dut->start = start;
+        dut->session = start ? current : static_cast<uint8_t>(random.below(16));
+        dut->from = start ? now.from + now.taken : static_cast<uint32_t>(random.next());
+        dut->up_to = now.from + now.arrived;
+        dut->ahead = next >= 0;
+        if (next >= 0) {
+            Stream &s = streams[static_cast<size_t>(next)];
+            dut->ahead_session = static_cast<uint8_t>(next);
+            dut->ahead_from = s.from + s.taken;
+            dut->ahead_up_to = s.from + s.arrived;
+        }
+        dut->may = random.percent(may);
+        dut->take = 0;
+        settle();
+        unsigned n = 0;
+        if (!start) {
+            check(now.taken + dut->count <= now.arrived, "bytes that have not arrived");
+            for (unsigned i = 0; i < dut->count; i++)
+                check(static_cast<uint8_t>(dut->bytes[i / 4] >> (8 * (i % 4))) == now.bytes[now.taken + i],
+                      "byte " + std::to_string(now.taken + i) + " is wrong");
+            if (dut->drained) check(now.taken + dut->count == now.arrived, "drained too early");
+            n = std::min<unsigned>(most, dut->count);
+            dut->take = static_cast<uint8_t>(n);
+            settle();
+            now.taken += n;
+        }
+        pipe.push_back(dut->read ? word(dut->read_address) : 0);
+        rise();
+        pipe.pop_front();
+        dut->read_data = pipe.front();
+        return n;
+    }
+};
+
+}  // namespace
+
+TEST(any_order_and_any_hints) {
+    Ahead dut;
+    for (int run = 0; run < 3000; run++) {
+        dut.may = 20 + dut.random.below(81);
+        dut.current = static_cast<uint8_t>(dut.random.below(kSessions));
+        dut.step(true, 0);
+        dut.next = -1;
+        for (unsigned n = dut.random.below(60); n; n--) {
+            if (dut.random.percent(10)) dut.next = static_cast<int>(dut.random.below(kSessions + 1)) - 1;
+            if (dut.next == dut.current) dut.next = -1;  // a session is not its own next one
+            for (auto &s : dut.streams)
+                if (dut.random.percent(20)) s.arrived = std::min<uint32_t>(400, s.arrived + dut.random.below(30));
+            dut.step(false, dut.random.below(17));
+        }
+        // One is over, and another opened under its number.
+        for (uint8_t i = 0; i < kSessions; i++)
+            if (i != dut.current && dut.streams[i].arrived > 300 && dut.random.percent(30)) {
+                dut.next = -1;
+                dut->drop = 1;
+                dut->drop_session = i;
+                uint32_t from = dut.streams[i].from + dut.streams[i].taken;
+                dut.fresh(dut.streams[i]);
+                if (dut.random.percent(50)) dut.streams[i].from = from;  // even at the same place
+                dut.step(false, 0);
+                dut->drop = 0;
+            }
+        if (dut.streams[dut.current].taken == 400) dut.fresh(dut.streams[dut.current]), dut.current = 0;
+    }
+}
+
+TEST(what_was_hinted_is_there_at_once) {
+    Ahead dut;
+    dut.streams[0].arrived = dut.streams[1].arrived = 400;
+    dut.step(true, 0);
+    dut.next = 1;
+    for (int i = 0; i < 80; i++) dut.step(false, 8);  // the current one goes first
+    check(dut.streams[0].taken == 400, "the current one waits");
+    dut.current = 1;
+    dut.next = -1;
+    dut.step(true, 0);
+    check(dut.step(false, 16) > 8, "is not there");
+}
+
+BENCH_MAIN()
