@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { SLOT_BYTES = 64, INLINE_BYTES = 40, RINGS_BYTES = 256 << 20, EAGER_BYTES = 16 << 10, LINE = 64 };
+enum { SLOT_BYTES = 64, INLINE_BYTES = 40, RINGS_BYTES = 256 << 20, EAGER_BYTES = 32 << 10, LINE = 64 };
 
 struct slot {
     _Atomic uint32_t sequence; /* 1 + the packet's number, when it is there */

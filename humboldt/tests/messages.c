@@ -20,7 +20,7 @@ static int same(const uint8_t *at, size_t n, unsigned seed)
 
 static void sizes(void)
 {
-    static const int each[] = {0, 1, 39, 40, 41, 63, 64, 65, 255, 256, 257, 4095, 4096, 16383, 16384, 16385, 65535, 65536, 65537, 262143, 262144, 262145, 1 << 20, (5 << 20) + 3};
+    static const int each[] = {0, 1, 39, 40, 41, 63, 64, 65, 255, 256, 257, 4095, 4096, 16383, 16384, 16385, 32767, 32768, 32769, 65535, 65536, 65537, 262143, 262144, 262145, 1 << 20, (5 << 20) + 3};
     uint8_t *buffer = malloc(6 << 20);
     for (unsigned i = 0; i < sizeof each / sizeof *each; i++) {
         int n = each[i], next = (rank + 1) % size, before = (rank - 1 + size) % size;
