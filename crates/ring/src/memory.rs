@@ -52,6 +52,47 @@ impl Memory {
         Self::map_raw(fd, len, 0)
     }
 
+    /// Maps the first `len` bytes of a PCI device's memory (`resourceN` in sysfs): its size is the
+    /// device's, so that nothing is sealed and nothing shrinks. Refused when it is shorter, or a
+    /// regular file elsewhere.
+    pub fn map_device(file: &std::fs::File, len: u64) -> io::Result<Memory> {
+        let asked = len;
+        let len = checked_len(len)?;
+        // SAFETY: all-zero is a valid `statfs`, which fstatfs fills.
+        let mut about: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: `about` is writable and the descriptor is open.
+        if unsafe { libc::fstatfs(file.as_raw_fd(), &mut about) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if about.f_type != libc::SYSFS_MAGIC || file.metadata()?.len() < asked {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "this is not a PCI device's memory, or less than announced",
+            ));
+        }
+        // SAFETY: a new shared mapping of a device's memory, which does not shrink.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Memory {
+            mapping: Arc::new(Mapping {
+                base: base.cast(),
+                len,
+                borrowed: false,
+            }),
+        })
+    }
+
     /// As [`Memory::map`], at `address` exactly; fails when anything is mapped there.
     pub fn map_at(fd: &OwnedFd, len: u64, address: usize) -> io::Result<Memory> {
         if address == 0 || !address.is_multiple_of(page_bytes()) {
@@ -200,6 +241,16 @@ impl Range {
         unsafe { std::ptr::write_bytes(self.ptr(), 0, self.len) };
     }
 
+    /// The shared word at `offset`; `None` where none lies in the range, or not aligned.
+    #[cfg(not(loom))]
+    pub fn word(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU32> {
+        let end = offset.checked_add(4)?;
+        let at = self.ptr().wrapping_add(offset);
+        let fits = end <= self.len && (at as usize).is_multiple_of(4);
+        // SAFETY: in the range, which keeps the pages mapped; aligned; any bytes are valid.
+        fits.then(|| unsafe { &*at.cast() })
+    }
+
     /// A part of the part.
     pub fn slice(&self, offset: u64, len: u64) -> Option<Range> {
         let end = offset.checked_add(len)?;
@@ -238,6 +289,26 @@ pub fn create_sealed(name: &str, len: u64) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     Ok(fd)
+}
+
+/// Locks one byte of a file for this open file description, unless another holds it; the kernel
+/// gives it back when the description is closed, which it is at its process's end at the latest.
+pub fn try_lock_byte(file: &std::fs::File, byte: u64) -> io::Result<bool> {
+    // SAFETY: all-zero is a valid `flock`.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = byte as libc::off_t;
+    lock.l_len = 1;
+    // SAFETY: a call on an open descriptor with a lock that outlives it.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
 }
 
 fn check_sealed(fd: &OwnedFd, len: u64) -> io::Result<()> {
@@ -319,6 +390,49 @@ mod tests {
         memory.slice(96, 4).unwrap().zero();
         drop(memory);
         assert_eq!(bytes.iter().map(|&b| u32::from(b)).sum::<u32>(), 96 * 7);
+    }
+
+    #[test]
+    fn test_words_lie_in_the_range_and_aligned() {
+        let memory = Memory::anonymous(4096).unwrap();
+        let range = memory.slice(8, 16).unwrap();
+        let word = range.word(12).unwrap();
+        word.store(7, std::sync::atomic::Ordering::Relaxed);
+        for wrong in [1, 2, 13, 16, 4096, usize::MAX] {
+            assert!(range.word(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn test_only_a_devices_memory_is_mapped_unsealed() {
+        let file = tempfile_of(4096);
+        assert!(Memory::map_device(&file, 4096).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn test_a_locked_byte_is_free_again_when_its_holder_is_gone() {
+        let file = tempfile_of(4096);
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let again = || {
+            let mut options = std::fs::OpenOptions::new();
+            options.read(true).write(true).open(&path).unwrap()
+        };
+        let (one, other) = (again(), again());
+        assert!(try_lock_byte(&one, 3).unwrap());
+        assert!(!try_lock_byte(&other, 3).unwrap());
+        assert!(try_lock_byte(&other, 4).unwrap());
+        drop(one);
+        assert!(try_lock_byte(&other, 3).unwrap());
+    }
+
+    fn tempfile_of(len: u64) -> std::fs::File {
+        // SAFETY: a fresh descriptor of our own.
+        let fd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"t".as_ptr(), 0)) };
+        let file = std::fs::File::from(fd);
+        file.set_len(len).unwrap();
+        file
     }
 
     #[test]

@@ -278,18 +278,26 @@ impl Producer {
 
     /// Shows everything written to the consumer and wakes it if it sleeps.
     pub fn publish(&mut self) {
+        if self.show() {
+            let header = self.base.header();
+            header.bell.fetch_add(1, Release);
+            futex_wake(&header.bell, 1);
+        }
+    }
+
+    /// Shows everything written to the consumer; whether it sleeps, so that the caller has to
+    /// wake it ([`Consumer::sleep_with`]): a peer beyond a futex's reach, such as a guest's host.
+    #[must_use = "a sleeping consumer is to be woken"]
+    pub fn show(&mut self) -> bool {
         if self.published == self.tail {
-            return;
+            return false;
         }
         self.published = self.tail;
         let header = self.base.header();
         // SYNC POINT: producer (pairs with `tail.load` in `Consumer::available`)
         header.tail.store(self.tail, Release);
         fence(SeqCst);
-        if header.sleeping.load(Relaxed) != 0 {
-            header.bell.fetch_add(1, Release);
-            futex_wake(&header.bell, 1);
-        }
+        header.sleeping.load(Relaxed) != 0
     }
 
     /// Whether something is written and not published.
@@ -316,6 +324,7 @@ pub struct Consumer {
     tail: u64,
     popped: u64,
     spin: Spin,
+    message_bytes_max: usize,
 }
 
 impl Consumer {
@@ -331,7 +340,14 @@ impl Consumer {
             tail: 0,
             popped: 0,
             spin: Spin::default(),
+            message_bytes_max: MESSAGE_BYTES_MAX,
         }
+    }
+
+    /// Takes a message of more than `bytes` bytes, in however many pieces, for corrupt.
+    pub fn limit_messages(mut self, bytes: usize) -> Consumer {
+        self.message_bytes_max = bytes.min(MESSAGE_BYTES_MAX);
+        self
     }
 
     /// Filled bytes, checked.
@@ -380,7 +396,7 @@ impl Consumer {
             let prefix = self.base.read_prefix(self.head);
             let len = (prefix & !MORE) as usize;
             let bytes = record_bytes(len) as u64;
-            if bytes > available || message.len() + len > MESSAGE_BYTES_MAX {
+            if bytes > available || message.len() + len > self.message_bytes_max {
                 return Err(RingError::Corrupt);
             }
             self.base
@@ -414,6 +430,18 @@ impl Consumer {
     /// for `spin`, then sleeps.
     pub fn wait(&self, spin: Duration, timeout: Option<Duration>) {
         self.wait_unless(spin, timeout, || false);
+    }
+
+    /// Says that this side sleeps, looks once more, and then calls `sleep`, which is ended by
+    /// whoever finds in [`Producer::show`] that it has to be.
+    pub fn sleep_with(&self, sleep: impl FnOnce()) {
+        let header = self.base.header();
+        header.sleeping.store(1, Relaxed);
+        fence(SeqCst);
+        if self.is_empty() {
+            sleep();
+        }
+        header.sleeping.store(0, Relaxed);
     }
 
     /// As [`Consumer::wait`], and returns as soon as `ready` holds: whoever makes it so calls

@@ -45,6 +45,18 @@ mod plain {
     }
 
     #[test]
+    fn test_a_message_beyond_the_limit_is_corrupt() {
+        let (mut producer, consumer, _) = pair(1024);
+        let mut consumer = consumer.limit_messages(100);
+        let mut got = Vec::new();
+        producer.try_push(&[1; 100]).unwrap();
+        producer.try_push(&[1; 101]).unwrap();
+        assert!(!producer.show());
+        assert_eq!(consumer.pop(&mut got), Ok(true));
+        assert_eq!(consumer.pop(&mut got), Err(RingError::Corrupt));
+    }
+
+    #[test]
     fn test_a_message_larger_than_the_ring_passes_in_pieces() {
         let (mut producer, mut consumer, _) = pair(1024);
         let sent: Vec<u8> = (0..20_000u32).map(|i| (i * 7) as u8).collect();
@@ -212,6 +224,19 @@ mod loom_models {
             if would_sleep {
                 assert_ne!(header.bell.load(Acquire), seen, "asleep for ever");
             }
+        });
+    }
+
+    /// Whoever goes to sleep by its own means is seen by the producer that it waits for.
+    #[test]
+    fn loom_a_sleeper_is_seen() {
+        loom::model(|| {
+            let (mut producer, consumer) = pair();
+            let writer = loom::thread::spawn(move || {
+                producer.try_push(&[1]).unwrap();
+                producer.show()
+            });
+            consumer.sleep_with(|| assert!(writer.join().unwrap(), "asleep for ever"));
         });
     }
 }
