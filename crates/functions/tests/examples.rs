@@ -45,7 +45,8 @@ fn every_example_is_a_valid_function() {
         .inspect(|name| assert_eq!(example(name).manifest.name, *name))
         .collect();
     names.sort();
-    let all = "alexnet blackscholes compress empty empty-native factorial fibonacci matmul sha256 sobel uppercase";
+    let all = "alexnet blackscholes compress empty empty-native factorial fibonacci matmul repeated-factorial \
+               repeated-fibonacci sha256 sobel uppercase";
     assert_eq!(names.join(" "), all);
 }
 
@@ -138,6 +139,26 @@ fn factorial_and_fibonacci_count() {
         .body
         .to_bytes();
     assert_eq!(json, "{\"factorial\":[2432902008176640000]}\n");
+}
+
+/// VirtFun's two, which exist natively only.
+#[test]
+fn repeated_functions_give_what_one_repetition_gives() {
+    let value = |name: &str, query: &str| {
+        let function = example(name);
+        let call = bind(&function, query, "", vec![]);
+        let outputs = native::run(&function, &call).unwrap().unwrap();
+        u64::from_le_bytes(outputs[0][..].try_into().unwrap())
+    };
+    let factorial: f64 = (2..=51).map(f64::from).product();
+    for query in ["n=51", "n=51&repetitions=1", "n=51&repetitions=1000"] {
+        assert_eq!(value("repeated-factorial", query), factorial.to_bits());
+    }
+    for query in ["n=93", "n=93&repetitions=1000"] {
+        let expected = 12_200_160_415_121_876_738;
+        assert_eq!(value("repeated-fibonacci", query), expected);
+    }
+    assert_eq!(value("repeated-fibonacci", "n=93&repetitions=0"), 0);
 }
 
 #[test]
