@@ -1,0 +1,35 @@
+//! Waiting for the other side: look, spin, sleep. Every sleep ends by itself, and is followed by
+//! another look, so that a doorbell that is lost costs time and nothing else.
+
+use crate::device::Bell;
+use baltra_ring::{Consumer, Spin};
+use std::time::{Duration, Instant};
+
+/// Looks in a row without a look at the clock, before anything else.
+const LOOKS: u32 = 200;
+/// How long a wait spins before it sleeps, unless that was in vain lately.
+pub const SPIN: Duration = Duration::from_micros(50);
+/// Sleeps grow with the wait: a sixteenth of it, within these bounds.
+const NAP_MIN: Duration = Duration::from_micros(20);
+const NAP_MAX: Duration = Duration::from_millis(1);
+/// A sleep with a doorbell; a lost ring costs so much.
+const DOZE: Duration = Duration::from_millis(10);
+
+/// Looks a while, then spins; whether something is there.
+pub fn look(consumer: &Consumer, spin: &Spin) -> bool {
+    for _ in 0..LOOKS {
+        if !consumer.is_empty() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    spin.until(SPIN, || !consumer.is_empty())
+}
+
+/// Sleeps once: with a doorbell until it rings, without one a little.
+pub fn sleep(consumer: &Consumer, bell: Option<&Bell>, since: Instant) {
+    match bell {
+        Some(bell) => consumer.sleep_with(|| bell.wait(DOZE)),
+        None => std::thread::sleep((since.elapsed() / 16).clamp(NAP_MIN, NAP_MAX)),
+    }
+}
