@@ -4,11 +4,13 @@ mod board;
 mod daemon;
 mod function;
 mod pool;
+mod vm;
 
 pub use board::{Board, Network, Policy};
 pub use daemon::{Background, Config, Gateway, Manager, Registry, Up};
 pub use function::{Door, Function, Invoke};
 pub use pool::{Device, Instances, Pool, RegistryAt};
+pub use vm::{Attach, Vfun, Vm};
 
 use crate::daemons::Daemon;
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -151,6 +153,14 @@ pub enum Command {
   baltra gateway --config /etc/baltra.toml
   baltra gateway --set gateway.registry=http://registry-1:7480 --set gateway.address=127.0.0.1:8088")]
     Gateway(Gateway),
+    /// The VM door itself, in the foreground: guests call functions through shared memory
+    #[command(after_help = "Examples:
+  baltra vfun --functions target/functions
+  baltra vfun --functions /var/lib/baltra/functions --endpoint unix:/run/baltra/baltra.sock")]
+    Vfun(Vfun),
+    /// VMs: who may call which functions
+    #[command(subcommand)]
+    Vm(Vm),
     /// Completion for a shell
     #[command(after_help = "Examples:
   baltra completion bash > ~/.local/share/bash-completion/completions/baltra
@@ -166,6 +176,9 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// A process that serves one VM; `baltra vfun` starts it
+    #[command(hide = true)]
+    VfunWorker,
     /// A process that drives a vendor's driver; the manager starts it
     #[command(hide = true)]
     Executor(Executor),

@@ -14,6 +14,7 @@ mod run;
 mod tenant;
 mod top;
 mod up;
+mod vfun;
 
 use crate::args::{Args, Command};
 use crate::output::Stdout;
@@ -66,6 +67,9 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         Command::NativeWorker { arguments } => {
             baltra_gateway::engine::native_worker_main(&arguments).map(done)
         }
+        Command::Vfun(args) => vfun::daemon(&args, &paths).map(done),
+        Command::Vm(command) => vfun::vm(command, &paths).map(done),
+        Command::VfunWorker => baltra_vfun::worker::main().map(done),
         Command::Relay(relay) => executor::relay(relay).map(done),
         Command::Executor(executor) => executor::executor(executor).map(done),
     }

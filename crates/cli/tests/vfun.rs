@@ -1,0 +1,453 @@
+//! The VM door between processes of one host: the daemon, its workers, and applications that have a
+//! VM's region by its socket. With real guests: `crates/vfun/tests/vm_test.py`.
+
+use baltra_testkit::Daemon as Manager;
+use baltra_vguest::client::Error;
+use baltra_vguest::{Client, Codec, Device, Implementation, Reason, State, Values, Want};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const BALTRA: &str = env!("CARGO_BIN_EXE_baltra");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `baltra vfun` with directories of its own.
+struct Daemon {
+    home: tempfile::TempDir,
+    child: Child,
+}
+
+fn functions() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let made = Command::new("make")
+        .args(["-s", "-C"])
+        .arg(root.join("apps/functions"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    root.join("target/functions").canonicalize().unwrap()
+}
+
+impl Daemon {
+    fn start(more: &[&str]) -> Daemon {
+        let home = tempfile::tempdir().unwrap();
+        let child = Daemon::spawn(home.path(), more);
+        let daemon = Daemon { home, child };
+        daemon.wait();
+        daemon
+    }
+
+    fn spawn(home: &Path, more: &[&str]) -> Child {
+        Daemon::spawn_with(home, &functions(), more)
+    }
+
+    fn spawn_with(home: &Path, functions: &Path, more: &[&str]) -> Child {
+        Command::new(BALTRA)
+            .arg("--runtime-dir")
+            .arg(home.join("run"))
+            .arg("vfun")
+            .arg("--state-dir")
+            .arg(home.join("state"))
+            .arg("--functions")
+            .arg(functions)
+            .args(more)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    fn wait(&self) {
+        until("the daemon answers", || self.ask(&["vm", "ls"]).is_ok());
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<String, String> {
+        let out = Command::new(BALTRA)
+            .arg("--runtime-dir")
+            .arg(self.home.path().join("run"))
+            .args(words)
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        match out.status.success() {
+            true => Ok(text(out.stdout)),
+            false => Err(text(out.stderr)),
+        }
+    }
+
+    fn attach(&self, name: &str, more: &[&str]) -> Device {
+        let words = [&["vm", "attach", name], more].concat();
+        self.ask(&words).unwrap();
+        let socket = self.home.path().join(format!("run/vm/{name}.sock"));
+        Device::Socket(socket)
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn active(client: &mut Client, name: &str) -> baltra_vguest::Function {
+    let (function, _) = client.request(name, Want::Any).unwrap();
+    client.activate(function).unwrap();
+    function
+}
+
+fn reason(error: Error) -> Reason {
+    match error {
+        Error::Refused { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A call's answer, raw.
+fn call(client: &mut Client, function: baltra_vguest::Function, arguments: &str) -> Vec<u8> {
+    let mut answer = Vec::new();
+    client.set(function, &Values::of(arguments)).unwrap();
+    client.get(function, Some(PATIENCE), &mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn test_the_four_phases() {
+    let daemon = Daemon::start(&[]);
+    let device = daemon.attach("web", &["--functions", "fibonacci,uppercase"]);
+    let mut client = Client::open(&device).unwrap();
+    assert_eq!(client.list().unwrap(), ["fibonacci", "uppercase"]);
+    let (function, offer) = client.request("fibonacci", Want::Any).unwrap();
+    assert_eq!(offer.implementation, Implementation::Software);
+    assert_eq!(offer.arguments, ["n"]);
+    let early = client.set(function, &Values::of("n=93"));
+    assert!(early.is_ok(), "the host says no, not the library");
+    let refused = client.get(function, Some(PATIENCE), &mut Vec::new());
+    assert_eq!(reason(refused.unwrap_err()), Reason::NotActive);
+    client.activate(function).unwrap();
+    assert_eq!(client.state(function), State::Wait);
+    let answer = call(&mut client, function, "n=93,7");
+    let numbers: Vec<u64> = answer
+        .chunks(8)
+        .map(|c| u64::from_le_bytes(c.try_into().unwrap()))
+        .collect();
+    assert_eq!(numbers, [12_200_160_415_121_876_738, 13]);
+    assert_eq!(client.state(function), State::Done);
+    client.reset(function).unwrap();
+    assert_eq!(client.state(function), State::Wait);
+    for wrong in ["", "n=x", "m=3", "n=1&n=2&n=3&x=%"] {
+        client.set(function, &Values::of(wrong)).unwrap();
+        let refused = client.get(function, Some(PATIENCE), &mut Vec::new());
+        assert_eq!(
+            reason(refused.unwrap_err()),
+            Reason::BadArguments,
+            "{wrong}"
+        );
+    }
+    client.release(function).unwrap();
+    let gone = client.activate(function).unwrap_err();
+    assert_eq!(reason(gone), Reason::NotActive);
+    let other = client.request("factorial", Want::Any).unwrap_err();
+    assert_eq!(reason(other), Reason::NotAllowed);
+    let hardware = client.request("fibonacci", Want::Hardware).unwrap_err();
+    assert_eq!(reason(hardware), Reason::NoHardware);
+}
+
+#[test]
+fn test_bodies_larger_than_anything_between() {
+    let daemon = Daemon::start(&[]);
+    let device = daemon.attach("web", &["--functions", "uppercase", "--parts", "4"]);
+    let mut client = Client::open(&device).unwrap();
+    let function = active(&mut client, "uppercase");
+    // In the ring, in the arena, answers that leave no room for themselves and are fetched.
+    for length in [1, 4096, 4097, 100_000, 2_500_000, 3_900_000] {
+        let body: Vec<u8> = (0..length).map(|i| b'a' + (i % 26) as u8).collect();
+        let values = Values {
+            body: &body,
+            ..Values::of("")
+        };
+        let mut answer = Vec::new();
+        client.set(function, &values).unwrap();
+        let codec = client.get(function, Some(PATIENCE), &mut answer).unwrap();
+        assert_eq!(codec, Codec::Raw);
+        assert!(answer == body.to_ascii_uppercase(), "{length} bytes");
+    }
+    let body = vec![0; 5 << 20];
+    let values = Values {
+        body: &body,
+        ..Values::of("")
+    };
+    let refused = client.set(function, &values).unwrap_err();
+    assert!(matches!(refused, Error::Misuse(_)), "{refused:?}");
+}
+
+#[test]
+fn test_applications_have_parts_of_their_own() {
+    let daemon = Daemon::start(&[]);
+    let device = daemon.attach("web", &["--functions", "fibonacci", "--parts", "2"]);
+    let mut one = Client::open(&device).unwrap();
+    let two = Client::open(&device).unwrap();
+    assert_ne!(one.part(), two.part());
+    assert!(matches!(Client::open(&device), Err(Error::Full)));
+    let function = active(&mut one, "fibonacci");
+    drop(two);
+    let mut three = Client::open(&device).unwrap();
+    // Handles are the connection's: another's number is nothing here.
+    assert_eq!(
+        reason(three.activate(function).unwrap_err()),
+        Reason::NotActive
+    );
+    assert_eq!(call(&mut one, function, "n=10"), 55u64.to_le_bytes());
+}
+
+#[test]
+fn test_no_more_than_the_quotas() {
+    let daemon = Daemon::start(&[]);
+    let functions = "repeated-fibonacci,fibonacci,uppercase";
+    let quotas = [
+        "--handles",
+        "2",
+        "--calls",
+        "1",
+        "--call-ms",
+        "1500",
+        "--call-memory",
+        "100K",
+    ];
+    let device = daemon.attach("web", &[&["--functions", functions], &quotas[..]].concat());
+    let mut one = Client::open(&device).unwrap();
+    let slow = active(&mut one, "repeated-fibonacci");
+    active(&mut one, "fibonacci");
+    let third = one.request("uppercase", Want::Any).unwrap_err();
+    assert_eq!(reason(third), Reason::Quota);
+
+    let mut two = Client::open(&device).unwrap();
+    let upper = active(&mut two, "uppercase");
+    let body = vec![b'x'; 200_000];
+    let values = Values {
+        body: &body,
+        ..Values::of("")
+    };
+    two.set(upper, &values).unwrap();
+    let large = two.get(upper, Some(PATIENCE), &mut Vec::new()).unwrap_err();
+    assert_eq!(reason(large), Reason::Quota);
+
+    let forever = Values::of("n=93&repetitions=1000000000000");
+    one.set(slow, &forever).unwrap();
+    until("the call began", || one.state(slow) == State::Busy);
+    std::thread::sleep(Duration::from_millis(50));
+    two.set(upper, &Values::of("")).unwrap();
+    let second = two.get(upper, Some(PATIENCE), &mut Vec::new()).unwrap_err();
+    assert_eq!(reason(second), Reason::Quota);
+    let ended = one.get(slow, Some(PATIENCE), &mut Vec::new()).unwrap_err();
+    assert_eq!(reason(ended), Reason::TimedOut);
+    // The process ended with the call: the other application opens again, and all is as before.
+    until("two hears of it", || {
+        let asked = two.list();
+        matches!(asked, Err(Error::Lost))
+    });
+    drop((one, two));
+    let mut again = Client::open(&device).unwrap();
+    let function = active(&mut again, "fibonacci");
+    assert_eq!(call(&mut again, function, "n=10"), 55u64.to_le_bytes());
+}
+
+#[test]
+fn test_a_daemon_that_comes_back_finds_its_vms() {
+    let mut daemon = Daemon::start(&[]);
+    let device = daemon.attach("web", &["--functions", "fibonacci"]);
+    let mut client = Client::open(&device).unwrap();
+    let function = active(&mut client, "fibonacci");
+    daemon.kill();
+    daemon.child = Daemon::spawn(daemon.home.path(), &[]);
+    daemon.wait();
+    let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
+    let own = format!("{}", std::process::id());
+    assert!(
+        said.contains(&own),
+        "it does not know who has the region: {said}"
+    );
+    until("the client hears of it", || {
+        let lost = client.set(function, &Values::of("n=10")).and_then(|()| {
+            client
+                .get(function, Some(Duration::from_millis(100)), &mut Vec::new())
+                .map(drop)
+        });
+        matches!(lost, Err(Error::Lost))
+    });
+    drop(client);
+    // As a guest would: by the new daemon, but for another region its own.
+    let mut client = Client::open(&device).unwrap();
+    let function = active(&mut client, "fibonacci");
+    assert_eq!(call(&mut client, function, "n=10"), 55u64.to_le_bytes());
+}
+
+#[test]
+fn test_what_is_given_back_is_forgotten() {
+    let daemon = Daemon::start(&[]);
+    let device = daemon.attach("web", &["--functions", "fibonacci"]);
+    let client = Client::open(&device).unwrap();
+    let applications = |daemon: &Daemon, count: u32| {
+        let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
+        said.contains(&format!("\"applications\": {count}"))
+    };
+    until("it is counted", || applications(&daemon, 1));
+    drop(client);
+    until("it is forgotten", || {
+        let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
+        said.contains("\"worker\": null") && said.contains("\"peers\": []")
+    });
+    assert!(applications(&daemon, 0));
+    daemon.ask(&["vm", "detach", "web"]).unwrap();
+    assert!(Client::open(&device).is_err());
+    let unknown = daemon.ask(&["vm", "detach", "web"]).unwrap_err();
+    assert!(unknown.contains("no VM web"), "{unknown}");
+    let never = daemon.ask(&["vm", "attach", "web", "--functions", "nonsense"]);
+    assert!(never.unwrap_err().contains("nonsense"));
+}
+
+/// What native code may not, whoever made it: the bits of what it could all the same.
+const WAYS_OUT: &str = r#"
+    #include <baltra_function.h>
+    #include <fcntl.h>
+    #include <stdio.h>
+    #include <sys/socket.h>
+    #include <unistd.h>
+    #include <stdlib.h>
+    baltra_function ways_out;
+    int32_t ways_out(const baltra_argument *a, uint32_t n, char *e, uint64_t max) {
+        uint32_t ways = 0;
+        if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0) ways |= 1;
+        if (socket(AF_INET, SOCK_STREAM, 0) >= 0) ways |= 2;
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        if (child > 0) ways |= 4;
+        if (open("/tmp/baltra-way-out", O_CREAT | O_WRONLY, 0600) >= 0) ways |= 8;
+        char *arguments[] = {"true", NULL};
+        execv("/bin/true", arguments);
+        *(uint32_t *)a[0].data = ways | 256;
+        return 0;
+    }
+"#;
+
+#[test]
+fn test_a_library_has_no_way_out() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.kill();
+    let own = tempfile::tempdir().unwrap();
+    let dir = own.path().join("ways-out");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("ways.c"), WAYS_OUT).unwrap();
+    let manifest = "name: ways-out
+outputs: [{name: ways, type: u32, codecs: [raw]}]
+implementations: [{native: {library: ways.so, symbol: ways_out}}]
+";
+    std::fs::write(dir.join("function.yaml"), manifest).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../native/include");
+    let cc = Command::new("cc")
+        .args(["-shared", "-fPIC", "-I"])
+        .arg(include)
+        .arg("-o")
+        .args([dir.join("ways.so"), dir.join("ways.c")])
+        .status()
+        .unwrap();
+    assert!(cc.success());
+    daemon.child = Daemon::spawn_with(daemon.home.path(), own.path(), &[]);
+    daemon.wait();
+    let device = daemon.attach("web", &["--functions", "ways-out"]);
+    let mut client = Client::open(&device).unwrap();
+    let function = active(&mut client, "ways-out");
+    let ways = call(&mut client, function, "");
+    let ways = u32::from_le_bytes(ways[..].try_into().unwrap());
+    // Files are landlock's, which not every kernel has.
+    let landlock = std::fs::read_to_string("/sys/kernel/security/lsm")
+        .is_ok_and(|modules| modules.contains("landlock"));
+    let expected = if landlock { 256 } else { ways & 8 | 256 };
+    assert_eq!(ways, expected);
+}
+
+#[test]
+fn test_functions_on_a_device() {
+    let manager = Manager::start(BALTRA).unwrap();
+    let endpoint = format!("unix:{}", manager.socket().display());
+    let daemon = Daemon::start(&["--endpoint", &endpoint]);
+    let device = daemon.attach("web", &["--functions", "sobel,matmul,factorial"]);
+    let mut client = Client::open(&device).unwrap();
+
+    // Hardware where some is free; software outright.
+    let (function, offer) = client.request("factorial", Want::Any).unwrap();
+    assert_eq!(offer.implementation, Implementation::Hardware);
+    client.activate(function).unwrap();
+    let hardware = call(&mut client, function, "n=20,3");
+    let (function, offer) = client.request("factorial", Want::Software).unwrap();
+    assert_eq!(offer.implementation, Implementation::Software);
+    client.activate(function).unwrap();
+    assert_eq!(call(&mut client, function, "n=20,3"), hardware);
+    let none = client.request("sobel", Want::Software).unwrap_err();
+    assert_eq!(reason(none), Reason::NoSoftware);
+
+    let (width, height) = (320usize, 200usize);
+    let image: Vec<u8> = (0..width * height)
+        .map(|i| (i * 7 + i / width * 13) as u8)
+        .collect();
+    let sobel = active(&mut client, "sobel");
+    let values = Values {
+        body: &image,
+        ..Values::of("width=320&height=200")
+    };
+    let mut edges = Vec::new();
+    client.set(sobel, &values).unwrap();
+    client.get(sobel, Some(PATIENCE), &mut edges).unwrap();
+    assert!(edges == sobel_of(&image, width, height));
+
+    let matmul = active(&mut client, "matmul");
+    let size = 48usize;
+    let a: Vec<f32> = (0..size * size).map(|i| (i % 7) as f32 - 3.0).collect();
+    let b: Vec<f32> = (0..size * size).map(|i| (i % 5) as f32).collect();
+    let body: Vec<u8> = a.iter().chain(&b).flat_map(|f| f.to_le_bytes()).collect();
+    let values = Values {
+        body: &body,
+        ..Values::of("rows=48&inner=48")
+    };
+    let mut product = Vec::new();
+    client.set(matmul, &values).unwrap();
+    client.get(matmul, Some(PATIENCE), &mut product).unwrap();
+    // Whole numbers, which single precision holds exactly in any order.
+    let expected: Vec<u8> = (0..size * size)
+        .map(|i| {
+            (0..size)
+                .map(|k| a[i / size * size + k] * b[k * size + i % size])
+                .sum::<f32>()
+        })
+        .flat_map(f32::to_le_bytes)
+        .collect();
+    assert!(product == expected);
+}
+
+/// |gx| + |gy|, saturated; outside, the picture goes on with its border.
+fn sobel_of(image: &[u8], width: usize, height: usize) -> Vec<u8> {
+    let at = |x: isize, y: isize| {
+        let x = x.clamp(0, width as isize - 1) as usize;
+        let y = y.clamp(0, height as isize - 1) as usize;
+        i32::from(image[y * width + x])
+    };
+    let pixel = |i: usize| {
+        let (x, y) = ((i % width) as isize, (i / width) as isize);
+        let side = |dx: isize| at(x + dx, y - 1) + 2 * at(x + dx, y) + at(x + dx, y + 1);
+        let row = |dy: isize| at(x - 1, y + dy) + 2 * at(x, y + dy) + at(x + 1, y + dy);
+        ((side(1) - side(-1)).abs() + (row(1) - row(-1)).abs()).min(255) as u8
+    };
+    (0..width * height).map(pixel).collect()
+}

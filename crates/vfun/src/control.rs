@@ -1,0 +1,121 @@
+//! What operators ask the daemon: one line of JSON there, one back, over a socket of the daemon's
+//! user.
+
+use crate::definition::Definition;
+use crate::protocol::Usage;
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The longest line.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// How long either side may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A question.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Give a VM its region, or allow it other things.
+    Attach(Box<Definition>),
+    /// All VMs.
+    List,
+    /// Take a VM's region away.
+    Detach {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The answer to it.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// The VM has its region there.
+    Attached(Box<Attached>),
+    /// All VMs.
+    Vms(Vec<Status>),
+    /// Done.
+    Done,
+    /// Not done, and why.
+    Failed(String),
+}
+
+/// Where a VM's region is to be had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// What it may do.
+    pub definition: Definition,
+    /// The socket for its `ivshmem-doorbell` device.
+    pub socket: PathBuf,
+    /// With `plain`: the path of its region.
+    pub memory: Option<PathBuf>,
+    /// Interrupt vectors of the device.
+    pub vectors: u32,
+}
+
+/// How a VM stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// What it may do.
+    pub definition: Definition,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Processes that have its region: QEMU, or applications of the host.
+    pub peers: Vec<u32>,
+    /// The process that serves it.
+    pub worker: Option<u32>,
+    /// Workers that ended when they should not have.
+    pub restarts: u32,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// Asks the daemon whose sockets are in this directory.
+pub fn ask(runtime: &Path, request: &Request) -> Result<Answer> {
+    let path = crate::daemon::control_socket(runtime);
+    let socket = UnixStream::connect(&path).with_context(|| {
+        format!(
+            "no `baltra vfun` answers at {}: start one, or name its --runtime-dir",
+            path.display()
+        )
+    })?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    (&socket).write_all(&line)?;
+    match read(&socket)? {
+        Some(Answer::Failed(text)) => bail!("{text}"),
+        Some(answer) => Ok(answer),
+        None => bail!("the daemon ended before it answered"),
+    }
+}
+
+/// A line of a socket.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(socket: &UnixStream) -> Result<Option<T>> {
+    let mut line = String::new();
+    BufReader::new(socket.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    match line.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(serde_json::from_str(&line)?)),
+    }
+}
+
+/// Answers a question on a socket.
+pub(crate) fn answer(socket: &UnixStream, run: impl FnOnce(Request) -> Result<Answer>) {
+    let bounds = socket
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .and_then(|()| socket.set_write_timeout(Some(Duration::from_secs(2))));
+    let asked = bounds.map_err(Into::into).and_then(|()| read(socket));
+    let said = match asked {
+        Ok(Some(request)) => run(request).unwrap_or_else(|e| Answer::Failed(format!("{e:#}"))),
+        Ok(None) => return,
+        Err(error) => Answer::Failed(format!("this is no question: {error:#}")),
+    };
+    if let Ok(mut line) = serde_json::to_vec(&said) {
+        line.push(b'\n');
+        // Who does not wait for the answer does without.
+        let _ = (&mut &*socket).write_all(&line);
+    }
+}

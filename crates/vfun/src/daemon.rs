@@ -1,0 +1,169 @@
+//! `baltra vfun`: the VMs, and who may change them.
+
+use crate::control::{self, Answer, Attached, Request, Status};
+use crate::definition::valid_name;
+use crate::vm::{is_worker, load_function, records, Environment, Record, Vm, Workers};
+use anyhow::{bail, Context, Result};
+use rustix::event::{poll, PollFd, PollFlags};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// VMs of a daemon.
+const VMS_MAX: usize = 1024;
+
+/// How the daemon is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where its sockets are.
+    pub runtime: PathBuf,
+    /// Where what it must not forget is kept.
+    pub state: PathBuf,
+    /// Where functions are, a directory each.
+    pub functions: PathBuf,
+    /// Device Managers for accelerators; none: everything runs in software.
+    pub endpoints: Vec<String>,
+    /// The program that `vfun-worker` is a subcommand of.
+    pub program: PathBuf,
+    /// Whether workers are sandboxed.
+    pub sandbox: bool,
+}
+
+/// Where operators ask.
+pub fn control_socket(runtime: &Path) -> PathBuf {
+    runtime.join("vfun.sock")
+}
+
+fn directory(path: &Path) -> Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(path)
+        .with_context(|| format!("cannot make {}", path.display()))
+}
+
+/// Serves until `stop` is readable. All VMs' workers end with it; their regions stay with them.
+pub fn serve(options: &Options, stop: impl AsFd) -> Result<()> {
+    let environment = Environment {
+        program: options.program.clone(),
+        functions: options.functions.clone(),
+        sockets: options.runtime.join("vm"),
+        state: options.state.join("vm"),
+        endpoints: options.endpoints.clone(),
+        sandbox: options.sandbox,
+        workers: Workers::default(),
+    };
+    directory(&options.runtime)?;
+    directory(&environment.sockets)?;
+    directory(&environment.state)?;
+    let mut daemon = Daemon {
+        vms: BTreeMap::new(),
+        environment,
+    };
+    for record in records(&daemon.environment.state)? {
+        let name = record.definition.name.clone();
+        match Vm::start(&daemon.environment, record) {
+            Ok(vm) => drop(daemon.vms.insert(name, vm)),
+            Err(error) => {
+                tracing::error!(
+                    vm = name,
+                    error = format!("{error:#}"),
+                    "not attached again"
+                );
+            }
+        }
+    }
+    let path = control_socket(&options.runtime);
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)
+        .with_context(|| format!("cannot listen at {}", path.display()))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    tracing::info!(socket = %path.display(), vms = daemon.vms.len(), "serving");
+    loop {
+        let mut fds = [
+            PollFd::new(&stop, PollFlags::IN),
+            PollFd::new(&listener, PollFlags::IN),
+        ];
+        if poll(&mut fds, None).is_err() {
+            continue;
+        }
+        if !fds[0].revents().is_empty() {
+            break;
+        }
+        let Ok((socket, _)) = listener.accept() else {
+            continue;
+        };
+        if !is_worker(&daemon.environment.workers, &socket) {
+            control::answer(&socket, |request| daemon.answer(request));
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    Ok(())
+}
+
+struct Daemon {
+    environment: Environment,
+    vms: BTreeMap<String, Vm>,
+}
+
+impl Daemon {
+    fn answer(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::Attach(definition) => {
+                definition.check()?;
+                for name in &definition.functions {
+                    load_function(&self.environment.functions, name)
+                        .with_context(|| format!("the function {name}"))?;
+                }
+                let name = definition.name.clone();
+                if let Some(vm) = self.vms.get(&name) {
+                    // Said again, it is shown again.
+                    if vm.definition != *definition {
+                        bail!("{name} is attached, otherwise than this: detach it first");
+                    }
+                } else {
+                    if self.vms.len() >= VMS_MAX {
+                        bail!("{VMS_MAX} VMs are attached: no more are taken");
+                    }
+                    let record = Record {
+                        definition: *definition,
+                        holders: Vec::new(),
+                    };
+                    let vm = Vm::start(&self.environment, record)?;
+                    self.vms.insert(name.clone(), vm);
+                }
+                let vm = &self.vms[&name];
+                let memory = vm.shown().memory;
+                Ok(Answer::Attached(Box::new(Attached {
+                    definition: vm.definition.clone(),
+                    socket: vm.socket.clone(),
+                    vectors: vm.definition.vectors(),
+                    memory: memory.map(|fd| format!("/proc/{}/fd/{fd}", std::process::id()).into()),
+                })))
+            }
+            Request::List => {
+                let vms = self.vms.values().map(|vm| {
+                    let shown = vm.shown();
+                    Status {
+                        definition: vm.definition.clone(),
+                        socket: vm.socket.clone(),
+                        peers: shown.peers,
+                        worker: shown.worker,
+                        restarts: shown.restarts,
+                        usage: shown.usage,
+                    }
+                });
+                Ok(Answer::Vms(vms.collect()))
+            }
+            Request::Detach { name } => {
+                if !valid_name(&name) || self.vms.remove(&name).is_none() {
+                    bail!("no VM {name} is attached (`baltra vm ls`)");
+                }
+                Vm::forget(&self.environment, &name);
+                Ok(Answer::Done)
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What an operator allows a VM.
+
+use anyhow::{bail, ensure, Result};
+use baltra_vguest::region::{Layout, FLAG_DOORBELL, HANDLES_MAX};
+use serde::{Deserialize, Serialize};
+
+/// The longest name of a VM.
+const NAME_BYTES_MAX: usize = 64;
+/// Functions that a VM may call.
+const FUNCTIONS_MAX: usize = 256;
+
+/// A VM, as it was attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// Its name: letters, digits, dots, dashes and underscores, a letter or digit first.
+    pub name: String,
+    /// The functions that it may call.
+    pub functions: Vec<String>,
+    /// Bytes of its region, a power of two.
+    #[serde(default = "defaults::memory_bytes")]
+    pub memory_bytes: u64,
+    /// Applications at a time.
+    #[serde(default = "defaults::parts")]
+    pub parts: u32,
+    /// Functions that an application may hold at a time.
+    #[serde(default = "defaults::handles_max")]
+    pub handles_max: u32,
+    /// Calls that may be carried out at a time, all applications together.
+    #[serde(default = "defaults::calls_max")]
+    pub calls_max: u32,
+    /// A call that takes longer is ended, milliseconds.
+    #[serde(default = "defaults::call_ms_max")]
+    pub call_ms_max: u64,
+    /// Memory of a call beyond the region: inputs, outputs and scratch.
+    #[serde(default = "defaults::call_bytes_max")]
+    pub call_bytes_max: u64,
+    /// Whose account its calls on devices go to.
+    #[serde(default = "defaults::tenant")]
+    pub tenant: String,
+    /// The user, by number, that may connect to its socket besides root and the daemon's own.
+    #[serde(default)]
+    pub user: Option<u32>,
+    /// The region is for `ivshmem-plain`: nobody says when the VM comes and goes.
+    #[serde(default)]
+    pub plain: bool,
+}
+
+mod defaults {
+    pub fn memory_bytes() -> u64 {
+        16 << 20
+    }
+    pub fn parts() -> u32 {
+        8
+    }
+    pub fn handles_max() -> u32 {
+        16
+    }
+    pub fn calls_max() -> u32 {
+        8
+    }
+    pub fn call_ms_max() -> u64 {
+        30_000
+    }
+    pub fn call_bytes_max() -> u64 {
+        256 << 20
+    }
+    pub fn tenant() -> String {
+        "default".into()
+    }
+}
+
+/// Whether a text may name a VM: it names files, too.
+pub fn valid_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(allowed)
+        && name
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphanumeric())
+}
+
+impl Definition {
+    /// One with the defaults.
+    pub fn new(name: &str, functions: Vec<String>) -> Definition {
+        Definition {
+            name: name.to_owned(),
+            functions,
+            memory_bytes: defaults::memory_bytes(),
+            parts: defaults::parts(),
+            handles_max: defaults::handles_max(),
+            calls_max: defaults::calls_max(),
+            call_ms_max: defaults::call_ms_max(),
+            call_bytes_max: defaults::call_bytes_max(),
+            tenant: defaults::tenant(),
+            user: None,
+            plain: false,
+        }
+    }
+
+    /// Refuses what cannot work.
+    pub fn check(&self) -> Result<()> {
+        if !valid_name(&self.name) {
+            bail!(
+                "'{}' is no name for a VM: at most {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores, a letter or digit first",
+                self.name
+            );
+        }
+        self.layout()?;
+        ensure!(
+            self.functions.len() <= FUNCTIONS_MAX,
+            "a VM may be allowed {FUNCTIONS_MAX} functions at most"
+        );
+        ensure!(
+            (1..=HANDLES_MAX).contains(&self.handles_max),
+            "handles_max is {}; it must be 1 to {HANDLES_MAX}",
+            self.handles_max
+        );
+        ensure!(self.calls_max > 0, "calls_max must be at least 1");
+        ensure!(self.call_ms_max > 0, "call_ms_max must be at least 1");
+        Ok(())
+    }
+
+    /// The region's layout.
+    pub fn layout(&self) -> Result<Layout> {
+        let flags = if self.plain { 0 } else { FLAG_DOORBELL };
+        Ok(Layout::new(self.memory_bytes, self.parts, flags)?)
+    }
+
+    /// Doorbells of the host: one a part, and one for the table of parts.
+    pub fn vectors(&self) -> u32 {
+        self.parts + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_names_are_safe_in_paths() {
+        for good in ["web", "vm-1", "a.b_c", "0"] {
+            assert!(valid_name(good), "{good}");
+        }
+        for bad in ["", "..", ".x", "a/b", "-x", "a b", "ä", &"x".repeat(65)] {
+            assert!(!valid_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn test_a_definition_that_cannot_work_is_refused() {
+        let good = || Definition::new("web", vec!["fibonacci".into()]);
+        good().check().unwrap();
+        let wrong: [fn(&mut Definition); 5] = [
+            |d| d.memory_bytes = 3 << 20,
+            |d| d.parts = 0,
+            |d| d.handles_max = 1000,
+            |d| d.calls_max = 0,
+            |d| d.name = "../web".into(),
+        ];
+        for change in wrong {
+            let mut definition = good();
+            change(&mut definition);
+            assert!(definition.check().is_err(), "{definition:?}");
+        }
+    }
+}

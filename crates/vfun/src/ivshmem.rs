@@ -1,0 +1,33 @@
+//! What QEMU's `ivshmem-doorbell` device is told over its socket (QEMU's documentation, "Device
+//! specification for Inter-VM shared memory device"): eight bytes a message, little endian, perhaps
+//! with a descriptor. The host is peer 0 and never leaves; other peers are not told of each other.
+
+use baltra_session::fd::send_with_fds;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+const PROTOCOL_VERSION: i64 = 0;
+const HOST: i64 = 0;
+const MEMORY: i64 = -1;
+
+fn say(socket: &UnixStream, word: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    send_with_fds(socket, &word.to_le_bytes(), fd.as_slice())
+}
+
+/// Introduces a peer: the region, the host's doorbells, its own.
+pub fn welcome(
+    socket: &UnixStream,
+    peer: u32,
+    memory: &OwnedFd,
+    host: &[OwnedFd],
+    own: &OwnedFd,
+) -> io::Result<()> {
+    say(socket, PROTOCOL_VERSION, None)?;
+    say(socket, peer.into(), None)?;
+    say(socket, MEMORY, Some(memory.as_fd()))?;
+    for event in host {
+        say(socket, HOST, Some(event.as_fd()))?;
+    }
+    say(socket, peer.into(), Some(own.as_fd()))
+}

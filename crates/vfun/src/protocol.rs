@@ -1,0 +1,100 @@
+//! What daemon and worker say to each other: JSON in packets of a socket, descriptors beside it.
+
+use crate::definition::Definition;
+use anyhow::{Context, Result};
+use baltra_session::fd::{recv_with_fds, send_with_fds};
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// The longest packet.
+const PACKET_BYTES_MAX: usize = 128 << 10;
+
+/// To the worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// The first packet; with the region.
+    Start(Box<Start>),
+    /// With the next few of the host's doorbells.
+    Events,
+    /// A peer came; with its doorbell.
+    Peer(u32),
+    /// A peer went.
+    PeerGone(u32),
+}
+
+/// How to serve a region.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The VM.
+    pub definition: Definition,
+    /// The epoch that the worker begins.
+    pub epoch: u32,
+    /// Doorbells that follow; 0: nobody rings, the worker looks by itself.
+    pub vectors: u32,
+    /// A directory of its own, with a directory for each function in `functions`.
+    pub work_dir: PathBuf,
+    /// Device Managers for accelerators, as the gateway's `engine.endpoints`; empty: none.
+    pub endpoints: Vec<String>,
+    /// Whether to give up what the process does not need.
+    pub sandbox: bool,
+}
+
+/// From the worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// It serves.
+    Ready,
+    /// What it came to so far.
+    Usage(Usage),
+}
+
+/// What a VM used since its worker started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Applications now.
+    pub applications: u32,
+    /// Calls that were carried out.
+    pub calls: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Times that an application broke the protocol.
+    pub broken: u64,
+    /// Time of calls, microseconds.
+    pub busy_us: u64,
+    /// Bytes of inputs and outputs.
+    pub bytes: u64,
+}
+
+impl Usage {
+    /// Both together; applications are the other's.
+    pub fn plus(self, other: Usage) -> Usage {
+        Usage {
+            applications: other.applications,
+            calls: self.calls + other.calls,
+            refused: self.refused + other.refused,
+            broken: self.broken + other.broken,
+            busy_us: self.busy_us + other.busy_us,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+/// Sends a packet.
+pub fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    let packet = serde_json::to_vec(message)?;
+    send_with_fds(socket, &packet, fds).context("the other side is gone")
+}
+
+/// Receives a packet; `None`: the other side is gone.
+pub fn receive<T: DeserializeOwned>(
+    socket: impl AsFd,
+    wait: bool,
+) -> Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut packet = vec![0; PACKET_BYTES_MAX];
+    let (n, fds) = recv_with_fds(socket, &mut packet, wait)?;
+    match n {
+        0 => Ok(None),
+        n => Ok(Some((serde_json::from_slice(&packet[..n])?, fds))),
+    }
+}

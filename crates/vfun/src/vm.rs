@@ -1,0 +1,635 @@
+//! One VM: its region, its socket, its worker. A thread looks after them.
+//!
+//! The socket is the VM's identity: whoever may connect to it is the VM, and gets its region and no
+//! other. When the last peer goes (QEMU ends), the worker ends and the region is forgotten; the next
+//! peer gets a fresh one. With `plain` nobody connects, and the region stays until it is detached.
+
+use crate::definition::Definition;
+use crate::ivshmem;
+use crate::protocol::{receive, send, FromWorker, Start, ToWorker, Usage};
+use crate::recover::{self, Holder, MEMFD_NAME};
+use anyhow::{Context, Result};
+use baltra_functions::Function;
+use baltra_ring::memory::create_sealed;
+use baltra_session::fd::FDS_MAX;
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
+use rustix::process::{geteuid, pidfd_open, Pid, PidfdFlags};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{chown, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Peers of a VM at a time: QEMU, or applications of the host.
+const PEERS_MAX: usize = 16;
+/// How long a peer may take to read its welcome.
+const PEER_PATIENCE: Duration = Duration::from_secs(1);
+/// A worker that ends is started again after so long, and after twice that the next time, …
+const RESTART_MIN: Duration = Duration::from_millis(20);
+/// … up to this.
+const RESTART_MAX: Duration = Duration::from_secs(5);
+/// A worker that lived so long is forgiven its end.
+const FORGIVEN: Duration = Duration::from_secs(10);
+/// Where a region's epoch is: 0 while nobody serves it.
+const EPOCH_OFFSET: u64 = 64;
+/// What a worker inherits of the environment.
+const ENVIRONMENT: [&str; 4] = ["PATH", "LANG", "LD_LIBRARY_PATH", "RUST_LOG"];
+
+/// What all VMs of a daemon share.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// The program that `vfun-worker` is a subcommand of.
+    pub program: PathBuf,
+    /// Where functions are, a directory each.
+    pub functions: PathBuf,
+    /// Where the VMs' sockets are.
+    pub sockets: PathBuf,
+    /// Where the VMs' definitions are kept.
+    pub state: PathBuf,
+    /// Device Managers for accelerators.
+    pub endpoints: Vec<String>,
+    /// Whether workers are sandboxed.
+    pub sandbox: bool,
+    /// The processes of all VMs' workers: they are no VM, although they are this user's.
+    pub workers: Workers,
+}
+
+/// Processes, by number.
+pub type Workers = Arc<Mutex<HashSet<u32>>>;
+
+/// What is kept of a VM.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// What it may do.
+    pub definition: Definition,
+    /// Who has its region.
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+}
+
+/// What the thread shows of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Processes that have the region.
+    pub peers: Vec<u32>,
+    /// The worker's process.
+    pub worker: Option<u32>,
+    /// Workers that ended when they should not have.
+    pub restarts: u32,
+    /// What was used.
+    pub usage: Usage,
+    /// With `plain`: the region's descriptor, of the daemon.
+    pub memory: Option<i32>,
+}
+
+/// A VM's thread. Dropping it ends the worker and takes the socket away.
+pub struct Vm {
+    /// What it may do.
+    pub definition: Definition,
+    /// Its socket.
+    pub socket: PathBuf,
+    shown: Arc<Mutex<Shown>>,
+    stop: Arc<OwnedFd>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Vm {
+    /// Opens the VM's socket, and finds its region again where a VM still has it.
+    pub fn start(environment: &Environment, record: Record) -> Result<Vm> {
+        let definition = record.definition.clone();
+        definition.check()?;
+        let socket = environment
+            .sockets
+            .join(format!("{}.sock", definition.name));
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)
+            .with_context(|| format!("cannot listen at {}", socket.display()))?;
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
+        if let Some(user) = definition.user {
+            chown(&socket, Some(user), None)
+                .with_context(|| format!("cannot give {} to user {user}", socket.display()))?;
+        }
+        listener.set_nonblocking(true)?;
+        let shown = Arc::new(Mutex::new(Shown::default()));
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let mut keeper = Keeper::new(environment.clone(), definition.clone(), shown.clone())?;
+        keeper.recover(&record.holders);
+        if definition.plain {
+            keeper.serve();
+        }
+        keeper.keep()?;
+        keeper.show();
+        let halt = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("vm {}", definition.name))
+            .spawn(move || keeper.run(&listener, &halt))?;
+        Ok(Vm {
+            definition,
+            socket,
+            shown,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// How it stands.
+    pub fn shown(&self) -> Shown {
+        self.shown.lock().expect("no panic under this lock").clone()
+    }
+
+    /// Forgets what is kept of a VM.
+    pub fn forget(environment: &Environment, name: &str) {
+        let _ = std::fs::remove_file(record_file(&environment.state, name));
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn record_file(state: &Path, name: &str) -> PathBuf {
+    state.join(format!("{name}.json"))
+}
+
+/// What is kept in a directory. A file that cannot be read is named in the log, and left.
+pub fn records(state: &Path) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for entry in std::fs::read_dir(state)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|e| e != "json") {
+            continue;
+        }
+        let read = std::fs::read(&path).map_err(anyhow::Error::from);
+        match read.and_then(|text| Ok(serde_json::from_slice(&text)?)) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                tracing::error!(file = %path.display(), %error, "a VM's record is unreadable");
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// A connection, or a process that has the region from before.
+struct Peer {
+    id: u32,
+    pid: u32,
+    /// Readable at its end.
+    watched: OwnedFd,
+}
+
+struct Worker {
+    child: Child,
+    socket: OwnedFd,
+    started: Instant,
+    ready: bool,
+    work_dir: tempfile::TempDir,
+    workers: Workers,
+}
+
+/// Whether a worker is at the other end of a socket.
+pub fn is_worker(workers: &Workers, socket: &UnixStream) -> bool {
+    let credentials = socket_peercred(socket);
+    // Nobody knows who it is: nobody to be served.
+    credentials.map_or(true, |credentials| {
+        let pid = credentials.pid.as_raw_nonzero().get() as u32;
+        numbers(workers).contains(&pid)
+    })
+}
+
+fn numbers(workers: &Workers) -> std::sync::MutexGuard<'_, HashSet<u32>> {
+    workers.lock().expect("no panic under this lock")
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        numbers(&self.workers).remove(&self.child.id());
+    }
+}
+
+struct Keeper {
+    environment: Environment,
+    definition: Definition,
+    shown: Arc<Mutex<Shown>>,
+    memory: OwnedFd,
+    events: Vec<OwnedFd>,
+    bells: Vec<(u32, OwnedFd)>,
+    /// Who has the region now, from this daemon or from one before it.
+    peers: Vec<Peer>,
+    next_peer: u32,
+    /// A VM has it whose doorbells are lost.
+    recovered: bool,
+    worker: Option<Worker>,
+    restart: Option<Instant>,
+    patience: Duration,
+    restarts: u32,
+    epoch: u32,
+    /// Of workers that have ended.
+    used: Usage,
+    /// Of the present one.
+    usage: Usage,
+}
+
+impl Keeper {
+    fn new(
+        environment: Environment,
+        definition: Definition,
+        shown: Arc<Mutex<Shown>>,
+    ) -> Result<Keeper> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let (memory, events) = region(&definition)?;
+        Ok(Keeper {
+            environment,
+            shown,
+            memory,
+            events,
+            bells: Vec::new(),
+            peers: Vec::new(),
+            next_peer: 1,
+            recovered: false,
+            worker: None,
+            restart: None,
+            patience: RESTART_MIN,
+            restarts: 0,
+            // Another one than any daemon before this had.
+            epoch: now.as_nanos() as u32,
+            used: Usage::default(),
+            usage: Usage::default(),
+            definition,
+        })
+    }
+
+    /// Takes up the region that VMs have of a daemon before this one.
+    fn recover(&mut self, holders: &[Holder]) {
+        for holder in holders {
+            let Some(memory) = recover::region(holder, self.definition.memory_bytes) else {
+                continue;
+            };
+            let watched = Pid::from_raw(holder.pid as i32)
+                .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            let Some(watched) = watched else {
+                continue;
+            };
+            // All of them have the same one.
+            if self.recovered && recover::inode(&memory).ok() != recover::inode(&self.memory).ok() {
+                continue;
+            }
+            tracing::info!(
+                vm = self.definition.name,
+                pid = holder.pid,
+                "found its region again"
+            );
+            self.memory = memory;
+            self.recovered = true;
+            self.peers.push(Peer {
+                id: 0,
+                pid: holder.pid,
+                watched,
+            });
+        }
+        if self.recovered {
+            self.serve();
+        }
+    }
+
+    fn run(mut self, listener: &UnixListener, stop: &OwnedFd) {
+        loop {
+            let worker = self.worker.as_ref().map(|worker| &worker.socket);
+            let mut fds = vec![
+                PollFd::new(stop, PollFlags::IN),
+                PollFd::new(listener, PollFlags::IN),
+            ];
+            fds.extend(worker.map(|socket| PollFd::new(socket, PollFlags::IN)));
+            let first_peer = fds.len();
+            let peers = self.peers.iter();
+            fds.extend(peers.map(|peer| PollFd::new(&peer.watched, PollFlags::IN)));
+            let wait = match self.restart {
+                Some(at) => at.saturating_duration_since(Instant::now()),
+                None => Duration::from_secs(1),
+            };
+            let wait = Timespec {
+                tv_sec: wait.as_secs() as i64,
+                tv_nsec: wait.subsec_nanos().into(),
+            };
+            let polled = poll(&mut fds, Some(&wait));
+            let events: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            if polled.is_err() {
+                continue;
+            }
+            if events[0] {
+                return;
+            }
+            if first_peer == 3 && events[2] {
+                self.hear();
+            }
+            // From the last on: those before keep their places.
+            for place in (0..events.len() - first_peer).rev() {
+                if events[first_peer + place] {
+                    self.leave(place);
+                }
+            }
+            if events[1] {
+                self.admit(listener);
+            }
+            if self.restart.is_some_and(|at| Instant::now() >= at) {
+                self.serve();
+            }
+            self.show();
+        }
+    }
+
+    /// A peer connects.
+    fn admit(&mut self, listener: &UnixListener) {
+        let Ok((socket, _)) = listener.accept() else {
+            return;
+        };
+        let vm = self.definition.name.clone();
+        let Ok(credentials) = socket_peercred(&socket) else {
+            return;
+        };
+        let uid = credentials.uid.as_raw();
+        let pid = credentials.pid.as_raw_nonzero().get() as u32;
+        if is_worker(&self.environment.workers, &socket) {
+            tracing::error!(vm, pid, "a worker wanted a region");
+            return;
+        }
+        let allowed = uid == 0 || uid == geteuid().as_raw() || Some(uid) == self.definition.user;
+        if !allowed || self.peers.len() >= PEERS_MAX || self.definition.plain {
+            tracing::warn!(vm, uid, peers = self.peers.len(), "refused a connection");
+            return;
+        }
+        let welcomed = self.welcome(&socket);
+        let (id, bell) = match welcomed {
+            Ok(peer) => peer,
+            Err(error) => {
+                tracing::warn!(vm, %error, "a peer went before it was welcomed");
+                return;
+            }
+        };
+        tracing::info!(vm, pid, peer = id, "connected");
+        if let Some(worker) = &self.worker {
+            // One that is gone is noticed by its socket.
+            let _ = send(&worker.socket, &ToWorker::Peer(id), &[bell.as_fd()]);
+        }
+        self.bells.push((id, bell));
+        self.peers.push(Peer {
+            id,
+            pid,
+            watched: socket.into(),
+        });
+        let _ = self.keep();
+        if self.worker.is_none() && self.restart.is_none() {
+            self.serve();
+        }
+    }
+
+    fn welcome(&mut self, socket: &UnixStream) -> Result<(u32, OwnedFd)> {
+        socket.set_nonblocking(false)?;
+        socket.set_write_timeout(Some(PEER_PATIENCE))?;
+        let id = self.next_peer;
+        self.next_peer = id % 0xfffe + 1;
+        let own = event()?;
+        ivshmem::welcome(socket, id, &self.memory, &self.events, &own)?;
+        Ok((id, own))
+    }
+
+    /// A peer says something, which none does, or is gone.
+    fn leave(&mut self, place: usize) {
+        let peer = self.peers.remove(place);
+        let vm = &self.definition.name;
+        tracing::info!(vm, pid = peer.pid, "gone");
+        self.bells.retain(|(id, _)| *id != peer.id);
+        if let Some(worker) = &self.worker {
+            let _ = send(&worker.socket, &ToWorker::PeerGone(peer.id), &[]);
+        }
+        if self.peers.is_empty() {
+            self.used = self.used.plus(self.usage);
+            self.usage = Usage::default();
+            self.used.applications = 0;
+            self.worker = None;
+            self.restart = None;
+            self.recovered = false;
+            // Whatever the last one left in it, the next one does not find.
+            match region(&self.definition) {
+                Ok((memory, events)) => (self.memory, self.events) = (memory, events),
+                Err(error) => {
+                    tracing::error!(vm, %error, "no memory for a fresh region");
+                }
+            }
+        }
+        let _ = self.keep();
+    }
+
+    /// Starts the worker.
+    fn serve(&mut self) {
+        self.restart = None;
+        if let Err(error) = self.start_worker() {
+            let vm = &self.definition.name;
+            tracing::error!(vm, error = format!("{error:#}"), "no worker");
+            self.later();
+        }
+    }
+
+    fn later(&mut self) {
+        self.restart = Some(Instant::now() + self.patience);
+        self.patience = (self.patience * 2).min(RESTART_MAX);
+    }
+
+    fn start_worker(&mut self) -> Result<()> {
+        let work_dir = tempfile::Builder::new().prefix("baltra-vfun-").tempdir()?;
+        copy_functions(
+            &self.environment.functions,
+            &self.definition.functions,
+            &work_dir.path().join("functions"),
+        )?;
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let mut command = Command::new(&self.environment.program);
+        command
+            .arg("vfun-worker")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .env_clear()
+            .current_dir(work_dir.path());
+        for name in ENVIRONMENT {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {}", self.environment.program.display()))?;
+        numbers(&self.environment.workers).insert(child.id());
+        let worker = Worker {
+            workers: self.environment.workers.clone(),
+            child,
+            socket: ours,
+            started: Instant::now(),
+            ready: false,
+            work_dir,
+        };
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+        // Who rings a region that was found again, nobody hears: those doorbells were the old
+        // daemon's.
+        let rings = !self.recovered && !self.definition.plain;
+        let vectors = if rings { self.events.len() } else { 0 };
+        let start = ToWorker::Start(Box::new(Start {
+            definition: self.definition.clone(),
+            epoch: self.epoch,
+            vectors: vectors as u32,
+            work_dir: worker.work_dir.path().to_owned(),
+            endpoints: self.environment.endpoints.clone(),
+            sandbox: self.environment.sandbox,
+        }));
+        send(&worker.socket, &start, &[self.memory.as_fd()])?;
+        for events in self.events[..vectors].chunks(FDS_MAX) {
+            let events: Vec<_> = events.iter().map(|event| event.as_fd()).collect();
+            send(&worker.socket, &ToWorker::Events, &events)?;
+        }
+        for (id, bell) in &self.bells {
+            send(&worker.socket, &ToWorker::Peer(*id), &[bell.as_fd()])?;
+        }
+        self.worker = Some(worker);
+        Ok(())
+    }
+
+    /// The worker says something, or is gone.
+    fn hear(&mut self) {
+        let Some(worker) = &mut self.worker else {
+            return;
+        };
+        let vm = &self.definition.name;
+        match receive(&worker.socket, false) {
+            Ok(Some((FromWorker::Ready, _))) => worker.ready = true,
+            Ok(Some((FromWorker::Usage(usage), _))) => self.usage = usage,
+            ended => {
+                let lived = worker.started.elapsed();
+                let status = worker.child.wait();
+                let error = ended.err().map(|error| format!("{error:#}"));
+                tracing::warn!(vm, ?status, ?lived, error, "its worker ended");
+                // Nobody serves the region: whoever waits for an answer sees it.
+                let none = 0u32.to_le_bytes();
+                let _ = rustix::io::pwrite(&self.memory, &none, EPOCH_OFFSET);
+                self.worker = None;
+                self.used = self.used.plus(self.usage);
+                self.usage = Usage::default();
+                self.used.applications = 0;
+                self.restarts += 1;
+                if lived > FORGIVEN {
+                    self.patience = RESTART_MIN;
+                }
+                self.later();
+            }
+        }
+    }
+
+    fn show(&self) {
+        let mut shown = self.shown.lock().expect("no panic under this lock");
+        *shown = Shown {
+            peers: self.peers.iter().map(|peer| peer.pid).collect(),
+            worker: match &self.worker {
+                Some(worker) if worker.ready => Some(worker.child.id()),
+                _ => None,
+            },
+            restarts: self.restarts,
+            usage: self.used.plus(self.usage),
+            memory: self.definition.plain.then(|| self.memory.as_raw_fd()),
+        };
+    }
+
+    /// Writes down what a daemon after this one has to know.
+    fn keep(&self) -> Result<()> {
+        let inode = recover::inode(&self.memory)?;
+        let pids: HashSet<u32> = self.peers.iter().map(|peer| peer.pid).collect();
+        let holders = pids.into_iter().filter_map(|pid| {
+            Some(Holder {
+                pid,
+                started: recover::started(pid)?,
+                inode,
+            })
+        });
+        let record = Record {
+            definition: self.definition.clone(),
+            holders: holders.collect(),
+        };
+        let path = record_file(&self.environment.state, &self.definition.name);
+        let beside = path.with_extension("new");
+        let written = std::fs::write(&beside, serde_json::to_vec_pretty(&record)?)
+            .and_then(|()| std::fs::rename(&beside, &path));
+        if let Err(error) = &written {
+            let vm = &self.definition.name;
+            tracing::error!(vm, %error, "its record was not written");
+        }
+        Ok(written?)
+    }
+}
+
+fn event() -> Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// A fresh region with its layout written, and the host's doorbells.
+fn region(definition: &Definition) -> Result<(OwnedFd, Vec<OwnedFd>)> {
+    let memory = create_sealed(MEMFD_NAME, definition.memory_bytes)?;
+    rustix::io::pwrite(&memory, &definition.layout()?.bytes(), 0)?;
+    let events = (0..definition.vectors()).map(|_| event());
+    Ok((memory, events.collect::<Result<_>>()?))
+}
+
+/// Copies functions to where the worker can read them, and nobody changes them meanwhile.
+fn copy_functions(from: &Path, names: &[String], to: &Path) -> Result<()> {
+    for name in names {
+        let function = match load_function(from, name) {
+            Ok(function) => function,
+            Err(error) => {
+                tracing::error!(function = name, error = format!("{error:#}"), "left out");
+                continue;
+            }
+        };
+        let directory = to.join(name);
+        std::fs::create_dir_all(&directory)?;
+        std::fs::write(
+            directory.join(baltra_functions::MANIFEST_FILE),
+            &function.text,
+        )?;
+        for (file, contents) in &function.files.contents {
+            let path = directory.join(file);
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            std::fs::write(path, contents)?;
+        }
+    }
+    Ok(())
+}
+
+/// A function of this name.
+pub fn load_function(from: &Path, name: &str) -> Result<Function> {
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    anyhow::ensure!(plain && !name.is_empty(), "'{name}' is no function's name");
+    let path = from.join(name);
+    let function = Function::load(&path)?;
+    anyhow::ensure!(
+        function.manifest.name == name,
+        "{} is the function {}",
+        path.display(),
+        function.manifest.name
+    );
+    Ok(function)
+}

@@ -1,0 +1,56 @@
+//! What a worker gives up beyond the executors' sandbox: it is one process for ever, and without
+//! accelerators it opens no connection.
+//!
+//! Whoever may connect to a VM's socket is that VM. A worker runs as the daemon's own user, so code
+//! that breaks into one must not get there: without sockets it cannot, and where it needs them for a
+//! Device Manager the daemon knows it by its process, which stays the same because it can neither fork
+//! nor run another program. (Other processes' descriptors are out of reach by landlock.)
+
+use anyhow::Result;
+use seccompiler::{
+    apply_filter_all_threads, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp,
+    SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::collections::BTreeMap;
+
+/// Never needed: threads are the only thing that a worker starts.
+const NEVER: [i64; 4] = [
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+];
+
+fn apply(rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> Result<()> {
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(error as u32),
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    let program: BpfProgram = filter.try_into()?;
+    apply_filter_all_threads(&program)?;
+    Ok(())
+}
+
+/// Gives it up, for all threads. `connects`: the worker is a client of a Device Manager.
+pub fn enter(connects: bool) -> Result<()> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        NEVER.iter().map(|call| (*call, Vec::new())).collect();
+    if !connects {
+        rules.insert(libc::SYS_socket, Vec::new());
+        rules.insert(libc::SYS_connect, Vec::new());
+    }
+    let thread = libc::CLONE_THREAD as u64;
+    let is_process = SeccompCondition::new(
+        0,
+        SeccompCmpArgLen::Qword,
+        SeccompCmpOp::MaskedEq(thread),
+        0,
+    )?;
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![is_process])?]);
+    apply(rules, libc::EPERM)?;
+    // Its flags are out of a filter's sight: the C library falls back to the other one.
+    let clone3 = [(libc::SYS_clone3, Vec::new())].into();
+    apply(clone3, libc::ENOSYS)
+}
