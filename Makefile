@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages board-demo bench-opencl bench-http \
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm board-demo bench-opencl bench-http \
 	bench-cluster bench-board bench-messages cluster-demo apps build humboldt setup clean help
 
 all: build apps
@@ -42,6 +42,9 @@ test-hdl: ## the unit benches of the board's modules
 
 test-board: ## the board's model against Linux' TCP, curl and hostile frames (root)
 	@scripts/test.sh board
+
+test-vm: ## the VM door with real guests under QEMU, two at once
+	@scripts/test.sh vm
 
 board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (root)
 	@scripts/board-demo.sh

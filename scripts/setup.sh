@@ -10,6 +10,7 @@ usage: scripts/setup.sh [GROUP …]
   base    build and run Baltra and the example applications (the default group)
   test    base, and what the tests need (clinfo; clients in target/venv)
   board   base, and what the board's model, its demo and its tests need
+  vm      base, and what the VM door's tests and its benchmark need
   bench   base, and what the benchmarks and scripts/cts.sh need
   all     every group
 
@@ -26,6 +27,7 @@ venv=$root/target/venv
 packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd python3 python3-venv'
 packages_test='clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
 packages_board='verilator g++ make iproute2 iputils-ping tcpdump'
+packages_vm='qemu-system-x86 cpio binutils'
 packages_bench='bc cmake iproute2 libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
 python_test='numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
@@ -37,8 +39,8 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --check) check_only=1 ;;
     --quiet) ;;
-    base | test | board | bench) wanted[$1]=1 ;;
-    all) wanted[test]=1 wanted[board]=1 wanted[bench]=1 ;;
+    base | test | board | vm | bench) wanted[$1]=1 ;;
+    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[bench]=1 ;;
     *) echo "error: '$1' is neither a group nor an option (--help lists them)" >&2; exit 2 ;;
   esac
   shift
@@ -48,6 +50,7 @@ wanted[base]=1
 packages=$packages_base
 [[ -n ${wanted[test]:-} ]] && packages+=" $packages_test"
 [[ -n ${wanted[board]:-} ]] && packages+=" $packages_board"
+[[ -n ${wanted[vm]:-} ]] && packages+=" $packages_vm"
 [[ -n ${wanted[bench]:-} ]] && packages+=" $packages_bench"
 pins=$python_base
 [[ -n ${wanted[test]:-} ]] && pins+=" $python_test"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs the tests, all groups or those named, and ends with "N passed, N failed".
-# groups: format clippy deny unit loom miri fuzz integration messages hdl board
+# groups: format clippy deny unit loom miri fuzz integration messages vm hdl board
 # (board is the live model against Linux' TCP: root, and a host that is not busy)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration messages hdl deny)
+[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration messages vm hdl deny)
 logs=target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -116,6 +116,14 @@ for group in "${groups[@]}"; do
             built
             run humboldt make -s -C humboldt test
             run cluster-demo scripts/cluster-demo.sh --quick
+            ;;
+        vm)
+            run setup scripts/setup.sh base vm
+            run functions make -s -C apps/functions
+            # Within all tests everything is built already.
+            [[ -n $is_built ]] || run build build
+            run guest scripts/guest.sh
+            run vm crates/vfun/tests/vm_test.py
             ;;
         hdl)
             run setup scripts/setup.sh base board

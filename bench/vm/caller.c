@@ -1,0 +1,174 @@
+/* The caller of the VM door's benchmark, the same program in a guest and on the host:
+ *
+ *   caller call TRANSPORT WHERE FUNCTION N REPETITIONS CALLS ROUNDS [IDLE_US]
+ *
+ * TRANSPORT is `vfun` (WHERE: a device as vfun_open takes it, or - for the default), `kept` (a TCP
+ * connection that stays open; WHERE: ADDRESS:PORT) or `each` (a connection a call). Prints a line of
+ * JSON a round: total seconds, and of the calls' microseconds the least, the median and more.
+ * N = 0: the empty function.
+ *
+ *   caller serve PORT
+ *
+ * answers over TCP with the very code that the daemon loads. */
+#define _GNU_SOURCE
+#include "vfun.h"
+#include <arpa/inet.h>
+#include <err.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../apps/functions/repeated-factorial/repeated.c"
+#include "../../apps/functions/repeated-fibonacci/repeated.c"
+
+struct work {
+  uint32_t function; /* 0: nothing, 1: factorial, 2: fibonacci */
+  uint32_t n;
+  uint64_t repetitions;
+};
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int all(ssize_t (*step)(int, void *, size_t), int fd, void *bytes, size_t length) {
+  for (size_t done = 0; done < length;) {
+    ssize_t n = step(fd, (char *)bytes + done, length - done);
+    if (n <= 0) return -1;
+    done += (size_t)n;
+  }
+  return 0;
+}
+
+static ssize_t put(int fd, void *bytes, size_t length) { return send(fd, bytes, length, MSG_NOSIGNAL); }
+
+static uint64_t compute(const struct work *work) {
+  uint64_t value = 0;
+  char error[64];
+  uint32_t n = work->n;
+  uint64_t repetitions = work->repetitions;
+  baltra_argument arguments[] = {{&n, sizeof n}, {&repetitions, sizeof repetitions}, {&value, sizeof value}};
+  if (work->function == 1) repeated_factorial(arguments, 3, error, sizeof error);
+  if (work->function == 2) repeated_fibonacci(arguments, 3, error, sizeof error);
+  return value;
+}
+
+static void *serve_one(void *connection) {
+  int fd = (int)(intptr_t)connection, on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  struct work work;
+  while (!all(read, fd, &work, sizeof work)) {
+    uint64_t value = compute(&work);
+    if (all(put, fd, &value, sizeof value)) break;
+  }
+  close(fd);
+  return NULL;
+}
+
+static int serve(int port) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (bind(fd, (void *)&at, sizeof at) || listen(fd, 64)) err(1, "port %d", port);
+  puts("serving");
+  fflush(stdout);
+  for (;;) {
+    int connection = accept(fd, NULL, NULL);
+    pthread_t thread;
+    if (connection < 0) continue;
+    if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)connection)) err(1, "no thread");
+    pthread_detach(thread);
+  }
+}
+
+static int by_size(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+static struct sockaddr_in server;
+static int kept = -1;
+
+static int connected(void) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  if (connect(fd, (void *)&server, sizeof server)) err(1, "connect");
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+static uint64_t over_tcp(const struct work *work) {
+  int fd = kept >= 0 ? kept : connected();
+  uint64_t value = 0;
+  if (all(put, fd, (void *)work, sizeof *work) || all(read, fd, &value, sizeof value)) errx(1, "the server is gone");
+  if (kept < 0) close(fd);
+  return value;
+}
+
+static vfun_door door;
+static vfun_function function;
+static char arguments[64];
+
+static uint64_t over_vfun(void) {
+  uint64_t value = 0;
+  if (vfun_set(function, arguments, NULL, 0) || vfun_get(function, &value, sizeof value, NULL, VFUN_FOREVER))
+    errx(1, "%s", vfun_reason(door));
+  return value;
+}
+
+int main(int count, char **words) {
+  if (count == 3 && !strcmp(words[1], "serve")) return serve(atoi(words[2]));
+  if (count < 9 || strcmp(words[1], "call")) errx(2, "see the head of caller.c");
+  const char *transport = words[2], *where = words[3], *name = words[4];
+  struct work work = {.n = (uint32_t)atoi(words[5]), .repetitions = strtoull(words[6], NULL, 10)};
+  long calls = atol(words[7]), rounds = atol(words[8]), idle_us = count > 9 ? atol(words[9]) : 0;
+  int vfun = !strcmp(transport, "vfun");
+  if (vfun) {
+    if (vfun_open(*where == '-' ? NULL : where, &door) || vfun_request(door, name, VFUN_ANY, &function, NULL) ||
+        vfun_activate(function))
+      errx(1, "%s", vfun_reason(door));
+    if (work.n) snprintf(arguments, sizeof arguments, "n=%u&repetitions=%" PRIu64, work.n, work.repetitions);
+  } else {
+    char address[64];
+    const char *colon = strchr(where, ':');
+    if (!colon) errx(2, "ADDRESS:PORT, not %s", where);
+    snprintf(address, sizeof address, "%.*s", (int)(colon - where), where);
+    server = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(colon + 1))};
+    if (inet_pton(AF_INET, address, &server.sin_addr) != 1) errx(2, "%s", address);
+    work.function = strstr(name, "factorial") ? 1 : strstr(name, "fibonacci") ? 2 : 0;
+    if (!strcmp(transport, "kept")) kept = connected();
+  }
+  uint64_t *times = malloc(sizeof *times * (size_t)calls);
+  if (!times) err(1, "memory");
+  for (long round = 0; round < rounds; round++) {
+    uint64_t value = 0, busy = 0, began = now();
+    for (long call = 0; call < calls; call++) {
+      if (idle_us) usleep((useconds_t)idle_us);
+      uint64_t start = now();
+      value = vfun ? over_vfun() : over_tcp(&work);
+      times[call] = now() - start;
+      busy += times[call];
+    }
+    uint64_t total = now() - began;
+    qsort(times, (size_t)calls, sizeof *times, by_size);
+#define AT(share) ((double)times[(size_t)((double)(calls - 1) * (share))] / 1e3)
+    printf("{\"total_s\": %.6f, \"calls\": %ld, \"mean_us\": %.3f, \"min_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": %.3f, "
+           "\"p99_us\": %.3f, \"value\": \"%016" PRIx64 "\"}\n",
+           (double)total / 1e9, calls, (double)busy / 1e3 / (double)calls, AT(0), AT(0.5), AT(0.9), AT(0.99), value);
+    fflush(stdout);
+  }
+  if (vfun) {
+    vfun_release(function);
+    vfun_close(door);
+  }
+  return 0;
+}

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""The VM door with real guests: two at once under QEMU, calls, hostile guests, killed ones, a killed daemon.
+
+    scripts/guest.sh && crates/vfun/tests/vm_test.py [--keep] [NAME …]
+
+Names choose tests. Each test leaves both guests able to call. Nothing here depends on how long something
+takes, beyond a patience."""
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+from guest import Guest  # noqa: E402
+
+BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
+FIBONACCI_93 = '{"fibonacci":[12200160415121876738]}'
+FACTORIAL_20 = '{"factorial":[2432902008176640000]}'
+PATIENCE_S = 60
+
+
+class Daemon:
+    """`baltra vfun` with directories of its own."""
+
+    def __init__(self):
+        self.home = Path(tempfile.mkdtemp(prefix="baltra-vm-test-"))
+        self.log = (self.home / "log").open("wb")
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [BALTRA, "--runtime-dir", self.home / "run", "vfun", "--state-dir", self.home / "state",
+             "--functions", ROOT / "target/functions"],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+        )
+        until("the daemon answers", lambda: self.ask("vm", "ls", check=False).returncode == 0)
+
+    def ask(self, *words, check=True):
+        return subprocess.run([BALTRA, "--runtime-dir", self.home / "run", *words], check=check, capture_output=True, text=True)
+
+    def attach(self, name, *more):
+        """The QEMU arguments for a VM's device."""
+        attached = json.loads(self.ask("vm", "attach", name, "--json", *more).stdout)
+        return ["-chardev", f"socket,path={attached['socket']},id=vfun",
+                "-device", f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun"]
+
+    def vm(self, name):
+        vms = json.loads(self.ask("vm", "ls", "--json").stdout)
+        return next(vm for vm in vms if vm["definition"]["name"] == name)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def until(what, holds, patience_s=PATIENCE_S):
+    deadline = time.monotonic() + patience_s
+    while not (got := holds()):
+        assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
+        time.sleep(0.02)
+    return got
+
+
+class Tests:
+    """Every method that begins with test_ is one."""
+
+    def __init__(self):
+        self.daemon = Daemon()
+        self.daemon.start()
+        functions = "fibonacci,factorial,uppercase,repeated-factorial,empty-native"
+        self.a_device = self.daemon.attach("a", "--functions", functions, "--call-ms", "4000")
+        self.b_device = self.daemon.attach("b", "--functions", "factorial,uppercase,repeated-fibonacci")
+        self.a = Guest("a", self.a_device)
+        self.b = Guest("b", self.b_device)
+        self.a.ready()
+        self.b.ready()
+        print(f"two guests, ready after {self.a.boot_s:.1f} and {self.b.boot_s:.1f} s", flush=True)
+
+    def end(self):
+        for guest in (self.a, self.b):
+            if guest.alive():
+                guest.kill()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.daemon.process.wait()
+
+    def both_work(self):
+        assert self.a.command("vfun call fibonacci 93").strip() == FIBONACCI_93
+        assert self.b.command("vfun call factorial 20").strip() == FACTORIAL_20
+
+    def beside(self, attack, seconds):
+        """While guest a attacks, guest b calls: every call of b's answers, by the same worker; then both work."""
+        before = self.daemon.vm("b")
+        quiet = json.loads(self.b.command("vfun time --calls 500 factorial 20"))
+        self.a.start(attack)
+        calls = 0
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            loud = json.loads(self.b.command("vfun time --calls 500 factorial 20"))
+            calls += loud["calls"]
+        text, status = self.a.end(PATIENCE_S)
+        assert status == 0, f"{attack}: status {status}: {text}"
+        after = self.daemon.vm("b")
+        assert (after["worker"], after["restarts"]) == (before["worker"], before["restarts"])
+        assert self.daemon.process.poll() is None, "the daemon ended"
+        print(f"    {attack}: {text.strip()} beside {calls} calls; b's p50 {quiet['p50_us']} us alone, {loud['p50_us']} beside it")
+        assert calls > 0
+        self.both_work()
+
+    def test_a_guest_calls_and_is_told_how(self):
+        said = self.a.command("vfun --verbose call fibonacci 93")
+        assert FIBONACCI_93 in said and "Software" in said, said
+        self.both_work()
+        said, status = self.a.attempt("vfun --hardware call fibonacci 93")
+        assert status == 1 and "no accelerator" in said, said
+
+    def test_bodies_of_any_size_arrive_whole(self):
+        text = "".join(f"{i:06d}\n" for i in range(1, 100_001)).translate(str.maketrans("0123456789", "abcdefghij"))
+        for count in (1, 4000, 5000, 300_000, 700_000):
+            said = self.a.command(
+                f"seq -w 1 100000 | tr 0-9 a-j | head -c {count} > /tmp/in; vfun call --body /tmp/in --raw uppercase | sha256sum")
+            body = text.encode()[:count]
+            expected = hashlib.sha256(body.upper()).hexdigest()
+            assert said.split()[0] == expected, (count, said)
+
+    def test_functions_of_another_vm_do_not_exist(self):
+        assert "fibonacci" in self.a.command("vfun list").split()
+        assert self.b.command("vfun list").split() == ["factorial", "repeated-fibonacci", "uppercase"]
+        said, status = self.b.attempt("vfun call fibonacci 93")
+        never, never_status = self.b.attempt("vfun call never-made 93")
+        assert (status, never_status) == (1, 1) and said == never, (said, never)
+
+    def test_nothing_that_a_guest_brings_is_run(self):
+        assert "refused=10 of 10" in self.a.command("hostile code")
+
+    def test_the_region_stays_as_large_as_it_is(self):
+        said = self.a.command("hostile size")
+        results = dict(word.split("=") for word in said.split())
+        # What sysfs answers to a truncation is its own affair: nothing came of it.
+        assert results["beyond"] != "0" and results["same"] == "1", said
+        descriptors = Path(f"/proc/{self.a.pid}/fd")
+        regions = [fd for fd in descriptors.iterdir() if "baltra-vfun" in os.readlink(fd)]
+        assert regions, "QEMU holds no region"
+        with open(regions[0], "r+b", buffering=0) as region:
+            size = os.fstat(region.fileno()).st_size
+            for other in (0, size - 4096, size + 4096):
+                try:
+                    os.ftruncate(region.fileno(), other)
+                    raise AssertionError(f"its size was changed to {other}")
+                except PermissionError:
+                    pass
+        self.both_work()
+
+    def test_guests_do_not_see_each_others_bytes(self):
+        for this, other, text in ((self.a, self.b, "Alpha"), (self.b, self.a, "Bravo")):
+            mark = f"{text}secret"
+            assert "found=0" not in this.command(f"hostile put {mark}")
+            assert "found=0" not in this.command(f"hostile look {mark.upper()}"), "the answer is in the arena"
+            assert "found=0" in other.command(f"hostile look {mark}")
+            assert "found=0" in other.command(f"hostile look {mark.upper()}")
+
+    def test_random_bytes_harm_their_own_guest_only(self):
+        self.a.start("hostile random 3 1")
+        self.a.end()
+        self.both_work()
+        # And with calls of its own on their way meanwhile.
+        self.beside("(vfun time --calls 100000 factorial 20 > /dev/null 2>&1 & hostile random 3 2; kill $! 2> /dev/null; true)", 3)
+
+    def test_values_changed_between_check_and_use(self):
+        self.beside("hostile flip 5 3", 4)
+
+    def test_a_doorbell_storm(self):
+        self.beside("hostile storm 3", 3)
+
+    def test_a_call_that_takes_too_long_is_ended(self):
+        said, status = self.a.attempt("vfun call repeated-factorial 51 100000000000")
+        assert status == 1 and "longer than" in said, said
+        until("a has a worker again", lambda: self.daemon.vm("a")["worker"])
+        self.both_work()
+
+    def test_a_guest_killed_in_a_call_leaves_nothing(self):
+        self.b.start("hostile hold repeated-fibonacci 'n=93&repetitions=100000000000'")
+        until("the call began", lambda: self.daemon.vm("b")["usage"]["applications"] == 1)
+        worker = self.daemon.vm("b")["worker"]
+        self.b.kill()
+        until("b's worker is gone", lambda: not Path(f"/proc/{worker}").exists())
+        def left():
+            vm = self.daemon.vm("b")
+            return vm["peers"], vm["worker"], vm["usage"]["applications"]
+        until("b is forgotten", lambda: left() == ([], None, 0))
+        assert self.a.command("vfun call fibonacci 93").strip() == FIBONACCI_93
+        self.b = Guest("b", self.b_device).ready()
+        assert "found=0" in self.b.command("hostile look Bravo"), "it found the last guest's bytes"
+        self.both_work()
+
+    def test_a_daemon_killed_and_started_again_under_live_guests(self):
+        self.a.start("hostile hold repeated-factorial 'n=51&repetitions=100000000000'")
+        self.a._until("held", PATIENCE_S)
+        self.daemon.kill()
+        self.daemon.start()
+        said, _ = self.a.end()
+        assert "status=104" in said, said
+        vms = {name: self.daemon.vm(name) for name in "ab"}
+        assert vms["a"]["peers"] == [self.a.pid] and vms["b"]["peers"] == [self.b.pid], vms
+        self.both_work()
+        # Its VM's end is noticed although the socket was another daemon's.
+        self.b.kill()
+        until("b is seen to be gone", lambda: self.daemon.vm("b")["peers"] == [])
+        self.b = Guest("b", self.b_device).ready()
+        self.both_work()
+
+
+def main():
+    wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
+    began = time.monotonic()
+    tests = Tests()
+    names = [name for name in vars(Tests) if name.startswith("test_")]
+    passed = failed = 0
+    try:
+        for name in names:
+            if wanted and not any(word in name for word in wanted):
+                continue
+            started = time.monotonic()
+            try:
+                getattr(tests, name)()
+                passed += 1
+                print(f"test {name} ... ok ({time.monotonic() - started:.1f} s)", flush=True)
+            except Exception:
+                failed += 1
+                print(f"test {name} ... FAILED\n{traceback.format_exc()}", flush=True)
+                if not (tests.a.alive() and tests.b.alive()):
+                    break
+    finally:
+        tests.end()
+    log = (tests.daemon.home / "log").read_text(errors="replace")
+    if failed or "--keep" in sys.argv:
+        print(f"the daemon's log:\n{log[-8000:]}")
+    if "--keep" not in sys.argv:
+        shutil.rmtree(tests.daemon.home)
+    verdict = "FAILED" if failed else "ok"
+    print(f"{time.monotonic() - began:.0f} s in all")
+    print(f"result of all: {verdict}. {passed} passed; {failed} failed; 0 ignored")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Boots guests under QEMU's emulation and talks to their shells over the serial line.
+
+Two traps of the emulator that the arguments below avoid: QEMU 7.2 corrupts flags after cmpxchg16b
+(hence -cx16), and with a single possible processor it makes the guest's atomic operations plain ones,
+which other processes of the host see half done (hence maxcpus=2)."""
+import os
+import re
+import select
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VM = ROOT / "target/vm"
+
+
+class GuestError(Exception):
+    """A guest did not do what it was told."""
+
+
+class Guest:
+    """A running guest. `command` carries out a shell's line in it."""
+
+    def __init__(self, name, device, net=False, patience=60):
+        self.name = name
+        self.text = ""
+        arguments = [
+            "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "qemu64,-cx16", "-smp", "1,maxcpus=2",
+            "-m", "160", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
+            "-nodefaults", "-kernel", str(VM / "vmlinuz"), "-initrd", str(VM / "initramfs"),
+            "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable" + (" vf.net" if net else ""),
+            *device,
+        ]
+        if net:
+            arguments += ["-netdev", "user,id=net,restrict=off", "-device", "virtio-net-pci,netdev=net,romfile="]
+        self.process = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+        )
+        self.pid = self.process.pid
+        self.started = time.monotonic()
+        self.patience = patience
+
+    def ready(self):
+        """Waits until the guest takes commands."""
+        self._until("@@ready", self.patience)
+        self.boot_s = time.monotonic() - self.started
+        return self
+
+    def _until(self, mark, patience):
+        """What the guest says before a line that begins with the mark, and the rest of that line."""
+        deadline = time.monotonic() + patience
+        pattern = re.compile(rf"^{mark}(.*)\n", re.M)
+        while True:
+            found = pattern.search(self.text)
+            if found:
+                before, self.text = self.text[: found.start()], self.text[found.end() :]
+                return before, found.group(1)
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise GuestError(f"{self.name}: no {mark} within {patience} s; it said:\n{self.text}")
+            bytes_ = os.read(self.process.stdout.fileno(), 65536)
+            if not bytes_:
+                raise GuestError(f"{self.name} ended ({self.process.wait()}); it said:\n{self.text}")
+            self.text += bytes_.decode(errors="replace").replace("\r", "")
+
+    def start(self, line):
+        """Has a line carried out; `end` waits for it."""
+        self.process.stdin.write(line.encode() + b"\n")
+
+    def end(self, patience=None):
+        """What the line said, and its status."""
+        text, status = self._until("@@", patience or self.patience)
+        return text, int(status)
+
+    def command(self, line, patience=None):
+        """Has a line carried out: what it said. A failure is an error."""
+        text, status = self.attempt(line, patience)
+        if status:
+            raise GuestError(f"{self.name}: {line}: status {status}:\n{text}")
+        return text
+
+    def attempt(self, line, patience=None):
+        """Has a line carried out: what it said, and its status."""
+        self.start(line)
+        return self.end(patience)
+
+    def kill(self):
+        """As a power failure."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def alive(self):
+        return self.process.poll() is None

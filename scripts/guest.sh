@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Makes what a guest of the VM door's tests is: target/vm/vmlinuz and target/vm/initramfs, and the static
+# guest programs target/vm/bin/vfun and target/vm/lib/libvfun.a (with vfun.h in target/vm/include).
+# Kernel and shell are unpacked from their Debian packages, not installed. Safe to run again.
+#   scripts/guest.sh            everything
+#   scripts/guest.sh programs   the static programs alone
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=target/vm
+mkdir -p "$out/bin" "$out/lib" "$out/include" "$out/packages"
+
+# Static: one file runs in any guest. The flags would rebuild everything else, hence a target's own directory.
+RUSTFLAGS='-C target-feature=+crt-static' cargo rustc --quiet --release --locked -p baltra-vguest \
+  --target x86_64-unknown-linux-gnu --lib --crate-type staticlib
+RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --release --locked -p baltra-vguest \
+  --target x86_64-unknown-linux-gnu --bin vfun
+built=target/x86_64-unknown-linux-gnu/release
+objcopy --strip-debug "$built/vfun" "$out/bin/vfun"
+objcopy --strip-debug "$built/libbaltra_vguest.a" "$out/lib/libvfun.a"
+cp crates/vguest/include/vfun.h "$out/include/"
+[[ ${1:-} == programs ]] && exit
+
+# package FILE…: unpacks a package's newest version, unless the files are there.
+unpack() {
+  local package=$1 file
+  for file in "${@:2}"; do
+    compgen -G "$out/root/$file" > /dev/null || {
+      (cd "$out/packages" && rm -f "$package"_*.deb && apt-get -qq -o APT::Sandbox::User=root download "$package")
+      dpkg-deb -x "$out/packages/$package"_*.deb "$out/root"
+      return
+    }
+  done
+}
+kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ {print $2; exit}')
+if [[ -z $kernel ]]; then
+  echo "error: no package linux-image-cloud-amd64 (apt-get update?)" >&2
+  exit 3
+fi
+unpack "$kernel" "boot/vmlinuz-*"
+unpack busybox-static bin/busybox
+cp "$out"/root/boot/vmlinuz-* "$out/vmlinuz"
+
+tests=crates/vfun/tests/guest
+cc=(cc -O2 -g -std=gnu11 -Wall -Wextra -Werror -static -Wl,--gc-sections,--no-warnings -I "$out/include" -I crates/native/include)
+"${cc[@]}" "$tests/hostile.c" -o "$out/bin/hostile" -L "$out/lib" -lvfun -lpthread
+"${cc[@]}" bench/vm/caller.c -o "$out/bin/caller" -L "$out/lib" -lvfun -lpthread -lm
+
+tree=$out/tree
+rm -rf "$tree"
+mkdir -p "$tree"/{bin,lib,proc,sys,dev,tmp}
+cp "$out/root/bin/busybox" "$out/bin/vfun" "$out/bin/hostile" "$out/bin/caller" "$tree/bin/"
+for applet in sh mount stty grep cat echo ls sleep kill poweroff insmod ip head seq sha256sum tr wc dd true; do
+  ln -s busybox "$tree/bin/$applet"
+done
+for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net; do
+  find "$out/root/lib/modules" -name "$module.ko" -exec cp {} "$tree/lib/" \;
+done
+cp "$tests/init" "$tree/init"
+chmod +x "$tree/init"
+(cd "$tree" && find . | LC_ALL=C sort | cpio --quiet -o -H newc -R 0:0 | gzip -1) > "$out/initramfs"
