@@ -1,11 +1,14 @@
 //! The VM door between processes of one host: the daemon, its workers, and applications that have a
 //! VM's region by its socket. With real guests: `crates/vfun/tests/vm_test.py`.
 
+use baltra_ring::Memory;
 use baltra_testkit::Daemon as Manager;
 use baltra_vguest::client::Error;
+use baltra_vguest::region::Region;
 use baltra_vguest::{Client, Codec, Device, Implementation, Reason, State, Values, Want};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const BALTRA: &str = env!("CARGO_BIN_EXE_baltra");
@@ -316,6 +319,50 @@ fn test_what_is_given_back_is_forgotten() {
     assert!(unknown.contains("no VM web"), "{unknown}");
     let never = daemon.ask(&["vm", "attach", "web", "--functions", "nonsense"]);
     assert!(never.unwrap_err().contains("nonsense"));
+}
+
+/// The region that this process has, as a hostile application would have it. One test at a time
+/// (scripts/test.sh runs them so): another's would be this process's too.
+fn raw_region() -> Region {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+    let is_region = |path: &PathBuf| {
+        let target = std::fs::read_link(path).unwrap_or_default();
+        target.to_string_lossy().contains("baltra-vfun")
+    };
+    let mut paths = descriptors.map(|entry| entry.unwrap().path());
+    let path = paths.find(is_region).expect("it has one");
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).write(true).open(path).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    let memory = Memory::map(&file.into(), bytes).unwrap();
+    Region::read(&memory).unwrap()
+}
+
+#[test]
+fn test_an_application_that_breaks_the_protocol_is_told_and_alone() {
+    let daemon = Daemon::start(&[]);
+    let device = daemon.attach("web", &["--functions", "fibonacci"]);
+    let mut hostile = Client::open(&device).unwrap();
+    let mut other = Client::open(&device).unwrap();
+    let function = active(&mut other, "fibonacci");
+    let region = raw_region();
+    // An impossible tail of its ring.
+    let part = region.part(hostile.part());
+    part.requests.copy_in(0, &3u64.to_le_bytes());
+    until("the host sees it", || {
+        part.trouble().load(Ordering::Acquire) == Reason::Protocol as u32
+    });
+    until("it is told", || match hostile.list() {
+        Err(Error::Refused { reason, .. }) => reason == Reason::Protocol,
+        _ => false,
+    });
+    // A claim stays broken: another begins anew.
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(reason(hostile.list().unwrap_err()), Reason::Protocol);
+    assert_eq!(call(&mut other, function, "n=10"), 55u64.to_le_bytes());
+    drop(hostile);
+    let mut again = Client::open(&device).unwrap();
+    assert_eq!(again.list().unwrap(), ["fibonacci"]);
 }
 
 /// What native code may not, whoever made it: the bits of what it could all the same.

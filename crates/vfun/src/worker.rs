@@ -211,6 +211,8 @@ struct Table {
     events: Vec<OwnedFd>,
     parts: Vec<Part>,
     served: Vec<Option<Served>>,
+    /// Claims whose applications broke the protocol: another one begins anew.
+    broken: Vec<u32>,
     epoch: u32,
     began: Instant,
     call_max: Duration,
@@ -231,6 +233,7 @@ impl Table {
         Ok(Table {
             parts: (0..parts).map(|part| shared.region.part(part)).collect(),
             served: (0..parts).map(|_| None).collect(),
+            broken: vec![0; parts as usize],
             bells,
             events,
             epoch: start.epoch,
@@ -294,11 +297,11 @@ impl Table {
                 bail!("a part's thread panicked");
             }
             if ended.claim == claim {
-                // It broke the protocol, and knows: another claim begins anew.
+                self.broken[number] = claim;
                 part.served().store(0, Ordering::Release);
             }
         }
-        if claim & 1 == 0 || part.served().load(Ordering::Relaxed) == claim {
+        if claim & 1 == 0 || self.broken[number] == claim {
             return Ok(false);
         }
         self.begin(number, claim)?;
