@@ -492,9 +492,9 @@ impl Client {
     }
 
     fn push(&mut self, message: &[u8]) -> Result<(), Error> {
-        let started = Instant::now();
+        let mut since = None;
         while self.requests.try_push(message).is_err() {
-            self.check(started)?;
+            self.check(*since.get_or_insert_with(Instant::now))?;
             std::thread::sleep(Duration::from_micros(50));
         }
         if self.requests.show() {

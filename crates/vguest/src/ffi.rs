@@ -221,7 +221,9 @@ pub unsafe extern "C" fn vfun_set(
         (false, _) => unsafe { std::slice::from_raw_parts(body.cast::<u8>(), bytes) },
     };
     let run = |door: &mut Door| {
-        door.kept.remove(&function.number);
+        if !door.kept.is_empty() {
+            door.kept.remove(&function.number);
+        }
         let values = Values {
             body,
             ..Values::of(arguments)
@@ -250,7 +252,11 @@ pub unsafe extern "C" fn vfun_get(
     }
     let mut fits = true;
     let run = |door: &mut Door| {
-        let answer = match door.kept.remove(&function.number) {
+        let kept = match door.kept.is_empty() {
+            true => None,
+            false => door.kept.remove(&function.number),
+        };
+        let answer = match kept {
             Some(answer) => answer,
             None => {
                 let patience = u64::try_from(patience_ms).ok().map(Duration::from_millis);

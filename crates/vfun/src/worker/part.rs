@@ -5,7 +5,7 @@ use super::functions::{Loaded, Refusal, Runner};
 use super::native::Room;
 use super::{Link, Shared};
 use anyhow::Result;
-use baltra_functions::{Body, Request as Asked};
+use baltra_functions::{Body, Call, Request as Asked};
 use baltra_ring::{Consumer, Producer, Spin, RING_HEADER_BYTES};
 use baltra_vguest::device::Bell;
 use baltra_vguest::message::{
@@ -33,6 +33,9 @@ struct Handle {
     method: Method,
     /// The last answer, where it was too large to be handed over at once.
     kept: Vec<Bytes>,
+    /// The last arguments that came without a body, and the call that they make: calls in a loop are
+    /// mostly alike.
+    bound: Option<(String, Call)>,
 }
 
 /// An application.
@@ -215,6 +218,7 @@ impl Session {
             loaded: None,
             method: Method::POST,
             kept: Vec::new(),
+            bound: None,
         });
         let answer = Answer {
             choice: implementation as u8,
@@ -231,6 +235,7 @@ impl Session {
         let methods = &loaded.function.manifest.methods;
         let method = methods.first().and_then(|method| method.parse().ok());
         handle.method = method.unwrap_or(Method::POST);
+        handle.bound = None;
         handle.loaded = Some(loaded);
         self.show(request, State::Wait);
         Ok((Answer::ack(request, 0), Bytes::new()))
@@ -299,20 +304,28 @@ impl Session {
             }
         }
         let bytes = body.len() as u64;
-        let mut headers = HeaderMap::new();
-        if !body.is_empty() && body_codec != Codec::Default {
-            let is = HeaderValue::from_static(body_codec.content_type());
-            headers.insert(CONTENT_TYPE, is);
-        }
-        let asked = Asked {
-            method,
-            path: "",
-            query: arguments,
-            headers: &headers,
-        };
         let wrong = |error: baltra_functions::BindError| (Reason::BadArguments, error.to_string());
         let function = &loaded.function;
-        let call = function.bind(&asked, Body::from(body)).map_err(wrong)?;
+        let bound = self.handle(request)?.bound.take();
+        let bound = bound.filter(|(last, _)| body.is_empty() && last == arguments);
+        let (arguments, call) = match bound {
+            Some(bound) => bound,
+            None => {
+                let mut headers = HeaderMap::new();
+                if !body.is_empty() && body_codec != Codec::Default {
+                    let is = HeaderValue::from_static(body_codec.content_type());
+                    headers.insert(CONTENT_TYPE, is);
+                }
+                let asked = Asked {
+                    method,
+                    path: "",
+                    query: arguments,
+                    headers: &headers,
+                };
+                let call = function.bind(&asked, Body::from(body)).map_err(wrong)?;
+                (arguments.to_owned(), call)
+            }
+        };
         let outputs = match &loaded.runner {
             Runner::Native(native) => native.call(&call, &mut self.room)?,
             Runner::Hardware => {
@@ -328,9 +341,11 @@ impl Session {
         };
         let answered = function.answer(&call, outputs, accept).map_err(wrong)?;
         let given = answered.body.len();
-        self.shared
-            .bytes
-            .fetch_add(bytes + given, Ordering::Relaxed);
+        if bytes == 0 {
+            self.handle(request)?.bound = Some((arguments, call));
+        }
+        let moved = bytes + given;
+        self.shared.bytes.fetch_add(moved, Ordering::Relaxed);
         let mut answer = Answer {
             choice: Codec::of(answered.content_type) as u8,
             ..Answer::ack(request, given as usize)
