@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm board-demo bench-opencl bench-http \
-	bench-cluster bench-board bench-messages cluster-demo apps build humboldt setup clean help
+	bench-cluster bench-board bench-messages bench-vm cluster-demo apps build humboldt setup clean help
 
 all: build apps
 
@@ -77,6 +77,11 @@ bench-board: ## the board in cycles, and its live model's speed; writes bench/re
 bench-messages: humboldt ## messages beside MPICH and Open MPI; writes bench/results/messages
 	@scripts/setup.sh bench
 	@bench/messages/run.py
+
+bench-vm: setup build apps ## the VM door: guest and host, shared memory and TCP; writes bench/results/vm
+	@scripts/setup.sh vm
+	@scripts/guest.sh
+	@bench/vm/run.py
 
 setup:
 	@scripts/setup.sh base

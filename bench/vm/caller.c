@@ -61,13 +61,16 @@ static int all(ssize_t (*step)(int, void *, size_t), int fd, void *bytes, size_t
 static ssize_t put(int fd, void *bytes, size_t length) { return send(fd, bytes, length, MSG_NOSIGNAL); }
 
 static uint64_t compute(const struct work *work) {
-  uint64_t value = 0;
+  /* Bytes: one function writes a double there, the other a whole number. */
+  _Alignas(16) unsigned char made[sizeof(uint64_t)] = {0};
+  uint64_t value;
   char error[64];
   uint32_t n = work->n;
   uint64_t repetitions = work->repetitions;
-  baltra_argument arguments[] = {{&n, sizeof n}, {&repetitions, sizeof repetitions}, {&value, sizeof value}};
+  baltra_argument arguments[] = {{&n, sizeof n}, {&repetitions, sizeof repetitions}, {made, sizeof made}};
   if (work->function == 1) repeated_factorial(arguments, 3, error, sizeof error);
   if (work->function == 2) repeated_fibonacci(arguments, 3, error, sizeof error);
+  memcpy(&value, made, sizeof value);
   return value;
 }
 
