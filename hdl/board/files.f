@@ -18,6 +18,7 @@ net/rtl/tcp_rx.sv
 net/rtl/tcp_cookie.sv
 net/rtl/tcp_engine.sv
 net/rtl/tcp_tx.sv
+net/rtl/net_stack.sv
 functions/rtl/fn_table.sv
 functions/rtl/fn_scheduler.sv
 functions/rtl/fn_reconfig.sv

@@ -1,0 +1,338 @@
+// A host on the network as far as TCP: Ethernet frames in and out; ARP, ICMP echo, IPv4 and TCP in
+// between. The application sees sessions: a receive and a transmit ring of bytes each, in memory
+// outside, and how far each of them has come.
+//
+// The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on the
+// way out. `tick` comes once a millisecond of the network's time.
+//
+// Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each session's
+// receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`; MSS.
+module net_stack
+  import net_pkg::*;
+#(
+    parameter  int SESSIONS = 16,
+    parameter  int RX_RING_BITS = 21,
+    parameter  int TX_RING_BITS = 21,
+    parameter  int MEMORY_LATENCY = 4,
+    parameter  int MSS = 1460,
+    localparam int S = $clog2(SESSIONS)
+) (
+    input  logic                      clk,
+    input  logic                      rst,
+    input  logic                      tick,
+    input  logic [47:0]               own_mac,
+    input  logic [31:0]               own_ip,
+    input  logic [15:0]               listen_port,
+    input  logic [63:0]               secret,       // of the SYN cookies
+    input  logic                      rx_valid,
+    input  beat_t                     rx,
+    output logic                      tx_valid,
+    input  logic                      tx_ready,
+    output beat_t                     tx,
+    // the application: as tcp_engine and tcp_rx say
+    output logic                      open,
+    output logic [S-1:0]              at,
+    output logic [31:0]               open_next,
+    output logic [31:0]               open_una,
+    output logic                      arrived,
+    output logic [S-1:0]              arrived_at,
+    output logic                      woken,
+    output logic [S-1:0]              woken_at,
+    output logic [31:0]               rcv_next     [SESSIONS],
+    output logic [SESSIONS-1:0]       rcv_ended,
+    output logic [31:0]               snd_una      [SESSIONS],
+    output logic [SESSIONS-1:0]       dead,
+    output logic [SESSIONS-1:0]       shut,
+    input  logic [31:0]               read_to      [SESSIONS],
+    input  logic [31:0]               written_to   [SESSIONS],
+    input  logic [SESSIONS-1:0]       finish,
+    input  logic                      notify,
+    input  logic [S-1:0]              notify_at,
+    input  logic                      release_valid,
+    input  logic [S-1:0]              release_at,
+    // the rings
+    output logic                      rx_write,
+    output logic [S+RX_RING_BITS-4:0] rx_write_address,
+    output logic [63:0]               rx_write_data,
+    output logic [7:0]                rx_write_keep,
+    output logic                      tx_read,
+    output logic [S+TX_RING_BITS-4:0] tx_read_address,
+    input  logic [63:0]               tx_read_data,
+    // counters
+    output logic [31:0]               count_opened,
+    output logic [31:0]               count_retransmitted,
+    output logic [31:0]               count_reset,
+    output logic [S:0]                count_open
+);
+
+  // ---- from the wire ----
+  logic beat_valid, parsed, hold, settling, held_valid, engine_busy;
+  beat_t held;
+  beat_t beat;
+  logic [10:0] beat_index;
+  head_t head, parsed_head;
+  logic [13:0] payload_start;
+  frame_kind_t verdict;
+
+  net_hold #(
+      .FRAME((MSS + 54 + 7) / 8 + 1)
+  ) u_hold (
+      .clk,
+      .rst,
+      .hold,
+      .s_valid(rx_valid),
+      .s(rx),
+      .m_valid(held_valid),
+      .m(held)
+  );
+
+  net_parse u_parse (
+      .clk,
+      .rst,
+      .own_mac,
+      .own_ip,
+      .rx_valid(held_valid),
+      .rx(held),
+      .beat_valid,
+      .beat,
+      .beat_index,
+      .head,
+      .payload_start,
+      .done(parsed),
+      .verdict,
+      .verdict_head(parsed_head)
+  );
+
+  // ---- sessions ----
+  logic [31:0] snd_max[SESSIONS];
+  logic close;
+  logic [63:0] open_key;
+
+  typedef struct packed {
+    head_t head;
+    logic hit;
+    logic [S-1:0] index;
+    logic kept, gap, fin, exact, in_window, nearby;
+  } desc_t;
+  logic desc_in_valid, desc_in_ready, desc_valid, desc_ready;
+  desc_t desc_in, desc;
+
+  tcp_rx #(
+      .SESSIONS (SESSIONS),
+      .RING_BITS(RX_RING_BITS)
+  ) u_tcp_rx (
+      .clk,
+      .rst,
+      .beat_valid,
+      .beat,
+      .beat_index,
+      .head,
+      .payload_start,
+      .done(parsed),
+      .verdict,
+      .verdict_head(parsed_head),
+      .write(rx_write),
+      .write_address(rx_write_address),
+      .write_data(rx_write_data),
+      .write_keep(rx_write_keep),
+      .open,
+      .close,
+      .at,
+      .open_key,
+      .open_next,
+      .snd_max,
+      .read_to,
+      .next(rcv_next),
+      .ended(rcv_ended),
+      .arrived,
+      .arrived_at,
+      .desc_valid(desc_in_valid),
+      .desc_ready(desc_in_ready),
+      .desc_head(desc_in.head),
+      .desc_hit(desc_in.hit),
+      .desc_index(desc_in.index),
+      .desc_kept(desc_in.kept),
+      .desc_gap(desc_in.gap),
+      .desc_fin(desc_in.fin),
+      .desc_exact(desc_in.exact),
+      .desc_inside(desc_in.in_window),
+      .desc_near(desc_in.nearby)
+  );
+
+  fifo #(
+      .T(desc_t),
+      .DEPTH(16)
+  ) u_descs (
+      .clk,
+      .rst,
+      .s_valid(desc_in_valid),
+      .s_ready(desc_in_ready),
+      .s_payload(desc_in),
+      .m_valid(desc_valid),
+      .m_ready(desc_ready),
+      .m_payload(desc)
+  );
+
+  // An ACK from a stranger may open a session: the frames behind it wait until that is settled.
+  logic opening;
+  assign opening = desc_in_valid && !desc_in.hit && desc_in.head.flags[ACK] &&
+      !desc_in.head.flags[SYN] && !desc_in.head.flags[RST];
+  assign hold = opening || settling;
+
+  always_ff @(posedge clk) begin
+    if (rst) settling <= 1'b0;
+    else if (opening) settling <= 1'b1;
+    else if (!desc_valid && !engine_busy) settling <= 1'b0;
+  end
+
+  typedef struct packed {
+    segment_t segment;
+    logic [S-1:0] session;
+  } order_t;
+  logic order_in_valid, order_in_ready, order_valid, order_ready;
+  order_t order_in, order;
+  logic [3:0] orders_waiting;
+
+  always_ff @(posedge clk) begin
+    if (rst) orders_waiting <= '0;
+    else orders_waiting <= orders_waiting + 4'(order_in_valid) - 4'(order_valid && order_ready);
+  end
+
+
+  tcp_engine #(
+      .SESSIONS(SESSIONS),
+      .RX_RING_BITS(RX_RING_BITS),
+      .MSS(MSS)
+  ) u_tcp_engine (
+      .clk,
+      .rst,
+      .tick,
+      .secret,
+      .listen_port,
+      .desc_valid,
+      .desc_ready,
+      .desc_head(desc.head),
+      .desc_hit(desc.hit),
+      .desc_index(desc.index),
+      .desc_kept(desc.kept),
+      .desc_gap(desc.gap),
+      .desc_fin(desc.fin),
+      .desc_exact(desc.exact),
+      .desc_inside(desc.in_window),
+      .desc_near(desc.nearby),
+      .open,
+      .close,
+      .at,
+      .open_key,
+      .open_next,
+      .open_una,
+      .snd_max,
+      .rcv_next,
+      .rcv_ended,
+      .snd_una,
+      .dead,
+      .shut,
+      .woken,
+      .woken_at,
+      .read_to,
+      .written_to,
+      .finish,
+      .notify,
+      .notify_at,
+      .release_valid,
+      .release_at,
+      .seg_valid(order_in_valid),
+      .seg_ready(order_in_ready),
+      .seg_free(orders_waiting < 4'd4),
+      .seg(order_in.segment),
+      .seg_session(order_in.session),
+      .busy(engine_busy),
+      .count_opened,
+      .count_retransmitted,
+      .count_reset,
+      .count_open
+  );
+
+  fifo #(
+      .T(order_t),
+      .DEPTH(8)
+  ) u_orders (
+      .clk,
+      .rst,
+      .s_valid(order_in_valid),
+      .s_ready(order_in_ready),
+      .s_payload(order_in),
+      .m_valid(order_valid),
+      .m_ready(order_ready),
+      .m_payload(order)
+  );
+
+  // ---- to the wire ----
+  logic [2:0] mux_valid, mux_ready;
+  beat_t mux[3];
+
+  tcp_tx #(
+      .SESSIONS(SESSIONS),
+      .RING_BITS(TX_RING_BITS),
+      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .MSS(MSS)
+  ) u_tcp_tx (
+      .clk,
+      .rst,
+      .own_mac,
+      .own_ip,
+      .s_valid(order_valid),
+      .s_ready(order_ready),
+      .s_segment(order.segment),
+      .s_session(order.session),
+      .read(tx_read),
+      .read_address(tx_read_address),
+      .read_data(tx_read_data),
+      .m_valid(mux_valid[0]),
+      .m_ready(mux_ready[0]),
+      .m(mux[0])
+  );
+
+  net_icmp u_icmp (
+      .clk,
+      .rst,
+      .own_mac,
+      .own_ip,
+      .beat_valid,
+      .beat,
+      .beat_index,
+      .request(parsed && verdict == FRAME_ICMP),
+      .mac(parsed_head.mac),
+      .ip(parsed_head.ip),
+      .m_valid(mux_valid[1]),
+      .m_ready(mux_ready[1]),
+      .m(mux[1])
+  );
+
+  net_arp u_arp (
+      .clk,
+      .rst,
+      .own_mac,
+      .own_ip,
+      .request(parsed && verdict == FRAME_ARP),
+      .mac(parsed_head.mac),
+      .ip(parsed_head.ip),
+      .m_valid(mux_valid[2]),
+      .m_ready(mux_ready[2]),
+      .m(mux[2])
+  );
+
+  net_mux #(
+      .N(3)
+  ) u_mux (
+      .clk,
+      .rst,
+      .s_valid(mux_valid),
+      .s_ready(mux_ready),
+      .s(mux),
+      .m_valid(tx_valid),
+      .m_ready(tx_ready),
+      .m(tx)
+  );
+
+endmodule
