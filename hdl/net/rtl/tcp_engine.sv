@@ -11,8 +11,11 @@
 // Time is the input `tick`, once a millisecond of the peers' time: a divider of the clock on a real
 // board, the wall clock in the live model.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; MSS; the limits in ms.
-// Latency: 5 cycles from a descriptor to the segment; 4 cycles an event, 20 with a cookie.
+// An event takes eight steps of a cycle each, so that no step is longer than two additions: what a
+// step compares is in registers before the next one decides by it.
+//
+// Parameters: SESSIONS; RX_RING_BITS, log2 of a receive ring's bytes; MSS; the limits in ms.
+// Latency: 8 cycles from a descriptor to the segment; 8 cycles an event, 20 with a cookie.
 module tcp_engine
   import net_pkg::*;
 #(
@@ -120,13 +123,16 @@ module tcp_engine
     logic [16:0] idle;
   } tcb_t;
 
-  tcb_t tcbs[SESSIONS];
-
-  typedef enum logic [2:0] {
+  typedef enum logic [3:0] {
     IDLE,
-    LOAD,
-    STEP,
-    SEND,
+    LOAD,      // the record and what the other modules say of the session
+    COMPARE,   // differences between them and the segment
+    STEP,      // the record after the event
+    ENDS,      // timers, and whether that was the end
+    LENGTH,    // how much is to be sent
+    FLAGS,
+    SEND,      // the segment goes out, the record back
+    STRANGER,  // a segment of no session
     COOKIE,
     CHECK
   } phase_t;
@@ -141,23 +147,33 @@ module tcp_engine
   logic [S-1:0] index;
   head_t d;
   logic hit, kept, gap, fin_in, exact, in_window, nearby;
-  tcb_t t, n, n_q, o;  // as it was, after the event (and a cycle later), after sending
   logic [15:0] now;
   logic late_tick;  // a millisecond's ticks were not done before the next one
   logic turn;     // segments and the rest take turns
-  logic [SESSIONS-1:0] kicked, tick_due, free;
+  logic [SESSIONS-1:0] kicked, tick_due, free, over;
   logic wanted;   // a connection found no free session
+
+  // The record as it was, after STEP, after ENDS, and after sending.
+  tcb_t t, stepped, n, settled, m, o;
+
+  // Records are written in one place, so that they fit a memory with one port for it.
+  tcb_t tcbs[SESSIONS];
+  logic tcb_write;
+  logic [S-1:0] tcb_at;
+  tcb_t tcb_in;
+  always_ff @(posedge clk) if (tcb_write) tcbs[tcb_at] <= tcb_in;
 
   function automatic logic [S-1:0] first_of(input logic [SESSIONS-1:0] set);
     first_of = '0;
     for (int i = SESSIONS - 1; i >= 0; i--) if (set[i]) first_of = S'(i);
   endfunction
 
-  // The first of a set at or after a place, so that nobody waits for ever.
-  logic [S-1:0] app_from, app_next;
+  // The first of a set at or after a place, so that nobody waits for ever. Chosen a cycle ahead.
+  logic [S-1:0] app_from, app_next, app_first, tick_first;
+  logic app_chosen, tick_chosen;
   logic [SESSIONS-1:0] app_after;
   assign app_after = kicked & ({SESSIONS{1'b1}} << app_from);
-  assign app_next = |app_after ? first_of(app_after) : first_of(kicked);
+  assign app_first = |app_after ? first_of(app_after) : first_of(kicked);
 
   // ---- cookies: 5 bits of time, 3 of MSS, 24 of hash ----
   logic cookie_start, cookie_done;
@@ -178,6 +194,11 @@ module tcp_engine
     endcase
   endfunction
 
+  // Ten segments (RFC 6928).
+  function automatic logic [16:0] first_window(input logic [2:0] i);
+    return {mss_of(i), 3'b000} + 17'({mss_of(i), 1'b0});
+  endfunction
+
   function automatic logic [2:0] mss_index(input logic [15:0] offered);
     mss_index = 3'd0;
     for (int i = 1; i < 8; i++)
@@ -196,56 +217,77 @@ module tcp_engine
       .hash   (cookie_hash)
   );
 
-  // ---- STEP: what the event does to the record ----
-  logic ack_now, again, probe, die, reset_out, wake;
-  logic [31:0] acked, flight;
-  logic [16:0] half;
-  logic own_end_acked;
-  logic ack_now_q, again_q, probe_q, die_q, reset_q;
+  // ---- LOAD and COMPARE ----
+  logic [31:0] stream, taken_to, out_end;  // received; read and written by the application
+  logic stream_ended, finished, gone;
+  logic [31:0] acked, flight, used, offered_left;
+  logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
+  logic idle_over, linger_over, wait_over;
+  logic [15:0] took;
+  logic signed [18:0] took_more;  // than the mean
+  logic ours;
 
-  function automatic tcb_t timed_sample(input tcb_t from, input logic [15:0] m);
-    tcb_t r;
-    logic signed [18:0] delta;
-    logic [17:0] size;
-    logic [18:0] rto;
-    r = from;
-    if (!from.measured) begin
-      r.srtt   = {m, 3'b000};
-      r.rttvar = {1'b0, m, 1'b0};
-    end else begin
-      delta = $signed({3'b000, m}) - $signed({3'b000, from.srtt[18:3]});
-      size = delta < 0 ? 18'(-delta) : 18'(delta);
-      r.srtt = 19'($signed({1'b0, from.srtt}) + 20'(delta));
-      r.rttvar = from.rttvar - (from.rttvar >> 2) + size;
+  assign ours = hit && !gone && t.ip == d.ip && t.port == d.port;
+  assign took = now - t.timed_from;
+
+  always_ff @(posedge clk) begin
+    if (phase == LOAD) begin
+      t <= tcbs[index];
+      stream <= rcv_next[index];
+      stream_ended <= rcv_ended[index];
+      taken_to <= read_to[index];
+      out_end <= written_to[index];
+      finished <= finish[index];
+      // A session may have ended, and its place been taken, since the segment came in.
+      gone <= over[index];
     end
-    r.measured = 1'b1;
-    rto = 19'(r.srtt[18:3]) + 19'(r.rttvar);
-    r.rto = rto < 19'(RTO_LEAST_MS) ? 16'(RTO_LEAST_MS) :
-            rto > 19'(RTO_MOST_MS) ? 16'(RTO_MOST_MS) : rto[15:0];
-    return r;
-  endfunction
+    if (phase == COMPARE) begin
+      acked <= d.ack - t.una;
+      flight <= t.max - t.una;
+      ack_beyond_next <= precedes(t.nxt, d.ack);
+      ack_of_unsent <= !precedes(d.ack, t.max);
+      newer <= !precedes(d.seq, t.wl1);
+      same_window <= d.window == t.window;
+      sampled <= t.timing && !precedes(d.ack, t.timed);
+      took_more <= $signed({3'b000, took}) - $signed({3'b000, t.srtt[18:3]});
+      slow_start <= t.cwnd < t.ssthresh;
+      before_recover <= precedes(d.ack, t.recover);
+      idle_over <= t.idle >= 17'(wanted ? IDLE_WANTED_MS : IDLE_MS);
+      linger_over <= t.idle >= 17'(wanted ? LINGER_WANTED_MS : LINGER_MS);
+      wait_over <= t.idle >= 17'(wanted ? TIME_WAIT_MS / 8 : TIME_WAIT_MS);
+      used <= stream - taken_to;
+      offered_left <= t.offered - stream;
+    end
+  end
+
+  // ---- STEP: what the event does to the record ----
+  logic ack_now, again, probe, die, reset_out, wake, progress, whole;
+  logic [16:0] half;
+  logic [17:0] took_apart;
+  logic ack_step, again_step, probe_step, die_step, reset_step, wake_step, progress_step, whole_step, sample_step;
 
   function automatic logic [16:0] capped(input logic [17:0] v);
     return v > 18'h0ffff ? 17'h0ffff : v[16:0];
   endfunction
 
   always_comb begin
-    n = t;
+    stepped = t;
     ack_now = 1'b0;
     again = 1'b0;      // send the oldest segment again
     probe = 1'b0;      // send one byte into a closed window
     die = 1'b0;
     reset_out = 1'b0;
     wake = 1'b0;
-    acked = d.ack - t.una;
-    flight = t.max - t.una;
+    progress = 1'b0;   // something new was acknowledged
+    whole = acked == flight;
     half = flight[16:1] > 16'({t.mss, 1'b0}) ? 17'(flight[16:1]) : 17'({t.mss, 1'b0});
+    took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
 
-    if (finish[index] && !t.closing && t.state == OPEN) begin
-      n.closing = 1'b1;
-      n.fin_at  = written_to[index];
-      n.active  = !rcv_ended[index];
-      n.idle    = '0;
+    if (finished && !t.closing && t.state == OPEN) begin
+      stepped.closing = 1'b1;
+      stepped.fin_at  = out_end;
+      stepped.active  = !stream_ended;
+      stepped.idle    = '0;
     end
 
     case (kind)
@@ -261,52 +303,58 @@ module tcp_engine
         end else if (!nearby) ack_now = 1'b1;
         else if (d.flags[ACK]) begin
           if (acked != '0 && acked <= flight) begin
-            n.una = d.ack;
-            if (precedes(t.nxt, d.ack)) n.nxt = d.ack;
-            n.dups = '0;
-            n.retries = '0;
-            n.idle = '0;
+            progress = 1'b1;
+            stepped.una = d.ack;
+            if (ack_beyond_next) stepped.nxt = d.ack;
+            stepped.dups = '0;
+            stepped.retries = '0;
+            stepped.idle = '0;
             wake = 1'b1;
-            if (t.timing && !precedes(d.ack, t.timed)) begin
-              n = timed_sample(n, now - t.timed_from);
-              n.timing = 1'b0;
-            end
-            n.timer = acked == flight ? 16'd0 : n.rto;
-            if (t.recovering) begin
-              if (precedes(d.ack, t.recover)) again = 1'b1;
-              else n.recovering = 1'b0;
-            end else if (t.cwnd < t.ssthresh)
-              n.cwnd = capped(18'(t.cwnd) + (acked > 32'(t.mss) ? 18'({t.mss, 1'b0}) : 18'(acked)));
-            else if (18'(t.grown) + 18'(acked[16:0]) >= 18'(t.cwnd)) begin
-              n.grown = '0;
-              n.cwnd  = capped(18'(t.cwnd) + 18'(t.mss));
-            end else n.grown = t.grown + acked[16:0];
-          end else if (acked == '0) begin
-            if (flight != '0 && d.length == '0 && !d.flags[FIN] && d.window == t.window &&
-                !t.recovering) begin
-              n.dups = t.dups + 2'd1;
-              if (t.dups == 2'd2) begin
-                again = 1'b1;
-                n.recovering = 1'b1;
-                n.recover = t.max;
-                n.ssthresh = half;
-                n.cwnd = half;
-                n.timing = 1'b0;
-                n.dups = '0;
+            if (sampled) begin
+              stepped.timing = 1'b0;
+              stepped.measured = 1'b1;
+              if (!t.measured) begin
+                stepped.srtt   = {took_q, 3'b000};
+                stepped.rttvar = {1'b0, took_q, 1'b0};
+              end else begin
+                stepped.srtt   = 19'($signed({1'b0, t.srtt}) + 20'(took_more));
+                stepped.rttvar = t.rttvar - (t.rttvar >> 2) + took_apart;
               end
             end
-          end else if (!precedes(d.ack, t.max)) ack_now = 1'b1;  // acknowledges what was never sent
-          if (!precedes(d.ack, t.una) && !precedes(d.seq, t.wl1) && acked <= flight) begin
-            n.window = d.window;
-            n.wl1 = d.seq;
+            if (t.recovering) begin
+              if (before_recover) again = 1'b1;
+              else stepped.recovering = 1'b0;
+            end else if (slow_start)
+              stepped.cwnd = capped(18'(t.cwnd) + (acked > 32'(t.mss) ? 18'({t.mss, 1'b0}) : 18'(acked)));
+            else if (18'(t.grown) + 18'(acked[16:0]) >= 18'(t.cwnd)) begin
+              stepped.grown = '0;
+              stepped.cwnd  = capped(18'(t.cwnd) + 18'(t.mss));
+            end else stepped.grown = t.grown + acked[16:0];
+          end else if (acked == '0) begin
+            if (flight != '0 && d.length == '0 && !d.flags[FIN] && same_window && !t.recovering) begin
+              stepped.dups = t.dups + 2'd1;
+              if (t.dups == 2'd2) begin
+                again = 1'b1;
+                stepped.recovering = 1'b1;
+                stepped.recover = t.max;
+                stepped.ssthresh = half;
+                stepped.cwnd = half;
+                stepped.timing = 1'b0;
+                stepped.dups = '0;
+              end
+            end
+          end else if (ack_of_unsent) ack_now = 1'b1;
+          if (!acked[31] && newer && acked <= flight) begin
+            stepped.window = d.window;
+            stepped.wl1 = d.seq;
             // Whoever answers a probe is there. What was sent into the closed window is sent again.
-            if (t.window == '0) n.retries = '0;
-            if (t.window == '0 && d.window != '0) n.nxt = n.una;
+            if (t.window == '0) stepped.retries = '0;
+            if (t.window == '0 && d.window != '0) stepped.nxt = stepped.una;
           end
           if (kept) begin
-            if (!t.closing) n.idle = '0;
-            n.unacked = t.unacked + 2'd1;
-            if (t.unacked == '0) n.ack_wait = 8'(DELAYED_ACK_MS);
+            if (!t.closing) stepped.idle = '0;
+            stepped.unacked = t.unacked + 2'd1;
+            if (t.unacked == '0) stepped.ack_wait = 8'(DELAYED_ACK_MS);
             // Every second segment at least, and whatever fills a gap (RFC 5681 section 4.2).
             if (t.unacked != '0 || gap) ack_now = 1'b1;
           end
@@ -316,38 +364,38 @@ module tcp_engine
         end
       end
       EVENT_TICK: begin
-        n.idle = (&t.idle) ? t.idle : t.idle + 17'd1;
+        stepped.idle = (&t.idle) ? t.idle : t.idle + 17'd1;
         if (t.unacked != '0) begin
-          n.ack_wait = t.ack_wait - 8'd1;
+          stepped.ack_wait = t.ack_wait - 8'd1;
           if (t.ack_wait == 8'd0) ack_now = 1'b1;
         end
-        if (t.state == TIME_WAIT) die = t.idle >= 17'(wanted ? TIME_WAIT_MS / 8 : TIME_WAIT_MS);
+        if (t.state == TIME_WAIT) die = wait_over;
         else begin
-          if (t.closing && t.idle >= 17'(wanted ? LINGER_WANTED_MS : LINGER_MS)) begin
+          if (t.closing && linger_over) begin
             die = 1'b1;
             reset_out = 1'b1;
           end
-          if (!t.closing && t.idle >= 17'(wanted ? IDLE_WANTED_MS : IDLE_MS)) begin
-            n.closing = 1'b1;
-            n.fin_at  = written_to[index];
-            n.active  = !rcv_ended[index];
-            n.idle    = '0;
+          if (!t.closing && idle_over) begin
+            stepped.closing = 1'b1;
+            stepped.fin_at  = out_end;
+            stepped.active  = !stream_ended;
+            stepped.idle    = '0;
             wake = 1'b1;
           end
           if (t.timer != '0) begin
-            n.timer = t.timer - 16'd1;
+            stepped.timer = t.timer - 16'd1;
             if (t.timer == 16'd1) begin
-              n.timer = t.rto;
-              n.rto = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
-              n.retries = t.retries + 4'd1;
-              n.timing = 1'b0;  // Karn: what is sent again is not timed
+              stepped.timer = t.rto;
+              stepped.rto = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
+              stepped.retries = t.retries + 4'd1;
+              stepped.timing = 1'b0;  // Karn: what is sent again is not timed
               if (t.window == '0) probe = 1'b1;
               else begin
-                n.nxt = t.una;
-                n.ssthresh = half;
-                n.cwnd = 17'(t.mss);
-                n.recovering = 1'b0;
-                n.dups = '0;
+                stepped.nxt = t.una;
+                stepped.ssthresh = half;
+                stepped.cwnd = 17'(t.mss);
+                stepped.recovering = 1'b0;
+                stepped.dups = '0;
               end
               if (t.retries == 4'(RETRIES)) begin
                 die = 1'b1;
@@ -359,109 +407,174 @@ module tcp_engine
       end
       default: ;
     endcase
+  end
 
-    // Both streams have ended and both ends are known to have arrived.
-    own_end_acked = n.closing && n.una == n.fin_at + 32'd1;
-    if (own_end_acked && rcv_ended[index] && t.state == OPEN && !die) begin
-      if (n.active) begin
-        n.state = TIME_WAIT;
-        n.idle  = '0;
-        wake = 1'b1;
-      end else begin
-        die = 1'b1;
-        // The last ACK goes out with the session gone: nothing is owed.
-      end
+  // The window that there is room for.
+  logic [31:0] room_in;
+  logic [15:0] took_q, window_out;
+  assign room_in = 32'(1 << RX_RING_BITS) - used;
+
+  always_ff @(posedge clk) begin
+    if (phase == COMPARE) took_q <= took;
+    if (phase == STEP) begin
+      n <= stepped;
+      ack_step <= ack_now && !die;
+      again_step <= again;
+      probe_step <= probe;
+      die_step <= die;
+      reset_step <= reset_out;
+      wake_step <= wake;
+      progress_step <= progress;
+      sample_step <= progress && sampled;
+      whole_step <= whole;
+      window_out <= used > 32'(1 << RX_RING_BITS) ? 16'd0 : room_in > 32'h0000_ffff ? 16'hffff : room_in[15:0];
     end
   end
 
-  // ---- SEND: what is to be sent now ----
-  segment_t own, plain;  // a session's segment; an answer without a session
-  logic plain_valid;
-  logic [31:0] tx_end, avail, used, room_in, right;
-  logic [31:0] inflight, limit, length, from, after;
-  logic [15:0] window_out;
-  logic send_data, send_fin, send_ack, resend, go_on, resend_fin;
+  // ---- ENDS ----
+  logic dies, wakes, wakes_q;
+  logic [18:0] rto;
+  logic [31:0] tx_end;
+  logic [31:0] end_at, avail, inflight, unacknowledged, sent_out, right;
+  logic [16:0] may_fly;
+  logic ack_q, again_q, probe_q, die_q, reset_q;
 
   always_comb begin
-    o = n_q;
-    tx_end = n_q.closing ? n_q.fin_at : written_to[index];
-    // Once the FIN is out there is nothing left.
-    avail = precedes(n_q.nxt, tx_end) ? tx_end - n_q.nxt : 32'd0;
-    inflight = n_q.nxt - n_q.una;
-    limit = 32'(n_q.window) < 32'(n_q.cwnd) ? 32'(n_q.window) : 32'(n_q.cwnd);
-    limit = limit > inflight ? limit - inflight : 32'd0;
-    length = avail;
-    if (length > 32'(n_q.mss)) length = 32'(n_q.mss);
-    if (length > limit) length = limit;
-    // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
-    if (length < 32'(n_q.mss) && inflight != '0 && length < avail) length = '0;
-    from = n_q.nxt;
-    resend = 1'b0;
-    resend_fin = 1'b0;
-    if (again_q) begin
-      resend = 1'b1;
-      from = n_q.una;
-      length = precedes(n_q.una, tx_end) ? tx_end - n_q.una : 32'd0;
-      if (length > n_q.max - n_q.una) length = n_q.max - n_q.una;
-      if (length > 32'(n_q.mss)) length = 32'(n_q.mss);
-      resend_fin = n_q.closing && length == '0;
-    end else if (probe_q) begin
-      length = avail != '0 ? 32'd1 : (precedes(n_q.una, tx_end) ? 32'd1 : 32'd0);
-      from = n_q.una;
-      resend = 1'b1;
-      resend_fin = n_q.closing && length == '0;
+    settled = n;
+    dies = die_step;
+    wakes = wake_step || die_step;
+    rto = 19'(n.srtt[18:3]) + 19'(n.rttvar);
+    if (sample_step)
+      settled.rto = rto < 19'(RTO_LEAST_MS) ? 16'(RTO_LEAST_MS) :
+                    rto > 19'(RTO_MOST_MS) ? 16'(RTO_MOST_MS) : rto[15:0];
+    if (progress_step) settled.timer = whole_step ? 16'd0 : settled.rto;
+    // Both streams have ended and both ends are known to have arrived.
+    if (n.closing && n.una == n.fin_at + 32'd1 && stream_ended && n.state == OPEN && !die_step) begin
+      wakes = 1'b1;
+      if (n.active) begin
+        settled.state = TIME_WAIT;
+        settled.idle  = '0;
+      end else dies = 1'b1;  // the last ACK goes out with the session gone: nothing is owed
     end
-    send_data = length != '0 && n_q.state == OPEN && !die_q;
-    send_fin = n_q.state == OPEN && !die_q && n_q.closing &&
-        (resend ? resend_fin : (n_q.nxt + length == n_q.fin_at));
+    tx_end = n.closing ? n.fin_at : out_end;
+  end
 
-    used = rcv_next[index] - read_to[index];
-    room_in = 32'(1 << RX_RING_BITS) - used;
-    window_out = used > 32'(1 << RX_RING_BITS) ? 16'd0 :
-        room_in > 32'h0000_ffff ? 16'hffff : room_in[15:0];
-    right = rcv_next[index] + 32'(window_out);
+  always_ff @(posedge clk) begin
+    if (phase == ENDS) begin
+      m <= settled;
+      // The peer of a session that ends because both ends arrived still needs its last ACK.
+      ack_q <= (ack_step && !dies) || (dies && kind == EVENT_SEGMENT && fin_in);
+      again_q <= again_step;
+      probe_q <= probe_step;
+      die_q <= dies;
+      reset_q <= reset_step;
+      end_at <= tx_end;
+      // Once the FIN is out there is nothing left.
+      avail <= precedes(n.nxt, tx_end) ? tx_end - n.nxt : 32'd0;
+      inflight <= n.nxt - n.una;
+      may_fly <= 17'(n.window) < n.cwnd ? 17'(n.window) : n.cwnd;
+      unacknowledged <= precedes(n.una, tx_end) ? tx_end - n.una : 32'd0;
+      sent_out <= n.max - n.una;
+      right <= stream + 32'(window_out);
+    end
+  end
+
+  // ---- LENGTH: what is to be sent now ----
+  logic [16:0] limit;
+  logic [15:0] length, room_or_rest, oldest, length_q;
+  logic resend, resend_fin, resend_q, resend_fin_q, send_data, window_opens, widened;
+  logic [31:0] from;
+
+  always_comb begin
+    // The peer's window and the network's.
+    limit = inflight < 32'(may_fly) ? may_fly - inflight[16:0] : '0;
+    room_or_rest = avail < 32'(limit) ? avail[15:0] : limit[15:0];
+    length = avail > 32'(m.mss) && limit > 17'(m.mss) ? 16'(m.mss) : room_or_rest;
+    // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
+    if (inflight != '0 && avail > 32'(limit) && limit < 17'(m.mss)) length = '0;
+    oldest = unacknowledged < sent_out ? unacknowledged[15:0] : sent_out[15:0];
+    if (unacknowledged > 32'(m.mss) && sent_out > 32'(m.mss)) oldest = 16'(m.mss);
+    resend = again_q || probe_q;
+    if (again_q) length = oldest;
+    else if (probe_q) length = 16'(unacknowledged != '0);
+    resend_fin = m.closing && length == '0;
     // Tell a peer that ran low that there is room again.
-    send_ack = ack_now_q || (n_q.state == OPEN && !die_q && !rcv_ended[index] &&
-        n_q.offered - rcv_next[index] < 32'(1 << (RX_RING_BITS > 15 ? 14 : RX_RING_BITS - 1)) &&
-        right - n_q.offered >= 32'({n_q.mss, 1'b0}));
+    window_opens = m.state == OPEN && !die_q && !stream_ended &&
+        offered_left < 32'(1 << (RX_RING_BITS > 15 ? 14 : RX_RING_BITS - 1));
+    widened = right - m.offered >= 32'({m.mss, 1'b0});
+  end
 
+  logic live, send_ack;
+  always_ff @(posedge clk) begin
+    if (phase == LENGTH) begin
+      live <= m.state == OPEN && !die_q;
+      length_q <= length;
+      send_data <= length != '0 && m.state == OPEN && !die_q;
+      resend_q <= resend;
+      resend_fin_q <= resend_fin;
+      from <= resend ? m.una : m.nxt;
+      send_ack <= ack_q || (window_opens && widened);
+    end
+  end
+
+  // ---- FLAGS ----
+  logic [31:0] sum, sum_q;
+  logic send_fin, push;
+  assign sum = from + 32'(length_q);
+
+  always_ff @(posedge clk) begin
+    if (phase == FLAGS) begin
+      sum_q <= sum;
+      send_fin <= live && m.closing && (resend_q ? resend_fin_q : sum == m.fin_at);
+      push <= sum == end_at;
+    end
+  end
+
+  // ---- SEND ----
+  segment_t own, plain;  // a session's segment; an answer without a session
+  logic plain_valid;
+  logic [31:0] after;
+  logic go_on, repeated;
+
+  always_comb begin
+    o = m;
     own = '0;
-    own.mac = n_q.mac;
-    own.ip = n_q.ip;
-    own.port = n_q.port;
+    own.mac = m.mac;
+    own.ip = m.ip;
+    own.port = m.port;
     own.own_port = listen_port;
-    own.seq = send_data || send_fin ? from : n_q.max;
-    own.ack = rcv_next[index];
+    own.seq = send_data || send_fin ? from : m.max;
+    own.ack = stream;
     own.window = window_out;
     own.flags[ACK] = 1'b1;
-    own.flags[PSH] = send_data && from + length == tx_end;
+    own.flags[PSH] = send_data && push;
     own.flags[FIN] = send_fin;
-    own.length = send_data ? length[15:0] : 16'd0;
+    own.length = send_data ? length_q : 16'd0;
     if (reset_q) begin
       own.flags = 8'd0;
       own.flags[RST] = 1'b1;
       own.flags[ACK] = 1'b1;
-      own.seq = n_q.nxt;
+      own.seq = m.nxt;
       own.length = '0;
     end
 
     go_on = 1'b0;
-    after = from + (send_data ? length : 32'd0) + 32'(send_fin);
+    after = sum_q + 32'(send_fin);
     if (send_data || send_fin) begin
-      if (!precedes(after, n_q.nxt)) o.nxt = after;
-      if (precedes(n_q.max, after)) begin
+      if (!precedes(after, m.nxt)) o.nxt = after;
+      if (precedes(m.max, after)) begin
         o.max = after;
-        if (!n_q.timing && from == n_q.max) begin
+        if (!m.timing && from == m.max) begin
           o.timing = 1'b1;
           o.timed = after;
           o.timed_from = now;
         end
       end
-      if (n_q.timer == '0) o.timer = n_q.rto;
+      if (m.timer == '0) o.timer = m.rto;
       // There may be more: come again after the others.
-      go_on = !resend && avail > length && send_data;
+      go_on = !resend_q && avail > 32'(length_q) && send_data;
       if (again_q) go_on = 1'b1;
-    end else if (avail != '0 && n_q.window == '0 && n_q.timer == '0) o.timer = n_q.rto;
+    end else if (avail != '0 && m.window == '0 && m.timer == '0) o.timer = m.rto;
     if (send_data || send_fin || send_ack) begin
       o.unacked = '0;
       o.offered = right;
@@ -472,19 +585,45 @@ module tcp_engine
   assign emit = send_data || send_fin || send_ack || reset_q;
 
   // ---- the machine ----
-  logic may_segment, may_app, may_tick;
-  assign may_segment = desc_valid;
+  logic choose_segment, choose_other, opens;
+  logic [S-1:0] slot;
+  tcb_t fresh;
   // If what application and timers send filled the way out, segments would wait behind it, and be dropped.
-  assign may_app = |kicked && seg_free;
-  assign may_tick = |tick_due && seg_free;
-  logic choose_segment, ours;
-  logic [SESSIONS-1:0] over;
-  assign over = free | dead;
-  // A session may have ended, and its place been taken, since the segment came in.
-  assign ours = hit && !over[index] && tcbs[index].ip == d.ip && tcbs[index].port == d.port;
-  assign choose_segment = may_segment && (turn || !(may_app || may_tick));
+  assign choose_other = (app_chosen || tick_chosen) && seg_free;
+  assign choose_segment = desc_valid && (turn || !choose_other);
   assign desc_ready = phase == IDLE && seg_ready && choose_segment;
+  assign opens = phase == CHECK && cookie_done && !cookie_late && cookie_hash[23:0] == cookie_given && slot_free;
 
+  logic cookie_late, slot_free;
+  logic [23:0] cookie_given;
+
+  always_comb begin
+    fresh = '0;
+    fresh.state = OPEN;
+    fresh.mac = d.mac;
+    fresh.ip = d.ip;
+    fresh.port = d.port;
+    fresh.una = d.ack;
+    fresh.nxt = d.ack;
+    fresh.max = d.ack;
+    fresh.wl1 = d.seq;
+    fresh.window = d.window;
+    fresh.offered = d.seq + (RX_RING_BITS > 15 ? 32'hffff : 32'(1 << RX_RING_BITS));
+    fresh.mss = mss_of(cookie_mss);
+    fresh.cwnd = first_window(cookie_mss);
+    fresh.ssthresh = 17'h0ffff;
+    fresh.rto = 16'(RTO_FIRST_MS);
+    tcb_write = phase == SEND || opens;
+    tcb_at = phase == SEND ? index : slot;
+    tcb_in = phase == SEND ? o : fresh;
+  end
+
+  always_ff @(posedge clk) begin
+    if (tcb_write) begin
+      snd_una[tcb_at] <= tcb_in.una;
+      snd_max[tcb_at] <= tcb_in.max;
+    end
+  end
 
   always_ff @(posedge clk) begin
     open <= 1'b0;
@@ -492,6 +631,14 @@ module tcp_engine
     woken <= 1'b0;
     cookie_start <= 1'b0;
     plain_valid <= 1'b0;
+    repeated <= 1'b0;
+    over <= free | dead;
+    app_chosen <= |kicked;
+    app_next <= app_first;
+    tick_chosen <= |tick_due;
+    tick_first <= first_of(tick_due);
+    slot <= first_of(free);
+    slot_free <= |free;
     if (notify) kicked[notify_at] <= 1'b1;
     if (release_valid) begin
       free[release_at] <= 1'b1;
@@ -499,103 +646,100 @@ module tcp_engine
       shut[release_at] <= 1'b0;
       count_open <= count_open - 1'b1;
     end
+    if (repeated) count_retransmitted <= count_retransmitted + 32'd1;
 
     case (phase)
       IDLE:
       if (seg_ready) begin
-        if (choose_segment) begin
-          turn <= 1'b0;
-          kind <= EVENT_SEGMENT;
-          index <= desc_index;
-          d <= desc_head;
-          hit <= desc_hit;
-          kept <= desc_kept;
-          gap <= desc_gap;
-          fin_in <= desc_fin;
-          exact <= desc_exact;
-          in_window <= desc_inside;
-          nearby <= desc_near;
-          phase <= LOAD;
-        end else if (may_app || may_tick) begin
-          turn <= 1'b1;
-          hit <= 1'b1;
-          // Timers can wait for a while, but not for ever.
-          if (may_tick && (!may_app || late_tick)) begin
-            kind <= EVENT_TICK;
-            index <= first_of(tick_due);
-            late_tick <= late_tick && tick_due != (tick_due & -tick_due);
-            tick_due[first_of(tick_due)] <= 1'b0;
-          end else begin
-            kind <= EVENT_APP;
-            index <= app_next;
-            app_from <= app_next + 1'b1;
-            kicked[app_next] <= notify && notify_at == app_next;
+          if (choose_segment) begin
+            turn <= 1'b0;
+            kind <= EVENT_SEGMENT;
+            index <= desc_index;
+            d <= desc_head;
+            hit <= desc_hit;
+            kept <= desc_kept;
+            gap <= desc_gap;
+            fin_in <= desc_fin;
+            exact <= desc_exact;
+            in_window <= desc_inside;
+            nearby <= desc_near;
+            phase <= LOAD;
+          end else if (choose_other) begin
+            turn <= 1'b1;
+            hit <= 1'b1;
+            phase <= LOAD;
+            // Timers can wait for a while, but not for ever.
+            if (tick_chosen && (!app_chosen || late_tick)) begin
+              kind <= EVENT_TICK;
+              index <= tick_first;
+              late_tick <= late_tick && tick_due != (SESSIONS'(1) << tick_first);
+              tick_due[tick_first] <= 1'b0;
+            end else begin
+              kind <= EVENT_APP;
+              index <= app_next;
+              app_from <= app_next + 1'b1;
+              kicked[app_next] <= notify && notify_at == app_next;
+            end
+            // What is waiting besides it is chosen in the next cycle.
+            app_chosen  <= 1'b0;
+            tick_chosen <= 1'b0;
           end
-          phase <= LOAD;
-        end
       end
-      LOAD: begin
-        t <= tcbs[index];
-        phase <= STEP;
-        if (kind == EVENT_SEGMENT && !ours) begin
-          // Nobody's: a new connection, or an answer to something that is over.
-          phase <= IDLE;
-          plain <= '0;
-          plain.mac <= d.mac;
-          plain.ip <= d.ip;
-          plain.port <= d.port;
-          plain.own_port <= d.own_port;
-          cookie_epoch <= epoch;
-          cookie_mss <= mss_index(d.mss);
-          irs <= d.seq;
-          if (d.flags[RST]) begin
-          end else if (d.own_port == listen_port && d.flags[SYN] && !d.flags[ACK]) begin
-            cookie_start <= 1'b1;
-            phase <= COOKIE;
-          end else if (d.own_port == listen_port && d.flags[ACK] && !d.flags[SYN]) begin
-            cookie_start <= 1'b1;
-            cookie_epoch <= 5'((d.ack - 32'd1) >> 27);
-            cookie_mss <= 3'((d.ack - 32'd1) >> 24);
-            irs <= d.seq - 32'd1;
-            phase <= CHECK;
-          end else begin
-            plain_valid <= 1'b1;
-            plain.flags[RST] <= 1'b1;
-            plain.flags[ACK] <= !d.flags[ACK];
-            plain.seq <= d.flags[ACK] ? d.ack : 32'd0;
-            plain.ack <= d.flags[ACK] ? 32'd0 :
-                d.seq + 32'(d.length) + 32'(d.flags[SYN]) + 32'(d.flags[FIN]);
-          end
-        end else if (over[index]) phase <= IDLE;
-      end
-      STEP: begin
-        n_q <= n;
-        ack_now_q <= ack_now && !die;
-        again_q <= again;
-        probe_q <= probe;
-        die_q <= die;
-        reset_q <= reset_out;
-        woken <= wake || die;
-        woken_at <= index;
-        phase <= SEND;
-        if (die) begin
+      LOAD: phase <= COMPARE;
+      COMPARE:
+      if (kind == EVENT_SEGMENT && !ours) phase <= STRANGER;
+      else if (gone) phase <= IDLE;
+      else phase <= STEP;
+      STEP: phase <= ENDS;
+      ENDS: begin
+        phase <= LENGTH;
+        wakes_q <= wakes;
+        if (dies) begin
           close <= 1'b1;
           at <= index;
-          if (reset_out) count_reset <= count_reset + 32'd1;
+          if (reset_step) count_reset <= count_reset + 32'd1;
         end
-        // The peer of a session that ends because both ends arrived still needs its last ACK.
-        if (die && kind == EVENT_SEGMENT && fin_in) ack_now_q <= 1'b1;
       end
+      LENGTH: phase <= FLAGS;
+      FLAGS: phase <= SEND;
       SEND: begin
-        tcbs[index] <= o;
-        snd_una[index] <= o.una;
-        snd_max[index] <= o.max;
+        woken <= wakes_q;
+        woken_at <= index;
         shut[index] <= o.closing;
         if (die_q) dead[index] <= 1'b1;
         if (go_on && !die_q) kicked[index] <= 1'b1;
-        if (emit && precedes(own.seq, n_q.max) && own.length != '0)
-          count_retransmitted <= count_retransmitted + 32'd1;
+        repeated <= send_data && !reset_q && precedes(from, m.max);
         phase <= IDLE;
+      end
+      STRANGER: begin
+        // Nobody's: a new connection, or an answer to something that is over.
+        phase <= IDLE;
+        plain <= '0;
+        plain.mac <= d.mac;
+        plain.ip <= d.ip;
+        plain.port <= d.port;
+        plain.own_port <= d.own_port;
+        cookie_epoch <= epoch;
+        cookie_mss <= mss_index(d.mss);
+        irs <= d.seq;
+        if (d.flags[RST]) begin
+        end else if (d.own_port == listen_port && d.flags[SYN] && !d.flags[ACK]) begin
+          cookie_start <= 1'b1;
+          phase <= COOKIE;
+        end else if (d.own_port == listen_port && d.flags[ACK] && !d.flags[SYN]) begin
+          cookie_start <= 1'b1;
+          cookie_epoch <= 5'((d.ack - 32'd1) >> 27);
+          cookie_mss <= 3'((d.ack - 32'd1) >> 24);
+          irs <= d.seq - 32'd1;
+          phase <= CHECK;
+        end else begin
+          plain_valid <= 1'b1;
+          plain.flags[RST] <= 1'b1;
+          plain.flags[ACK] <= !d.flags[ACK];
+          plain.seq <= d.flags[ACK] ? d.ack : 32'd0;
+          plain.ack <= d.flags[ACK] ? 32'd0 :
+              d.seq + 32'(d.length) + 32'(d.flags[SYN]) + 32'(d.flags[FIN]);
+        end
       end
       COOKIE:
       if (cookie_done) begin
@@ -611,17 +755,11 @@ module tcp_engine
       default:
       if (cookie_done) begin
         phase <= IDLE;
-        if (5'(epoch - cookie_epoch) > 5'd4) begin
+        if (cookie_late) begin
           plain_valid <= 1'b1;
           plain.flags[RST] <= 1'b1;
           plain.seq <= d.ack;
-        end else if (cookie_hash[23:0] != 24'(d.ack - 32'd1)) begin
-          // Perhaps a later segment of a connection whose first one was lost: the peer begins again.
-        end else if (free == '0) wanted <= 1'b1;  // the peer will ask again
-        else begin
-          logic [S-1:0] slot;
-          tcb_t fresh;
-          slot = first_of(free);
+        end else if (opens) begin
           wanted <= 1'b0;
           free[slot] <= 1'b0;
           open <= 1'b1;
@@ -629,30 +767,16 @@ module tcp_engine
           open_key <= {d.ip, d.port, d.own_port};
           open_next <= d.seq;
           open_una <= d.ack;
-          snd_una[slot] <= d.ack;
-          snd_max[slot] <= d.ack;
-          fresh = '0;
-          fresh.state = OPEN;
-          fresh.mac = d.mac;
-          fresh.ip = d.ip;
-          fresh.port = d.port;
-          fresh.una = d.ack;
-          fresh.nxt = d.ack;
-          fresh.max = d.ack;
-          fresh.wl1 = d.seq;
-          fresh.window = d.window;
-          fresh.offered = d.seq + (RX_RING_BITS > 15 ? 32'hffff : 32'(1 << RX_RING_BITS));
-          fresh.mss = mss_of(cookie_mss);
-          fresh.cwnd = 17'(mss_of(cookie_mss)) * 17'd10;
-          fresh.ssthresh = 17'h0ffff;
-          fresh.rto = 16'(RTO_FIRST_MS);
-          tcbs[slot] <= fresh;
           count_opened <= count_opened + 32'd1;
           count_open <= count_open + 1'b1 - (S + 1)'(release_valid);
           kicked[slot] <= 1'b1;
-        end
+        end else if (cookie_hash[23:0] == cookie_given) wanted <= 1'b1;  // no room: the peer will ask again
+        // Else perhaps a later segment of a connection whose first one was lost: the peer begins again.
       end
     endcase
+
+    cookie_late  <= 5'(epoch - cookie_epoch) > 5'd4;
+    cookie_given <= 24'(d.ack - 32'd1);
 
     if (tick) begin
       now <= now + 16'd1;
@@ -664,6 +788,8 @@ module tcp_engine
       phase <= IDLE;
       kicked <= '0;
       tick_due <= '0;
+      app_chosen <= 1'b0;
+      tick_chosen <= 1'b0;
       free <= '1;
       dead <= '0;
       shut <= '0;
