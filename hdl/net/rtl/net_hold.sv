@@ -34,14 +34,22 @@ module net_hold
   // What comes into an empty store goes straight on.
   assign pass = keep && used == '0 && !hold;
 
+  beat_t kept, stored, passed;
+  logic from_store;
+
+  always_comb begin
+    kept = s;
+    // A frame that is too long ends where there is no more room for it, and fails its checks.
+    if (length == (A + 1)'(FRAME - 1)) kept.last = 1'b1;
+  end
+
+  assign m = from_store ? stored : passed;
+
   always_ff @(posedge clk) begin
-    if (keep) begin
-      store[tail[A-1:0]] <= s;
-      // A frame that is too long ends where there is no more room for it, and fails its checks.
-      if (length == (A + 1)'(FRAME - 1)) store[tail[A-1:0]].last <= 1'b1;
-    end
-    m <= pass ? s : store[head[A-1:0]];
-    if (pass && length == (A + 1)'(FRAME - 1)) m.last <= 1'b1;
+    if (keep) store[tail[A-1:0]] <= kept;
+    stored <= store[head[A-1:0]];
+    passed <= kept;
+    from_store <= !pass;
     if (rst) begin
       head <= '0;
       tail <= '0;

@@ -1,7 +1,7 @@
 // Answers echo requests (RFC 792): keeps the frame while it arrives, and sends it back with its
 // addresses swapped once its checksums were right. Two frames fit; a third is dropped.
 //
-// Parameters: BEATS, the longest frame kept. Latency: 5 cycles from the verdict.
+// Parameters: BEATS, the longest frame kept. Latency: 6 cycles from the verdict.
 module net_icmp
   import net_pkg::*;
 #(
@@ -62,19 +62,20 @@ module net_icmp
   end
 
   // ---- sending ----
-  logic running, fetched;
-  logic [A-1:0] at, at_fetched;
-  beat_t raw;
+  logic running, fetched, ready;
+  logic [A-1:0] at, at_fetched, at_ready;
+  beat_t read, raw;
   logic [15:0] ttl_protocol;
   logic advance, move;
 
   assign advance = !m_valid || m_ready;
-  assign move = advance || !fetched;
+  assign move = advance || !ready;
 
   always_ff @(posedge clk) begin
     if (m_valid && m_ready) m_valid <= 1'b0;
     if (!running) begin
       fetched <= 1'b0;
+      ready <= 1'b0;
       at <= '0;
       // The older of two cannot be told; either order will do.
       if (|full && !(m_valid && m_ready) && !m_valid) begin
@@ -82,14 +83,17 @@ module net_icmp
         drain   <= !full[0];
       end
     end else if (move) begin
-      raw <= store[{drain, at}];
+      read <= store[{drain, at}];
       at <= at + 1'b1;
       at_fetched <= at;
       fetched <= 1'b1;
-      if (fetched) begin
+      raw <= read;
+      at_ready <= at_fetched;
+      ready <= fetched;
+      if (ready) begin
         m_valid <= 1'b1;
         m <= raw;
-        case (at_fetched)
+        case (at_ready)
           A'(0): m.data <= {swap16(own_mac[47:32]), swap48(to_mac[drain])};
           A'(1): m.data[31:0] <= swap32(own_mac[31:0]);
           A'(2): begin
@@ -112,6 +116,7 @@ module net_icmp
         if (raw.last) begin
           running <= 1'b0;
           fetched <= 1'b0;
+          ready   <= 1'b0;
         end
       end
     end
@@ -119,6 +124,7 @@ module net_icmp
       running <= 1'b0;
       m_valid <= 1'b0;
       fetched <= 1'b0;
+      ready   <= 1'b0;
     end
   end
 

@@ -1,5 +1,6 @@
 // Takes frames apart: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP headers;
-// checks the IPv4, ICMP and TCP checksums. Anything else, and anything damaged, is FRAME_OTHER.
+// checks the IPv4, ICMP and TCP checksums. Anything else, and anything damaged, is FRAME_OTHER; so is
+// a TCP frame of fewer than eight beats, below Ethernet's least.
 //
 // Beats leave one cycle after they came, with their number in the frame. `head` fills while they do:
 // addresses and ports are valid when beat 5 leaves, the rest when beat 6 does. `verdict` comes with
@@ -105,14 +106,19 @@ module net_parse
   end
 
   // ---- checksums ----
-  // `left` is how many bytes of the IP packet begin with this beat.
-  logic [15:0] left;
+  // `left` is how many bytes of the IP packet begin with the next beat. Words are added up for each
+  // beat first, and to the sum of the frame a cycle later.
+  logic [15:0] left, left_now;
   logic [ 7:0] l4_keep;
   logic [63:0] ip_data, l4_data;
+  logic [17:0] ip_beat, l4_beat;
   logic [31:0] ip_sum, l4_sum;
+  logic summing, summing_first;
+
+  assign left_now = beat_index == 11'd3 ? (ip_length > 16'd18 ? ip_length - 16'd18 : 16'd0) :
+      left > 16'd8 ? left - 16'd8 : 16'd0;
 
   always_comb begin
-    for (int i = 0; i < 8; i++) l4_keep[i] = left > 16'(i);
     case (beat_index)
       11'd1: ip_data = masked(beat.data, 8'hc0);
       11'd2, 11'd3: ip_data = beat.data;
@@ -133,18 +139,31 @@ module net_parse
 
   always_ff @(posedge clk) begin
     if (beat_valid) begin
-      if (beat_index == 11'd3) left <= ip_length > 16'd18 ? ip_length - 16'd18 : 16'd0;
-      else left <= left > 16'd8 ? left - 16'd8 : 16'd0;
-      ip_sum <= beat_index == '0 ? '0 : ip_sum + 32'(sum_beat(ip_data));
-      l4_sum <= beat_index == '0 ? '0 : l4_sum + 32'(sum_beat(l4_data));
+      left <= left_now;
+      for (int i = 0; i < 8; i++) l4_keep[i] <= left_now > 16'(i);
+      ip_beat <= sum_beat(ip_data);
+      l4_beat <= sum_beat(l4_data);
+    end
+    summing <= beat_valid;
+    summing_first <= beat_index == '0;
+    if (summing) begin
+      ip_sum <= summing_first ? '0 : ip_sum + 32'(ip_beat);
+      l4_sum <= summing_first ? '0 : l4_sum + 32'(l4_beat);
     end
   end
 
   // ---- verdict: three cycles after the last beat ----
-  logic ended, ended_2, whole, tcp_sane, mine;
+  logic ended, ended_2, whole, least, tcp_sane, mine;
   logic [15:0] bytes;
-  logic [15:0] ip_folded, l4_folded;
   frame_kind_t kind;
+
+  // The folded sum is all ones: both halves together are that, or that with a carry still to add.
+  function automatic logic sums_up(input logic [31:0] sum);
+    logic [16:0] once;
+    once = 17'(sum[15:0]) + 17'(sum[31:16]);
+    return once == 17'h0ffff || once == 17'h1fffe;
+  endfunction
+
   head_t head_2;
 
   always_ff @(posedge clk) begin
@@ -152,6 +171,7 @@ module net_parse
     if (beat_valid && beat.last) begin
       bytes <= {2'b00, beat_index, 3'b000} + 16'($countones(beat.keep));
       whole <= beat_index >= 11'd4 && !(&beat_index);
+      least <= beat_index >= 11'd7;  // Ethernet's least frame has 60 bytes
     end
   end
 
@@ -161,15 +181,13 @@ module net_parse
   always_ff @(posedge clk) begin
     ended_2   <= ended && !rst;
     head_2    <= head;
-    ip_folded <= fold(ip_sum);
-    l4_folded <= fold(l4_sum);
     kind      <= FRAME_OTHER;
     if (whole && mine) begin
       if (is_arp && arp_request && bytes >= 16'd42) kind <= FRAME_ARP;
       else if (is_ip && header_ok && 17'(bytes) >= 17'(ip_length) + 17'd14) begin
         if (protocol == PROTOCOL_ICMP && icmp_type == 8'd8 && ip_length >= 16'd28)
           kind <= FRAME_ICMP;
-        else if (protocol == PROTOCOL_TCP && tcp_sane && ip_length >= 16'd40) kind <= FRAME_TCP;
+        else if (protocol == PROTOCOL_TCP && least && tcp_sane && ip_length >= 16'd40) kind <= FRAME_TCP;
       end
     end
   end
@@ -178,7 +196,7 @@ module net_parse
     done <= ended_2 && !rst;
     verdict_head <= head_2;
     verdict <= kind;
-    if (kind inside {FRAME_ICMP, FRAME_TCP} && (ip_folded != 16'hffff || l4_folded != 16'hffff))
+    if (kind inside {FRAME_ICMP, FRAME_TCP} && !(sums_up(ip_sum) && sums_up(l4_sum)))
       verdict <= FRAME_OTHER;
   end
 

@@ -114,7 +114,7 @@ module net_stack
     logic [S-1:0] index;
     logic kept, gap, fin, exact, in_window, nearby;
   } desc_t;
-  logic desc_in_valid, desc_in_ready, desc_valid, desc_ready;
+  logic desc_in_valid, desc_in_ready, desc_valid, desc_ready, stranger;
   desc_t desc_in, desc;
 
   tcp_rx #(
@@ -146,6 +146,7 @@ module net_stack
       .ended(rcv_ended),
       .arrived,
       .arrived_at,
+      .stranger,
       .desc_valid(desc_in_valid),
       .desc_ready(desc_in_ready),
       .desc_head(desc_in.head),
@@ -173,16 +174,18 @@ module net_stack
       .m_payload(desc)
   );
 
-  // An ACK from a stranger may open a session: the frames behind it wait until that is settled.
-  logic opening;
-  assign opening = desc_in_valid && !desc_in.hit && desc_in.head.flags[ACK] &&
-      !desc_in.head.flags[SYN] && !desc_in.head.flags[RST];
-  assign hold = opening || settling;
+  // An ACK from a stranger may open a session: the frames behind it wait until that is settled, which
+  // is when the engine has had its descriptor, three cycles later at the earliest.
+  logic [2:0] strangers;
+  assign hold = stranger || settling;
 
   always_ff @(posedge clk) begin
-    if (rst) settling <= 1'b0;
-    else if (opening) settling <= 1'b1;
-    else if (!desc_valid && !engine_busy) settling <= 1'b0;
+    strangers <= {strangers[1:0], stranger};
+    if (rst) begin
+      settling  <= 1'b0;
+      strangers <= '0;
+    end else if (stranger) settling <= 1'b1;
+    else if (strangers == '0 && !desc_valid && !engine_busy) settling <= 1'b0;
   end
 
   typedef struct packed {

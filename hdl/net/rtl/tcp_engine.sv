@@ -223,7 +223,7 @@ module tcp_engine
   logic [31:0] acked, flight, used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
   logic idle_over, linger_over, wait_over;
-  logic [15:0] took;
+  logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
   logic ours;
 
@@ -411,7 +411,7 @@ module tcp_engine
 
   // The window that there is room for.
   logic [31:0] room_in;
-  logic [15:0] took_q, window_out;
+  logic [15:0] window_out;
   assign room_in = 32'(1 << RX_RING_BITS) - used;
 
   always_ff @(posedge clk) begin
@@ -585,7 +585,8 @@ module tcp_engine
   assign emit = send_data || send_fin || send_ack || reset_q;
 
   // ---- the machine ----
-  logic choose_segment, choose_other, opens;
+  logic choose_segment, choose_other, opens, cookie_late, slot_free;
+  logic [23:0] cookie_given;
   logic [S-1:0] slot;
   tcb_t fresh;
   // If what application and timers send filled the way out, segments would wait behind it, and be dropped.
@@ -593,9 +594,6 @@ module tcp_engine
   assign choose_segment = desc_valid && (turn || !choose_other);
   assign desc_ready = phase == IDLE && seg_ready && choose_segment;
   assign opens = phase == CHECK && cookie_done && !cookie_late && cookie_hash[23:0] == cookie_given && slot_free;
-
-  logic cookie_late, slot_free;
-  logic [23:0] cookie_given;
 
   always_comb begin
     fresh = '0;

@@ -9,7 +9,8 @@
 // Every good TCP frame, kept or not, ends in one descriptor for the engine.
 //
 // Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted.
-// Latency: 4 cycles from a frame's last beat to `arrived` and the descriptor.
+// Latency: 5 cycles from a frame's last beat to the descriptor, 6 to `next` and `arrived` (7 if a session
+// is opened at that moment). Whoever sees `next` may read the ring in the next cycle.
 module tcp_rx
   import net_pkg::*;
 #(
@@ -48,6 +49,8 @@ module tcp_rx
     output logic [SESSIONS-1:0] ended,
     output logic               arrived,
     output logic        [ S-1:0] arrived_at,
+    // this frame, which has just been found good, may open a session
+    output logic               stranger,
     // descriptors
     output logic               desc_valid,
     input  logic               desc_ready,
@@ -63,19 +66,18 @@ module tcp_rx
 );
 
   logic [SESSIONS-1:0] taking;  // the stream is open
-  logic [1:0] generation[SESSIONS];
 
-  // ---- lookup: addresses and ports have come with beat 4, numbers with beat 5 ----
+  // ---- lookup: the address has come with beat 4, the ports with beat 5 ----
   logic hit, hit_now;
   logic [S-1:0] index, index_now;
-  logic [1:0] seen_generation;
 
   tcp_lookup #(
       .SESSIONS(SESSIONS)
   ) u_lookup (
       .clk,
       .rst,
-      .key    ({head.ip, head.port, head.own_port}),
+      .ip     (head.ip),
+      .ports  ({head.port, head.own_port}),
       .hit    (hit_now),
       .index  (index_now),
       .add    (open),
@@ -84,129 +86,195 @@ module tcp_rx
       .new_key(open_key)
   );
 
+  // A session that is opened at the same place meanwhile is another one.
+  always_ff @(posedge clk) begin
+    if (beat_valid && beat_index == 11'd5) begin
+      hit   <= hit_now;
+      index <= index_now;
+    end else if (open && at == index) hit <= 1'b0;
+  end
+
+  assign stranger = done && verdict == FRAME_TCP && !hit && verdict_head.flags[ACK] &&
+      !verdict_head.flags[SYN] && !verdict_head.flags[RST];
+
   typedef struct packed {
     logic        valid;
     logic [31:0] from, to;
   } island_t;
+
+  // ---- what is known of each session: written in one place each, for memories with one port for it ----
+  logic [31:0] nexts[SESSIONS];  // as `next`
   island_t [ISLANDS-1:0] islands[SESSIONS];
-
-  // Step 1, when beat 6 leaves: the session's numbers.
-  logic [31:0] wanted, base, seq, seq_end;  // base: ring place of the frame's byte 0
-  island_t [ISLANDS-1:0] noted;
-  logic [13:0] origin;
-  logic fits, ack_ok, plain, step_2;
-  logic [31:0] ack_age;
-
-  assign ack_age = snd_max[index] - head.ack;
+  logic [SESSIONS-1:0] with_islands;
+  island_t [ISLANDS-1:0] after;
+  logic next_write, islands_write;
+  logic [S-1:0] next_at;
+  logic [31:0] next_value;
 
   always_ff @(posedge clk) begin
-    if (beat_valid && beat_index == 11'd5) begin
-      hit <= hit_now;
-      index <= index_now;
-      seen_generation <= generation[index_now];
+    if (next_write) begin
+      nexts[next_at] <= next_value;
+      next[next_at]  <= next_value;
     end
+    if (islands_write) islands[index] <= after;
+  end
+
+  // Step 1, when beat 6 leaves: the session's numbers, and the first byte that may be missing.
+  logic [31:0] wanted_now, wanted, base, seq, seq_end, begin_at, sent, taken_to;  // base: ring place of byte 0
+  island_t [ISLANDS-1:0] noted;
+  logic [13:0] origin, whole_end;
+  logic acking, plain, step_2, step_3, step_4;
+
+  assign wanted_now = nexts[index];
+
+  always_ff @(posedge clk) begin
     step_2 <= beat_valid && beat_index == 11'd6 && !rst;
     if (beat_valid && beat_index == 11'd6) begin
-      wanted <= next[index];
+      wanted <= wanted_now;
+      begin_at <= precedes(head.seq, wanted_now) ? wanted_now : head.seq;
       noted <= islands[index];
+      for (int i = 0; i < ISLANDS; i++)
+      noted[i].valid <= islands[index][i].valid && with_islands[index];
       seq <= head.seq;
       seq_end <= head.seq + 32'(head.length);
       origin <= payload_start;
+      whole_end <= payload_start + head.length[13:0];
       base <= head.seq - 32'(payload_start);
-      fits <= (head.seq + 32'(head.length) - read_to[index]) <= 32'(1 << RING_BITS);
-      // RFC 5961 section 5: what it acknowledges was sent, and not too long ago.
-      ack_ok <= head.flags[ACK] && ack_age <= 32'h0002_0000;
+      sent <= snd_max[index];
+      taken_to <= read_to[index];
+      acking <= head.flags[ACK];
       plain <= !head.flags[SYN] && !head.flags[RST];
     end
   end
 
-  // Step 2: which part of the segment is taken.
-  logic [31:0] start_now, end_now, start, stop;
-  logic in_order, near_now, taken, reaches;
-  logic [13:0] first, limit;  // of that part, from the frame's start
+  // Step 2: where the segment stands to the stream and to each island.
+  logic [31:0] start_now, start, from_wanted, ack_age, ring_used;
+  logic [ISLANDS-1:0] ahead_now, ahead;  // the island begins within what is left of the segment
+  logic [13:0] cut[ISLANDS];             // where, from the frame's start
+  logic near_now, in_place, fits, ack_ok;
+
+  assign from_wanted = seq - wanted;
+  assign ack_age = sent - head.ack;
+  assign ring_used = seq_end - taken_to;
 
   always_comb begin
-    start_now = precedes(seq, wanted) ? wanted : seq;
-    end_now   = seq_end;
-    for (int i = 0; i < ISLANDS; i++)
-    if (noted[i].valid && !precedes(start_now, noted[i].from) && precedes(start_now, noted[i].to))
-      start_now = noted[i].to;
-    for (int i = 0; i < ISLANDS; i++)
-    if (noted[i].valid && !precedes(noted[i].from, start_now) && precedes(noted[i].from, end_now))
-      end_now = noted[i].from;
-    // Within a window's reach on either side.
-    near_now = (seq - wanted + 32'h0001_0000) < 32'h0002_0000;
+    start_now = begin_at;
+    for (int i = 0; i < ISLANDS; i++) begin
+      // Islands do not touch: at most one has this byte, and the byte behind it is missing.
+      if (noted[i].valid && !precedes(begin_at, noted[i].from) && precedes(begin_at, noted[i].to))
+        start_now = noted[i].to;
+      ahead_now[i] = noted[i].valid && precedes(begin_at, noted[i].from) && precedes(noted[i].from, seq_end);
+    end
   end
 
   always_ff @(posedge clk) begin
+    step_3 <= step_2 && !rst;
     if (step_2) begin
       start <= start_now;
-      stop <= end_now;
-      first <= origin + 14'(start_now - seq);
-      limit <= origin + 14'(end_now - seq);
-      in_order <= start_now == wanted;
-      taken <= near_now && precedes(start_now, end_now);
-      // The segment's end is where the stream will have come to: a FIN there is in order.
-      reaches <= near_now && !precedes(wanted, seq) && !precedes(seq_end, wanted) && end_now == seq_end;
+      ahead <= ahead_now;
+      for (int i = 0; i < ISLANDS; i++) cut[i] <= 14'(noted[i].from - base);
+      // Within 64 KB on either side.
+      near_now <= (&from_wanted[31:16]) || !(|from_wanted[31:16]);
+      in_place <= !precedes(wanted, seq) && !precedes(seq_end, wanted);
+      fits <= ring_used <= 32'(1 << RING_BITS);
+      // RFC 5961 section 5: what it acknowledges was sent, and not too long ago.
+      ack_ok <= acking && ack_age <= 32'h0002_0000;
     end
   end
 
-  logic usable, writable;
-  assign usable = hit && taking[index] && fits && ack_ok && plain;
-  assign writable = usable && taken;
-
-  // ---- realign the payload, two cycles behind: turn it by the place of byte 0 in its word ----
-  logic valid_1, valid_2, last_2;
-  logic [10:0] index_1, index_2;
-  beat_t beat_1, beat_2;
-  logic [63:0] turned, turned_before;
-  logic [7:0] keep, keep_turned, keep_before, low_lanes, spill_keep;
-  logic [31:0] place;
-  logic flush;
-  logic [RING_BITS-4:0] flush_place;
-
-  always_ff @(posedge clk) begin
-    valid_1 <= beat_valid && !rst;
-    beat_1  <= beat;
-    index_1 <= beat_index;
-    valid_2 <= valid_1 && !rst;
-    beat_2  <= beat_1;
-    index_2 <= index_1;
-  end
-
-  logic [13:0] offset;
-  assign offset = {index_2, 3'b000};
-  assign last_2 = valid_2 && beat_2.last;
+  // Step 3: which part of the segment is taken: up to the next island.
+  logic [13:0] first, limit, lowest_cut;  // of that part, from the frame's start
+  logic [13:0] pair[ISLANDS/2];
+  logic in_order, taken, reaches, usable, cut_found;
 
   always_comb begin
-    for (int i = 0; i < 8; i++) begin
-      keep[i] = beat_2.keep[i] && index_2 >= 11'd6 && writable && offset + 14'(i) >= first && offset + 14'(i) < limit;
-      low_lanes[i] = 3'(i) < base[2:0];
+    for (int i = 0; i < ISLANDS / 2; i++)
+    pair[i] = ahead[2*i] && (!ahead[2*i+1] || cut[2*i] < cut[2*i+1]) ? cut[2*i] : cut[2*i+1];
+    lowest_cut = pair[0];
+    cut_found = |ahead[1:0];
+    for (int i = 1; i < ISLANDS / 2; i++) begin
+      if (|ahead[2*i+:2] && (!cut_found || pair[i] < lowest_cut)) lowest_cut = pair[i];
+      cut_found = cut_found || |ahead[2*i+:2];
     end
+  end
+
+  always_ff @(posedge clk) begin
+    step_4 <= step_3 && !rst;
+    if (step_3) begin
+      first <= 14'(start - base);
+      limit <= |ahead ? lowest_cut : whole_end;
+      in_order <= start == wanted;
+      taken <= near_now && precedes(start, seq_end);
+      // The segment's end is where the stream will have come to: a FIN there is in order.
+      reaches <= near_now && in_place && ahead == '0;
+      usable <= hit && taking[index] && fits && ack_ok && plain;
+    end
+  end
+
+  logic writable;
+  logic [31:0] stop;
+  assign writable = usable && taken;
+  always_ff @(posedge clk) if (step_4) stop <= base + 32'(limit);
+
+  // ---- realign the payload, three cycles behind: choose its bytes, then turn it by the place of byte 0 in its word ----
+  localparam int BEHIND = 3;
+  logic [BEHIND:1] valid_behind;
+  beat_t beat_behind[BEHIND+1];
+  logic [10:0] index_behind[BEHIND+1];
+  logic valid_keep, last_keep;
+  logic [63:0] data_keep;
+  logic [31:0] place;
+  logic [7:0] keep_now, keep, keep_turned, keep_before, low_lanes, spill_keep;
+  logic [63:0] turned, turned_before;
+  logic flush;
+  logic [RING_BITS-4:0] flush_place;
+  logic [13:0] offset;
+
+  always_ff @(posedge clk) begin
+    valid_behind <= {valid_behind[BEHIND-1:1], beat_valid};
+    beat_behind[1]  <= beat;
+    index_behind[1] <= beat_index;
+    for (int i = 2; i <= BEHIND; i++) begin
+      beat_behind[i]  <= beat_behind[i-1];
+      index_behind[i] <= index_behind[i-1];
+    end
+    if (rst) valid_behind <= '0;
+  end
+
+  assign offset = {index_behind[BEHIND], 3'b000};
+
+  always_comb begin
+    for (int i = 0; i < 8; i++)
+    keep_now[i] = beat_behind[BEHIND].keep[i] && index_behind[BEHIND] >= 11'd6 && writable &&
+        offset + 14'(i) >= first && offset + 14'(i) < limit;
     for (int i = 0; i < 8; i++) begin
-      turned[8*i+:8] = beat_2.data[8*3'(3'(i)-base[2:0])+:8];
+      low_lanes[i] = 3'(i) < base[2:0];
+      turned[8*i+:8] = data_keep[8*3'(3'(i)-base[2:0])+:8];
       keep_turned[i] = keep[3'(3'(i)-base[2:0])];
     end
   end
 
-  assign place = base + 32'(offset);
-
   always_ff @(posedge clk) begin
+    valid_keep <= valid_behind[BEHIND] && !rst;
+    last_keep <= beat_behind[BEHIND].last;
+    data_keep <= beat_behind[BEHIND].data;
+    keep <= keep_now;
+    place <= base + 32'(offset);
     write <= 1'b0;
     flush <= 1'b0;
-    if (valid_2) begin
+    if (valid_keep) begin
       turned_before <= turned;
       // Nothing is left over from before the payload.
       keep_before <= keep_turned & low_lanes;
       spill_keep <= keep_turned & low_lanes;
-      flush <= last_2 && |(keep_turned & low_lanes);
+      flush <= last_keep && |(keep_turned & low_lanes);
       flush_place <= place[RING_BITS-1:3] + 1'b1;
       write <= |(keep_turned & ~low_lanes) || |(keep_before & low_lanes);
       write_address <= {index, place[RING_BITS-1:3]};
       for (int i = 0; i < 8; i++)
       write_data[8*i+:8] <= low_lanes[i] ? turned_before[8*i+:8] : turned[8*i+:8];
       write_keep <= (keep_turned & ~low_lanes) | (keep_before & low_lanes);
-      if (last_2) keep_before <= '0;
+      if (last_keep) keep_before <= '0;
     end
     // Six beats of headers come before the next payload: there is room for the rest of this one.
     if (flush) begin
@@ -222,15 +290,24 @@ module tcp_rx
     end
   end
 
+  // ---- the verdict: which islands the new part touches ----
+  logic good, judged, judged_hit, kept, fin_ok, free_there;
+  logic [ISLANDS-1:0] joins_below, joins_above;
+  logic [31:0] lowest, highest, exact, past_fin;
+  head_t judged_head;
+  assign good = done && verdict == FRAME_TCP && desc_ready && !rst;
 
-  // ---- the verdict ----
-  logic accept, kept, fin_ok, free_there;
-  logic [31:0] lowest, highest, exact;
-  island_t [ISLANDS-1:0] after;
-  assign accept = done && verdict == FRAME_TCP && desc_ready && hit &&
-      generation[index] == seen_generation;
-  assign kept = writable && in_order;
-  assign exact = verdict_head.seq - next[index];
+  always_ff @(posedge clk) begin
+    judged <= good;
+    judged_hit <= hit && !(open && at == index);
+    judged_head <= verdict_head;
+    exact <= verdict_head.seq - nexts[index];
+    past_fin <= seq_end + 32'd1;
+    for (int i = 0; i < ISLANDS; i++) begin
+      joins_below[i] <= noted[i].valid && noted[i].to == start;
+      joins_above[i] <= noted[i].valid && noted[i].from == stop;
+    end
+  end
 
   // Islands that the new part touches become one with it.
   always_comb begin
@@ -238,11 +315,11 @@ module tcp_rx
     highest = stop;
     after = noted;
     for (int i = 0; i < ISLANDS; i++) begin
-      if (noted[i].valid && noted[i].to == start) begin
+      if (joins_below[i]) begin
         lowest = noted[i].from;
         after[i].valid = 1'b0;
       end
-      if (noted[i].valid && noted[i].from == stop) begin
+      if (joins_above[i]) begin
         highest = noted[i].to;
         after[i].valid = 1'b0;
       end
@@ -256,14 +333,25 @@ module tcp_rx
       end
   end
 
-  assign fin_ok = usable && verdict_head.flags[FIN] && reaches && (!taken || highest == seq_end);
+  assign kept = writable && in_order;
+  // Behind a FIN there is nothing.
+  assign fin_ok = usable && judged_head.flags[FIN] && reaches && (!taken || joins_above == '0);
+  assign islands_write = judged && judged_hit && writable && (in_order || free_there);
+
+  // ---- how far the stream has come: an opening goes first, the rest waits for a cycle ----
+  logic moved, moved_fin;
+  logic [S-1:0] moved_at;
+  logic [31:0] moved_to;
+  assign next_write = open || moved;
+  assign next_at = open ? at : moved_at;
+  assign next_value = open ? open_next : moved_to;
 
   always_ff @(posedge clk) begin
     arrived <= 1'b0;
-    arrived_at <= index;
-    desc_valid <= done && verdict == FRAME_TCP && desc_ready && !rst;
-    desc_head <= verdict_head;
-    desc_hit <= hit && generation[index] == seen_generation;
+    arrived_at <= moved_at;
+    desc_valid <= judged && !rst;
+    desc_head <= judged_head;
+    desc_hit <= judged_hit;
     desc_index <= index;
     desc_kept <= kept;
     desc_fin <= fin_ok;
@@ -272,27 +360,32 @@ module tcp_rx
     desc_near <= exact + 32'h0001_0000 < 32'h0002_0000;
     desc_gap <= 1'b0;
     for (int i = 0; i < ISLANDS; i++) if (noted[i].valid) desc_gap <= 1'b1;
-    if (accept && writable && (in_order || free_there)) islands[index] <= after;
-    if (accept && (kept || fin_ok)) begin
-      next[index] <= (kept ? highest : seq_end) + 32'(fin_ok);
+    if (islands_write) begin
+      with_islands[index] <= 1'b0;
+      for (int i = 0; i < ISLANDS; i++) if (after[i].valid) with_islands[index] <= 1'b1;
+    end
+    if (moved && !open) begin
+      moved   <= 1'b0;
       arrived <= !rst;
-      if (fin_ok) begin
-        taking[index] <= 1'b0;
-        ended[index]  <= 1'b1;
-      end
+      if (moved_fin) ended[moved_at] <= 1'b1;
+    end
+    if (judged && judged_hit && (kept || fin_ok)) begin
+      moved <= 1'b1;
+      moved_fin <= fin_ok;
+      moved_at <= index;
+      moved_to <= fin_ok ? past_fin : highest;
+      if (fin_ok) taking[index] <= 1'b0;
     end
     if (open) begin
-      next[at] <= open_next;
       taking[at] <= 1'b1;
       ended[at] <= 1'b0;
-      generation[at] <= generation[at] + 2'd1;
-      islands[at] <= '0;
+      with_islands[at] <= 1'b0;
     end
     if (close) taking[at] <= 1'b0;
     if (rst) begin
+      moved  <= 1'b0;
       taking <= '0;
       ended  <= '0;
-      for (int i = 0; i < SESSIONS; i++) generation[i] <= '0;
     end
   end
 

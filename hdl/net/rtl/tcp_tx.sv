@@ -6,7 +6,7 @@
 //
 // Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to
 // `read_data`; MSS, the most payload bytes. Latency: 6 cycles, plus the memory's, plus one a beat
-// beyond six.
+// beyond six. A beat is put together in one cycle and added up in the next.
 module tcp_tx
   import net_pkg::*;
 #(
@@ -61,7 +61,10 @@ module tcp_tx
   logic [7:0] low_lanes, lanes;
   logic [63:0] merged;
   logic produce, tail;
-  logic early, summed;                // the checksum will be there in time; it is there
+  logic early, produced, summed;      // the checksum will be there in time; all words are there; and it is
+  logic adding, add_last;
+  logic [BEATS_BITS-1:0] add_at;
+  logic [63:0] added;
 
   assign s_ready = read_state == READ_IDLE && !full[fill];
 
@@ -76,7 +79,7 @@ module tcp_tx
     merged = masked(merged, lanes);
   end
 
-  assign tail = read_state == READ_REST && !read && coming == '0 && !summed;
+  assign tail = read_state == READ_REST && !read && coming == '0 && !produced;
   assign produce = (coming[0] && !(first_word && late)) || tail;
 
   always_ff @(posedge clk) begin
@@ -86,11 +89,18 @@ module tcp_tx
       turned_before <= turned;
       first_word <= 1'b0;
     end
+    adding <= produce && !rst;
+    add_last <= 16'(beat_at) + 16'd1 == beats;
+    add_at <= beat_at;
+    added <= merged;
     if (produce) begin
-      store[{fill, beat_at}] <= merged;
-      sums[fill] <= sums[fill] + 32'(sum_beat(merged));
       beat_at <= beat_at + 1'b1;
-      if (16'(beat_at) + 16'd1 == beats) summed <= 1'b1;
+      if (16'(beat_at) + 16'd1 == beats) produced <= 1'b1;
+    end
+    if (adding) begin
+      store[{fill, add_at}] <= added;
+      sums[fill] <= sums[fill] + 32'(sum_beat(added));
+      if (add_last) summed <= 1'b1;
     end
     // From the first word on, words come one a cycle: six more will have come when beat 6 leaves.
     early <= read_state != READ_IDLE && (summed || (produce && 16'(beat_at) + 16'd6 >= beats));
@@ -107,6 +117,7 @@ module tcp_tx
         beats <= (16'd13 + s_segment.length) >> 3;
         beat_at <= '0;
         first_word <= 1'b1;
+        produced <= s_segment.length == '0;
         summed <= s_segment.length == '0;
         early <= s_segment.length == '0;
         sums[fill] <= '0;
@@ -140,7 +151,8 @@ module tcp_tx
   logic [7:0] last_keep;
   segment_t out;
   logic [15:0] ip_length, ip_sum, tcp_length;
-  logic [31:0] fixed_sum;
+  logic [31:0] fixed_sum, ip_part, own_part, length_part, place_part, sequence_part;
+  logic [15:0] fixed_folded;
   logic [15:0] tcp_sum;
   logic [63:0] stored;
   logic [7:0] option_bytes;
@@ -150,17 +162,21 @@ module tcp_tx
   assign take = !sending && (full[drain] || (fill == drain && early && read_state != READ_IDLE));
   assign advance = sending && (!m_valid || m_ready);
 
-  // The checksum's constant part is added up in the first cycles of sending.
+  // The checksums' constant part is added up in the first cycles of sending, one step a cycle: the
+  // IPv4 header's is needed for beat 3, the segment's for beat 6.
   always_ff @(posedge clk) begin
-    ip_sum <= ~fold(
-        32'h4500 + 32'(ip_length) + 32'h4000 + {16'h0, 8'd64, PROTOCOL_TCP} +
-        32'(own_ip[31:16]) + 32'(own_ip[15:0]) + 32'(out.ip[31:16]) + 32'(out.ip[15:0]));
-    fixed_sum <= 32'(own_ip[31:16]) + 32'(own_ip[15:0]) + 32'(out.ip[31:16]) + 32'(out.ip[15:0]) +
-        32'(PROTOCOL_TCP) + 32'(tcp_length) + 32'(out.own_port) + 32'(out.port) +
-        32'(out.seq[31:16]) + 32'(out.seq[15:0]) + 32'(out.ack[31:16]) + 32'(out.ack[15:0]) +
-        {16'h0, out.with_mss ? 4'd6 : 4'd5, 4'd0, out.flags} + 32'(out.window) +
+    own_part <= 32'(own_ip[31:16]) + 32'(own_ip[15:0]);
+    ip_part <= 32'(out.ip[31:16]) + 32'(out.ip[15:0]) + own_part;
+    length_part <= 32'(ip_length) + (32'h4500 + 32'h4000 + {16'h0, 8'd64, PROTOCOL_TCP});
+    place_part <= 32'(tcp_length) + 32'(out.own_port) + 32'(out.port) +
+        {16'h0, out.with_mss ? 4'd6 : 4'd5, 4'd0, out.flags};
+    sequence_part <= 32'(out.seq[31:16]) + 32'(out.seq[15:0]) + 32'(out.ack[31:16]) + 32'(out.ack[15:0]) +
+        32'(out.window);
+    ip_sum <= ~fold(ip_part + length_part);
+    fixed_sum <= ip_part + place_part + sequence_part + 32'(PROTOCOL_TCP) +
         (out.with_mss ? 32'h0204 + 32'(MSS) : 32'd0);
-    tcp_sum <= ~fold(32'(fold(fixed_sum)) + 32'(fold(sums[drain])));
+    fixed_folded <= fold(fixed_sum);
+    tcp_sum <= ~fold(sums[drain] + 32'(fixed_folded));
   end
 
   assign ip_length  = tcp_length + 16'd20;

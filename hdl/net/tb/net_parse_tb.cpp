@@ -53,21 +53,26 @@ struct Parser {
     }
 };
 
+// As Ethernet's least frame, which a MAC sees to.
+Bytes padded(Bytes f, uint8_t with = 0) {
+    if (f.size() < 60) f.resize(60, with);
+    return f;
+}
+
 }  // namespace
 
 TEST(good_frames) {
     Parser p;
     for (unsigned idle : {0u, 50u}) {
         for (size_t n = 0; n < 120; n++) {
-            check(p.verdict(tcp(1, 2, 0x10, {}, p.dut.random.bytes(n)), idle) == Tcp, "TCP");
+            check(p.verdict(padded(tcp(1, 2, 0x10, {}, p.dut.random.bytes(n))), idle) == Tcp, "TCP");
             check(p.verdict(tcp(1, 2, 2, {2, 4, 5, 0xb4, 1, 1, 1, 1}, p.dut.random.bytes(n)), idle) == Tcp, "TCP with options");
             check(p.verdict(icmp_echo(p.dut.random.bytes(n)), idle) == Icmp, "echo request");
         }
         check(p.verdict(tcp(1, 2, 0x10, {}, p.dut.random.bytes(1460)), idle) == Tcp, "a full segment");
         check(p.verdict(arp_request(), idle) == Arp, "ARP request");
-        Bytes padded = tcp(1, 2, 0x10, {}, {});
-        padded.resize(60, 0xa5);
-        check(p.verdict(padded, idle) == Tcp, "a padded frame");
+        check(p.verdict(padded(tcp(1, 2, 0x10, {}, {}), 0xa5), idle) == Tcp, "padding that is not zeros");
+        check(p.verdict(tcp(1, 2, 0x10, {}, {}), idle) == Other, "a frame that Ethernet does not allow");
     }
 }
 
