@@ -136,8 +136,10 @@ for group in "${groups[@]}"; do
             run board-build make -s -C hdl/board all
             if [[ $EUID -eq 0 ]]; then
                 run board hdl/board/tests/board_test.py
+                run board-tcp hdl/board/tests/tcp_test.py
             else
                 skip board "a network namespace and a TAP device need root"
+                skip board-tcp "a network namespace and a TAP device need root"
             fi
             ;;
         *)

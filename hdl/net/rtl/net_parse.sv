@@ -41,6 +41,57 @@ module net_parse
     end
   end
 
+  // ---- options: two aligned words a beat from byte 54 on ----
+  // Of TCP's options the ways in which they are laid out in practice are known, each a word or a word that
+  // says how many more to pass over. At the first other word the rest is left alone.
+  typedef struct packed {
+    logic        over;
+    logic [3:0]  left;    // words
+    logic [1:0]  pass;    // of them without a meaning
+    logic [15:0] mss;
+    logic        scaled;
+    logic [3:0]  scale;
+  } options_t;
+
+  function automatic options_t option(input options_t from, input logic [31:0] w);
+    option = from;
+    if (!from.over) begin
+      option.left = from.left - 4'd1;
+      option.over = from.left == 4'd1;
+      if (from.pass != '0) option.pass = from.pass - 2'd1;
+      else if (w[31:16] == 16'h0204) option.mss = w[15:0];
+      else if (w[31:8] == 24'h010303) begin
+        option.scaled = 1'b1;
+        option.scale  = w[7:0] > 8'd14 ? 4'd14 : w[3:0];
+      end else if (w[15:0] == 16'h080a && (w[31:16] == 16'h0402 || w[31:16] == 16'h0101))
+        option.pass = 2'd2;  // timestamps, which are not used
+      else if (!((w[31:16] == 16'h0402 && (w[15:0] == 16'h0101 || w[15:0] == 16'h0000)) || w == 32'h0101_0402))
+        option.over = 1'b1;
+    end
+  endfunction
+
+  options_t options, options_q;
+  logic [15:0] option_start;  // the last two bytes of the beat before
+
+  always_comb begin
+    options = options_q;
+    if (beat_index == 11'd6) begin
+      options = '0;
+      options.left = data_offset - 4'd5;
+      options.over = data_offset <= 4'd5;
+    end else if (beat_index > 11'd6) begin
+      options = option(options, {option_start, word(beat.data, 0)});
+      options = option(options, {word(beat.data, 1), word(beat.data, 2)});
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (beat_valid) begin
+      options_q <= options;
+      option_start <= word(beat.data, 3);
+    end
+  end
+
   // ---- fields ----
   head_t h;
 
@@ -88,14 +139,12 @@ module net_parse
           data_offset <= beat.data[55:52];
           h.flags <= beat.data[63:56];
         end
-        11'd6: begin
-          h.window <= word(beat.data, 0);
-          h.mss <= '0;
-          if (data_offset > 4'd5 && beat.data[63:48] == 16'h0402) h.mss <= 16'd1;
-        end
-        11'd7: if (h.mss != '0) h.mss <= word(beat.data, 0);
+        11'd6: h.window <= word(beat.data, 0);
         default: ;
       endcase
+      h.mss <= options.mss;
+      h.scaled <= options.scaled;
+      h.scale <= options.scale;
     end
   end
 

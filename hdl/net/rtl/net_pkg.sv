@@ -31,7 +31,9 @@ package net_pkg;
     logic [15:0] window;
     logic [7:0]  flags;
     logic [15:0] length;    // of the TCP payload, in bytes
-    logic [15:0] mss;       // the MSS option if it is the first one, else 0
+    logic [15:0] mss;       // the MSS option, else 0
+    logic        scaled;    // the window scale option was there
+    logic [3:0]  scale;     // and what it said (RFC 7323), at most 14
   } head_t;
 
   typedef enum logic [1:0] {
@@ -52,6 +54,7 @@ package net_pkg;
     logic [15:0] window;
     logic [7:0]  flags;
     logic        with_mss;  // carries the MSS option (a SYN)
+    logic        with_scale;  // and the window scale option; only with the one before
     logic [15:0] length;    // of the payload, which starts at `seq` in the session's ring
   } segment_t;
 

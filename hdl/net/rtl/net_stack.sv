@@ -65,6 +65,9 @@ module net_stack
     output logic [S:0]                count_open
 );
 
+  localparam int FRAME = (MSS + 54 + 7) / 8 + 1;                     // beats of the longest
+  localparam int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0;  // of windows
+
   // ---- from the wire ----
   logic beat_valid, parsed, hold, settling, held_valid, engine_busy;
   beat_t held;
@@ -75,7 +78,8 @@ module net_stack
   frame_kind_t verdict;
 
   net_hold #(
-      .FRAME((MSS + 54 + 7) / 8 + 1)
+      .DEPTH(2 * FRAME > 1024 ? 1 << $clog2(2 * FRAME) : 1024),
+      .FRAME(FRAME)
   ) u_hold (
       .clk,
       .rst,
@@ -205,7 +209,8 @@ module net_stack
   tcp_engine #(
       .SESSIONS(SESSIONS),
       .RX_RING_BITS(RX_RING_BITS),
-      .MSS(MSS)
+      .MSS(MSS),
+      .SCALE(SCALE)
   ) u_tcp_engine (
       .clk,
       .rst,
@@ -278,7 +283,8 @@ module net_stack
       .SESSIONS(SESSIONS),
       .RING_BITS(TX_RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
-      .MSS(MSS)
+      .MSS(MSS),
+      .SCALE(SCALE)
   ) u_tcp_tx (
       .clk,
       .rst,

@@ -14,7 +14,10 @@
 // An event takes eight steps of a cycle each, so that no step is longer than two additions: what a
 // step compares is in registers before the next one decides by it.
 //
-// Parameters: SESSIONS; RX_RING_BITS, log2 of a receive ring's bytes; MSS; the limits in ms.
+// Windows are scaled (RFC 7323) if the peer can: our shift is that of the ring's size; of the peer's, the
+// cookie remembers 0, 4 or 7, the next one below, which makes its windows look smaller than they are.
+//
+// Parameters: SESSIONS; RX_RING_BITS, log2 of a receive ring's bytes; MSS; SCALE, our shift; the limits in ms.
 // Latency: 8 cycles from a descriptor to the segment; 8 cycles an event, 20 with a cookie.
 module tcp_engine
   import net_pkg::*;
@@ -22,6 +25,7 @@ module tcp_engine
     parameter  int SESSIONS = 16,
     parameter  int RX_RING_BITS = 21,
     parameter  int MSS = 1460,
+    parameter  int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0,
     parameter  int IDLE_MS = 60000,         // then a session is closed
     parameter  int IDLE_WANTED_MS = 1000,   // the same while others wait for a session
     parameter  int LINGER_MS = 5000,        // after our FIN; then the session is reset
@@ -101,10 +105,11 @@ module tcp_engine
     logic [15:0] port;
     logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever sent
     logic [31:0] wl1;              // the segment that last set the window
-    logic [15:0] window;
+    logic [15:0] window;           // as it was sent
+    logic [1:0]  scaling;          // 0: no scaling, else of `shift_of`
     logic [31:0] offered;          // the right edge of the window that the peer was told
     logic [13:0] mss;
-    logic [16:0] cwnd, ssthresh, grown;
+    logic [21:0] cwnd, ssthresh, grown;
     logic [1:0]  dups;
     logic        recovering;
     logic [31:0] recover;
@@ -175,11 +180,13 @@ module tcp_engine
   assign app_after = kicked & ({SESSIONS{1'b1}} << app_from);
   assign app_first = |app_after ? first_of(app_after) : first_of(kicked);
 
-  // ---- cookies: 5 bits of time, 3 of MSS, 24 of hash ----
+  // ---- cookies: 3 bits of time, 3 of MSS, 2 of window scaling, 24 of hash ----
+  // The hash is of the whole time, of which these are the last bits.
   logic cookie_start, cookie_done;
   logic [31:0] cookie_hash, irs;
-  logic [4:0] epoch, cookie_epoch;
-  logic [2:0] cookie_mss;
+  logic [15:0] epoch, cookie_epoch;
+  logic [2:0] cookie_mss, cookie_age;
+  logic [1:0] cookie_scaling;
 
   function automatic logic [13:0] mss_of(input logic [2:0] i);
     case (i)
@@ -195,8 +202,21 @@ module tcp_engine
   endfunction
 
   // Ten segments (RFC 6928).
-  function automatic logic [16:0] first_window(input logic [2:0] i);
-    return {mss_of(i), 3'b000} + 17'({mss_of(i), 1'b0});
+  function automatic logic [21:0] first_window(input logic [2:0] i);
+    return 22'({mss_of(i), 3'b000}) + 22'({mss_of(i), 1'b0});
+  endfunction
+
+  function automatic logic [22:0] unscaled(input logic [15:0] window, input logic [1:0] scaling);
+    case (scaling)
+      2'd3: return {window, 7'd0};
+      2'd2: return {3'd0, window, 4'd0};
+      default: return {7'd0, window};
+    endcase
+  endfunction
+
+  function automatic logic [1:0] scaling_of(input logic scaled, input logic [3:0] shift);
+    if (!scaled) return 2'd0;
+    return shift >= 4'd7 ? 2'd3 : shift >= 4'd4 ? 2'd2 : 2'd1;
   endfunction
 
   function automatic logic [2:0] mss_index(input logic [15:0] offered);
@@ -212,7 +232,7 @@ module tcp_engine
       .rst,
       .start  (cookie_start),
       .secret,
-      .message({24'd0, cookie_epoch, cookie_mss, irs, d.port, d.own_port, d.ip}),
+      .message({11'd0, cookie_epoch, cookie_mss, cookie_scaling, irs, d.port, d.own_port, d.ip}),
       .done   (cookie_done),
       .hash   (cookie_hash)
   );
@@ -262,12 +282,12 @@ module tcp_engine
 
   // ---- STEP: what the event does to the record ----
   logic ack_now, again, probe, die, reset_out, wake, progress, whole;
-  logic [16:0] half;
+  logic [21:0] half;
   logic [17:0] took_apart;
   logic ack_step, again_step, probe_step, die_step, reset_step, wake_step, progress_step, whole_step, sample_step;
 
-  function automatic logic [16:0] capped(input logic [17:0] v);
-    return v > 18'h0ffff ? 17'h0ffff : v[16:0];
+  function automatic logic [21:0] capped(input logic [22:0] v);
+    return v > 23'h1fffff ? 22'h1fffff : v[21:0];
   endfunction
 
   always_comb begin
@@ -280,7 +300,7 @@ module tcp_engine
     wake = 1'b0;
     progress = 1'b0;   // something new was acknowledged
     whole = acked == flight;
-    half = flight[16:1] > 16'({t.mss, 1'b0}) ? 17'(flight[16:1]) : 17'({t.mss, 1'b0});
+    half = flight[21:1] > 21'({t.mss, 1'b0}) ? 22'(flight[21:1]) : 22'({t.mss, 1'b0});
     took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
 
     if (finished && !t.closing && t.state == OPEN) begin
@@ -325,11 +345,11 @@ module tcp_engine
               if (before_recover) again = 1'b1;
               else stepped.recovering = 1'b0;
             end else if (slow_start)
-              stepped.cwnd = capped(18'(t.cwnd) + (acked > 32'(t.mss) ? 18'({t.mss, 1'b0}) : 18'(acked)));
-            else if (18'(t.grown) + 18'(acked[16:0]) >= 18'(t.cwnd)) begin
+              stepped.cwnd = capped(23'(t.cwnd) + (acked > 32'(t.mss) ? 23'({t.mss, 1'b0}) : 23'(acked)));
+            else if (23'(t.grown) + 23'(acked[21:0]) >= 23'(t.cwnd)) begin
               stepped.grown = '0;
-              stepped.cwnd  = capped(18'(t.cwnd) + 18'(t.mss));
-            end else stepped.grown = t.grown + acked[16:0];
+              stepped.cwnd  = capped(23'(t.cwnd) + 23'(t.mss));
+            end else stepped.grown = t.grown + acked[21:0];
           end else if (acked == '0) begin
             if (flight != '0 && d.length == '0 && !d.flags[FIN] && same_window && !t.recovering) begin
               stepped.dups = t.dups + 2'd1;
@@ -393,7 +413,7 @@ module tcp_engine
               else begin
                 stepped.nxt = t.una;
                 stepped.ssthresh = half;
-                stepped.cwnd = 17'(t.mss);
+                stepped.cwnd = 22'(t.mss);
                 stepped.recovering = 1'b0;
                 stepped.dups = '0;
               end
@@ -410,9 +430,11 @@ module tcp_engine
   end
 
   // The window that there is room for.
-  logic [31:0] room_in;
-  logic [15:0] window_out;
+  logic [31:0] room_in, window_span;
+  logic [15:0] window_out, window_now;
   assign room_in = 32'(1 << RX_RING_BITS) - used;
+  assign window_now = used > 32'(1 << RX_RING_BITS) ? 16'd0 : t.scaling != '0 ? 16'(room_in >> SCALE) :
+      room_in > 32'h0000_ffff ? 16'hffff : room_in[15:0];
 
   always_ff @(posedge clk) begin
     if (phase == COMPARE) took_q <= took;
@@ -427,7 +449,8 @@ module tcp_engine
       progress_step <= progress;
       sample_step <= progress && sampled;
       whole_step <= whole;
-      window_out <= used > 32'(1 << RX_RING_BITS) ? 16'd0 : room_in > 32'h0000_ffff ? 16'hffff : room_in[15:0];
+      window_out <= window_now;
+      window_span <= t.scaling != '0 ? 32'(window_now) << SCALE : 32'(window_now);
     end
   end
 
@@ -436,7 +459,7 @@ module tcp_engine
   logic [18:0] rto;
   logic [31:0] tx_end;
   logic [31:0] end_at, avail, inflight, unacknowledged, sent_out, right;
-  logic [16:0] may_fly;
+  logic [22:0] may_fly;
   logic ack_q, again_q, probe_q, die_q, reset_q;
 
   always_comb begin
@@ -472,26 +495,26 @@ module tcp_engine
       // Once the FIN is out there is nothing left.
       avail <= precedes(n.nxt, tx_end) ? tx_end - n.nxt : 32'd0;
       inflight <= n.nxt - n.una;
-      may_fly <= 17'(n.window) < n.cwnd ? 17'(n.window) : n.cwnd;
+      may_fly <= unscaled(n.window, n.scaling) < 23'(n.cwnd) ? unscaled(n.window, n.scaling) : 23'(n.cwnd);
       unacknowledged <= precedes(n.una, tx_end) ? tx_end - n.una : 32'd0;
       sent_out <= n.max - n.una;
-      right <= stream + 32'(window_out);
+      right <= stream + window_span;
     end
   end
 
   // ---- LENGTH: what is to be sent now ----
-  logic [16:0] limit;
+  logic [22:0] limit;
   logic [15:0] length, room_or_rest, oldest, length_q;
   logic resend, resend_fin, resend_q, resend_fin_q, send_data, window_opens, widened;
   logic [31:0] from;
 
   always_comb begin
     // The peer's window and the network's.
-    limit = inflight < 32'(may_fly) ? may_fly - inflight[16:0] : '0;
+    limit = inflight < 32'(may_fly) ? may_fly - inflight[22:0] : '0;
     room_or_rest = avail < 32'(limit) ? avail[15:0] : limit[15:0];
-    length = avail > 32'(m.mss) && limit > 17'(m.mss) ? 16'(m.mss) : room_or_rest;
+    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : room_or_rest;
     // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
-    if (inflight != '0 && avail > 32'(limit) && limit < 17'(m.mss)) length = '0;
+    if (inflight != '0 && avail > 32'(limit) && limit < 23'(m.mss)) length = '0;
     oldest = unacknowledged < sent_out ? unacknowledged[15:0] : sent_out[15:0];
     if (unacknowledged > 32'(m.mss) && sent_out > 32'(m.mss)) oldest = 16'(m.mss);
     resend = again_q || probe_q;
@@ -585,7 +608,10 @@ module tcp_engine
   assign emit = send_data || send_fin || send_ack || reset_q;
 
   // ---- the machine ----
-  logic choose_segment, choose_other, opens, cookie_late, slot_free;
+  logic [31:0] given;  // the cookie that an ACK brings back
+  assign given = d.ack - 32'd1;
+
+  logic choose_segment, choose_other, opens, checked, cookie_late, cookie_right, slot_free;
   logic [23:0] cookie_given;
   logic [S-1:0] slot;
   tcb_t fresh;
@@ -593,7 +619,7 @@ module tcp_engine
   assign choose_other = (app_chosen || tick_chosen) && seg_free;
   assign choose_segment = desc_valid && (turn || !choose_other);
   assign desc_ready = phase == IDLE && seg_ready && choose_segment;
-  assign opens = phase == CHECK && cookie_done && !cookie_late && cookie_hash[23:0] == cookie_given && slot_free;
+  assign opens = phase == CHECK && checked && !cookie_late && cookie_right && slot_free;
 
   always_comb begin
     fresh = '0;
@@ -606,10 +632,11 @@ module tcp_engine
     fresh.max = d.ack;
     fresh.wl1 = d.seq;
     fresh.window = d.window;
+    fresh.scaling = cookie_scaling;
     fresh.offered = d.seq + (RX_RING_BITS > 15 ? 32'hffff : 32'(1 << RX_RING_BITS));
     fresh.mss = mss_of(cookie_mss);
     fresh.cwnd = first_window(cookie_mss);
-    fresh.ssthresh = 17'h0ffff;
+    fresh.ssthresh = 22'h1fffff;
     fresh.rto = 16'(RTO_FIRST_MS);
     tcb_write = phase == SEND || opens;
     tcb_at = phase == SEND ? index : slot;
@@ -719,6 +746,7 @@ module tcp_engine
         plain.own_port <= d.own_port;
         cookie_epoch <= epoch;
         cookie_mss <= mss_index(d.mss);
+        cookie_scaling <= scaling_of(d.scaled, d.scale);
         irs <= d.seq;
         if (d.flags[RST]) begin
         end else if (d.own_port == listen_port && d.flags[SYN] && !d.flags[ACK]) begin
@@ -726,8 +754,10 @@ module tcp_engine
           phase <= COOKIE;
         end else if (d.own_port == listen_port && d.flags[ACK] && !d.flags[SYN]) begin
           cookie_start <= 1'b1;
-          cookie_epoch <= 5'((d.ack - 32'd1) >> 27);
-          cookie_mss <= 3'((d.ack - 32'd1) >> 24);
+          cookie_epoch <= epoch - 16'(3'(epoch[2:0] - given[31:29]));
+          cookie_age <= epoch[2:0] - given[31:29];
+          cookie_mss <= given[28:26];
+          cookie_scaling <= given[25:24];
           irs <= d.seq - 32'd1;
           phase <= CHECK;
         end else begin
@@ -745,13 +775,14 @@ module tcp_engine
         plain_valid <= 1'b1;
         plain.flags[SYN] <= 1'b1;
         plain.flags[ACK] <= 1'b1;
-        plain.seq <= {cookie_epoch, cookie_mss, cookie_hash[23:0]};
+        plain.seq <= {cookie_epoch[2:0], cookie_mss, cookie_scaling, cookie_hash[23:0]};
         plain.ack <= d.seq + 32'd1;
         plain.window <= RX_RING_BITS > 15 ? 16'hffff : 16'(1 << RX_RING_BITS);
         plain.with_mss <= 1'b1;
+        plain.with_scale <= cookie_scaling != '0;
       end
       default:
-      if (cookie_done) begin
+      if (checked) begin
         phase <= IDLE;
         if (cookie_late) begin
           plain_valid <= 1'b1;
@@ -768,17 +799,19 @@ module tcp_engine
           count_opened <= count_opened + 32'd1;
           count_open <= count_open + 1'b1 - (S + 1)'(release_valid);
           kicked[slot] <= 1'b1;
-        end else if (cookie_hash[23:0] == cookie_given) wanted <= 1'b1;  // no room: the peer will ask again
+        end else if (cookie_right) wanted <= 1'b1;  // no room: the peer will ask again
         // Else perhaps a later segment of a connection whose first one was lost: the peer begins again.
       end
     endcase
 
-    cookie_late  <= 5'(epoch - cookie_epoch) > 5'd4;
-    cookie_given <= 24'(d.ack - 32'd1);
+    cookie_late  <= cookie_age > 3'd4;
+    cookie_given <= given[23:0];
+    cookie_right <= cookie_hash[23:0] == cookie_given;
+    checked <= cookie_done && phase == CHECK;
 
     if (tick) begin
       now <= now + 16'd1;
-      if (now[12:0] == '1) epoch <= epoch + 5'd1;  // 8.2 s
+      if (now[12:0] == '1) epoch <= epoch + 16'd1;  // 8.2 s
       late_tick <= |tick_due;
       tick_due <= ~over;
     end

@@ -65,6 +65,8 @@ module tcp_rx
     output logic               desc_near       // or at most a window away from it
 );
 
+  localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
+
   logic [SESSIONS-1:0] taking;  // the stream is open
 
   // ---- lookup: the address has come with beat 4, the ports with beat 5 ----
@@ -173,12 +175,12 @@ module tcp_rx
       start <= start_now;
       ahead <= ahead_now;
       for (int i = 0; i < ISLANDS; i++) cut[i] <= 14'(noted[i].from - base);
-      // Within 64 KB on either side.
-      near_now <= (&from_wanted[31:16]) || !(|from_wanted[31:16]);
+      // Within a window's reach on either side.
+      near_now <= (&from_wanted[31:NEAR_BITS]) || !(|from_wanted[31:NEAR_BITS]);
       in_place <= !precedes(wanted, seq) && !precedes(seq_end, wanted);
       fits <= ring_used <= 32'(1 << RING_BITS);
       // RFC 5961 section 5: what it acknowledges was sent, and not too long ago.
-      ack_ok <= acking && ack_age <= 32'h0002_0000;
+      ack_ok <= acking && ack_age <= 32'h0040_0000;
     end
   end
 
@@ -356,8 +358,8 @@ module tcp_rx
     desc_kept <= kept;
     desc_fin <= fin_ok;
     desc_exact <= exact == '0;
-    desc_inside <= exact < 32'h0000_ffff;
-    desc_near <= exact + 32'h0001_0000 < 32'h0002_0000;
+    desc_inside <= exact < 32'(1 << RING_BITS);
+    desc_near <= exact + 32'(1 << NEAR_BITS) < 32'(2 << NEAR_BITS);
     desc_gap <= 1'b0;
     for (int i = 0; i < ISLANDS; i++) if (noted[i].valid) desc_gap <= 1'b1;
     if (islands_write) begin

@@ -5,7 +5,7 @@
 // needed before beat 6. Frames are not padded to Ethernet's 60 bytes: the MAC does that.
 //
 // Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to
-// `read_data`; MSS, the most payload bytes. Latency: 6 cycles, plus the memory's, plus one a beat
+// `read_data`; MSS, the most payload bytes; SCALE. Latency: 6 cycles, plus the memory's, plus one a beat
 // beyond six. A beat is put together in one cycle and added up in the next.
 module tcp_tx
   import net_pkg::*;
@@ -14,6 +14,7 @@ module tcp_tx
     parameter  int RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int MSS = 1460,
+    parameter  int SCALE = 6,        // the shift of windows that a window scale option says
     localparam int S = $clog2(SESSIONS)
 ) (
     input  logic                   clk,
@@ -153,12 +154,13 @@ module tcp_tx
   logic [15:0] ip_length, ip_sum, tcp_length;
   logic [31:0] fixed_sum, ip_part, own_part, length_part, place_part, sequence_part;
   logic [15:0] fixed_folded;
+  logic [3:0] words;
   logic [15:0] tcp_sum;
   logic [63:0] stored;
   logic [7:0] option_bytes;
   logic advance, take;
 
-  assign option_bytes = segments[drain].with_mss ? 8'd4 : 8'd0;
+  assign option_bytes = segments[drain].with_scale ? 8'd8 : segments[drain].with_mss ? 8'd4 : 8'd0;
   assign take = !sending && (full[drain] || (fill == drain && early && read_state != READ_IDLE));
   assign advance = sending && (!m_valid || m_ready);
 
@@ -169,18 +171,19 @@ module tcp_tx
     ip_part <= 32'(out.ip[31:16]) + 32'(out.ip[15:0]) + own_part;
     length_part <= 32'(ip_length) + (32'h4500 + 32'h4000 + {16'h0, 8'd64, PROTOCOL_TCP});
     place_part <= 32'(tcp_length) + 32'(out.own_port) + 32'(out.port) +
-        {16'h0, out.with_mss ? 4'd6 : 4'd5, 4'd0, out.flags};
+        {16'h0, words, 4'd0, out.flags};
     sequence_part <= 32'(out.seq[31:16]) + 32'(out.seq[15:0]) + 32'(out.ack[31:16]) + 32'(out.ack[15:0]) +
         32'(out.window);
     ip_sum <= ~fold(ip_part + length_part);
     fixed_sum <= ip_part + place_part + sequence_part + 32'(PROTOCOL_TCP) +
-        (out.with_mss ? 32'h0204 + 32'(MSS) : 32'd0);
+        (out.with_mss ? 32'h0204 + 32'(MSS) : 32'd0) + (out.with_scale ? 32'h0103 + 32'h0300 + 32'(SCALE) : 32'd0);
     fixed_folded <= fold(fixed_sum);
     tcp_sum <= ~fold(sums[drain] + 32'(fixed_folded));
   end
 
   assign ip_length  = tcp_length + 16'd20;
-  assign tcp_length = 16'd20 + out.length + (out.with_mss ? 16'd4 : 16'd0);
+  assign words = 4'd5 + 4'(out.with_mss) + 4'(out.with_scale);
+  assign tcp_length = out.length + {10'd0, words, 2'd0};
 
   always_ff @(posedge clk) begin
     if (advance) stored <= store[{drain, BEATS_BITS'(sent - 16'd5)}];
@@ -206,13 +209,13 @@ module tcp_tx
         16'd4: m.data <= {swap16(out.seq[31:16]), swap16(out.port), swap16(out.own_port), swap16(out.ip[15:0])};
         16'd5:
         m.data <= {
-          out.flags, out.with_mss ? 8'h60 : 8'h50, swap32(out.ack), swap16(out.seq[15:0])
+          out.flags, words, 4'd0, swap32(out.ack), swap16(out.seq[15:0])
         };
         16'd6:
         m.data <= {
           out.with_mss ? 16'h0402 : stored[63:48], 16'h0000, swap16(tcp_sum), swap16(out.window)
         };
-        16'd7: m.data <= out.with_mss ? 64'(swap16(16'(MSS))) : stored;
+        16'd7: m.data <= out.with_mss ? {16'd0, 8'(SCALE), 24'h03_0301, swap16(16'(MSS))} : stored;
         default: m.data <= stored;
       endcase
       if (sent == last_beat) begin

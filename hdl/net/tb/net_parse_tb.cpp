@@ -94,6 +94,29 @@ TEST(any_flipped_bit) {
     check(p.verdict(good) == Icmp, "a good frame after bad ones");
 }
 
+// head_t ends with mss, scaled, scale.
+TEST(options) {
+    Parser p;
+    auto seen = [&](const Bytes &options) {
+        check(p.verdict(padded(tcp(1, 2, 2, options, {}))) == Tcp, "a SYN");
+        return p.dut->verdict_head[0] & 0x1fffff;
+    };
+    auto is = [](uint32_t mss, uint32_t scaled, uint32_t scale) { return mss << 5 | scaled << 4 | scale; };
+    check(seen({}) == 0, "no options");
+    check(seen({2, 4, 5, 0xb4}) == is(1460, 0, 0), "MSS");
+    // Linux; BSD and macOS; Windows.
+    check(seen({2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 3, 3, 9, 0, 0, 0, 0, 1, 3, 3, 7}) == is(1460, 1, 7), "MSS, SACK, timestamps, scale");
+    check(seen({2, 4, 5, 0xb4, 1, 3, 3, 6, 1, 1, 8, 10, 2, 4, 9, 9, 0, 0, 0, 0, 4, 2, 0, 0}) == is(1460, 1, 6), "MSS, scale, timestamps, SACK");
+    check(seen({2, 4, 0x23, 0, 1, 3, 3, 8, 1, 1, 4, 2}) == is(8960, 1, 8), "MSS, scale, SACK");
+    check(seen({1, 3, 3, 0}) == is(0, 1, 0), "scale without a shift");
+    check(seen({1, 3, 3, 200}) == is(0, 1, 14), "a shift that is too large");
+    // What is not known ends it.
+    check(seen({2, 4, 5, 0xb4, 99, 4, 0, 0, 1, 3, 3, 7}) == is(1460, 0, 0), "an unknown option");
+    check(seen({2, 0, 5, 0xb4, 1, 3, 3, 7}) == 0, "an option without a length");
+    check(seen({0, 0, 0, 0, 1, 3, 3, 7}) == 0, "behind the end");
+    check(seen({}) == 0, "nothing is left over from before");
+}
+
 TEST(truncated_frames) {
     Parser p;
     for (const Bytes &good : {tcp(1, 2, 0x18, {}, p.dut.random.bytes(64)), icmp_echo(p.dut.random.bytes(50)), arp_request()}) {

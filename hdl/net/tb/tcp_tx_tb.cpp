@@ -49,13 +49,13 @@ struct Transmitter {
         pipe.pop_front();
         dut->read_data = pipe.front();
     }
-    // segment_t: mac, ip, port, own_port, seq, ack, window, flags, with_mss, length from the top.
-    void order(uint32_t session, uint32_t seq, uint32_t length, uint8_t flags, bool mss) {
+    // segment_t: mac, ip, port, own_port, seq, ack, window, flags, with_mss, with_scale, length from the top.
+    void order(uint32_t session, uint32_t seq, uint32_t length, uint8_t flags, bool mss, bool scale) {
         Bytes bits;  // one a bit, from the lowest
         auto put = [&](uint64_t v, int n) {
             for (int i = 0; i < n; i++) bits.push_back(v >> i & 1);
         };
-        put(length, 16), put(mss, 1), put(flags, 8), put(0x1234, 16), put(0xcafe0000 + seq, 32), put(seq, 32);
+        put(length, 16), put(scale, 1), put(mss, 1), put(flags, 8), put(0x1234, 16), put(0xcafe0000 + seq, 32), put(seq, 32);
         put(80, 16), put(40000, 16), put(kPeerIp, 32), put(kPeerMac, 48);
         for (size_t w = 0; w < (bits.size() + 31) / 32; w++) {
             uint32_t word = 0;
@@ -70,16 +70,17 @@ struct Transmitter {
     }
 };
 
-void verify(const Bytes &f, uint32_t session, uint32_t seq, uint32_t length, uint8_t flags, bool mss) {
-    const size_t head = mss ? 58 : 54;
+void verify(const Bytes &f, uint32_t session, uint32_t seq, uint32_t length, uint8_t flags, bool mss, bool scale) {
+    const size_t head = scale ? 62 : mss ? 58 : 54;
     const std::string what = std::to_string(length) + " bytes at " + std::to_string(seq % 8) + ": ";
     check(f.size() == head + length, what + "the frame has " + std::to_string(f.size()));
     check(checksum(f, 14, 34) == 0, what + "IPv4 checksum");
     check(checksum(f, 26, f.size(), 6 + static_cast<uint32_t>(f.size()) - 34) == 0, what + "TCP checksum");
     check(get16(f, 16) == f.size() - 14 && get32(f, 26) == kOwnIp && get32(f, 30) == kPeerIp, what + "IPv4 header");
     check(get16(f, 34) == 80 && get16(f, 36) == 40000 && get32(f, 38) == seq && get32(f, 42) == 0xcafe0000 + seq, what + "TCP header");
-    check(f[46] == (mss ? 0x60 : 0x50) && f[47] == flags && get16(f, 48) == 0x1234, what + "TCP flags and window");
+    check(f[46] == (scale ? 0x70 : mss ? 0x60 : 0x50) && f[47] == flags && get16(f, 48) == 0x1234, what + "TCP flags and window");
     if (mss) check(get32(f, 54) == (0x02040000 | 1460), what + "MSS option");
+    if (scale) check(get32(f, 58) == 0x01030306, what + "window scale option");
     for (uint32_t i = 0; i < length; i++) check(f[head + i] == content(session, seq + i), what + "byte " + std::to_string(i));
 }
 
@@ -89,31 +90,32 @@ TEST(every_length_and_place) {
     for (unsigned pace : {100u, 60u}) {
         Transmitter t;
         t.pace = pace;
-        struct Order { uint32_t session, seq, length; uint8_t flags; bool mss; };
+        struct Order { uint32_t session, seq, length; uint8_t flags; bool mss, scale; };
         std::vector<Order> orders;
         for (uint32_t place = 0; place < 8; place++)
-            for (uint32_t length = 0; length < 70; length++) orders.push_back({place, 0xfffffff8u + place, length, 0x18, false});
+            for (uint32_t length = 0; length < 70; length++) orders.push_back({place, 0xfffffff8u + place, length, 0x18, false, false});
         for (int i = 0; i < 100; i++)
-            orders.push_back({t.dut.random.below(16), static_cast<uint32_t>(t.dut.random.next()), t.dut.random.below(1461), 0x10, false});
-        orders.push_back({0, 77, 0, 0x12, true});
-        orders.push_back({1, 78, 1460, 0x19, false});
-        orders.push_back({2, 79, 0, 0x04, false});
+            orders.push_back({t.dut.random.below(16), static_cast<uint32_t>(t.dut.random.next()), t.dut.random.below(1461), 0x10, false, false});
+        orders.push_back({0, 77, 0, 0x12, true, false});
+        orders.push_back({0, 77, 0, 0x12, true, true});
+        orders.push_back({1, 78, 1460, 0x19, false, false});
+        orders.push_back({2, 79, 0, 0x04, false, false});
         size_t done = 0;
         for (auto &o : orders) {
-            t.order(o.session, o.seq, o.length, o.flags, o.mss);
+            t.order(o.session, o.seq, o.length, o.flags, o.mss, o.scale);
             for (unsigned i = t.dut.random.below(30); i; i--) t.step();
         }
         for (int i = 0; i < 2000 && t.frames.size() < orders.size(); i++) t.step();
         check(t.frames.size() == orders.size(), "frames are missing");
-        for (auto &o : orders) verify(t.frames[done++], o.session, o.seq, o.length, o.flags, o.mss);
+        for (auto &o : orders) verify(t.frames[done++], o.session, o.seq, o.length, o.flags, o.mss, o.scale);
     }
 }
 
 TEST(full_segments_at_line_rate) {
     Transmitter t;
-    for (int i = 0; i < 4; i++) t.order(0, static_cast<uint32_t>(1460 * i), 1460, 0x10, false);
+    for (int i = 0; i < 4; i++) t.order(0, static_cast<uint32_t>(1460 * i), 1460, 0x10, false, false);
     uint64_t start = t.dut.cycles;
-    for (uint32_t i = 4; i < 54; i++) t.order(0, 1460 * i, 1460, 0x10, false);
+    for (uint32_t i = 4; i < 54; i++) t.order(0, 1460 * i, 1460, 0x10, false, false);
     // 1514 bytes are 190 beats; the line takes three more between frames.
     check((t.dut.cycles - start) / 50 <= 193, "a segment takes " + std::to_string((t.dut.cycles - start) / 50) + " cycles");
 }

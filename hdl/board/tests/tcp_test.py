@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""What the board's TCP agrees on with a peer: window scaling, segment by segment and with Linux.
+
+usage: tcp_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+"""
+
+import random
+import re
+import struct
+import subprocess
+import sys
+
+from board_test import URL, Answers, alive, connect, curl, request
+from harness import ACK, PSH, SYN, Board, RawConnection, Wire, enter_namespace, run
+
+LINUX = bytes.fromhex("020405b40402080a000000010000000001030307")  # MSS, SACK, timestamps, scale 7
+OWN_SHIFT = 6  # a receive ring of 2 MB
+
+
+def opened(wire, options):
+    """A connection whose SYN has these options, and the options of the answer."""
+    c = RawConnection(wire)
+    wire.clear()
+    c.send(SYN, options=options)
+    while (frame := wire.receive(1)) is not None:
+        if frame[23] == 6 and frame[36:38] == struct.pack("!H", c.port):
+            break
+    assert frame is not None and frame[47] == SYN | ACK, frame
+    seq, ack, offset = struct.unpack("!IIB", frame[38:47])
+    c.seq = (c.seq + 1) & 0xFFFFFFFF
+    assert ack == c.seq
+    c.ack = (seq + 1) & 0xFFFFFFFF
+    return c, frame[54 : 34 + (offset >> 4) * 4]
+
+
+def received(c, quiet=0.15):
+    """What comes without being acknowledged, in order, and the last window."""
+    data, window = b"", None
+    while (segment := c.receive(quiet)) is not None:
+        _, seq, _, window, payload = segment
+        if (seq - c.ack) & 0xFFFFFFFF == len(data):
+            data += payload
+    return data, window
+
+
+def test_scaled_windows():
+    with Board(log="scaled"), Wire() as wire:
+        c, options = opened(wire, LINUX)
+        assert options == bytes.fromhex("020405b4010303") + bytes([OWN_SHIFT]), options.hex()
+        c.send(ACK, window=8)  # 1,024 bytes
+        text = request(random.Random(1).randbytes(6000))
+        for at in range(0, len(text), 1000):
+            c.send(ACK | PSH, text[at : at + 1000], seq=c.seq + at, window=8)
+        c.seq += len(text)
+        data, window = received(c)
+        assert len(data) == 1024, len(data)
+        # The whole ring but what is in it: more than 16 bits can say.
+        assert (2 << 20) - 8000 <= window << OWN_SHIFT <= 2 << 20, window
+        c.ack += 1024
+        c.send(ACK, window=23)  # two full segments, and 24 bytes for which it is not worth sending a third
+        data += received(c)[0]
+        assert len(data) == 1024 + 2 * 1460, len(data)
+        c.ack += 2 * 1460
+        c.send(ACK, window=1000)
+        data += received(c)[0]
+        assert data.endswith(text[-6000:])
+
+
+def test_windows_are_not_scaled_unasked():
+    with Board(log="unscaled"), Wire() as wire:
+        c, options = opened(wire, bytes.fromhex("020405b4"))
+        assert options == bytes.fromhex("020405b4"), options.hex()
+        c.send(ACK, window=700)
+        text = request(b"z" * 900)
+        c.send(ACK | PSH, text, window=700)
+        c.seq += len(text)
+        data, window = received(c)
+        assert len(data) == 700 and window == 65535, (len(data), window)
+
+
+def test_options_that_lie():
+    draw = random.Random(2)
+    with Board(log="options"), Wire() as wire:
+        for _ in range(300):
+            words = draw.randrange(1, 11)
+            options = bytearray(LINUX + LINUX)[: 4 * words]
+            for _ in range(draw.randrange(4)):
+                options[draw.randrange(len(options))] = draw.randrange(256)
+            _, answer = opened(wire, bytes(options))
+            assert answer[:4] == bytes.fromhex("020405b4") and len(answer) in (4, 8), answer.hex()
+        alive()
+
+
+def test_linux_scales():
+    with Board(log="linux"):
+        s = connect()
+        s.sendall(request(b"there"))
+        assert Answers(s).next() == (200, b"there")
+        text = subprocess.run(["ss", "-tin", "dport", "=", ":80"], capture_output=True, text=True, check=True).stdout
+        assert re.search(rf"wscale:{OWN_SHIFT},", text), text
+
+
+def test_a_long_fat_link():
+    """More than 64 KB are under way each way, also when some of it is lost."""
+    body = random.Random(3).randbytes(900000)
+    for options in (["--delay", 40], ["--delay", 10, "--seed", 4, "--loss", "0.01", "--reorder", "0.01"]):
+        with Board(*options, log="fat"):
+            assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=60) == body
+
+
+if __name__ == "__main__":
+    enter_namespace()
+    tests = [v for k, v in list(globals().items()) if k.startswith("test_")]
+    run(tests, sys.argv[1:])
