@@ -157,6 +157,9 @@ module tcp_engine
   logic turn;     // segments and the rest take turns
   logic [SESSIONS-1:0] kicked, tick_due, free, over;
   logic wanted;   // a connection found no free session
+  // Few are free. Who is in TIME_WAIT then makes room at the next tick: a peer that has not got the last ACK
+  // gets a reset for its FIN, which ends a connection that it has closed.
+  logic crowded;
 
   // The record as it was, after STEP, after ENDS, and after sending.
   tcb_t t, stepped, n, settled, m, o;
@@ -274,7 +277,7 @@ module tcp_engine
       before_recover <= precedes(d.ack, t.recover);
       idle_over <= t.idle >= 17'(wanted ? IDLE_WANTED_MS : IDLE_MS);
       linger_over <= t.idle >= 17'(wanted ? LINGER_WANTED_MS : LINGER_MS);
-      wait_over <= t.idle >= 17'(wanted ? TIME_WAIT_MS / 8 : TIME_WAIT_MS);
+      wait_over <= crowded || t.idle >= 17'(TIME_WAIT_MS);
       used <= stream - taken_to;
       offered_left <= t.offered - stream;
     end
@@ -658,6 +661,7 @@ module tcp_engine
     plain_valid <= 1'b0;
     repeated <= 1'b0;
     over <= free | dead;
+    crowded <= count_open > (S + 1)'(SESSIONS - SESSIONS / 4);
     app_chosen <= |kicked;
     app_next <= app_first;
     tick_chosen <= |tick_due;

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""The board's model against programs that people use: proxies in front of it, load generators, HTTP libraries.
+
+usage: clients_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import http.client
+import random
+import re
+import socket
+import subprocess
+import sys
+import time
+
+from board_test import URL, alive, curl, metrics, request
+from harness import BOARD_IP, LOGS, ROOT, Board, enter_namespace, run
+
+PROXY = ("127.0.0.1", 8080)
+SIZES = [0, 1, 8, 63, 64, 1000, 1460, 1461, 20000, 200000]
+
+
+@contextlib.contextmanager
+def proxy(name, configuration, *command):
+    """A reverse proxy in front of the board, from its configuration; gone at the end."""
+    directory = LOGS / name
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.conf"
+    path.write_text(configuration.replace("DIRECTORY", str(directory)))
+    with open(directory / "log", "w") as log:
+        process = subprocess.Popen([*command, str(path)], stdout=log, stderr=log)
+        try:
+            for _ in range(100):
+                if process.poll() is not None:
+                    raise RuntimeError(f"{name} ended with {process.returncode}, see {directory}/log")
+                with contextlib.suppress(OSError), socket.create_connection(PROXY, 1):
+                    break
+                time.sleep(0.05)
+            else:
+                raise RuntimeError(f"{name} does not listen, see {directory}/log")
+            yield
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+NGINX = """
+daemon off;
+worker_processes 1;
+pid DIRECTORY/pid;
+error_log stderr;
+events { worker_connections 256; }
+http {
+  access_log off;
+  client_max_body_size 2m;
+  client_body_temp_path DIRECTORY/body;
+  proxy_temp_path DIRECTORY/proxy;
+  fastcgi_temp_path DIRECTORY/fastcgi;
+  uwsgi_temp_path DIRECTORY/uwsgi;
+  scgi_temp_path DIRECTORY/scgi;
+  upstream board { server BOARD:80; keepalive 8; }
+  server {
+    listen 127.0.0.1:8080;
+    location / { proxy_pass http://board; proxy_http_version 1.1; proxy_set_header Connection ""; }
+    # What nginx does unless told otherwise: HTTP/1.0, and a connection for each request.
+    location /plain/ { proxy_pass http://board/; }
+  }
+}
+""".replace("BOARD", BOARD_IP)
+
+HAPROXY = """
+global
+  maxconn 256
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 30s
+  timeout server 30s
+  http-reuse always
+frontend front
+  bind 127.0.0.1:8080
+  default_backend board
+backend board
+  option httpchk GET /healthz
+  http-check send hdr Host board
+  server board BOARD:80 check inter 500 maxconn 8
+""".replace("BOARD", BOARD_IP)
+
+
+def through_the_proxy(path="/function"):
+    """Bodies of many sizes, then many clients at once; all answers are right."""
+    connection = http.client.HTTPConnection(*PROXY, timeout=30)
+    for size in SIZES:
+        body = random.Random(size).randbytes(size)
+        connection.request("POST", f"{path}/echo", body)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, body), (path, size, answer.status)
+    connection.request("GET", f"{path}/none")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (404, b"not found\n"), answer.status
+
+    def client(i):
+        draw = random.Random(i)
+        connection = http.client.HTTPConnection(*PROXY, timeout=30)
+        for _ in range(10):
+            body = draw.randbytes(draw.choice([1, 64, 1460, 10000]))
+            connection.request("POST", f"{path}/uppercase", body)
+            expect = bytes(b - 32 if 97 <= b <= 122 else b for b in body)
+            if connection.getresponse().read() != expect:
+                return False
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        assert all(pool.map(client, range(24)))
+
+
+def test_nginx_in_front():
+    with Board(log="nginx"), proxy("nginx", NGINX, "nginx", "-e", "stderr", "-c"):
+        through_the_proxy()
+        # It keeps connections: far fewer of them than requests.
+        numbers = metrics()
+        assert numbers["connections_total"] < numbers["requests_total"] / 4, numbers
+        through_the_proxy("/plain/function")
+        alive()
+
+
+def test_haproxy_in_front():
+    with Board(log="haproxy"), proxy("haproxy", HAPROXY, "haproxy", "-db", "-f"):
+        through_the_proxy()
+        alive()
+
+
+def test_ab():
+    body = LOGS / "ab.body"
+    with Board(log="ab"):
+        body.write_bytes(b"x" * 64)
+        for options in (["-k"], []):
+            text = subprocess.run(
+                ["ab", "-q", "-n", "600", "-c", "8", *options, "-p", body, "-T", "application/octet-stream", f"{URL}/function/echo"],
+                capture_output=True, text=True, timeout=60,
+            ).stdout
+            number = lambda what: int(re.search(rf"{what}:\s+(\d+)", text)[1])
+            assert number("Complete requests") == 600 and number("Failed requests") == 0, text
+            assert "Non-2xx" not in text and number("HTML transferred") == 600 * 64, text
+            if options:  # HTTP/1.0 with Connection: keep-alive
+                assert number("Keep-Alive requests") == 600, text
+        alive()
+
+
+def test_h2load_in_http_1_1():
+    with Board(log="h2load"):
+        text = subprocess.run(
+            ["h2load", "--h1", "-n", "800", "-c", "8", f"{URL}/healthz"], capture_output=True, text=True, timeout=60
+        ).stdout
+        assert re.search(r"800 done, 800 succeeded, 0 failed, 0 errored", text), text
+        alive()
+
+
+def test_aiohttp():
+    import aiohttp
+
+    async def calls():
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=12)) as session:
+
+            async def one(i):
+                draw = random.Random(i)
+                body = draw.randbytes(draw.choice([0, 1, 64, 1460, 5000, 40000]))
+                async with session.post(f"{URL}/function/echo", data=body, expect100=i % 5 == 0) as answer:
+                    assert answer.status == 200 and await answer.read() == body, i
+
+            await asyncio.gather(*(one(i) for i in range(240)))
+            async with session.get(f"{URL}/system/functions") as answer:
+                assert answer.content_type == "application/json" and "echo" in await answer.text()
+
+    with Board(log="aiohttp"):
+        asyncio.run(asyncio.wait_for(calls(), 60))
+        alive()
+
+
+def test_http_client_with_a_dropped_connection():
+    """A client that leaves in the middle of its body is nobody's harm, and may come again."""
+    with Board(log="dropped"):
+        for size in (100, 5000, 100000):
+            connection = http.client.HTTPConnection(BOARD_IP, timeout=10)
+            connection.putrequest("POST", "/function/echo")
+            connection.putheader("Content-Length", str(size))
+            connection.endheaders()
+            connection.send(b"x" * (size // 2))
+            connection.close()
+            connection.request("POST", "/function/echo", b"again")
+            assert connection.getresponse().read() == b"again"
+        alive()
+
+
+def test_a_body_of_ten_megabytes():
+    body = random.Random(12).randbytes(10 << 20)
+    with Board(log="ten"):
+        # More than a body may be: it is refused before it is sent.
+        code = curl("-o", "/dev/null", "-w", "%{http_code}", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+        assert code == b"413", code
+        alive()
+
+
+def typed(text):
+    """What a person at a telnet sends: a line's characters one by one, each in a segment."""
+    s = socket.create_connection((BOARD_IP, 80), 20)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in text:
+        s.sendall(bytes([byte]))
+        time.sleep(0.002)
+    s.shutdown(socket.SHUT_WR)
+    return b"".join(iter(lambda: s.recv(4096), b""))
+
+
+def test_many_typists_at_once():
+    text = request(b"typed by hand", "uppercase")
+    with Board(log="typists"):
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            for answer in pool.map(typed, [text] * 16):
+                assert answer.endswith(b"TYPED BY HAND"), answer
+        alive()
+
+
+if __name__ == "__main__":
+    # aiohttp is in the environment that scripts/setup.sh makes.
+    python = ROOT / "target" / "venv" / "bin" / "python"
+    if sys.prefix == sys.base_prefix and python.exists():
+        import os
+
+        os.execv(python, [str(python), *sys.argv])
+    enter_namespace()
+    tests = [v for k, v in list(globals().items()) if k.startswith("test_")]
+    run(tests, sys.argv[1:])
