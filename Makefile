@@ -2,8 +2,9 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm board-demo bench-opencl bench-http \
-	bench-cluster bench-board bench-messages bench-vm cluster-demo apps build humboldt setup clean help
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm board-demo \
+	board-synth bench-opencl bench-http bench-cluster bench-board bench-messages bench-vm cluster-demo apps build humboldt setup \
+	clean help
 
 all: build apps
 
@@ -48,6 +49,10 @@ test-vm: ## the VM door with real guests under QEMU, two at once
 
 board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (root)
 	@scripts/board-demo.sh
+
+board-synth: ## the board placed and routed for an ECP5-85: area, clock, slack; writes bench/results/board
+	@scripts/setup.sh base
+	@hdl/syn/shell.py --write
 
 cluster-demo: build ## ranks that pass messages: the paper's example by shared memory and TCP, heat on a plate
 	@scripts/cluster-demo.sh

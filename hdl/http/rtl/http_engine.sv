@@ -286,7 +286,7 @@ module http_engine
 
   // ---- texts ----
   text_t text, ending, shown;
-  logic want_body, text_last, text_empty;
+  logic want_body, text_ready, text_last, text_empty;
   logic [7:0] word;
   logic [63:0] text_data;
   logic [3:0] text_length;
@@ -295,9 +295,11 @@ module http_engine
   http_text #(
       .REGIONS(REGIONS)
   ) u_text (
+      .clk,
       .text  (shown),
       .want_body,
       .word,
+      .ready (text_ready),
       .data  (text_data),
       .length(text_length),
       .last  (text_last),
@@ -471,7 +473,7 @@ module http_engine
         writer_data   = list_data;
         writer_length = list_length;
       end
-      HEAD, HEAD_END, BODY: writer_valid = !text_empty && !writer_start;
+      HEAD, HEAD_END, BODY: writer_valid = text_ready && !text_empty && !writer_start;
       LENGTH: begin
         writer_valid  = 1'b1;
         writer_data   = decimal_text(digits);
@@ -491,11 +493,14 @@ module http_engine
     endcase
   end
 
-  assign shown = state == HEAD_END ? ending : text;
+  // The next part is looked up while the length is written.
+  assign shown = state inside {HEAD_END, LENGTH} ? ending : text;
   assign want_body = state == BODY;
   assign writer_flush = state == FLUSH;
 
+  // In one place, so that they fit a memory with one port for it.
   request_t saved;
+  always_ff @(posedge clk) if (state == SAVE || state == CALL) requests[s] <= saved;
   always_comb begin
     saved = c;
     if (c.place == AT_DISCARD) saved.length = left;
@@ -647,7 +652,6 @@ module http_engine
       // The body stays in the ring until the call has ended.
       CALL:
       if (request_ready) begin
-        requests[s] <= c;
         read_to[s] <= at;
         calling[s] <= 1'b1;
         state <= PICK;
@@ -663,7 +667,7 @@ module http_engine
       end
 
       HEAD:
-      if (!writer_start) begin
+      if (text_ready && !writer_start) begin
         word <= word + 8'd1;
         if (text_last || text_empty) begin
           word  <= '0;
@@ -671,7 +675,8 @@ module http_engine
         end
       end
       LENGTH: state <= HEAD_END;
-      HEAD_END: begin
+      HEAD_END:
+      if (text_ready) begin
         word <= word + 8'd1;
         if (text_last) begin
           word  <= '0;
@@ -680,7 +685,8 @@ module http_engine
           list_counts <= 1'b0;
         end
       end
-      BODY: begin
+      BODY:
+      if (text_ready) begin
         word <= word + 8'd1;
         if (text_last || text_empty) begin
           word <= '0;
@@ -738,7 +744,6 @@ module http_engine
       end
 
       default: begin  // SAVE
-        requests[s] <= saved;
         read_to[s] <= at;
         notify <= 1'b1;
         notify_at <= s;

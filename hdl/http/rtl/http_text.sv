@@ -1,7 +1,8 @@
 // The texts of all answers, in words of 8 bytes. Each answer has a head, up to its length, and a
-// body; the length is worked out here.
+// body; the length is worked out here, when the design is put together.
 //
-// Parameters: REGIONS; METRICS, how many numbers /metrics has: eight, and two of each region. Latency: combinational.
+// Parameters: REGIONS; METRICS, how many numbers /metrics has: eight, and two of each region.
+// Latency: one cycle from another part until `ready`, combinational from `word`.
 module http_text
   import http_pkg::*;
   import functions_pkg::*;
@@ -9,9 +10,11 @@ module http_text
     parameter int REGIONS = 4,
     parameter int METRICS = 8 + 2 * REGIONS
 ) (
+    input  logic        clk,
     input  text_t       text,
     input  logic        want_body,  // else the head
     input  logic [ 7:0] word,
+    output logic        ready,      // the rest is of this part
     output logic [63:0] data,
     output logic [ 3:0] length,     // bytes of this word
     output logic        last,
@@ -23,94 +26,175 @@ module http_text
   localparam int PARTS = 2 * TEXTS + METRICS;
   localparam int WORDS = 512;
 
-  logic [63:0] rom[WORDS];
-  logic [8:0] start[PARTS];
-  logic [11:0] size[PARTS];
-  int fill;
+  // A literal of up to 96 characters, the first on top of the others, zeros above them.
+  typedef logic [8*96-1:0] literal_t;
 
-  // "\n" in a head stands for CR LF.
-  task automatic put(input int part, input string content, input logic head);
-    int n;
-    n = 0;
-    start[part] = 9'(fill);
-    for (int i = 0; i < content.len(); i++) begin
-      if (head && content[i] == 8'h0a) begin
-        rom[fill+n/8][8*(n%8)+:8] = 8'h0d;
-        n++;
+  typedef struct packed {
+    logic [WORDS-1:0][63:0] words;
+    logic [PARTS-1:0][8:0]  start;   // the part's first word
+    logic [PARTS-1:0][11:0] size;    // in bytes
+    logic [9:0]             fill;
+  } texts_t;
+
+  function automatic int characters(input literal_t literal);
+    characters = 0;
+    for (int i = 0; i < 96; i++) if (literal[8*i+:8] != 8'd0) characters = i + 1;
+  endfunction
+
+  function automatic texts_t begun(input texts_t from, input int part);
+    begun = from;
+    begun.start[part] = from.fill[8:0];
+  endfunction
+
+  // Adds to a part. In a head, "\n" stands for CR LF.
+  function automatic texts_t put(input texts_t from, input int part, input literal_t literal, input logic head);
+    logic [11:0] n;
+    put = from;
+    n   = from.size[part];
+    for (int i = 95; i >= 0; i--) begin
+      if (literal[8*i+:8] != 8'd0) begin
+        if (head && literal[8*i+:8] == 8'h0a) begin
+          put.words[put.start[part]+n[11:3]][8*n[2:0]+:8] = 8'h0d;
+          n = n + 12'd1;
+        end
+        put.words[put.start[part]+n[11:3]][8*n[2:0]+:8] = literal[8*i+:8];
+        n = n + 12'd1;
       end
-      rom[fill+n/8][8*(n%8)+:8] = content[i];
-      n++;
     end
-    size[part] = 12'(n);
-    fill += (n + 7) / 8;
-  endtask
+    put.size[part] = n;
+    put.fill = 10'(put.start[part]) + 10'((n + 12'd7) >> 3);
+  endfunction
 
-  task automatic answer(input text_t which, input string status, input string body);
-    put(2 * int'(which), $sformatf("HTTP/1.1 %s\nContent-Length: %0d", status, body.len()), 1'b1);
-    put(2 * int'(which) + 1, body, 1'b0);
-  endtask
+  // Adds a number of up to four digits.
+  function automatic texts_t put_number(input texts_t from, input int part, input int number);
+    int unit;
+    logic [7:0] digit;
+    put_number = from;
+    unit = 1000;
+    for (int i = 0; i < 4; i++) begin
+      digit = 8'(48 + number / unit % 10);
+      if (number >= unit || unit == 1) put_number = put(put_number, part, literal_t'(digit), 1'b1);
+      unit = unit / 10;
+    end
+  endfunction
 
-  task automatic metric_line(input int i, input string kind, input string name);
-    put(2 * TEXTS + i, $sformatf("# TYPE baltra_board_%s %s\nbaltra_board_%s ", name, kind, name), 1'b0);
-  endtask
+  function automatic texts_t headed(input texts_t from, input text_t which, input literal_t status, input int body);
+    headed = begun(from, 2 * int'(which));
+    headed = put(headed, 2 * int'(which), "HTTP/1.1 ", 1'b1);
+    headed = put(headed, 2 * int'(which), status, 1'b1);
+    headed = put(headed, 2 * int'(which), "\nContent-Length: ", 1'b1);
+    headed = put_number(headed, 2 * int'(which), body);
+  endfunction
+
+  function automatic texts_t bodied(input texts_t from, input text_t which, input literal_t body);
+    bodied = begun(from, 2 * int'(which) + 1);
+    bodied = put(bodied, 2 * int'(which) + 1, body, 1'b0);
+  endfunction
+
+  function automatic texts_t answer(input texts_t from, input text_t which, input literal_t status, input literal_t body);
+    answer = headed(from, which, status, characters(body));
+    answer = bodied(answer, which, body);
+  endfunction
+
+  function automatic texts_t piece(input texts_t from, input text_t which, input literal_t head);
+    piece = begun(from, 2 * int'(which));
+    piece = put(piece, 2 * int'(which), head, 1'b1);
+  endfunction
+
+  function automatic texts_t metric_line(input texts_t from, input int i, input literal_t kind, input literal_t name);
+    metric_line = begun(from, 2 * TEXTS + i);
+    metric_line = put(metric_line, 2 * TEXTS + i, "# TYPE baltra_board_", 1'b0);
+    metric_line = put(metric_line, 2 * TEXTS + i, name, 1'b0);
+    metric_line = put(metric_line, 2 * TEXTS + i, " ", 1'b0);
+    metric_line = put(metric_line, 2 * TEXTS + i, kind, 1'b0);
+    metric_line = put(metric_line, 2 * TEXTS + i, "\nbaltra_board_", 1'b0);
+    metric_line = put(metric_line, 2 * TEXTS + i, name, 1'b0);
+    metric_line = put(metric_line, 2 * TEXTS + i, " ", 1'b0);
+  endfunction
 
   // A counter of which each region has one, from line `first` on.
-  task automatic region_lines(input int first, input string name);
-    for (int r = 0; r < REGIONS; r++)
-    put(2 * TEXTS + first + r, $sformatf("%sbaltra_board_%s{region=\"%0d\"} ", r == 0 ?
-        $sformatf("# TYPE baltra_board_%s counter\n", name) : "", name, r), 1'b0);
-  endtask
-
-  initial begin
-    int total;
-    for (int i = 0; i < WORDS; i++) rom[i] = '0;
-    for (int i = 0; i < PARTS; i++) begin
-      start[i] = '0;
-      size[i]  = '0;
+  function automatic texts_t region_lines(input texts_t from, input int first, input literal_t name);
+    region_lines = from;
+    for (int r = 0; r < REGIONS; r++) begin
+      region_lines = begun(region_lines, 2 * TEXTS + first + r);
+      if (r == 0) begin
+        region_lines = put(region_lines, 2 * TEXTS + first, "# TYPE baltra_board_", 1'b0);
+        region_lines = put(region_lines, 2 * TEXTS + first, name, 1'b0);
+        region_lines = put(region_lines, 2 * TEXTS + first, " counter\n", 1'b0);
+      end
+      region_lines = put(region_lines, 2 * TEXTS + first + r, "baltra_board_", 1'b0);
+      region_lines = put(region_lines, 2 * TEXTS + first + r, name, 1'b0);
+      region_lines = put(region_lines, 2 * TEXTS + first + r, "{region=\"", 1'b0);
+      region_lines = put_number(region_lines, 2 * TEXTS + first + r, r);
+      region_lines = put(region_lines, 2 * TEXTS + first + r, "\"} ", 1'b0);
     end
-    fill = 0;
+  endfunction
+
+  function automatic texts_t all_texts();
+    texts_t t;
+    int total;
+    for (int i = 0; i < WORDS; i++) t.words[i] = '0;
+    t.start = '0;
+    t.size = '0;
+    t.fill = '0;
     // The list's length follows, eight digits (http_engine); what a function answers, http_call writes.
-    put(2 * int'(TEXT_FUNCTIONS), "HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: ", 1'b1);
-    put(2 * int'(TEXT_END), "\n\n", 1'b1);
-    put(2 * int'(TEXT_END_CLOSE), "\nConnection: close\n\n", 1'b1);
-    put(2 * int'(TEXT_END_KEEP), "\nConnection: keep-alive\n\n", 1'b1);
-    put(2 * int'(TEXT_CONTINUE), "HTTP/1.1 100 Continue\n\n", 1'b1);
-    answer(TEXT_HEALTH, "200 OK\nContent-Type: text/plain", "ok\n");
-    answer(TEXT_400, "400 Bad Request", "bad request\n");
-    answer(TEXT_404, "404 Not Found", "not found\n");
-    answer(TEXT_405_GET, "405 Method Not Allowed\nAllow: GET, HEAD", "method not allowed\n");
-    answer(TEXT_405_POST, "405 Method Not Allowed\nAllow: POST", "method not allowed\n");
-    answer(TEXT_411, "411 Length Required", "length required\n");
-    answer(TEXT_413, "413 Content Too Large", "content too large\n");
-    answer(TEXT_431, "431 Request Header Fields Too Large", "request header too large\n");
-    answer(TEXT_500, "500 Internal Server Error", "the kernel did not keep to its contract\n");
-    answer(TEXT_500_IMAGE, "500 Internal Server Error", "the function's image was refused\n");
-    answer(TEXT_503, "503 Service Unavailable", "the kernel did not answer in time\n");
-    answer(TEXT_503_CHANGED, "503 Service Unavailable", "the functions have just changed\n");
-    metric_line(0, "counter", "requests_total");
-    metric_line(1, "counter", "errors_total");
-    metric_line(2, "counter", "kernel_busy_cycles_total");
-    metric_line(3, "counter", "connections_total");
-    metric_line(4, "gauge", "connections");
-    metric_line(5, "counter", "segments_retransmitted_total");
-    metric_line(6, "counter", "connections_reset_total");
-    metric_line(7, "counter", "cycles_total");
-    region_lines(8, "cold_starts_total");
-    region_lines(8 + REGIONS, "busy_cycles_total");
+    t = piece(t, TEXT_FUNCTIONS, "HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: ");
+    t = piece(t, TEXT_END, "\n\n");
+    t = piece(t, TEXT_END_CLOSE, "\nConnection: close\n\n");
+    t = piece(t, TEXT_END_KEEP, "\nConnection: keep-alive\n\n");
+    t = piece(t, TEXT_CONTINUE, "HTTP/1.1 100 Continue\n\n");
+    t = answer(t, TEXT_HEALTH, "200 OK\nContent-Type: text/plain", "ok\n");
+    t = answer(t, TEXT_400, "400 Bad Request", "bad request\n");
+    t = answer(t, TEXT_404, "404 Not Found", "not found\n");
+    t = answer(t, TEXT_405_GET, "405 Method Not Allowed\nAllow: GET, HEAD", "method not allowed\n");
+    t = answer(t, TEXT_405_POST, "405 Method Not Allowed\nAllow: POST", "method not allowed\n");
+    t = answer(t, TEXT_411, "411 Length Required", "length required\n");
+    t = answer(t, TEXT_413, "413 Content Too Large", "content too large\n");
+    t = answer(t, TEXT_431, "431 Request Header Fields Too Large", "request header too large\n");
+    t = answer(t, TEXT_500, "500 Internal Server Error", "the kernel did not keep to its contract\n");
+    t = answer(t, TEXT_500_IMAGE, "500 Internal Server Error", "the function's image was refused\n");
+    t = answer(t, TEXT_503_CHANGED, "503 Service Unavailable", "the functions have just changed\n");
+    t = answer(t, TEXT_503, "503 Service Unavailable", "the kernel did not answer in time\n");
+    t = metric_line(t, 0, "counter", "requests_total");
+    t = metric_line(t, 1, "counter", "errors_total");
+    t = metric_line(t, 2, "counter", "kernel_busy_cycles_total");
+    t = metric_line(t, 3, "counter", "connections_total");
+    t = metric_line(t, 4, "gauge", "connections");
+    t = metric_line(t, 5, "counter", "segments_retransmitted_total");
+    t = metric_line(t, 6, "counter", "connections_reset_total");
+    t = metric_line(t, 7, "counter", "cycles_total");
+    t = region_lines(t, 8, "cold_starts_total");
+    t = region_lines(t, 8 + REGIONS, "busy_cycles_total");
     total = 0;
     // Each number takes ten characters and a line's end.
-    for (int i = 0; i < METRICS; i++) total += int'(size[2*TEXTS+i]) + 11;
-    put(2 * int'(TEXT_METRICS), $sformatf(
-        "HTTP/1.1 200 OK\nContent-Type: text/plain; version=0.0.4\nContent-Length: %0d", total), 1'b1);
+    for (int i = 0; i < METRICS; i++) total = total + int'(t.size[2*TEXTS+i]) + 11;
+    t = headed(t, TEXT_METRICS, "200 OK\nContent-Type: text/plain; version=0.0.4", total);
+    return t;
+  endfunction
+
+  localparam texts_t ALL = all_texts();
+
+  if (ALL.fill > 10'(WORDS)) $error("the texts need more words");
+  logic [63:0] rom[WORDS];
+  initial for (int i = 0; i < WORDS; i++) rom[i] = ALL.words[i];
+
+  logic [5:0] part, part_before;
+  logic [8:0] from;
+  logic [11:0] bytes, passed;
+
+  assign part = text == TEXT_METRICS && want_body ? 6'(2 * TEXTS) + 6'(metric) : {text, want_body};
+
+  always_ff @(posedge clk) begin
+    part_before <= part;
+    from <= ALL.start[part];
+    bytes <= ALL.size[part];
   end
 
-  logic [5:0] part;
-  logic [11:0] passed;
-  assign part = text == TEXT_METRICS && want_body ? 6'(2 * TEXTS) + 6'(metric) : {text, want_body};
+  assign ready = part_before == part;
   assign passed = {1'b0, word, 3'b000};
-  assign data = rom[start[part]+9'(word)];
-  assign last = passed + 12'd8 >= size[part];
-  assign length = last ? 4'(size[part] - passed) : 4'd8;
-  assign empty = size[part] == '0;
+  assign data = rom[from+9'(word)];
+  assign last = passed + 12'd8 >= bytes;
+  assign length = last ? 4'(bytes - passed) : 4'd8;
+  assign empty = bytes == '0;
 
 endmodule

@@ -1,0 +1,113 @@
+// The board as it is placed and routed for its area and clock: the shell with two regions, and a kernel in
+// each. Its rings are in block RAM; board memory, configuration port, host and MAC are outside.
+module board_top
+  import fn_pkg::*;
+  import functions_pkg::*;
+#(
+    parameter  int SESSIONS = 16,
+    parameter  int RING_BITS = 13,
+    localparam int REGIONS = 2,
+    localparam int R = 1
+) (
+    input  logic        clk,
+    input  logic        rst,
+    input  logic        tick,
+    input  logic [47:0] own_mac,
+    input  logic [31:0] own_ip,
+    input  logic [15:0] listen_port,
+    input  logic [63:0] secret,
+    input  logic        rx_valid,
+    input  logic [63:0] rx_data,
+    input  logic [ 7:0] rx_keep,
+    input  logic        rx_last,
+    output logic        tx_valid,
+    input  logic        tx_ready,
+    output logic [63:0] tx_data,
+    output logic [ 7:0] tx_keep,
+    output logic        tx_last,
+    output logic        busy,     // a request is being worked on
+    input  policy_t     policy,
+    input  logic [ 7:0] patience,     // how often a call may be overtaken
+    input  logic [31:0] load_cost,    // cycles that a load takes, for Shortest
+    input  logic        change_valid,
+    output logic        change_ready,
+    input  logic        change_remove,
+    input  name_t       change_name,
+    input  entry_t      change_entry,
+    output logic        changed_valid,
+    output logic        changed,
+    output logic        arvalid,
+    input  logic        arready,
+    output logic [31:0] araddr,
+    output logic [ 7:0] arlen,
+    output logic [ 2:0] arsize,
+    output logic [ 1:0] arburst,
+    input  logic        rvalid,
+    output logic        rready,
+    input  logic [63:0] rdata,
+    input  logic [ 1:0] rresp,
+    input  logic        rlast,
+    output logic         icap_valid,
+    input  logic         icap_ready,
+    output logic [31:0]  icap_data,
+    output logic [R-1:0] icap_region,
+    output logic         swap,
+    output logic [R-1:0] swap_region,
+    output logic [31:0]  swap_kernel,
+    output logic [REGIONS-1:0] decouple,
+    output logic         call_asked,
+    output logic         call_granted,
+    output logic         call_ended
+);
+
+  logic [REGIONS-1:0] k_rst, k_start, k_done, k_s_valid, k_s_ready, k_s_last, k_m_valid, k_m_ready, k_m_last;
+  logic [127:0] k_params[REGIONS];
+  logic [63:0] k_s_data[REGIONS], k_m_data[REGIONS];
+  logic [7:0] k_s_keep[REGIONS], k_m_keep[REGIONS];
+
+  board_shell #(
+      .SESSIONS    (SESSIONS),
+      .REGIONS     (REGIONS),
+      .RX_RING_BITS(RING_BITS),
+      .TX_RING_BITS(RING_BITS)
+  ) u_shell (
+      .*
+  );
+
+  kernel_echo u_echo (
+      .clk,
+      .rst    (k_rst[0]),
+      .start  (k_start[0]),
+      .params (k_params[0]),
+      .done   (k_done[0]),
+      .s_valid(k_s_valid[0]),
+      .s_ready(k_s_ready[0]),
+      .s_data (k_s_data[0]),
+      .s_keep (k_s_keep[0]),
+      .s_last (k_s_last[0]),
+      .m_valid(k_m_valid[0]),
+      .m_ready(k_m_ready[0]),
+      .m_data (k_m_data[0]),
+      .m_keep (k_m_keep[0]),
+      .m_last (k_m_last[0])
+  );
+
+  kernel_sobel u_sobel (
+      .clk,
+      .rst    (k_rst[1]),
+      .start  (k_start[1]),
+      .params (k_params[1]),
+      .done   (k_done[1]),
+      .s_valid(k_s_valid[1]),
+      .s_ready(k_s_ready[1]),
+      .s_data (k_s_data[1]),
+      .s_keep (k_s_keep[1]),
+      .s_last (k_s_last[1]),
+      .m_valid(k_m_valid[1]),
+      .m_ready(k_m_ready[1]),
+      .m_data (k_m_data[1]),
+      .m_keep (k_m_keep[1]),
+      .m_last (k_m_last[1])
+  );
+
+endmodule

