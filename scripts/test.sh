@@ -133,7 +133,7 @@ for group in "${groups[@]}"; do
             ;;
         board)
             run setup scripts/setup.sh base board
-            run board-build make -s -C hdl/board all
+            run board-build make -s -C hdl/board all jumbo
             if [[ $EUID -eq 0 ]]; then
                 run board hdl/board/tests/board_test.py
                 run board-tcp hdl/board/tests/tcp_test.py

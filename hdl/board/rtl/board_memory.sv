@@ -19,15 +19,18 @@ module board_memory #(
   if (LATENCY < 2) $error("LATENCY must be at least 2");
 
   logic [63:0] words[1 << ADDRESS_BITS];
-  logic [63:0] stages[LATENCY];
+  // The first register is the block RAM's own: it stands apart, so that it is found to be.
+  logic [63:0] fetched;
+  logic [LATENCY-2:0][63:0] stages;
 
   always_ff @(posedge clk) begin
     if (write)
       for (int i = 0; i < 8; i++) if (write_keep[i]) words[write_address][8*i+:8] <= write_data[8*i+:8];
-    if (read) stages[0] <= words[read_address];
-    for (int i = 1; i < LATENCY; i++) stages[i] <= stages[i-1];
+    if (read) fetched <= words[read_address];
+    stages[0] <= fetched;
+    for (int i = 1; i < LATENCY - 1; i++) stages[i] <= stages[i-1];
   end
 
-  assign read_data = stages[LATENCY-1];
+  assign read_data = stages[LATENCY-2];
 
 endmodule

@@ -8,6 +8,7 @@ module board_model
 #(
     parameter  int REGIONS = 4,
     parameter  int MEMORY_LATENCY = 4,
+    parameter  int MSS = 1460,
     parameter  int MEMORY_BYTES = 1 << 25,
     parameter  int IMAGE_LATENCY = 40,
     localparam int R = $clog2(REGIONS)
@@ -76,6 +77,7 @@ module board_model
   board_shell #(
       .REGIONS       (REGIONS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
+      .MSS           (MSS),
       .IMAGE_BYTES   (MEMORY_BYTES)
   ) u_shell (
       .icap_ready(1'b1),

@@ -7,7 +7,10 @@
 using Frame = std::vector<uint8_t>;
 
 constexpr uint8_t kFin = 1, kSyn = 2, kRst = 4, kPsh = 8, kAck = 16;
-constexpr uint16_t kMss = 1460;
+#ifndef SEGMENT_MSS
+#define SEGMENT_MSS 1460
+#endif
+constexpr uint16_t kMss = SEGMENT_MSS;
 
 // Between whom.
 struct Route {

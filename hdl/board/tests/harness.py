@@ -87,14 +87,14 @@ def enter_namespace():
 class Board:
     """The model, from `with` to its end."""
 
-    def __init__(self, *options, log="board"):
-        self.options, self.log = options, log
+    def __init__(self, *options, log="board", model="board"):
+        self.options, self.log, self.model = options, log, MODEL.with_name(model)
 
     def __enter__(self):
         LOGS.mkdir(parents=True, exist_ok=True)
         self.output = open(LOGS / f"{self.log}.log", "w")
         self.process = subprocess.Popen(
-            [MODEL, "--tap", DEVICE, "--ip", BOARD_IP, *map(str, self.options)], stderr=self.output
+            [self.model, "--tap", DEVICE, "--ip", BOARD_IP, *map(str, self.options)], stderr=self.output
         )
         for _ in range(100):
             if subprocess.run(["ping", "-c1", "-W1", "-q", BOARD_IP], stdout=subprocess.DEVNULL).returncode == 0:

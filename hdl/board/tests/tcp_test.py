@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from board_test import URL, Answers, alive, connect, curl, request
-from harness import ACK, PSH, SYN, Board, RawConnection, Wire, enter_namespace, run
+from harness import ACK, BOARD_MAC, DEVICE, LOGS, PSH, SYN, Board, RawConnection, Wire, enter_namespace, run
 
 LINUX = bytes.fromhex("020405b40402080a000000010000000001030307")  # MSS, SACK, timestamps, scale 7
 OWN_SHIFT = 6  # a receive ring of 2 MB
@@ -22,7 +22,7 @@ def opened(wire, options):
     c = RawConnection(wire)
     wire.clear()
     c.send(SYN, options=options)
-    while (frame := wire.receive(1)) is not None:
+    while (frame := wire.receive(5)) is not None:
         if frame[23] == 6 and frame[36:38] == struct.pack("!H", c.port):
             break
     assert frame is not None and frame[47] == SYN | ACK, frame
@@ -33,13 +33,16 @@ def opened(wire, options):
     return c, frame[54 : 34 + (offset >> 4) * 4]
 
 
-def received(c, quiet=0.15):
-    """What comes without being acknowledged, in order, and the last window."""
-    data, window = b"", None
-    while (segment := c.receive(quiet)) is not None:
+def received(c):
+    """What comes without being acknowledged, in order, until nothing new does; and the last window."""
+    data, window, patience = b"", None, 10
+    while (segment := c.receive(patience)) is not None:
         _, seq, _, window, payload = segment
-        if (seq - c.ack) & 0xFFFFFFFF == len(data):
+        if payload and (seq - c.ack) & 0xFFFFFFFF == len(data):
             data += payload
+            patience = 0.15  # less than until the first is sent again
+        elif data and payload:
+            break
     return data, window
 
 
@@ -106,6 +109,38 @@ def test_a_long_fat_link():
     for options in (["--delay", 40], ["--delay", 10, "--seed", 4, "--loss", "0.01", "--reorder", "0.01"]):
         with Board(*options, log="fat"):
             assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=60) == body
+
+
+def test_frames_of_9000_bytes():
+    body = random.Random(5).randbytes(900000)
+    pcap = LOGS / "jumbo.pcap"
+    subprocess.run(["ip", "link", "set", DEVICE, "mtu", "9000"], check=True)
+    try:
+        with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
+            out = curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+            assert out == body
+            alive()
+        lengths = frame_lengths(pcap)
+        # Each way most of it went in the largest frames that there are.
+        assert lengths[True].count(9014) > 50 and lengths[False].count(9014) > 50, {k: sorted(v)[-5:] for k, v in lengths.items()}
+        # A peer with an MTU of 1,500 gets what it can take.
+        subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
+        with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
+            out = curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+            assert out == body
+        assert max(frame_lengths(pcap)[True]) == 1514
+    finally:
+        subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
+
+
+def frame_lengths(pcap):
+    """The lengths of the frames that the board sent (True) and got (False)."""
+    data, at, lengths = pcap.read_bytes(), 24, {True: [], False: []}
+    while at < len(data):
+        _, _, kept, length = struct.unpack("=IIII", data[at : at + 16])
+        lengths[data[at + 22 : at + 28] == BOARD_MAC].append(length)
+        at += 16 + kept
+    return lengths
 
 
 if __name__ == "__main__":
