@@ -137,10 +137,12 @@ for group in "${groups[@]}"; do
             if [[ $EUID -eq 0 ]]; then
                 run board hdl/board/tests/board_test.py
                 run board-tcp hdl/board/tests/tcp_test.py
+                run board-http hdl/board/tests/http_test.py
                 run board-clients hdl/board/tests/clients_test.py
             else
                 skip board "a network namespace and a TAP device need root"
                 skip board-tcp "a network namespace and a TAP device need root"
+                skip board-http "a network namespace and a TAP device need root"
                 skip board-clients "a network namespace and a TAP device need root"
             fi
             ;;

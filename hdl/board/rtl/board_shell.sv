@@ -34,6 +34,7 @@ module board_shell
     input  logic [31:0] own_ip,
     input  logic [15:0] listen_port,
     input  logic [63:0] secret,
+    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // that requests must bring, its first character in bits 7:0; zeros: none
     input  logic        rx_valid,
     input  logic [63:0] rx_data,
     input  logic [ 7:0] rx_keep,
@@ -174,15 +175,38 @@ module board_shell
   assign tx_last = tx.last;
 
   // ---- memory ----
+  // What comes from the network cannot wait; chunked bodies that are put together can.
+  typedef struct packed {
+    logic [S+RX_RING_BITS-4:0] address;
+    logic [63:0] data;
+    logic [7:0] keep;
+  } fill_t;
+  logic fill_in_valid, fill_in_ready, fill_valid;
+  fill_t fill_in, fill;
+
+  fifo #(
+      .T(fill_t),
+      .DEPTH(4)
+  ) u_fill (
+      .clk,
+      .rst,
+      .s_valid(fill_in_valid),
+      .s_ready(fill_in_ready),
+      .s_payload(fill_in),
+      .m_valid(fill_valid),
+      .m_ready(!rx_write),
+      .m_payload(fill)
+  );
+
   board_memory #(
       .ADDRESS_BITS(S + RX_RING_BITS - 3),
       .LATENCY(MEMORY_LATENCY)
   ) u_rx_memory (
       .clk,
-      .write(rx_write),
-      .write_address(rx_write_address),
-      .write_data(rx_write_data),
-      .write_keep(rx_write_keep),
+      .write(rx_write || fill_valid),
+      .write_address(rx_write ? rx_write_address : fill.address),
+      .write_data(rx_write ? rx_write_data : fill.data),
+      .write_keep(rx_write ? rx_write_keep : fill.keep),
       .read(rx_read),
       .read_address(rx_read_address),
       .read_data(rx_read_data)
@@ -412,6 +436,7 @@ module board_shell
   ) u_http (
       .clk,
       .rst,
+      .api_key,
       .open,
       .open_at(at),
       .open_next,
@@ -439,6 +464,12 @@ module board_shell
       .tx_write_address,
       .tx_write_data,
       .tx_write_keep,
+      .fill_write(fill_in_valid),
+      .fill_ready(fill_in_ready),
+      .fill_waits(fill_in_valid || fill_valid),
+      .fill_address(fill_in.address),
+      .fill_data(fill_in.data),
+      .fill_keep(fill_in.keep),
       .find_valid,
       .find_ready,
       .find_name,

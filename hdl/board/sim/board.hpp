@@ -70,6 +70,11 @@ class Board {
     top_->rst = 0;
     for (int i = 0; i < 128; i++) step();
   }
+  // What requests must bring as X-API-Key, up to 32 characters; empty: nothing.
+  void require(const std::string& key) {
+    for (size_t i = 0; i < 8; i++) top_->api_key[i] = 0;
+    for (size_t i = 0; i < key.size() && i < 32; i++) top_->api_key[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(key[i])) << (8 * (i % 4));
+  }
   ~Board() { top_->final(); }
 
   // Queues a frame for the line. Short ones are padded, as a MAC would receive them.

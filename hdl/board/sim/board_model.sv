@@ -20,6 +20,7 @@ module board_model
     input  logic [31:0] own_ip,
     input  logic [15:0] listen_port,
     input  logic [63:0] secret,
+    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,
     input  logic        rx_valid,
     input  logic [63:0] rx_data,
     input  logic [ 7:0] rx_keep,

@@ -50,6 +50,7 @@ const char kUsage[] =
     "  --policy NAME     which call goes next: fifo, affinity (the default) or shortest\n"
     "  --patience N      how often a call may be overtaken (16)\n"
     "  --pcap FILE       keep every frame\n"
+    "  --api-key KEY     requests must bring it as X-API-Key, but for /healthz\n"
     "  --seed N          of the faults below, and of the cookies' secret if given\n"
     "  --loss P --duplicate P --reorder P --corrupt P    chance of each frame, either way\n"
     "  --delay MS        of every frame, either way\n";
@@ -123,7 +124,7 @@ std::string own_directory() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string tap, net, forward = "127.0.0.1:8080", pcap_path, ip_text = "10.99.0.2";
+  std::string tap, net, forward = "127.0.0.1:8080", pcap_path, api_key, ip_text = "10.99.0.2";
   uint64_t mac = 0x020000000002, secret = random_secret();
   uint16_t port = 80;
   std::string kernels = own_directory() + "/kernels", provisioned = own_directory() + "/functions";
@@ -149,6 +150,7 @@ int main(int argc, char** argv) {
     else if (option == "--patience") patience = static_cast<uint8_t>(std::min(255.0, parse_number(option, value)));
     else if (option == "--port") port = static_cast<uint16_t>(parse_number(option, value));
     else if (option == "--pcap") pcap_path = value;
+    else if (option == "--api-key") api_key = value;
     else if (option == "--seed") faults.seed = static_cast<uint64_t>(parse_number(option, value)), secret = faults.seed;
     else if (option == "--loss") faults.loss = parse_number(option, value);
     else if (option == "--duplicate") faults.duplicate = parse_number(option, value);
@@ -158,6 +160,9 @@ int main(int argc, char** argv) {
     else fail(option + ": unknown (--help lists the options)");
   }
   in_addr address;
+  if (api_key.size() > 32) fail("--api-key: more than 32 characters");
+  for (unsigned char c : api_key)
+    if (c <= 0x20 || c > 0x7e) fail("--api-key: a character that a header's value cannot have");
   if (!net.empty() && net != "user" && net != "tap") fail("--net " + net + ": not user or tap");
   const bool user = net == "user";
   if (!user && tap.empty()) fail("--tap or --net user is missing (--help lists the options)");
@@ -172,6 +177,7 @@ int main(int argc, char** argv) {
   sigaction(SIGINT, &action, nullptr);
 
   Board board(mac, ntohl(address.s_addr), port, secret, kernels);
+  board.require(api_key);
   board.schedule(policy, patience, kLoadCost);
   int count = 0;
   try {

@@ -583,7 +583,7 @@ def test_errors():
         (405, b"GET /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
         (405, b"DELETE /healthz HTTP/1.1\r\nHost: b\r\n\r\n"),
         (405, b"OPTIONS /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
-        (411, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+        (501, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: gzip\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
         (413, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 99999999999\r\n\r\n"),
         (431, b"GET /healthz HTTP/1.1\r\nHost: b\r\nX-Long: " + b"x" * 9000),
         (200, b"\r\nGET http://board/healthz?all=1 HTTP/1.1\nhOsT: b\n\n"),

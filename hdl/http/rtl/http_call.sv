@@ -25,6 +25,8 @@ module http_call
     input  logic [31:0]                            answer_at,
     input  logic [31:0]                            room,        // bytes that the answer may take, its head too
     input  text_t                                  ending,      // of the answer's head
+    input  logic [8*ID_BYTES-1:0]                  id,          // to go with the answer
+    input  logic [5:0]                             id_bytes,    // 0: none
     // The call that is expected next: its body is read ahead.
     input  logic                                   ahead,
     input  logic [SESSION_BITS-1:0]                ahead_session,
@@ -69,15 +71,17 @@ module http_call
     Over
   } state_t;
 
-  // The head as text, its first character on top, with blanks where the length will stand.
+  // The head as text, its first character on top, with blanks where the length will stand. The last blank begins
+  // what comes next, so that the front is whole words.
   localparam logic [15:0] Line = 16'h0d0a;
-  localparam logic [41*8-1:0] Front = {"HTTP/1.1 200 OK", Line, "Content-Length: ", {8{8'h20}}};
-  localparam int FrontBytes = 41;
+  localparam logic [40*8-1:0] Front = {"HTTP/1.1 200 OK", Line, "Content-Length: ", {7{8'h20}}};
+  localparam logic [17*8-1:0] Tag = {8'h20, Line, "X-Request-Id: "};
   localparam int LengthAt = 33;
   localparam logic [4*8-1:0] End = {Line, Line};
   localparam logic [23*8-1:0] EndClose = {Line, "Connection: close", Line, Line};
   localparam logic [28*8-1:0] EndKeep = {Line, "Connection: keep-alive", Line, Line};
-  localparam int HeadBytes = 72;  // with room to spare
+  localparam int PartBytes = 40;
+  localparam int HeadBytes = 40 + 17 + ID_BYTES + 28 + 3;  // at most
 
   state_t state;
   logic [SESSION_BITS-1:0] s;
@@ -85,30 +89,58 @@ module http_call
   logic [23:0] left;       // bytes of the body that the kernel has not got
   logic feeding, no_room;
   text_t tail;
-  logic [3:0] word;
+  logic [2:0] word;
 
-  logic [8*HeadBytes-1:0] head;
-  logic [6:0] head_bytes, head_left;
+  typedef enum logic [1:0] {
+    PartFront,
+    PartTag,
+    PartId,
+    PartEnd
+  } part_t;
+
+  part_t part;
+  logic [8*ID_BYTES-1:0] tag;
+  logic [5:0] tag_bytes, part_bytes, part_left;
+  logic [8*PartBytes-1:0] text;
   logic [63:0] head_word;
+  logic head_over;
   always_comb begin
     case (tail)
       TEXT_END_CLOSE: begin
-        head = {Front, EndClose, 64'd0};
-        head_bytes = 7'(FrontBytes + 23);
+        text = {8'h20, EndClose, 128'd0};
+        part_bytes = 6'd24;
       end
       TEXT_END_KEEP: begin
-        head = {Front, EndKeep, 24'd0};
-        head_bytes = 7'(FrontBytes + 28);
+        text = {8'h20, EndKeep, 88'd0};
+        part_bytes = 6'd29;
       end
       default: begin
-        head = {Front, End, 216'd0};
-        head_bytes = 7'(FrontBytes + 4);
+        text = {8'h20, End, 280'd0};
+        part_bytes = 6'd5;
       end
     endcase
-    head_left = head_bytes - {word, 3'b000};
+    // The blank has gone before the id.
+    if (tag_bytes != '0) begin
+      text = text << 8;
+      part_bytes = part_bytes - 6'd1;
+    end
+    if (part == PartFront) begin
+      text = Front;
+      part_bytes = 6'd40;
+    end
+    if (part == PartTag) begin
+      text = {Tag, 184'd0};
+      part_bytes = 6'd17;
+    end
+    if (part == PartId) part_bytes = tag_bytes;
+    part_left = part_bytes - {word, 3'b000};
+    head_over = part == PartEnd && part_left <= 6'd8;
     head_word = '0;
-    for (int w = 0; w < HeadBytes / 8; w++)
-    if (word == 4'(w)) for (int i = 0; i < 8; i++) head_word[8*i+:8] = head[8*(HeadBytes-1-8*w-i)+:8];
+    for (int w = 0; w < PartBytes / 8; w++)
+    if (word == 3'(w)) begin
+      for (int i = 0; i < 8; i++)
+      head_word[8*i+:8] = part == PartId ? tag[64*w+8*i+:8] : text[8*(PartBytes-1-8*w-i)+:8];
+    end
   end
 
   // ---- the body ----
@@ -196,7 +228,7 @@ module http_call
         tx_wants = 1'b1;
         writer_valid = tx_may;
         writer_data = head_word;
-        writer_length = head_left > 7'd8 ? 4'd8 : head_left[3:0];
+        writer_length = part_left > 6'd8 ? 4'd8 : part_left[3:0];
       end
       Body: begin
         tx_wants = r_valid;
@@ -231,7 +263,7 @@ module http_call
       else if (k_valid && k_ready && k_last) feeding <= 1'b0;
       case (state)
         Idle: if (start) state <= Head;
-        Head: if (tx_may && head_left <= 7'd8) state <= Body;
+        Head: if (tx_may && head_over) state <= Body;
         Body: if (r_valid && r_ready && r_last) state <= Rewind;
         Rewind: if (tx_may) state <= Length;
         Length: if (tx_may) state <= Flush;
@@ -249,13 +281,22 @@ module http_call
       from <= answer_at;
       limit <= room;
       tail <= ending;
+      tag <= id;
+      tag_bytes <= id_bytes;
+      part <= PartFront;
       word <= '0;
       given <= '0;
       digits <= '0;
       no_room <= 1'b0;
     end else begin
       if (k_valid && k_ready) left <= left - 24'(in_length);
-      if (state == Head && tx_may) word <= word + 1'b1;
+      if (state == Head && tx_may) begin
+        word <= word + 1'b1;
+        if (part_left <= 6'd8) begin
+          word <= '0;
+          part <= part == PartTag ? PartId : part == PartFront && tag_bytes != '0 ? PartTag : PartEnd;
+        end
+      end
       if (r_valid && r_ready) begin
         given  <= given + 32'(out_length);
         digits <= add_decimal(digits, out_length);

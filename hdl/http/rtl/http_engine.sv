@@ -28,6 +28,7 @@ module http_engine
 ) (
     input  logic                clk,
     input  logic                rst,
+    input  logic [8*KEY_BYTES-1:0] api_key,       // that a request must bring; zeros: none
     // sessions
     input  logic                open,
     input  logic [S-1:0]        open_at,
@@ -57,6 +58,13 @@ module http_engine
     output logic [S+TX_RING_BITS-4:0] tx_write_address,
     output logic [63:0]         tx_write_data,
     output logic [7:0]          tx_write_keep,
+    // into a receive ring: a chunked body put together
+    output logic                fill_write,
+    input  logic                fill_ready,       // for one more than the one that was given in the cycle before
+    input  logic                fill_waits,       // one has not been written yet
+    output logic [S+RX_RING_BITS-4:0] fill_address,
+    output logic [63:0]         fill_data,
+    output logic [7:0]          fill_keep,
     // the function table
     output logic                find_valid,
     input  logic                find_ready,
@@ -110,7 +118,7 @@ module http_engine
     output logic                busy
 );
 
-  typedef enum logic [3:0] {
+  typedef enum logic [4:0] {
     PICK,
     LOAD,
     PARSE,
@@ -119,6 +127,8 @@ module http_engine
     LIST,      // the list of functions, first only for its length
     HEAD,
     LENGTH,
+    TAG,       // the request's id
+    TAG_ID,
     HEAD_END,
     BODY,
     NUMBER,
@@ -168,6 +178,7 @@ module http_engine
   logic [127:0] bytes;
   logic [4:0] count, take, parse_take;
   logic drained, moved, broken, too_big;
+  logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
 
   // A peer's FIN takes a sequence number but is no byte.
@@ -184,12 +195,12 @@ module http_engine
       .rst,
       .start       (reader_start),
       .session     (s),
-      .from        (read_to[s]),
+      .from        (at),
       .up_to       (arrived_to),
       // The session whose turn is next.
       .ahead       (|pickable && pick_next != s && !reader_start && !(state inside {PICK, LOAD})),
       .ahead_session(pick_next),
-      .ahead_from  (read_to[pick_next]),
+      .ahead_from  (read_to[pick_next] + (fresh[pick_next] ? 32'd0 : 32'(requests[pick_next].raw))),
       .ahead_up_to (rcv_next[pick_next] - 32'(rcv_ended[pick_next])),
       .drop        (open),
       .drop_session(open_at),
@@ -208,6 +219,7 @@ module http_engine
       .BODY_BYTES(BODY_BYTES)
   ) u_parse (
       .from(c),
+      .api_key,
       .bytes,
       .count,
       .scalars(entry.scalars),
@@ -217,6 +229,42 @@ module http_engine
       .moved,
       .broken,
       .too_big
+  );
+
+  // ---- putting a chunked body together: where it begins in its ring, which `read_to` says until it is used ----
+  localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // what chunks may take of the ring
+  logic in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty, pending;
+  logic [3:0] chunk_take;
+  logic [31:0] unused_fill_position;
+  assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
+  // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
+  assign pending = c.chunked && !c.together;
+  assign chunks_over = in_chunks && (c.too_long || at - read_to[s] > 32'(RawMost) ||
+      25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
+  // What is left in the writer is written out when no more comes at once, and before anything else is done.
+  assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
+  assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready;
+  assign chunk_take = c.chunk < 24'd8 && 5'(c.chunk[3:0]) <= count ? c.chunk[3:0] : count < 5'd8 ? count[3:0] : 4'd8;
+  assign chunk_moves = state == PARSE && !reader_start && !looks && c.place == AT_CHUNK && fill_ready && count != '0;
+
+  http_writer #(
+      .SESSION_BITS(S),
+      .RING_BITS   (RX_RING_BITS)
+  ) u_fill (
+      .clk,
+      .rst,
+      .start        (fill_start),
+      .session      (s),
+      .from         (read_to[s] + 32'(c.length)),
+      .valid        (chunk_moves),
+      .data         (bytes[63:0]),
+      .length       (chunk_take),
+      .flush        (fill_flush),
+      .position     (unused_fill_position),
+      .write        (fill_write),
+      .write_address(fill_address),
+      .write_data   (fill_data),
+      .write_keep   (fill_keep)
   );
 
   // ---- writing ----
@@ -353,14 +401,14 @@ module http_engine
     return !persists(r) ? TEXT_END_CLOSE : r.http10 ? TEXT_END_KEEP : TEXT_END;
   endfunction
 
-  logic persistent, wrong_method, may_run;
+  logic persistent, wrong_method, may_run, stranger;
+  logic [5:0] id_left;
   logic [31:0] ring_bytes, body_there;
 
   assign ring_bytes = 32'(1 << TX_RING_BITS);
   assign free_space = ring_bytes - (written_to[s] - snd_una[s]);
 
   // ---- looking up a function's name ----
-  logic looking, looks;
   // What cannot go on before the answer is there.
   assign looks = looking ? broken || too_big || !moved || c.place inside {AT_KEY, AT_BODY} :
       c.place == AT_NAME && c.route == ROUTE_FUNCTION && !find_ready;
@@ -371,10 +419,12 @@ module http_engine
   assign persistent = persists(c);
   assign wrong_method = c.route == ROUTE_FUNCTION ? c.method != METHOD_POST :
       !(c.method inside {METHOD_GET, METHOD_HEAD});
+  // Whoever knows the key may ask for anything; anybody may ask whether the board is well.
+  assign stranger = api_key != '0 && !c.authorized && c.route != ROUTE_HEALTH;
   assign body_there = arrived_to - at;
   // An answer may be four times as long as its request, and more if nothing else waits.
   assign room = 32'd4096 + {6'd0, c.length, 2'b00};
-  assign may_run = body_there >= 32'(c.length) &&
+  assign may_run = !pending && (c.together || body_there >= 32'(c.length)) &&
       free_space >= (room > ring_bytes ? ring_bytes : room);
 
   // ---- calls ----
@@ -410,6 +460,8 @@ module http_engine
         .answer_at       (written_to[grant_tag]),
         .room            (ring_bytes - (written_to[grant_tag] - snd_una[grant_tag]) - 32'd1024),
         .ending          (ending_of(granted)),
+        .id              (granted.id),
+        .id_bytes        (granted.id_bytes),
         .ahead           (next_valid[i]),
         .ahead_session   (next_tag[i]),
         .ahead_body_at   (read_to[next_tag[i]]),
@@ -448,7 +500,8 @@ module http_engine
   assign finish_ready = (finish_refused || completes[finish_region]) && !(state inside {COMMIT, SAVE});
   assign finished = finish_valid && finish_ready;
   assign finish_well = !finish_refused && !finish_killed && !overs[finish_region];
-  assign after_body = read_to[finish_tag] + 32'(requests[finish_tag].length);
+  assign after_body = read_to[finish_tag] +
+      (requests[finish_tag].together ? 32'(requests[finish_tag].raw) : 32'(requests[finish_tag].length));
 
   always_comb begin
     take = '0;
@@ -458,6 +511,7 @@ module http_engine
       if (reader_start) take = '0;
       else if (c.place == AT_DISCARD) take = 24'(count) > left ? left[4:0] : count;
       else if (c.place == AT_END) take = count;
+      else if (c.place == AT_CHUNK) take = chunk_moves ? 5'(chunk_take) : 5'd0;
       else if (!broken && !too_big && !looks) take = parse_take;
       default: ;
     endcase
@@ -473,7 +527,12 @@ module http_engine
         writer_data   = list_data;
         writer_length = list_length;
       end
-      HEAD, HEAD_END, BODY: writer_valid = text_ready && !text_empty && !writer_start;
+      HEAD, TAG, HEAD_END, BODY: writer_valid = text_ready && !text_empty && !writer_start;
+      TAG_ID: begin
+        writer_valid  = 1'b1;
+        writer_data   = c.id[64*word[2:0]+:64];
+        writer_length = id_left > 6'd8 ? 4'd8 : id_left[3:0];
+      end
       LENGTH: begin
         writer_valid  = 1'b1;
         writer_data   = decimal_text(digits);
@@ -493,8 +552,10 @@ module http_engine
     endcase
   end
 
-  // The next part is looked up while the length is written.
-  assign shown = state inside {HEAD_END, LENGTH} ? ending : text;
+  // The next part is looked up while a part that is no text is written.
+  assign shown = state inside {HEAD_END, TAG_ID} || (state == LENGTH && c.id_bytes == '0) ? ending :
+      state inside {TAG, LENGTH} ? TEXT_TAG : text;
+  assign id_left = c.id_bytes - {word[2:0], 3'b000};
   assign want_body = state == BODY;
   assign writer_flush = state == FLUSH;
 
@@ -504,6 +565,7 @@ module http_engine
   always_comb begin
     saved = c;
     if (c.place == AT_DISCARD) saved.length = left;
+    saved.raw = in_chunks || c.together ? 24'(at - read_to[s]) : '0;
   end
 
   always_ff @(posedge clk) begin
@@ -513,6 +575,8 @@ module http_engine
     release_valid <= 1'b0;
     list_start <= 1'b0;
     at <= at + 32'(take);
+    if (chunk_moves) fill_dirty <= 1'b1;
+    else if (fill_flush) fill_dirty <= 1'b0;
 
     case (state)
       PICK:
@@ -537,7 +601,7 @@ module http_engine
         // Nothing can be answered any more: what comes is dropped.
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
-        at <= read_to[s];
+        at <= read_to[s] + (fresh[s] ? 32'd0 : 32'(requests[s].raw));
         turns <= '1;
         left <= requests[s].length;
         reader_start <= 1'b1;
@@ -546,7 +610,34 @@ module http_engine
 
       PARSE:
       if (reader_start || looks) begin
-      end else if (c.place == AT_BODY) state <= DECIDE;
+      end else if (c.place == AT_BODY) begin
+        if (pending && !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100)) begin
+          c.place <= AT_CHUNK_SIZE;
+          c.length <= '0;
+          c.chunk <= '0;
+          c.digits <= 1'b0;
+          c.head_bytes <= '0;
+          read_to[s] <= at;
+        end else if (!fill_dirty && !fill_waits) state <= DECIDE;
+      end else if (chunks_over) begin
+        c.too_long <= 1'b1;
+        if (!fill_dirty) state <= DECIDE;
+      end else if (c.place == AT_CHUNK) begin
+        if (chunk_moves) begin
+          c.chunk  <= c.chunk - 24'(chunk_take);
+          c.length <= c.length + 24'(chunk_take);
+          if (c.chunk == 24'(chunk_take)) begin
+            c.place <= AT_CHUNK_END;
+            c.head_bytes <= '0;
+          end
+        end else if (drained && count == '0 && !fill_dirty) begin
+          state <= SAVE;
+          if (rcv_ended[s]) begin
+            finish[s] <= 1'b1;
+            c.place   <= AT_END;
+          end
+        end
+      end
       else if (c.place == AT_DISCARD) begin
         left <= left - 24'(take);
         if (left == 24'(take)) c <= '0;
@@ -576,7 +667,7 @@ module http_engine
           looking <= 1'b1;
           stale[s] <= 1'b0;
         end
-      end else if (drained) begin
+      end else if (drained && !fill_dirty) begin
         state <= SAVE;
         // The peer has closed: nothing more will come.
         if (rcv_ended[s]) begin
@@ -592,16 +683,18 @@ module http_engine
         ending <= ending_of(c);
         then_discard <= 1'b1;
         writer_from <= written_to[s];
-        left <= c.length;
+        left <= c.together ? '0 : c.length;
         word <= '0;
         metric <= '0;
         state <= HEAD;
         writer_start <= 1'b1;
-        if (c.chunked || c.too_long) begin
-          text <= c.chunked ? TEXT_411 : TEXT_413;
+        if (c.coded || c.too_long || (pending && (c.http10 || c.has_length))) begin
+          // A length and chunks: whoever sees only one of them would see another request (RFC 9112 section 6.3).
+          text <= c.coded ? TEXT_501 : c.too_long ? TEXT_413 : TEXT_400;
           closing <= 1'b1;
           ending <= TEXT_END_CLOSE;
         end else if (c.bad || (!c.http10 && !c.has_host)) text <= TEXT_400;
+        else if (stranger) text <= TEXT_401;
         else if (c.route == ROUTE_NONE || c.route == ROUTE_SYSTEM) text <= TEXT_404;
         else if (wrong_method) text <= c.route == ROUTE_FUNCTION ? TEXT_405_POST : TEXT_405_GET;
         else
@@ -623,13 +716,13 @@ module http_engine
               else if (may_run) begin
                 state <= CALL;
                 writer_start <= 1'b0;
-              end else if (c.expect_100 && !c.continued && body_there < 32'(c.length)) begin
+              end else if (c.expect_100 && !c.continued && (pending || body_there < 32'(c.length))) begin
                 text <= TEXT_CONTINUE;
                 c.continued <= 1'b1;
               end else begin
                 state <= SAVE;
                 writer_start <= 1'b0;
-                if (rcv_ended[s] && body_there < 32'(c.length)) begin
+                if (rcv_ended[s] && !c.together && body_there < 32'(c.length)) begin
                   finish[s] <= 1'b1;
                   c.place   <= AT_END;
                 end
@@ -637,7 +730,7 @@ module http_engine
             end
           endcase
         // A client that waits for 100 may or may not send the body after an error.
-        if (c.expect_100 && !c.continued && (c.route != ROUTE_FUNCTION || wrong_method || c.bad)) begin
+        if (c.expect_100 && !c.continued && (c.route != ROUTE_FUNCTION || wrong_method || c.bad || stranger || (pending && stale[s]))) begin
           closing <= 1'b1;
           ending  <= TEXT_END_CLOSE;
         end
@@ -652,7 +745,7 @@ module http_engine
       // The body stays in the ring until the call has ended.
       CALL:
       if (request_ready) begin
-        read_to[s] <= at;
+        if (!c.together) read_to[s] <= at;
         calling[s] <= 1'b1;
         state <= PICK;
       end
@@ -671,10 +764,26 @@ module http_engine
         word <= word + 8'd1;
         if (text_last || text_empty) begin
           word  <= '0;
-          state <= text == TEXT_CONTINUE ? FLUSH : with_length ? LENGTH : HEAD_END;
+          state <= text == TEXT_CONTINUE ? FLUSH : with_length ? LENGTH : c.id_bytes != '0 ? TAG : HEAD_END;
         end
       end
-      LENGTH: state <= HEAD_END;
+      LENGTH: state <= c.id_bytes != '0 ? TAG : HEAD_END;
+      // The request's id goes with its answer.
+      TAG:
+      if (text_ready) begin
+        word <= word + 8'd1;
+        if (text_last) begin
+          word  <= '0;
+          state <= TAG_ID;
+        end
+      end
+      TAG_ID: begin
+        word <= word + 8'd1;
+        if (id_left <= 6'd8) begin
+          word  <= '0;
+          state <= HEAD_END;
+        end
+      end
       HEAD_END:
       if (text_ready) begin
         word <= word + 8'd1;
@@ -721,7 +830,7 @@ module http_engine
         notify <= 1'b1;
         notify_at <= s;
         state <= PARSE;
-        if (text == TEXT_CONTINUE) state <= DECIDE;
+        if (text == TEXT_CONTINUE) state <= pending ? PARSE : DECIDE;
         else begin
           read_to[s] <= at;
           count_requests <= count_requests + 32'd1;
@@ -744,7 +853,7 @@ module http_engine
       end
 
       default: begin  // SAVE
-        read_to[s] <= at;
+        if (!in_chunks && !c.together) read_to[s] <= at;
         notify <= 1'b1;
         notify_at <= s;
         state <= PICK;
@@ -790,6 +899,7 @@ module http_engine
     end
     if (rst) begin
       state  <= PICK;
+      fill_dirty <= 1'b0;
       ready  <= '0;
       fresh  <= '0;
       active <= '0;

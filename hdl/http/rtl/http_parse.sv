@@ -12,6 +12,7 @@ module http_parse
     parameter int HEAD_BYTES = 8192      // the longest head
 ) (
     input  request_t       from,
+    input  logic   [8*KEY_BYTES-1:0] api_key,  // the first character in bits 7:0, zeros behind
     input  logic   [127:0] bytes,
     input  logic   [  4:0] count,
     input  logic [3:0][63:0] scalars,  // the query parameters that the function knows
@@ -23,7 +24,7 @@ module http_parse
     output logic           too_big   // the head
 );
 
-  logic [15:0] valid, is_space, is_line, is_colon, is_query, is_comma, is_equal, is_and, is_control, is_upper;
+  logic [15:0] valid, is_space, is_line, is_end, is_colon, is_query, is_comma, is_equal, is_and, is_control, is_upper;
   logic [127:0] lower, name;
   logic [7:0] b0, b1;
 
@@ -35,6 +36,14 @@ module http_parse
 
   function automatic logic digit(input logic [7:0] b);
     return b >= "0" && b <= "9";
+  endfunction
+
+  function automatic logic hexadecimal(input logic [7:0] b);
+    return digit(b) || (b >= "a" && b <= "f") || (b >= "A" && b <= "F");
+  endfunction
+
+  function automatic logic [3:0] hex_value(input logic [7:0] b);
+    return digit(b) ? b[3:0] : b[3:0] + 4'd9;
   endfunction
 
   function automatic logic blank(input logic [7:0] b);
@@ -64,14 +73,18 @@ module http_parse
       is_upper[i] = b >= "A" && b <= "Z";
       lower[8*i+:8] = is_upper[i] ? b | 8'h20 : b;
     end
+    // CR LF.
+    for (int i = 0; i < 16; i++)
+    is_end[i] = i < 15 && is_line[i] && bytes[8*i+:8] == 8'h0d && is_line[(i+1)%16] && bytes[8*((i+1)%16)+:8] == 8'h0a;
   end
 
   assign b0 = bytes[7:0];
   assign b1 = bytes[15:8];
 
   logic [4:0] stop;  // place of what the current part ends at
-  logic full, found;
-  logic [27:0] value;
+  logic full, found, two;
+  logic [31:0] value;
+  logic [7:0] key_next;
   logic [35:0] scalar;
 
   assign full = count == 5'd16;
@@ -83,8 +96,11 @@ module http_parse
     broken = 1'b0;
     stop = 5'd16;
     found = 1'b0;
+    key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
     name = '0;
-    value = 28'(from.length) * 28'd10 + 28'(b0[3:0]);
+    two = valid[1] && digit(b1);
+    value = two ? 32'(from.length) * 32'd100 + 32'(b0[3:0]) * 32'd10 + 32'(b1[3:0]) :
+        32'(from.length) * 32'd10 + 32'(b0[3:0]);
     scalar = 36'(from.params[32*from.key+:32]) * 36'd10 + 36'(b0[3:0]);
 
     case (from.place)
@@ -92,6 +108,11 @@ module http_parse
       if (is_line[0]) begin
         take  = 5'd1;  // an empty line before a request is nothing (RFC 9112 section 2.2)
         moved = 1'b1;
+      end else if (count >= 5'd15 && starts(bytes, "POST /function/", 15)) begin
+        take = 5'd15;  // what is asked most
+        to.method = METHOD_POST;
+        to.route = ROUTE_FUNCTION;
+        to.place = AT_NAME;
       end else if (count >= 5'd4 && starts(bytes, "GET ", 4)) begin
         take = 5'd4;
         to.method = METHOD_GET;
@@ -264,6 +285,7 @@ module http_parse
           if (!is_colon[stop[3:0]] || stop == '0) broken = 1'b1;
           if (stop == 5'd14 && starts(lower, "content-length", 14)) begin
             to.place = AT_LENGTH;
+            if (is_space[15]) take = 5'd16;
             if (from.has_length) broken = 1'b1;
             to.has_length = 1'b1;
           end
@@ -273,10 +295,18 @@ module http_parse
           end
           if (stop == 5'd10 && starts(lower, "connection", 10)) to.place = AT_CONNECTION;
           if (stop == 5'd6 && starts(lower, "expect", 6)) to.place = AT_EXPECT;
+          if (stop == 5'd9 && starts(lower, "x-api-key", 9)) begin
+            to.place = AT_API_KEY;
+            to.authorized = 1'b0;
+            to.matched = '0;
+          end
+          if (stop == 5'd12 && starts(lower, "x-request-id", 12)) begin
+            to.place = AT_REQUEST_ID;
+            to.id_bytes = '0;
+          end
         end else if (full) begin
           take = 5'd16;
-          to.place = AT_HEADER_REST;
-          if (starts(lower, "transfer-encodin", 16)) to.chunked = 1'b1;
+          to.place = starts(lower, "transfer-encodin", 16) ? AT_CODING_NAME : AT_HEADER_REST;
         end
       end
 
@@ -290,20 +320,108 @@ module http_parse
         end
       end
 
+      // The rest of Transfer-Encoding. Only "chunked" is known, once.
+      AT_CODING_NAME:
+      if (count >= 5'd2) begin
+        moved = 1'b1;
+        to.place = AT_HEADER_REST;
+        if (lower[7:0] == "g" && b1 == ":") begin
+          take = 5'd2;
+          to.place = AT_CODING;
+        end
+      end else if (is_control[0]) broken = 1'b1;
+
+      AT_CODING:
+      if (is_space[0]) take = 5'd1;
+      else if (count >= 5'd8 || |is_line) begin
+        moved = 1'b1;
+        to.place = AT_HEADER_VALUE;
+        if (count >= 5'd8 && starts(lower, "chunked", 7) && (is_line[7] || is_space[7]) && !from.chunked) begin
+          take = 5'd7;
+          to.chunked = 1'b1;
+          to.place = AT_CODING_END;
+        end else to.coded = 1'b1;
+      end
+
+      AT_CODING_END:
+      if (is_space[0]) take = 5'd1;
+      else if (valid[0]) begin
+        moved = 1'b1;
+        to.place = AT_HEADER_VALUE;
+        if (!is_line[0]) to.coded = 1'b1;
+      end
+
+      // Chunks (RFC 9112 section 7.1): lines end in CR LF here, and nothing else.
+      AT_CHUNK_SIZE:
+      if (hexadecimal(b0) && valid[0]) begin
+        take = 5'd1;
+        to.digits = 1'b1;
+        to.chunk = {from.chunk[19:0], hex_value(b0)};
+        if (from.chunk[23:20] != '0) to.too_long = 1'b1;
+      end else if (valid[0] && (!is_line[0] || b0 == 8'h0a || count >= 5'd2)) begin
+        moved = 1'b1;
+        to.place = AT_CHUNK_REST;
+        if (!from.digits || (is_line[0] && !is_end[0])) broken = 1'b1;
+      end
+
+      AT_CHUNK_REST: begin
+        stop = first(is_line);
+        take = stop == 5'd16 ? count : stop;
+        if (stop == 5'd16 || is_end[stop[3:0]]) begin
+          if (stop != 5'd16) begin
+            take = stop + 5'd2;
+            to.place = from.chunk == '0 ? AT_TRAILER : AT_CHUNK;
+          end
+        end else if (stop == '0 && count >= 5'd2) broken = 1'b1;
+      end
+
+      AT_CHUNK_END:
+      if (count >= 5'd2) begin
+        moved = 1'b1;
+        take = 5'd2;
+        if (!is_end[0]) broken = 1'b1;
+        to.place = AT_CHUNK_SIZE;
+        to.chunk = '0;
+        to.digits = 1'b0;
+      end
+
+      AT_TRAILER:
+      if (count >= 5'd2) begin
+        moved = 1'b1;
+        to.place = AT_TRAILER_REST;
+        if (is_end[0]) begin
+          take = 5'd2;
+          to.place = AT_BODY;
+          to.together = 1'b1;
+        end
+      end
+
+      AT_TRAILER_REST: begin
+        stop = first(is_line);
+        take = stop == 5'd16 ? count : stop;
+        if (stop != 5'd16 && is_end[stop[3:0]]) begin
+          take = stop + 5'd2;
+          to.place = AT_TRAILER;
+        end else if (stop == '0 && count >= 5'd2) broken = 1'b1;
+      end
+
       AT_HEADER_VALUE: begin
         stop = first(is_line);
         take = stop == 5'd16 ? count : stop;
         if (stop != 5'd16) begin
           to.place = AT_LINE_END;
           moved = 1'b1;
-          // The usual end at once.
+          // The usual ends at once: of a line, of the head.
           if (bytes[8*stop[3:0]+:8] == 8'h0a) begin
             take = stop + 5'd1;
             to.place = AT_HEADER;
-          end else if (stop < 5'd15 && is_line[4'(stop+5'd1)] &&
-              bytes[8*4'(stop+5'd1)+:8] == 8'h0a) begin
+          end else if (is_end[stop[3:0]]) begin
             take = stop + 5'd2;
             to.place = AT_HEADER;
+            if (stop < 5'd13 && is_end[4'(stop+5'd2)]) begin
+              take = stop + 5'd4;
+              to.place = AT_BODY;
+            end
           end
         end
       end
@@ -312,10 +430,19 @@ module http_parse
       if (count != '0) begin
         moved = 1'b1;
         if (digit(b0) && !from.number_over) begin
-          take = 5'd1;
           to.digits = 1'b1;
           if (!from.too_long) to.length = value[23:0];
-          if (value > 28'(BODY_BYTES)) to.too_long = 1'b1;
+          if (value > 32'(BODY_BYTES)) to.too_long = 1'b1;
+          // Two digits at a time, with the usual end of a line, and of the head.
+          take = {3'd0, two, !two};
+          if (is_end[{2'd0, two, !two}]) begin
+            take = 5'd3 + 5'(two);
+            to.place = AT_HEADER;
+            if (is_end[4'd3+4'(two)]) begin
+              take = 5'd5 + 5'(two);
+              to.place = AT_BODY;
+            end
+          end
         end else if (blank(b0)) begin
           take = 5'd1;
           to.number_over = from.digits;
@@ -346,6 +473,38 @@ module http_parse
         end
       end
 
+      // One character a step, whichever of them is wrong: the time does not tell.
+      AT_API_KEY:
+      if (valid[0]) begin
+        if (is_line[0]) begin
+          to.authorized = from.digits && from.matched <= 6'(KEY_BYTES) && key_next == 8'd0;
+          to.place = AT_HEADER_VALUE;
+          moved = 1'b1;
+        end else begin
+          take = 5'd1;
+          if (is_space[0]) to.number_over = from.digits;
+          else begin
+            to.digits = 1'b1;
+            to.matched = !from.number_over && from.matched < 6'(KEY_BYTES) && key_next == b0 ? from.matched + 6'd1 : '1;
+          end
+        end
+      end
+
+      AT_REQUEST_ID:
+      if (valid[0]) begin
+        if (is_space[0] && from.id_bytes == '0) take = 5'd1;
+        else if (is_control[0] || from.id_bytes == 6'(ID_BYTES)) begin
+          // The end, or more than is carried.
+          if (!is_line[0]) to.id_bytes = '0;
+          to.place = AT_HEADER_VALUE;
+          moved = 1'b1;
+        end else begin
+          take = 5'd1;
+          to.id[8*from.id_bytes+:8] = b0;
+          to.id_bytes = from.id_bytes + 6'd1;
+        end
+      end
+
       AT_EXPECT: begin
         stop = first(is_line);
         if (is_space[0]) take = 5'd1;
@@ -359,6 +518,11 @@ module http_parse
       default: ;
     endcase
 
+    // The same however the head's end has come.
+    if (to.place == AT_BODY) begin
+      to.digits = 1'b0;
+      to.number_over = 1'b0;
+    end
     if (take != '0) moved = 1'b1;
     to.head_bytes = from.head_bytes + 14'(take);
   end

@@ -18,7 +18,7 @@ package http_pkg;
   } route_t;
 
   // Where in a request the next byte is (RFC 9112).
-  typedef enum logic [4:0] {
+  typedef enum logic [5:0] {
     AT_START,
     AT_METHOD,
     AT_PATH,
@@ -37,10 +37,24 @@ package http_pkg;
     AT_CONNECTION,
     AT_TOKEN_REST,
     AT_EXPECT,
-    AT_BODY,        // the head is complete
+    AT_API_KEY,
+    AT_REQUEST_ID,
+    AT_CODING_NAME,
+    AT_CODING,
+    AT_CODING_END,
+    AT_CHUNK_SIZE,
+    AT_CHUNK_REST,
+    AT_CHUNK,       // its bytes
+    AT_CHUNK_END,
+    AT_TRAILER,
+    AT_TRAILER_REST,
+    AT_BODY,        // the head is complete, and a chunked body put together
     AT_DISCARD,     // a body that nobody wants
     AT_END          // everything that still comes is dropped
   } place_t;
+
+  localparam int KEY_BYTES = 32;  // of an API key, at most
+  localparam int ID_BYTES = 40;   // of an X-Request-Id that is carried; a longer one is not
 
   // All that is known of a request. Saved when the bytes that have come are used up.
   typedef struct packed {
@@ -52,7 +66,11 @@ package http_pkg;
     logic         close, keep;    // Connection:
     logic         expect_100;
     logic         continued;      // 100 has been sent
-    logic         chunked;        // any Transfer-Encoding
+    logic         chunked;
+    logic         coded;          // in another way
+    logic         together;       // the chunks have been put together: `length` is that of all
+    logic [23:0]  chunk;          // bytes of a chunk that are still to come
+    logic [23:0]  raw;            // bytes that the chunks so far take in the ring, with all that is between
     logic         bad;            // a query that the function does not know
     logic         has_length;
     logic         has_host;
@@ -64,24 +82,30 @@ package http_pkg;
     logic [1:0]   key;
     logic [3:0]   keys;           // seen
     logic [127:0] params;
+    logic         authorized;     // the API key was right
+    logic [5:0]   matched;        // characters of it; all ones: one of them was not
+    logic [5:0]   id_bytes;       // of X-Request-Id
+    logic [8*ID_BYTES-1:0] id;    // the first one in bits 7:0
   } request_t;
 
   typedef enum logic [4:0] {
     TEXT_END,
     TEXT_END_CLOSE,
     TEXT_END_KEEP,
+    TEXT_TAG,            // before a request's id
     TEXT_CONTINUE,
     TEXT_HEALTH,
     TEXT_FUNCTIONS,
     TEXT_METRICS,
     TEXT_400,
+    TEXT_401,
     TEXT_404,
     TEXT_405_GET,
     TEXT_405_POST,
-    TEXT_411,
     TEXT_413,
     TEXT_431,
     TEXT_500,
+    TEXT_501,
     TEXT_500_IMAGE,
     TEXT_503,
     TEXT_503_CHANGED,

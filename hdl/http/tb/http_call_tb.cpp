@@ -20,6 +20,7 @@ struct Call {
     uint32_t body_at, answer_at, room = 1u << 20;
     uint8_t session;
     Ending ending;
+    std::string id;
 };
 
 struct Lane : Clocked {
@@ -48,6 +49,12 @@ struct Lane : Clocked {
         dut->answer_at = c.answer_at;
         dut->room = c.room;
         dut->ending = c.ending;
+        dut->id_bytes = static_cast<uint8_t>(c.id.size());
+        for (size_t i = 0; i < 10; i++) dut->id[i] = static_cast<uint32_t>(random.next());
+        for (size_t i = 0; i < c.id.size(); i++) {
+            dut->id[i / 4] &= ~(0xffu << (8 * (i % 4)));
+            dut->id[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(c.id[i])) << (8 * (i % 4));
+        }
         first_beat = 0;
         for (;;) {
             check(cycles - started < 100000, "hangs");
@@ -130,6 +137,8 @@ struct Lane : Clocked {
         c.answer_at = static_cast<uint32_t>(random.next());
         c.session = static_cast<uint8_t>(random.below(16));
         c.ending = static_cast<Ending>(random.below(3));
+        c.id.assign(random.percent(50) ? 0 : 1 + random.below(40), 'a');
+        for (char &letter : c.id) letter = static_cast<char>('a' + random.below(26));
         return c;
     }
 
@@ -148,7 +157,8 @@ TEST(the_answer_stands_in_its_ring) {
         auto memory = lane.run(c);
         check(!lane->over, "has no room");
         char head[200];
-        std::snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %8zu%s", c.answer.size(), kEnds[c.ending]);
+        std::snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %8zu%s%s%s", c.answer.size(),
+                      c.id.empty() ? "" : "\r\nX-Request-Id: ", c.id.c_str(), kEnds[c.ending]);
         Bytes want = text(head);
         want.insert(want.end(), c.answer.begin(), c.answer.end());
         check(memory.size() == want.size(), "other bytes than the answer's are written");
@@ -167,7 +177,7 @@ TEST(an_answer_without_room_ends_too) {
         c.room = lane.random.below(1000);
         auto memory = lane.run(c);
         check(lane->over, "says nothing");
-        check(memory.size() <= std::max(c.room, 72u), "writes " + std::to_string(memory.size()) + " bytes into " + std::to_string(c.room));
+        check(memory.size() <= std::max(c.room, 136u), "writes " + std::to_string(memory.size()) + " bytes into " + std::to_string(c.room));
     }
 }
 
@@ -175,6 +185,7 @@ TEST(pace) {
     Lane lane;
     lane.may = lane.region = 100;
     Call c = lane.any();
+    c.id.clear();
     c.body = c.answer = lane.random.bytes(64);
     c.body_at &= ~7u;
     lane.run(c);

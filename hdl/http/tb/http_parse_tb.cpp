@@ -6,6 +6,8 @@ using namespace bench;
 
 namespace {
 
+constexpr char kKey[] = "an-API-key";
+
 // The purely combinational module has no clock; the request's state goes from `to` to `from`.
 struct Parsed {
     std::vector<uint32_t> state;
@@ -25,6 +27,8 @@ Parsed parse(Random &random, const Bytes &text, size_t most) {
         for (int w = 0; w < 4; w++) dut.bytes[w] = 0;
         for (size_t i = 0; i < show; i++) dut.bytes[i / 4] |= static_cast<uint32_t>(text[p.used + i]) << (8 * (i % 4));
         dut.count = static_cast<uint8_t>(show);
+        for (int w = 0; w < 8; w++) dut.api_key[w] = 0;
+        for (size_t i = 0; kKey[i]; i++) dut.api_key[i / 4] |= static_cast<uint32_t>(kKey[i]) << (8 * (i % 4));
         dut.scalars[0] = 'h' | 'e' << 8 | 'x' << 16;  // the function's only scalar
         dut.eval();
         p.too_big = dut.too_big;
@@ -55,7 +59,16 @@ const char *const kGood[] = {
     "OPTIONS * HTTP/1.1\r\nHost: a\r\nX-Very-Long-Header-Name-Indeed: v a l u e\r\n\r\n",
     "HEAD http://somewhere.example/metrics?x=y HTTP/1.1\r\nHost:\r\nTransfer-Encoding: chunked\r\n\r\n",
     "POST /function/nonexistentnonexistentnonexistent HTTP/1.1\r\nHost: a\r\n\r\n",
+    "POST /function/echo HTTP/1.1\r\nHost: a\r\nX-API-Key: an-API-key\r\nX-Request-Id: 0123-4567\r\nContent-Length: 64\r\n\r\n",
 };
+
+// request_t ends with authorized, matched, id_bytes, id.
+bool authorized(const Parsed &p) { return p.state[10] >> 12 & 1; }
+std::string id(const Parsed &p) {
+    std::string text;
+    for (uint32_t i = 0; i < (p.state[10] & 63); i++) text += static_cast<char>(p.state[i / 4] >> (8 * (i % 4)));
+    return text;
+}
 
 }  // namespace
 
@@ -72,10 +85,47 @@ TEST(any_segmentation) {
     }
 }
 
+TEST(api_keys) {
+    Random random(seed());
+    struct { const char *fields; bool right; } cases[] = {
+        {"X-API-Key: an-API-key\r\n", true},
+        {"x-api-key:an-API-key \t\r\n", true},
+        {"X-API-KEY: \t an-API-key\n", true},
+        {"X-API-Key: an-API-ke\r\n", false},
+        {"X-API-Key: an-API-keyy\r\n", false},
+        {"X-API-Key: an-api-key\r\n", false},
+        {"X-API-Key: an-API -key\r\n", false},
+        {"X-API-Key: an-API-key an-API-key\r\n", false},
+        {"X-API-Key: an-API-key\r\nX-API-Key: other\r\n", false},
+        {"X-API-Key:\r\n", false},
+        {"X-API-Key: an-API-keyan-API-keyan-API-keyan-API-keyan-API-keyan-API-keyan-API-key\r\n", false},
+        {"Authorization: an-API-key\r\n", false},
+        {"", false},
+    };
+    for (auto &c : cases)
+        for (size_t most : {1u, 5u, 1000u}) {
+            Parsed p = parse(random, bench::text((std::string("GET /healthz HTTP/1.1\r\n") + c.fields + "Host: a\r\n\r\n").c_str()), most);
+            check(!p.broken && authorized(p) == c.right, std::string(c.right ? "refused: " : "let in: ") + c.fields);
+        }
+}
+
+TEST(request_ids) {
+    Random random(seed());
+    const std::string most(40, 'i'), more(41, 'i');
+    struct { std::string value, id; } cases[] = {
+        {" 550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"},
+        {most, most}, {more, ""}, {"", ""}, {"  ", ""}, {"two words", ""}, {"\xff", ""},
+    };
+    for (auto &c : cases) {
+        Parsed p = parse(random, bench::text(("GET /healthz HTTP/1.1\r\nX-Request-ID:" + c.value + "\r\nHost: a\r\n\r\n").c_str()), 7);
+        check(!p.broken && id(p) == c.id, "the id of '" + c.value + "' is '" + id(p) + "'");
+    }
+}
+
 TEST(nonsense_never_hangs) {
     Random random(seed());
     for (int i = 0; i < 3000; i++) {
-        Bytes text = bench::text(kGood[random.below(6)]);
+        Bytes text = bench::text(kGood[random.below(7)]);
         for (unsigned n = 1 + random.below(4); n; n--) text[random.below(static_cast<uint32_t>(text.size()))] = static_cast<uint8_t>(random.next());
         parse(random, text, 30);
     }
