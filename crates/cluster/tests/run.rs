@@ -51,10 +51,12 @@ impl Bench {
     }
 
     fn run(&self, map: &str, options: &Options) -> Result<(Outcome, Vec<String>), String> {
-        let cluster = self.cluster(map);
-        let programs = {
+        let (cluster, programs) = {
+            // Nodes that run at once are of the same files.
             let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
-            build(&cluster, &self.with(), &|_| {}).map_err(|e| format!("{e:#}"))?
+            let cluster = self.cluster(map);
+            let programs = build(&cluster, &self.with(), &|_| {}).map_err(|e| format!("{e:#}"))?;
+            (cluster, programs)
         };
         let mut lines = Vec::new();
         let outcome = run(&cluster, &programs, options, &mut |_, line| {
