@@ -24,9 +24,9 @@ cp crates/vguest/include/vfun.h "$out/include/"
 unpack() {
   local package=$1 file
   for file in "${@:2}"; do
-    compgen -G "$out/root/$file" > /dev/null || {
+    compgen -G "$out/unpacked/$file" > /dev/null || {
       (cd "$out/packages" && rm -f "$package"_*.deb && apt-get -qq -o APT::Sandbox::User=root download "$package")
-      dpkg-deb -x "$out/packages/$package"_*.deb "$out/root"
+      dpkg-deb -x "$out/packages/$package"_*.deb "$out/unpacked"
       return
     }
   done
@@ -38,7 +38,7 @@ if [[ -z $kernel ]]; then
 fi
 unpack "$kernel" "boot/vmlinuz-*"
 unpack busybox-static bin/busybox
-cp "$out"/root/boot/vmlinuz-* "$out/vmlinuz"
+cp "$out"/unpacked/boot/vmlinuz-* "$out/vmlinuz"
 
 tests=crates/vfun/tests/guest
 cc=(cc -O2 -g -std=gnu11 -Wall -Wextra -Werror -static -Wl,--gc-sections,--no-warnings -I "$out/include" -I crates/native/include)
@@ -48,12 +48,12 @@ cc=(cc -O2 -g -std=gnu11 -Wall -Wextra -Werror -static -Wl,--gc-sections,--no-wa
 tree=$out/tree
 rm -rf "$tree"
 mkdir -p "$tree"/{bin,lib,proc,sys,dev,tmp}
-cp "$out/root/bin/busybox" "$out/bin/vfun" "$out/bin/hostile" "$out/bin/caller" "$tree/bin/"
+cp "$out/unpacked/bin/busybox" "$out/bin/vfun" "$out/bin/hostile" "$out/bin/caller" "$tree/bin/"
 for applet in sh mount stty grep cat echo ls sleep kill poweroff insmod ip head seq sha256sum tr wc dd true; do
   ln -s busybox "$tree/bin/$applet"
 done
 for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net; do
-  find "$out/root/lib/modules" -name "$module.ko" -exec cp {} "$tree/lib/" \;
+  find "$out/unpacked/lib/modules" -name "$module.ko" -exec cp {} "$tree/lib/" \;
 done
 cp "$tests/init" "$tree/init"
 chmod +x "$tree/init"

@@ -453,14 +453,13 @@ impl Consumer {
         if self.spin.until(spin, || !self.is_empty() || ready()) {
             return;
         }
-        let header = self.base.header();
-        let seen = header.bell.load(Acquire);
-        header.sleeping.store(1, Relaxed);
-        fence(SeqCst);
-        if self.is_empty() && !ready() {
-            futex_wait(&header.bell, seen, timeout);
-        }
-        header.sleeping.store(0, Relaxed);
+        let bell = &self.base.header().bell;
+        let seen = bell.load(Acquire);
+        self.sleep_with(|| {
+            if !ready() {
+                futex_wait(bell, seen, timeout);
+            }
+        });
     }
 
     /// Lets other threads of this process end a [`Consumer::wait`].

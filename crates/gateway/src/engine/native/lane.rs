@@ -271,17 +271,17 @@ impl Lane {
         Ok(())
     }
 
-    /// Answers what the process has carried out, not more than fits a ring at once: false if there
-    /// may be more. `Err`: the process broke the rules.
+    /// Answers what the process has carried out, as many calls as may fly at once; whether that was
+    /// all. `Err`: the process broke the rules.
     pub fn take_answers(&self) -> Result<bool, String> {
         self.take(lock(&self.answers))
     }
 
-    /// As [`Lane::take_answers`], unless another thread is at it.
-    pub fn help_answer(&self) -> Result<bool, String> {
+    /// As [`Lane::take_answers`], unless another thread is at it. What is left is told of elsewhere.
+    pub fn help_answer(&self) -> Result<(), String> {
         match self.answers.try_lock() {
-            Ok(answers) => self.take(answers),
-            Err(_) => Ok(true),
+            Ok(answers) => self.take(answers).map(drop),
+            Err(_) => Ok(()),
         }
     }
 
