@@ -321,6 +321,55 @@ fn test_compiled_parts_link() {
 }
 
 #[test]
+fn test_headers_are_found_in_files() {
+    let home = std::env::temp_dir().join(format!("baltra-headers-{}", std::process::id()));
+    std::fs::create_dir_all(home.join("sub")).unwrap();
+    std::fs::write(
+        home.join("ten.h"),
+        "#include \"sub/six.h\"\n#define TEN (SIX + 4)\n",
+    )
+    .unwrap();
+    std::fs::write(home.join("sub/six.h"), "#define SIX 6\n").unwrap();
+    let path = home.to_str().unwrap();
+    let body = "kernel void run(global int *o) { o[get_global_id(0)] = TEN; }";
+    let cases = [
+        (format!("#include \"ten.h\"\n{body}"), format!("-I {path}")),
+        (format!("#include \"{path}/ten.h\"\n{body}"), String::new()),
+        (
+            format!("#include <{path}/sub/../ten.h>\n{body}"),
+            "-w".to_owned(),
+        ),
+    ];
+    compare(|d| {
+        for (source, options) in &cases {
+            let program = d.program(source);
+            let options = CString::new(options.as_str()).unwrap();
+            // Twice: a second build finds them again.
+            for _ in 0..2 {
+                let code = cl!(
+                    d,
+                    clBuildProgram(program, 0, null(), options.as_ptr(), None, null_mut())
+                );
+                note!(d, "build {code}");
+            }
+            let kernel = d.kernel(program, "run");
+            let out = d.buffer(&mut [0i32; 4]);
+            note!(d, "set {}", d.set(kernel, 0, &out));
+            note!(d, "launch {}", d.launch(kernel, &[4], &[]));
+            let values: Vec<i32> = d.read(out, 4);
+            note!(d, "{values:?}");
+            let mut len = 0;
+            cl!(
+                d,
+                clGetProgramInfo(program, CL_PROGRAM_SOURCE as u32, 0, null_mut(), &mut len)
+            );
+            note!(d, "source {}", len == source.len() + 1);
+        }
+    });
+    std::fs::remove_dir_all(home).unwrap();
+}
+
+#[test]
 fn test_kernels_tell_what_native_ones_tell() {
     compare(|d| {
         let program = d.build(SOURCE, "-cl-kernel-arg-info");

@@ -11,6 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use super::headers::Headers;
 use super::queue::QueueHandle;
 
 /// A context: the process's own for the whole device, or one over sub-devices.
@@ -78,18 +79,22 @@ impl Program {
             .clone()
     }
 
-    /// The driver's program, ready to be built. A driver builds no program again that still has
-    /// kernels, and ours outlive the application's a little: so a second build gets a program of
-    /// its own, of the same source.
-    pub fn renewed(&self) -> Result<Arc<driver::Program>, Code> {
+    /// The driver's program, ready to be built with these headers. A driver builds no program again
+    /// that still has kernels, and ours outlive the application's a little: so a second build gets
+    /// a program of its own, of the same source; so does one whose source names headers that lie
+    /// elsewhere here.
+    pub fn renewed(&self, headers: &Headers) -> Result<Arc<driver::Program>, Code> {
         let mut program = self.program.lock().expect("no panic under this lock");
-        if self.built.swap(true, Ordering::Relaxed) && self.compiles {
+        let is_second = self.built.swap(true, Ordering::Relaxed);
+        if self.compiles && (is_second || headers.has_absolute()) {
             let mut source = program.info(CL_PROGRAM_SOURCE as u32)?;
             if source.last() == Some(&0) {
                 source.pop();
             }
-            if !source.is_empty() {
-                *program = Arc::new(self.context.context.program_source(&source)?);
+            let redirected = headers.redirected(&source);
+            if (is_second && !source.is_empty()) || redirected.is_some() {
+                let source = redirected.as_ref().unwrap_or(&source);
+                *program = Arc::new(self.context.context.program_source(source)?);
             }
         }
         Ok(program.clone())

@@ -115,7 +115,7 @@ impl Session {
                 self.remember(&program, options);
                 let headers = Headers::lay_out(&files)?;
                 let options = headers.options(options);
-                let driver = program.renewed()?;
+                let driver = program.renewed(&headers)?;
                 let code = with_arg_info(&options, program.compiles, |options| {
                     driver.build(&list, options)
                 });
@@ -230,7 +230,7 @@ impl Session {
             .collect();
         self.remember(&program, options);
         let options = laid_out.options(options);
-        let driver = program.renewed()?;
+        let driver = program.renewed(laid_out)?;
         let code = with_arg_info(&options, program.compiles, |options| {
             driver.compile(&list, options, &pairs)
         });

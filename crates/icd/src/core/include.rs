@@ -4,23 +4,22 @@
 //! host. So the headers that `#include` lines name under the options' `-I` directories travel
 //! with the build. Includes behind conditions are sent too: too many do no harm.
 
+use baltra_wire::{include_name, plain_path};
 use std::collections::HashSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Headers of one build at the most, and bytes of them together.
 const FILES_MAX: usize = 1000;
 const BYTES_MAX: usize = 16 << 20;
 
-/// A header: its path below the include directory, and its content.
+/// A header: its path below the include directory, or its absolute one, and its content.
 pub type Header = (String, Vec<u8>);
 
-/// The headers that `source` includes, directly or through others.
+/// The headers that `source` includes, directly or through others: those below the directories
+/// that the options name, and those that a line names by their absolute path.
 pub fn gather(source: &[u8], options: &str) -> Vec<Header> {
     let roots = directories(options);
     let mut found: Vec<Header> = Vec::new();
-    if roots.is_empty() {
-        return found;
-    }
     let mut seen = HashSet::new();
     let mut bytes = 0;
     // Where a header lies and what it says; the source itself lies in none of the directories.
@@ -30,8 +29,7 @@ pub fn gather(source: &[u8], options: &str) -> Vec<Header> {
             let beside = includer.parent().map(|dir| dir.join(&name));
             let names = beside.into_iter().chain([PathBuf::from(&name)]);
             let Some((path, content)) = names
-                .map(|path| plain(&path))
-                .filter(|path| is_below(path))
+                .filter_map(|path| plain_path(&path))
                 .find_map(|path| Some((path.clone(), read(&roots, &path)?)))
             else {
                 continue;
@@ -53,24 +51,15 @@ pub fn gather(source: &[u8], options: &str) -> Vec<Header> {
 }
 
 fn read(roots: &[PathBuf], path: &Path) -> Option<Vec<u8>> {
-    let readable = |root: &PathBuf| {
-        let file = root.join(path);
+    let readable = |file: PathBuf| {
         let small =
             std::fs::metadata(&file).is_ok_and(|m| m.is_file() && m.len() <= BYTES_MAX as u64);
         small.then(|| std::fs::read(file).ok()).flatten()
     };
-    roots.iter().find_map(readable)
-}
-
-/// A path without its `.`s.
-fn plain(path: &Path) -> PathBuf {
-    let named = path.components().filter(|c| *c != Component::CurDir);
-    named.collect()
-}
-
-/// Whether a path stays below the directory that it is joined to.
-fn is_below(path: &Path) -> bool {
-    path.components().all(|c| matches!(c, Component::Normal(_)))
+    if path.is_absolute() {
+        return readable(path.to_owned());
+    }
+    roots.iter().find_map(|root| readable(root.join(path)))
 }
 
 /// The directories of `-I dir` and `-Idir`, quoted or not.
@@ -98,23 +87,11 @@ fn directories(options: &str) -> Vec<PathBuf> {
     directories
 }
 
-/// The names in `#include "name"` and `#include <name>` lines.
+/// The names that a text includes.
 fn includes(text: &[u8]) -> Vec<String> {
-    let name = |line: &str| {
-        let rest = line.trim_start().strip_prefix('#')?.trim_start();
-        let rest = rest.strip_prefix("include")?.trim_start();
-        let close = match rest.chars().next()? {
-            '"' => '"',
-            '<' => '>',
-            _ => return None,
-        };
-        let (name, _) = rest[1..].split_once(close)?;
-        Some(name.to_owned())
-    };
-    String::from_utf8_lossy(text)
-        .lines()
-        .filter_map(name)
-        .collect()
+    let text = String::from_utf8_lossy(text);
+    let name = |line: &str| Some(line[include_name(line)?].to_owned());
+    text.lines().filter_map(name).collect()
 }
 
 #[cfg(test)]
@@ -136,13 +113,26 @@ mod tests {
     }
 
     #[test]
-    fn test_nothing_outside_the_directories_is_read() {
-        let headers = gather(
-            b"#include \"../etc/hostname\"\n#include \"/etc/hostname\"",
-            "-I /usr",
-        );
+    fn test_absolute_headers_bring_what_lies_beside_them() {
+        let home = std::env::temp_dir().join(format!("baltra-absolute-{}", std::process::id()));
+        std::fs::create_dir_all(home.join("sub")).unwrap();
+        std::fs::write(home.join("a.h"), "#include \"sub/b.h\"").unwrap();
+        std::fs::write(home.join("sub/b.h"), "#include \"../c.h\"").unwrap();
+        std::fs::write(home.join("c.h"), "int c;").unwrap();
+        let home_text = home.to_str().unwrap();
+        let source = format!("#include \"{home_text}/sub/../a.h\"");
+        let names = gather(source.as_bytes(), "").into_iter().map(|h| h.0);
+        let expected = ["a.h", "sub/b.h", "c.h"].map(|name| format!("{home_text}/{name}"));
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        std::fs::remove_dir_all(home).unwrap();
+    }
+
+    #[test]
+    fn test_relative_names_do_not_leave_the_directories() {
+        let headers = gather(b"#include \"../etc/hostname\"", "-I /usr");
         assert!(headers.is_empty());
         assert!(gather(b"#include \"hostname\"", "-DI=/etc").is_empty());
+        assert!(gather(b"#include \"/dev/zero\"\n#include \"/etc\"", "").is_empty());
     }
 
     #[test]
