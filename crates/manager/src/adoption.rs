@@ -54,7 +54,7 @@ fn admit(node: &Arc<Node>, socket: OwnedFd) -> Result<()> {
         rustix::net::sockopt::Timeout::Recv,
         patience,
     )?;
-    let process = Process::new(Channel::new(socket), pid, None)?;
+    let process = Process::new(Channel::new(socket), pid, None)?.in_its_group();
     let (message, fds) = process
         .receive()?
         .context("it hung up before it said who it is")?;

@@ -1,7 +1,9 @@
 //! A device's executors: started ahead of time, handed to tenants, noticed when they die.
 
+mod group;
 mod process;
 
+pub use group::{own_group, Groups};
 pub use process::{Launch, Process};
 
 use crate::accounts::Metered;

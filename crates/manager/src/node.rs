@@ -2,7 +2,7 @@
 
 use crate::accounts::{Accounts, Metered};
 use crate::configuration::Configuration;
-use crate::executors::{Description, Launch, Phase, Pool, PoolOptions, Process};
+use crate::executors::{Description, Groups, Launch, Phase, Pool, PoolOptions, Process};
 use crate::gate::{Gate, GateOptions, Lease};
 use crate::images::Images;
 use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
@@ -51,7 +51,12 @@ pub struct Device {
 }
 
 impl Device {
-    fn new(options: &DeviceOptions, driver: PathBuf, all: &Options) -> std::io::Result<Device> {
+    fn new(
+        options: &DeviceOptions,
+        driver: PathBuf,
+        groups: Option<Groups>,
+        all: &Options,
+    ) -> std::io::Result<Device> {
         let executors = &all.executors;
         let pool = Pool::new(PoolOptions {
             isolation: options.isolation,
@@ -84,6 +89,7 @@ impl Device {
             work: all.paths.state.join("executors"),
             adopt: all.paths.adopt_socket(),
             device: options.name.clone(),
+            groups,
         };
         Ok(Device {
             options: options.clone(),
@@ -220,11 +226,17 @@ impl Node {
     ) -> anyhow::Result<Node> {
         let registry = Link::new(&options)?.map(Arc::new);
         let vendors = std::path::Path::new(crate::drivers::VENDORS);
+        let groups = Groups::divide(options.executors.memory_bytes, options.executors.processes);
         let mut devices = Vec::new();
         for device in &options.devices {
             let driver = crate::drivers::resolve(&device.driver, vendors)
                 .map_err(|e| anyhow::anyhow!(e).context(format!("device '{}'", device.name)))?;
-            devices.push(Arc::new(Device::new(device, driver, &options)?));
+            devices.push(Arc::new(Device::new(
+                device,
+                driver,
+                groups.clone(),
+                &options,
+            )?));
         }
         Ok(Node {
             options,

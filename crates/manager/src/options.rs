@@ -236,6 +236,10 @@ pub struct ExecutorOptions {
     pub spin_us: u64,
     /// Runs executors: this program when empty.
     pub program: PathBuf,
+    /// Memory of one executor, driver and all, where the host has cgroup v2; 0: no bound.
+    pub memory_bytes: u64,
+    /// Processes and threads of one executor, where the host has cgroup v2; 0: no bound.
+    pub processes: u64,
 }
 
 impl Default for ExecutorOptions {
@@ -249,6 +253,8 @@ impl Default for ExecutorOptions {
             sandbox: true,
             spin_us: 50,
             program: PathBuf::new(),
+            memory_bytes: 0,
+            processes: 4096,
         }
     }
 }

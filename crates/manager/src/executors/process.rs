@@ -1,5 +1,6 @@
 //! One executor's process.
 
+use super::group::{Group, Groups};
 use baltra_executor::control::{Channel, ToExecutor, ToManager};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{set_socket_timeout, Timeout};
@@ -37,6 +38,8 @@ pub struct Launch {
     pub adopt: PathBuf,
     /// The device's name.
     pub device: String,
+    /// Where its control group is made, if the host lets us.
+    pub groups: Option<Groups>,
 }
 
 impl Launch {
@@ -93,6 +96,11 @@ impl Launch {
         let child = command.spawn()?;
         let mut process = Process::new(ours, child.id(), Some(child))?;
         process.work = Some(work);
+        process.group = self.groups.as_ref().and_then(|groups| {
+            let pid = process.pid;
+            let failed = |error| tracing::warn!(pid, %error, "an executor without a control group");
+            groups.place(pid).map_err(failed).ok()
+        });
         Ok(process)
     }
 }
@@ -107,6 +115,7 @@ pub struct Process {
     child: Mutex<Option<Child>>,
     killed: AtomicBool,
     work: Option<PathBuf>,
+    group: Option<Group>,
 }
 
 impl Process {
@@ -125,7 +134,14 @@ impl Process {
             child: Mutex::new(child),
             killed: AtomicBool::new(false),
             work: None,
+            group: None,
         })
+    }
+
+    /// The same process, with the control group that an earlier manager gave it.
+    pub fn in_its_group(mut self) -> Process {
+        self.group = Group::find(self.pid);
+        self
     }
 
     /// Sends one message, with its descriptors.
@@ -150,6 +166,9 @@ impl Process {
             tracing::warn!(pid = self.pid, reason, "killing an executor");
         }
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        if let Some(group) = &self.group {
+            group.kill();
+        }
     }
 
     /// Whether [`Process::kill`] was called.
@@ -169,6 +188,9 @@ impl Process {
         let ended = rustix::event::poll(&mut set, Some(&patience)) == Ok(1);
         if !ended {
             self.kill("it closed its socket and did not end");
+        }
+        if let Some(group) = &self.group {
+            group.remove();
         }
         if let Some(work) = &self.work {
             // It removes its directory itself when it ends in order.

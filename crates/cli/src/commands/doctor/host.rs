@@ -3,7 +3,6 @@
 use super::Finding;
 use rustix::process::Resource;
 use std::fs;
-use std::path::Path;
 
 /// All that concerns the host.
 pub fn findings() -> Vec<Finding> {
@@ -109,25 +108,11 @@ fn seccomp() -> Finding {
 
 fn cgroup() -> Finding {
     const WHAT: &str = "cgroup";
-    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-        return Finding::weak(
+    match baltra_manager::executors::own_group() {
+        Ok(dir) => Finding::good(WHAT, format!("{} can be divided", dir.display())),
+        Err(reason) => Finding::weak(
             WHAT,
-            "no unified hierarchy",
-            "executors' memory is bounded by rlimits alone: mount cgroup2 at /sys/fs/cgroup",
-        );
-    }
-    let own = text("/proc/self/cgroup").unwrap_or_default();
-    let own = own
-        .lines()
-        .find_map(|l| l.strip_prefix("0::"))
-        .unwrap_or("/");
-    let dir = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
-    let writable = rustix::fs::access(&dir, rustix::fs::Access::WRITE_OK).is_ok();
-    match writable {
-        true => Finding::good(WHAT, format!("{} can be divided", dir.display())),
-        false => Finding::weak(
-            WHAT,
-            format!("{} belongs to another user", dir.display()),
+            format!("{reason}: executors' memory is not bounded"),
             "run the daemon under systemd with Delegate=yes",
         ),
     }

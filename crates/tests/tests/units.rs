@@ -1,0 +1,44 @@
+//! The units of `deploy/systemd` start daemons that exist.
+
+use baltra_tests::{baltra, root};
+use std::process::Command;
+
+#[test]
+fn test_units_are_well_formed_and_start_what_there_is() {
+    let scratch = tempfile::tempdir().unwrap();
+    let installed = "/usr/local/bin/baltra";
+    let mut seen = 0;
+    for entry in std::fs::read_dir(root().join("deploy/systemd")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let start = text.lines().find_map(|l| l.strip_prefix("ExecStart="));
+        let words: Vec<_> = start.unwrap().split(' ').collect();
+        assert_eq!(words[0], installed);
+        let daemon = Command::new(baltra())
+            .args([words[1], "--help"])
+            .output()
+            .unwrap();
+        let help = String::from_utf8_lossy(&daemon.stdout);
+        assert!(
+            daemon.status.success() && help.contains(words[2]),
+            "{start:?}"
+        );
+
+        let copy = scratch.path().join(path.file_name().unwrap());
+        let text = text.replace(installed, baltra().to_str().unwrap());
+        std::fs::write(&copy, text).unwrap();
+        match Command::new("systemd-analyze")
+            .arg("verify")
+            .arg(&copy)
+            .output()
+        {
+            Ok(said) => {
+                let said_text = String::from_utf8_lossy(&said.stderr);
+                assert!(said.status.success(), "{}: {said_text}", path.display());
+            }
+            Err(error) => eprintln!("passed over: systemd-analyze: {error}"),
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+}
