@@ -25,8 +25,8 @@ functions/rtl/fn_reconfig.sv
 functions/rtl/fn_stats.sv
 functions/rtl/fn_engine.sv
 functions/rtl/region.sv
-http/rtl/http_reader.sv
 http/rtl/http_ahead.sv
+http/rtl/http_ids.sv
 http/rtl/http_parse.sv
 http/rtl/http_writer.sv
 http/rtl/http_text.sv

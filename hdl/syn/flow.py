@@ -32,13 +32,33 @@ def yosys(commands):
 
 def cells(path):
     """What a `stat -json` counts: LUT (two a carry cell, four a distributed memory), FF, block RAM, multipliers."""
-    count = json.loads(path.read_text())["design"]["num_cells_by_type"]
+    return ecp5(json.loads(path.read_text())["design"]["num_cells_by_type"])
+
+
+def ecp5(count):
     carry = count.get("CCU2C", 0)
     return {
         "LUT": count.get("LUT4", 0) + 2 * carry + 4 * count.get("TRELLIS_DPR16X4", 0),
         "FF": count.get("TRELLIS_FF", 0),
         "RAM": count.get("DP16KD", 0),
         "DSP": count.get("MULT18X18D", 0),
+    }
+
+
+# LUT of a slice that a cell of UltraScale+ takes, if not one.
+ULTRASCALE = {"RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM128X1D": 4, "RAM256X1D": 8, "RAM512X1S": 8,
+              "RAM32X1D": 2, "RAM64X1D": 2, "RAM256X1S": 4}
+
+
+def ultrascale(count):
+    """The same of cells of UltraScale+; block RAM of 36 Kbit."""
+    lut = sum(n * ULTRASCALE.get(kind, 1) for kind, n in count.items()
+              if re.match(r"LUT[1-6]$|RAM\d+(X|M)|SRL", kind))
+    return {
+        "LUT": lut,
+        "FF": sum(n for kind, n in count.items() if re.match(r"FD[RSCP]E", kind)),
+        "RAM": count.get("RAMB36E2", 0) + count.get("RAMB18E2", 0) / 2,
+        "DSP": count.get("DSP48E2", 0),
     }
 
 

@@ -2,11 +2,17 @@
 """Area, clock and slack of the board on an ECP5-85 (speed grade 8), with the open flow.
 
     hdl/syn/shell.py [--mhz M] [--seed S] [--label NAME] [--write] [DESIGN…]
+    hdl/syn/shell.py --parts [--top MODULE]
 
 Designs, each with 16 sessions and 64 bits, between shift registers where the chip's pins or a MAC would be:
 
     net      TCP/IP alone (net_stack), its rings outside
     board    the shell with two regions, echo and sobel in them, its rings of 8 KB in block RAM (board_top)
+
+Each is placed and routed; then what it takes of an UltraScale+ chip is counted, mapped and not placed.
+
+--parts maps MODULE (board_top, else) with its hierarchy kept and lists what is in each module itself. Nothing is optimized
+across their boundaries there, so that the sum is more than the whole.
 
 --write keeps the figures as bench/results/board/DATE-synthesis-COMMIT.{json,md}, beside the figures of others.
 """
@@ -16,7 +22,7 @@ import json
 import subprocess
 import time
 
-from flow import HDL, PART, TARGET, harness, install, place, yosys
+from flow import HDL, PART, TARGET, ecp5, harness, install, place, ultrascale, yosys
 
 ROOT = HDL.parent
 KERNELS = [f"common/rtl/{name}.sv" for name in ("kernel_control", "axis_skid", "axis_emit", "axis_packer", "axis_rows")]
@@ -58,6 +64,26 @@ def measure(design, seed, mhz):
     return result
 
 
+def estimate(design):
+    """UltraScale+, mapped: there is no open place and route for it."""
+    top, more = DESIGNS[design]
+    path = TARGET / "work" / design / "ultrascale.json"
+    yosys([f"read_slang --top {top} {sources(more)}", f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}",
+           f"tee -q -o {path} stat -json"])
+    return ultrascale(json.loads(path.read_text())["design"]["num_cells_by_type"])
+
+
+def parts(top):
+    path = TARGET / "work" / f"parts-{top}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    yosys([f"read_slang --best-effort-hierarchy --top {top} {sources(DESIGNS['board'][1])}",
+           f"synth_ecp5 -abc9 -noflatten -top {top}", f"tee -q -o {path} stat -json"])
+    modules = {name.lstrip("\\"): ecp5(m["num_cells_by_type"]) for name, m in json.loads(path.read_text())["modules"].items()}
+    print(f"{'LUT':>6} {'FF':>6} {'RAM':>4} {'DSP':>4}  module")
+    for name, m in sorted(modules.items(), key=lambda item: -item[1]["LUT"]):
+        print(f"{m['LUT']:>6} {m['FF']:>6} {m['RAM']:>4} {m['DSP']:>4}  {name}")
+
+
 def commit():
     text = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
     return text.stdout.strip() or "none"
@@ -76,6 +102,10 @@ def report(results, mhz, seed):
     for name, r in results.items():
         lines.append(f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | {r['clock']:.1f} | {r['slack_ns']} "
                      f"| {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
+    lines += ["", "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, block RAM of 36 Kbit:", "",
+              "| design | LUT | FF | block RAM | DSP |", "|---|---|---|---|---|"]
+    lines += [f"| {name} | {u['LUT']} | {u['FF']} | {u['RAM']:g} | {u['DSP']} |" for name, u in
+              ((name, r["ultrascale"]) for name, r in results.items())]
     lines += ["", "| beside it | area | clock |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in ANCHORS]
     return "\n".join(lines) + "\n"
@@ -87,18 +117,24 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--label", default="synthesis")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--parts", action="store_true", help="the area of each module")
+    parser.add_argument("--top", default="board_top", metavar="MODULE", help="of --parts")
     parser.add_argument("designs", nargs="*", metavar="DESIGN")
     options = parser.parse_args()
     unknown = set(options.designs) - set(DESIGNS)
     if unknown:
         parser.error(f"no design {', '.join(sorted(unknown))}; there are {', '.join(DESIGNS)}")
     install()
+    if options.parts:
+        return parts(options.top)
     results = {}
     for design in options.designs or DESIGNS:
         results[design] = measure(design, options.seed, options.mhz)
         r = results[design]
         print(f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; {r['clock']:.1f} MHz, slack "
               f"{r['slack_ns']} ns at {options.mhz:g} MHz; {r['synthesis_s']} s + {r['placement_s']} s", flush=True)
+        u = r["ultrascale"] = estimate(design)
+        print(f"{design}, UltraScale+, mapped: {u['LUT']} LUT, {u['FF']} FF, {u['RAM']:g} block RAM of 36 Kbit, {u['DSP']} DSP", flush=True)
     text = report(results, options.mhz, options.seed)
     print("\n" + text)
     if options.write:

@@ -61,7 +61,6 @@ module fn_scheduler
   typedef struct packed {
     logic [FunctionBits-1:0] fn;
     logic [TAG_BITS-1:0]     tag;
-    logic [31:0]             cost;
     logic [7:0]              overtaken;
   } request_t;
 
@@ -73,8 +72,10 @@ module fn_scheduler
   } state_t;
 
   state_t                  state;
-  request_t                queue[QUEUE];     // the oldest first
-  request_t                seen;              // the one looked at, taken out of the queue a cycle before
+  request_t                queue[QUEUE];      // the oldest first
+  request_t                next, seen;        // the one looked at, taken out of the queue a cycle before
+  logic [31:0]             costs[1<<TAG_BITS];  // by tag: the queue moves, they do not
+  logic [31:0]             seen_cost;
   logic [CountBits-1:0]    at_next;
   logic [FunctionBits-1:0] best_function;
   logic [TAG_BITS-1:0]     best_tag;
@@ -108,8 +109,8 @@ module fn_scheduler
 
   assign waits               = policy == Affinity && seen_elsewhere && patience != '0;
   assign urgent              = policy == Fifo || (seen.overtaken >= patience && !waits);
-  assign {carry, seen_total} = seen.cost + load_cost;
-  assign seen_time           = seen_ready ? seen.cost : carry ? '1 : seen_total;
+  assign {carry, seen_total} = seen_cost + load_cost;
+  assign seen_time           = seen_ready ? seen_cost : carry ? '1 : seen_total;
 
   always_comb begin
     seen_better = 1'b0;
@@ -166,10 +167,13 @@ module fn_scheduler
   end
 
   assign at_next = state == Look ? at + 1'b1 : '0;
+  assign next = queue[at_next[$clog2(QUEUE)-1:0]];
 
   always_ff @(posedge clk) begin
     at   <= at_next;
-    seen <= queue[at_next[$clog2(QUEUE)-1:0]];
+    seen <= next;
+    seen_cost <= costs[next.tag];
+    if (put) costs[request_tag] <= request_cost;
     unique case (state)
       Wait: begin
         best_found <= 1'b0;
@@ -211,7 +215,7 @@ module fn_scheduler
         queue[i].overtaken <= queue[i].overtaken + 1'b1;
       end
       if (put && CountBits'(i) == waiting - CountBits'(take))
-        queue[i] <= '{fn: request_function, tag: request_tag, cost: request_cost, overtaken: '0};
+        queue[i] <= '{fn: request_function, tag: request_tag, overtaken: '0};
     end
   end
 

@@ -34,7 +34,7 @@ module fn_table #(
     output logic                       changed_valid,
     output logic                       changed,        // or: no room; nothing to remove
     output logic [$clog2(ENTRIES)-1:0] changed_function,
-    // The entry of a function, a cycle later.
+    // The entry of a function, a cycle later, or NAME_BYTES / 8 more while a change is written.
     input  logic [$clog2(ENTRIES)-1:0] entry_of,
     output logic [ENTRY_BITS-1:0]      entry_there,
     // What stands in a slot, a cycle later: eight bytes of its name.
@@ -74,9 +74,11 @@ module fn_table #(
   logic [31:0]             crc, crc_next;
 
   logic [ENTRIES-1:0]      used;
-  logic [31:0]             hashes[ENTRIES];
-  logic [63:0]             names[ENTRIES*Words];
-  logic [ENTRY_BITS-1:0]   entries[ENTRIES];
+  // Small, but wide: in distributed memory they would take more logic than all the rest. What is read while it is
+  // written is not looked at; who reads entries at any time sees none of it.
+  (* ram_style = "block", no_rw_check = 1 *) logic [31:0]           hashes[ENTRIES];
+  (* ram_style = "block", no_rw_check = 1 *) logic [63:0]           names[ENTRIES*Words];
+  (* ram_style = "block", no_rw_check = 1 *) logic [ENTRY_BITS-1:0] entries[ENTRIES];
   logic [31:0]             read_hash;
   logic [63:0]             read_name;
   logic [ENTRY_BITS-1:0]   read_entry;
@@ -106,7 +108,7 @@ module fn_table #(
     read_hash  <= hashes[slot];
     read_entry <= entries[slot];
 
-    entry_there <= entries[entry_of];
+    if (state != Write) entry_there <= entries[entry_of];
     slot_name   <= names[NameBits'(32'(slot_of) * Words) + NameBits'(slot_word)];
     slot_used   <= used[slot_of];
   end

@@ -1,13 +1,19 @@
-// Reads streams one after the other, and the next one ahead: while bytes are taken from one, those of the one
-// that is expected next come out of memory already. If another one is wanted then, nothing is lost but reads.
+// Reads streams one after the other out of their sessions' receive rings, and the next one ahead: while bytes are
+// taken from one, the words of the one that is expected next come out of memory already. If another one is wanted
+// then, nothing is lost but reads.
 //
-// Parameters: as of http_reader. Latency: 1 cycle from `start` to bytes that were read ahead, else that of
-// http_reader. Throughput: 8 bytes a cycle.
+// Words are kept as they stand in the ring, so that only the bytes that show are moved. A word that was not full
+// yet when it was read is read again and takes its own place, so that bytes may arrive at any time and in any
+// number. Positions are counted modulo four times the ring.
+//
+// Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to `read_data`;
+// SHOWN, bytes that show, 8 or 16. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 3 and
+// the memory's. Throughput: 8 bytes a cycle.
 module http_ahead #(
     parameter int SESSION_BITS = 4,
     parameter int RING_BITS = 21,
     parameter int MEMORY_LATENCY = 4,
-    parameter int WORDS = 2 ** $clog2(MEMORY_LATENCY + 4)
+    parameter int SHOWN = 16
 ) (
     input  logic                                clk,
     input  logic                                rst,
@@ -26,64 +32,42 @@ module http_ahead #(
     output logic                                wants,         // would read in this cycle
     input  logic                                may,           // and may
     output logic                                read,
-    output logic [SESSION_BITS+RING_BITS-4:0] read_address,
+    output logic [SESSION_BITS+RING_BITS-4:0]   read_address,
     input  logic [                        63:0] read_data,
-    output logic [                       127:0] bytes,         // the next byte in bits 7:0
-    output logic [                         4:0] count,         // how many of them are there, up to 16
+    output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; behind `count` anything
+    output logic [                         4:0] count,         // how many of them are there
     output logic                                drained,       // all that has arrived is in `bytes`
     input  logic [                         4:0] take           // at most `count`
 );
 
-  logic which;                              // the reader that is taken from
+  localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, on their way or waiting
+  localparam int A = $clog2(DEPTH);
+  localparam int P = RING_BITS + 2;
+  localparam int WORDS = SHOWN / 8 + 1;                    // that bytes are shown from
+
+  if (SHOWN != 8 && SHOWN != 16) $error("SHOWN must be 8 or 16");
+
+  // ---- two streams: the one that is taken from, and the other one ----
+  logic which;
   logic begun;                              // the other one has something
   logic [SESSION_BITS-1:0] begun_session;   // of this session,
-  logic [31:0] begun_from, begun_to;        // from here, to what had arrived
+  logic [31:0] begun_from;                  // from here,
+  logic [P-1:0] begun_to;                   // to what had arrived
   logic hit, known, begin_other;
-
-  logic [1:0] starts, reader_wants, reader_may, reads, all;
-  logic other_wants;
-  logic [SESSION_BITS-1:0] sessions[2];
-  logic [31:0] froms[2], tos[2];
-  logic [SESSION_BITS+RING_BITS-4:0] addresses[2];
-  logic [127:0] windows[2];
-  logic [4:0] counts[2], takes[2];
 
   assign hit = begun && begun_session == session && begun_from == from;
   assign known = begun && begun_session == ahead_session && begun_from == ahead_from;
   assign begin_other = ahead && !known && !start;
-
-  always_comb begin
-    for (int i = 0; i < 2; i++) begin
-      starts[i] = which == 1'(i) ? start && !hit : begin_other;
-      froms[i]  = which == 1'(i) ? from : ahead_from;
-      tos[i]    = which == 1'(i) ? up_to : begun_to;
-      takes[i]  = which == 1'(i) ? take : 5'd0;
-    end
-    // The one that is taken from goes first. The other one may hold what is left of an earlier stream.
-    reader_may = 2'b00;
-    reader_may[which] = may;
-    reader_may[!which] = may && other_wants && !reader_wants[which];
-  end
-
-  assign other_wants = begun && reader_wants[!which];
-  assign wants = reader_wants[which] || other_wants;
-  assign read = |reads;
-  assign read_address = reads[1] ? addresses[1] : addresses[0];
-  assign bytes = windows[which];
-  assign count = counts[which];
-  assign drained = all[which];
 
   always_ff @(posedge clk) begin
     if (begin_other) begin
       begun <= 1'b1;
       begun_session <= ahead_session;
       begun_from <= ahead_from;
-      sessions[!which] <= ahead_session;
     end
-    if (ahead && (known || begin_other)) begun_to <= ahead_up_to;
+    if (ahead && (known || begin_other)) begun_to <= ahead_up_to[P-1:0];
     if (start) begin
       if (hit) which <= !which;
-      else sessions[which] <= session;
       begun <= begun && !hit;
     end
     if (drop && begun_session == drop_session) begun <= 1'b0;
@@ -93,29 +77,111 @@ module http_ahead #(
     end
   end
 
-  for (genvar i = 0; i < 2; i++) begin : g_reader
-    http_reader #(
-        .SESSION_BITS  (SESSION_BITS),
-        .RING_BITS     (RING_BITS),
-        .MEMORY_LATENCY(MEMORY_LATENCY),
-        .WORDS         (WORDS)
-    ) u_reader (
-        .clk,
-        .rst,
-        .start       (starts[i]),
-        .session     (sessions[i]),
-        .from        (froms[i]),
-        .up_to       (tos[i]),
-        .wants       (reader_wants[i]),
-        .may         (reader_may[i]),
-        .read        (reads[i]),
-        .read_address(addresses[i]),
-        .read_data,
-        .bytes       (windows[i]),
-        .count       (counts[i]),
-        .drained     (all[i]),
-        .take        (takes[i])
-    );
+  // ---- fetching: each fetch takes what has arrived of one word ----
+  typedef struct packed {
+    logic       stream;
+    logic [2:0] last;    // the last byte that has arrived
+  } part_t;
+
+  logic [1:0] running, starts, asks;
+  logic [SESSION_BITS-1:0] sessions[2];
+  logic [P-1:0] fetch_at[2], to[2], waiting[2];
+  logic [A:0] reserved[2], head[2], tail[2];
+  logic [1:0][MEMORY_LATENCY:0] coming;
+  part_t parts[MEMORY_LATENCY+1];
+  logic fetch, pop, of, partial;
+
+  always_comb begin
+    for (int i = 0; i < 2; i++) begin
+      starts[i] = which == 1'(i) ? start && !hit : begin_other;
+      to[i] = which == 1'(i) ? up_to[P-1:0] : begun_to;
+      waiting[i] = to[i] - fetch_at[i];
+      asks[i] = running[i] && !starts[i] && waiting[i] != '0 && !waiting[i][P-1] && reserved[i] < (A + 1)'(DEPTH) &&
+          (which == 1'(i) ? !start : begun);
+    end
+  end
+
+  // The one that is taken from goes first.
+  assign wants = |asks;
+  assign of = asks[which] ? which : !which;
+  assign fetch = wants && may;
+  assign partial = fetch_at[of][P-1:3] == to[of][P-1:3];
+
+  always_ff @(posedge clk) begin
+    read <= fetch && !rst;
+    read_address <= {sessions[of], fetch_at[of][RING_BITS-1:3]};
+    parts[0] <= '{stream: of, last: partial ? to[of][2:0] - 3'd1 : 3'd7};
+    for (int i = 1; i <= MEMORY_LATENCY; i++) parts[i] <= parts[i-1];
+    for (int i = 0; i < 2; i++) begin
+      coming[i] <= {coming[i][MEMORY_LATENCY-1:0], fetch && of == 1'(i)};
+      if (fetch && of == 1'(i)) fetch_at[i] <= partial ? to[i] : {fetch_at[i][P-1:3] + 1'b1, 3'd0};
+      reserved[i] <= reserved[i] + (A + 1)'(fetch && of == 1'(i)) - (A + 1)'(pop && which == 1'(i));
+      if (starts[i]) begin
+        running[i]  <= 1'b1;
+        sessions[i] <= which == 1'(i) ? session : ahead_session;
+        fetch_at[i] <= which == 1'(i) ? from[P-1:0] : ahead_from[P-1:0];
+        reserved[i] <= '0;
+      end
+      if (starts[i] || rst) coming[i] <= '0;
+    end
+    if (rst) running <= '0;
+  end
+
+  // ---- the words that came, of both ----
+  logic [66:0] words[2*DEPTH];
+  logic [66:0] oldest;
+  part_t came;
+
+  assign came = parts[MEMORY_LATENCY];
+  assign oldest = words[{which, head[which][A-1:0]}];
+
+  always_ff @(posedge clk) begin
+    if (coming[0][MEMORY_LATENCY] || coming[1][MEMORY_LATENCY])
+      words[{came.stream, tail[came.stream][A-1:0]}] <= {came.last, read_data};
+    for (int i = 0; i < 2; i++) begin
+      if (coming[i][MEMORY_LATENCY]) tail[i] <= tail[i] + 1'b1;
+      if (pop && which == 1'(i)) head[i] <= head[i] + 1'b1;
+      if (starts[i] || rst) begin
+        head[i] <= '0;
+        tail[i] <= '0;
+      end
+    end
+  end
+
+  // ---- what shows ----
+  logic [63:0] window[WORDS];
+  logic [2:0] lane;                  // the next byte's, in the first word
+  logic [4:0] there, kept, held;     // the last byte's, and one; of those that stay
+  logic [4:0] passed;                // the next byte's lane after those that are taken
+  logic [1:0] gone, place;           // words that are used up; where the next one goes
+
+  assign passed = 5'(lane) + take;
+  assign gone = passed[4:3];
+  assign kept = there - {gone, 3'b000};
+  assign place = kept[4:3];
+  assign pop = !start && head[which] != tail[which] && place != 2'(WORDS);
+  assign held = there - 5'(lane);
+  assign count = held > 5'(SHOWN) ? 5'(SHOWN) : held;
+  assign drained = reserved[which] == '0 && fetch_at[which] == up_to[P-1:0] && held <= 5'(SHOWN);
+
+  logic [64*WORDS-1:0] shown;
+  always_comb begin
+    for (int i = 0; i < WORDS; i++) shown[64*i+:64] = window[i];
+    bytes = (8 * SHOWN)'(shown >> {lane, 3'b000});
+  end
+
+  always_ff @(posedge clk) begin
+    for (int i = 0; i < WORDS; i++) begin
+      if (pop && place == 2'(i)) window[i] <= oldest[63:0];
+      else
+        for (int g = 1; g < WORDS - i; g++) if (gone == 2'(g)) window[i] <= window[i+g];
+    end
+    lane  <= passed[2:0];
+    there <= pop ? {place, 3'b000} + 5'(oldest[66:64]) + 5'd1 : kept;
+    if (start || rst) begin
+      lane  <= from[2:0];
+      there <= 5'(from[2:0]);
+    end
   end
 
 endmodule

@@ -5,7 +5,7 @@
 // the length is filled in at the end. Nothing of it counts as written before `taken`.
 //
 // Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
-// Latency: 1 cycle from `start` to the body's first beat if it was read ahead, else 4 and the memory's; 3 from the
+// Latency: 3 cycles from `start` to the body's first beat if it was read ahead, else 4 and the memory's; 3 from the
 // answer's last beat to `complete`. Throughput: 8 bytes a cycle each way, if the rings' ports are not wanted by others.
 module http_call
   import http_pkg::*;
@@ -23,10 +23,13 @@ module http_call
     input  logic [31:0]                            body_at,
     input  logic [23:0]                            body_bytes,
     input  logic [31:0]                            answer_at,
-    input  logic [31:0]                            room,        // bytes that the answer may take, its head too
+    input  logic [23:0]                            room,        // bytes that the answer may take, its head too
     input  text_t                                  ending,      // of the answer's head
-    input  logic [8*ID_BYTES-1:0]                  id,          // to go with the answer
-    input  logic [5:0]                             id_bytes,    // 0: none
+    input  logic [5:0]                             id_bytes,    // of an id to go with the answer; 0: none
+    // The id: eight bytes of it, the cycle after they are asked for.
+    output logic [SESSION_BITS-1:0]                id_session,
+    output logic [2:0]                             id_word,
+    input  logic [63:0]                            id_data,
     // The call that is expected next: its body is read ahead.
     input  logic                                   ahead,
     input  logic [SESSION_BITS-1:0]                ahead_session,
@@ -85,7 +88,8 @@ module http_call
 
   state_t state;
   logic [SESSION_BITS-1:0] s;
-  logic [31:0] end_at, from, limit, given, digits;
+  logic [31:0] end_at, from, digits;
+  logic [23:0] limit, given;
   logic [23:0] left;       // bytes of the body that the kernel has not got
   logic feeding, no_room;
   text_t tail;
@@ -99,8 +103,8 @@ module http_call
   } part_t;
 
   part_t part;
-  logic [8*ID_BYTES-1:0] tag;
   logic [5:0] tag_bytes, part_bytes, part_left;
+  logic part_over;
   logic [8*PartBytes-1:0] text;
   logic [63:0] head_word;
   logic head_over;
@@ -134,17 +138,22 @@ module http_call
     end
     if (part == PartId) part_bytes = tag_bytes;
     part_left = part_bytes - {word, 3'b000};
-    head_over = part == PartEnd && part_left <= 6'd8;
+    part_over = part_left <= 6'd8;
+    head_over = part == PartEnd && part_over;
     head_word = '0;
     for (int w = 0; w < PartBytes / 8; w++)
     if (word == 3'(w)) begin
-      for (int i = 0; i < 8; i++)
-      head_word[8*i+:8] = part == PartId ? tag[64*w+8*i+:8] : text[8*(PartBytes-1-8*w-i)+:8];
+      for (int i = 0; i < 8; i++) head_word[8*i+:8] = text[8*(PartBytes-1-8*w-i)+:8];
     end
+    if (part == PartId) head_word = id_data;
   end
 
+  // The id's word is read in the cycle before it is shown.
+  assign id_session = s;
+  assign id_word = state == Head && tx_may ? (part_over ? '0 : word + 1'b1) : word;
+
   // ---- the body ----
-  logic [127:0] bytes;
+  logic [63:0] bytes;
   logic [4:0] count, take;
   logic [3:0] in_length, out_length;
   logic unused_drained;
@@ -152,7 +161,8 @@ module http_call
   http_ahead #(
       .SESSION_BITS  (SESSION_BITS),
       .RING_BITS     (RX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY)
+      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .SHOWN         (8)
   ) u_reader (
       .clk,
       .rst,
@@ -179,7 +189,7 @@ module http_call
 
   assign in_length = left > 24'd8 ? 4'd8 : left[3:0];
   assign k_valid = feeding && count >= 5'(in_length);
-  assign k_data = bytes[63:0];
+  assign k_data = bytes;
   assign k_keep = 8'((9'd1 << in_length) - 9'd1);
   assign k_last = left <= 24'd8;
   assign take = k_valid && k_ready ? 5'(in_length) : 5'd0;
@@ -279,28 +289,26 @@ module http_call
       end_at <= body_at + 32'(body_bytes);
       left <= body_bytes;
       from <= answer_at;
-      limit <= room;
+      limit <= room - 24'(HeadBytes + 16);
       tail <= ending;
-      tag <= id;
       tag_bytes <= id_bytes;
       part <= PartFront;
       word <= '0;
       given <= '0;
       digits <= '0;
-      no_room <= 1'b0;
+      no_room <= room < 24'(HeadBytes + 16);
     end else begin
       if (k_valid && k_ready) left <= left - 24'(in_length);
       if (state == Head && tx_may) begin
-        word <= word + 1'b1;
-        if (part_left <= 6'd8) begin
-          word <= '0;
+        word <= id_word;
+        if (part_over) begin
           part <= part == PartTag ? PartId : part == PartFront && tag_bytes != '0 ? PartTag : PartEnd;
         end
       end
       if (r_valid && r_ready) begin
-        given  <= given + 32'(out_length);
+        given  <= given + 24'(out_length);
         digits <= add_decimal(digits, out_length);
-        if (given + 32'(HeadBytes + 16) > limit) no_room <= 1'b1;
+        if (given > limit) no_room <= 1'b1;
       end
       if (state == Rewind) answer_to <= position;
     end

@@ -143,10 +143,36 @@ module http_engine
   logic [SESSIONS-1:0] ready, fresh, active;
   logic [SESSIONS-1:0] calling;  // its call is under way: it has no turn
   logic [SESSIONS-1:0] stale;    // functions have changed since its function was looked up
-  text_t outcome[SESSIONS];      // of a call that has failed, else TEXT_END
-  request_t requests[SESSIONS];
+  logic [SESSIONS-1:0] failed;   // its call has, and why:
+  text_t outcomes[SESSIONS];
   request_t c, parsed;
   logic [31:0] at;      // the next byte of the stream
+
+  // ---- what is kept of sessions that have no turn ----
+  // Each of these is written in one place, so that it fits distributed memory with one port for it.
+  typedef struct packed {
+    logic [31:0] body_at;
+    logic [23:0] body_bytes;
+  } body_t;
+  typedef struct packed {
+    logic [31:0] answer_at;
+    logic [23:0] room;
+    logic [5:0]  id_bytes;
+    logic        keep_alive, close;  // as the answer says
+  } call_t;
+
+  request_t requests[SESSIONS];
+  logic [31:0] resumes[SESSIONS];    // where reading goes on
+  body_t bodies[SESSIONS];           // of a call: its request's body,
+  call_t called[SESSIONS];           // what its answer needs,
+  logic [31:0] afters[SESSIONS];     // where its request ends,
+  logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
+  logic [31:0] begun_at;             // of the session in turn: what is used up, as `read_to` says,
+  logic [31:0] written_at;           // and what is written
+
+  // Bytes of `read_to` and what is behind, and of the answers, as far as their rings go.
+  localparam int RxBits = RX_RING_BITS + 2;
+  localparam int TxBits = TX_RING_BITS + 1;
 
   // ---- the rings' ports: this one's own, and those of the regions' calls ----
   logic [REGIONS:0] rx_wants, rx_may, rx_reads, tx_writes;
@@ -174,36 +200,63 @@ module http_engine
 
   // ---- reading ----
   logic reader_start;
-  logic [31:0] arrived_to;
+  logic [RxBits-1:0] arrived_to, body_there;
+  logic arrived_all;     // and that is the end of the stream
   logic [127:0] bytes;
+  seen_t seen;           // the same and their kinds, as they were a cycle ago
+  logic seen_valid, seen_drained, seen_all;
   logic [4:0] count, take, parse_take;
   logic drained, moved, broken, too_big;
   logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
+  logic id_put;          // into the memory of requests' ids
+  logic [3:0][63:0] scalars;
+  logic found_before;
 
-  // A peer's FIN takes a sequence number but is no byte.
-  assign arrived_to = rcv_next[s] - 32'(rcv_ended[s]);
+  // A peer's FIN takes a sequence number but is no byte. One multiplexer serves the session in turn and, every
+  // other cycle, the one whose turn is next.
+  logic hints, hinted, opening, opens;
+  logic [S-1:0] opening_at;
+  logic [S-1:0] look, hint_session;
+  logic [31:0] hint_from;
+  logic [RxBits-1:0] look_to, hint_to;
+  assign look = hints ? pick_next : s;
+  assign look_to = RxBits'(rcv_next[look]) - RxBits'(rcv_ended[look]);
+
+  always_ff @(posedge clk) begin
+    hints <= !hints && |pickable && !(state inside {PICK, LOAD});
+    if (hints) begin
+      hinted <= |pickable && pick_next != s && state != PICK;
+      hint_session <= pick_next;
+      hint_from <= resumes[pick_next];
+      hint_to <= look_to;
+    end
+    if (!hints) begin
+      arrived_to <= look_to;
+      arrived_all <= rcv_ended[look];
+    end
+    if (rst || opens) hinted <= 1'b0;
+  end
 
   // A head and some more: what is behind a head is the call's to read.
   http_ahead #(
       .SESSION_BITS  (S),
       .RING_BITS     (RX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY),
-      .WORDS         (16)
+      .MEMORY_LATENCY(MEMORY_LATENCY)
   ) u_reader (
       .clk,
       .rst,
       .start       (reader_start),
       .session     (s),
       .from        (at),
-      .up_to       (arrived_to),
+      .up_to       (32'(arrived_to)),
       // The session whose turn is next.
-      .ahead       (|pickable && pick_next != s && !reader_start && !(state inside {PICK, LOAD})),
-      .ahead_session(pick_next),
-      .ahead_from  (read_to[pick_next] + (fresh[pick_next] ? 32'd0 : 32'(requests[pick_next].raw))),
-      .ahead_up_to (rcv_next[pick_next] - 32'(rcv_ended[pick_next])),
-      .drop        (open),
-      .drop_session(open_at),
+      .ahead       (hinted && hint_session != s && !reader_start && !opens && !(state inside {PICK, LOAD})),
+      .ahead_session(hint_session),
+      .ahead_from  (hint_from),
+      .ahead_up_to (32'(hint_to)),
+      .drop        (opens),
+      .drop_session(opening_at),
       .wants       (rx_wants[REGIONS]),
       .may         (rx_may[REGIONS]),
       .read        (rx_reads[REGIONS]),
@@ -220,52 +273,40 @@ module http_engine
   ) u_parse (
       .from(c),
       .api_key,
-      .bytes,
-      .count,
-      .scalars(entry.scalars),
+      .seen,
+      .scalars,
       .to(parsed),
       .word(parsed_name),
+      .id_put,
       .take(parse_take),
       .moved,
       .broken,
       .too_big
   );
 
+  // A step of the parser takes two cycles: what shows is looked at, and then decided about. It is right as long as
+  // nothing has been taken since.
+  always_ff @(posedge clk) begin
+    seen <= seen_of(bytes, count);
+    seen_drained <= drained;
+    seen_all <= arrived_all;
+    seen_valid <= !reader_start && take == '0;
+  end
+
   // ---- putting a chunked body together: where it begins in its ring, which `read_to` says until it is used ----
   localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // what chunks may take of the ring
   logic in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty, pending;
   logic [3:0] chunk_take;
-  logic [31:0] unused_fill_position;
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
-  assign chunks_over = in_chunks && (c.too_long || at - read_to[s] > 32'(RawMost) ||
+  assign chunks_over = in_chunks && (c.too_long || at - begun_at > 32'(RawMost) ||
       25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
   assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready;
   assign chunk_take = c.chunk < 24'd8 && 5'(c.chunk[3:0]) <= count ? c.chunk[3:0] : count < 5'd8 ? count[3:0] : 4'd8;
-  assign chunk_moves = state == PARSE && !reader_start && !looks && c.place == AT_CHUNK && fill_ready && count != '0;
-
-  http_writer #(
-      .SESSION_BITS(S),
-      .RING_BITS   (RX_RING_BITS)
-  ) u_fill (
-      .clk,
-      .rst,
-      .start        (fill_start),
-      .session      (s),
-      .from         (read_to[s] + 32'(c.length)),
-      .valid        (chunk_moves),
-      .data         (bytes[63:0]),
-      .length       (chunk_take),
-      .flush        (fill_flush),
-      .position     (unused_fill_position),
-      .write        (fill_write),
-      .write_address(fill_address),
-      .write_data   (fill_data),
-      .write_keep   (fill_keep)
-  );
+  assign chunk_moves = state == PARSE && !reader_start && c.place == AT_CHUNK && fill_ready && count != '0;
 
   // ---- writing ----
   logic writer_start, writer_valid, writer_flush;
@@ -273,25 +314,38 @@ module http_engine
   logic [63:0] writer_data;
   logic [3:0] writer_length;
 
+  // The same writer puts chunks together: never while an answer is written.
+  localparam int LongerBits = RX_RING_BITS > TX_RING_BITS ? RX_RING_BITS : TX_RING_BITS;
+  logic fills, written;
+  logic [S+LongerBits-4:0] write_address;
+
   http_writer #(
       .SESSION_BITS(S),
-      .RING_BITS   (TX_RING_BITS)
+      .RING_BITS   (LongerBits)
   ) u_writer (
       .clk,
       .rst,
-      .start        (writer_start),
+      .start        (writer_start || fill_start),
       .session      (s),
-      .from         (writer_from),
-      .valid        (writer_valid),
-      .data         (writer_data),
-      .length       (writer_length),
-      .flush        (writer_flush),
+      .from         (writer_start ? writer_from : begun_at + 32'(c.length)),
+      .valid        (writer_valid || chunk_moves),
+      .data         (chunk_moves ? bytes[63:0] : writer_data),
+      .length       (chunk_moves ? chunk_take : writer_length),
+      .flush        (writer_flush || fill_flush),
       .position,
-      .write        (tx_writes[REGIONS]),
-      .write_address(tx_addresses[REGIONS]),
+      .write        (written),
+      .write_address,
       .write_data   (tx_data[REGIONS]),
       .write_keep   (tx_keep[REGIONS])
   );
+
+  always_ff @(posedge clk) fills <= state == PARSE;
+  assign tx_writes[REGIONS] = written && !fills;
+  assign tx_addresses[REGIONS] = {write_address[LongerBits-3+:S], write_address[TX_RING_BITS-4:0]};
+  assign fill_write = written && fills;
+  assign fill_address = {write_address[LongerBits-3+:S], write_address[RX_RING_BITS-4:0]};
+  assign fill_data = tx_data[REGIONS];
+  assign fill_keep = tx_keep[REGIONS];
 
   arbiter #(
       .N(REGIONS + 1)
@@ -335,7 +389,7 @@ module http_engine
   // ---- texts ----
   text_t text, ending, shown;
   logic want_body, text_ready, text_last, text_empty;
-  logic [7:0] word;
+  logic [2:0] word;
   logic [63:0] text_data;
   logic [3:0] text_length;
   logic [4:0] metric;
@@ -346,7 +400,8 @@ module http_engine
       .clk,
       .text  (shown),
       .want_body,
-      .word,
+      .wanted(state inside {HEAD, TAG, HEAD_END, BODY}),
+      .next  (text_ready && !writer_start),
       .ready (text_ready),
       .data  (text_data),
       .length(text_length),
@@ -359,7 +414,8 @@ module http_engine
   logic [31:0] digits;          // its length, eight decimal digits
   logic with_length, with_body, closing, then_discard;
   logic [23:0] left;            // bytes of the request's body
-  logic [31:0] room, free_space;
+  logic [31:0] room;
+  logic [TxBits-1:0] free_space;
 
   // ---- the list of functions ----
   logic list_start, list_valid, list_last, list_counts, list_waits;
@@ -401,18 +457,18 @@ module http_engine
     return !persists(r) ? TEXT_END_CLOSE : r.http10 ? TEXT_END_KEEP : TEXT_END;
   endfunction
 
-  logic persistent, wrong_method, may_run, stranger;
+  logic persistent, wrong_method, may_run, stranger, all_there;
   logic [5:0] id_left;
-  logic [31:0] ring_bytes, body_there;
+  localparam int RingBytes = 1 << TX_RING_BITS;
 
-  assign ring_bytes = 32'(1 << TX_RING_BITS);
-  assign free_space = ring_bytes - (written_to[s] - snd_una[s]);
+  // A cycle late: what is written is said two cycles before it matters.
+  always_ff @(posedge clk) free_space <= TxBits'(RingBytes) - (TxBits'(written_at) - TxBits'(snd_una[s]));
 
   // ---- looking up a function's name ----
   // What cannot go on before the answer is there.
   assign looks = looking ? broken || too_big || !moved || c.place inside {AT_KEY, AT_BODY} :
       c.place == AT_NAME && c.route == ROUTE_FUNCTION && !find_ready;
-  assign find_valid = state == PARSE && !reader_start && moved && !broken && !too_big && c.place == AT_NAME &&
+  assign find_valid = state == PARSE && !reader_start && seen_valid && moved && !broken && !too_big && c.place == AT_NAME &&
       c.route == ROUTE_FUNCTION && parsed.place != AT_PATH_REST;
   assign find_name = parsed_name;
   assign entry_of = found_valid ? found_function : c.number;
@@ -420,12 +476,12 @@ module http_engine
   assign wrong_method = c.route == ROUTE_FUNCTION ? c.method != METHOD_POST :
       !(c.method inside {METHOD_GET, METHOD_HEAD});
   // Whoever knows the key may ask for anything; anybody may ask whether the board is well.
-  assign stranger = api_key != '0 && !c.authorized && c.route != ROUTE_HEALTH;
-  assign body_there = arrived_to - at;
+  assign stranger = api_key[7:0] != '0 && !c.authorized && c.route != ROUTE_HEALTH;
+  assign body_there = arrived_to - RxBits'(at);
   // An answer may be four times as long as its request, and more if nothing else waits.
   assign room = 32'd4096 + {6'd0, c.length, 2'b00};
-  assign may_run = !pending && (c.together || body_there >= 32'(c.length)) &&
-      free_space >= (room > ring_bytes ? ring_bytes : room);
+  assign all_there = 32'(body_there) >= 32'(c.length);
+  assign may_run = !pending && (c.together || all_there) && 32'(free_space) >= (room > 32'(RingBytes) ? 32'(RingBytes) : room);
 
   // ---- calls ----
   assign request_valid = state == CALL;
@@ -434,13 +490,18 @@ module http_engine
   assign request_cost = entry.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry.speed)));
   assign request_timeout = entry.timeout;
   assign request_image = entry.image;
-  assign request_params = c.params;
+  always_comb for (int k = 0; k < 4; k++) request_params[32*k+:32] = c.keys[k] ? c.params[32*k+:32] : '0;
 
-  request_t granted;
+  body_t granted_body;
+  call_t granted;
   logic [REGIONS-1:0] starts, completes, overs, takes;
   logic [31:0] answers_to[REGIONS];
   logic finished;
-  assign granted = requests[grant_tag];
+  logic [S-1:0] id_sessions[REGIONS+1];
+  logic [2:0] id_words[REGIONS+1];
+  logic [63:0] id_data[REGIONS+1];
+  assign granted_body = bodies[grant_tag];
+  assign granted = called[grant_tag];
 
   for (genvar i = 0; i < REGIONS; i++) begin : g_call
     assign starts[i] = grant && grant_region == R'(i);
@@ -455,17 +516,19 @@ module http_engine
         .rst,
         .start           (starts[i]),
         .session         (grant_tag),
-        .body_at         (read_to[grant_tag]),
-        .body_bytes      (granted.length),
-        .answer_at       (written_to[grant_tag]),
-        .room            (ring_bytes - (written_to[grant_tag] - snd_una[grant_tag]) - 32'd1024),
-        .ending          (ending_of(granted)),
-        .id              (granted.id),
+        .body_at         (granted_body.body_at),
+        .body_bytes      (granted_body.body_bytes),
+        .answer_at       (granted.answer_at),
+        .room            (granted.room),
+        .ending          (granted.close ? TEXT_END_CLOSE : granted.keep_alive ? TEXT_END_KEEP : TEXT_END),
         .id_bytes        (granted.id_bytes),
+        .id_session      (id_sessions[i]),
+        .id_word         (id_words[i]),
+        .id_data         (id_data[i]),
         .ahead           (next_valid[i]),
         .ahead_session   (next_tag[i]),
-        .ahead_body_at   (read_to[next_tag[i]]),
-        .ahead_body_bytes(requests[next_tag[i]].length),
+        .ahead_body_at   (bodies[next_tag[i]].body_at),
+        .ahead_body_bytes(bodies[next_tag[i]].body_bytes),
         .complete        (completes[i]),
         .over            (overs[i]),
         .answer_to       (answers_to[i]),
@@ -494,14 +557,74 @@ module http_engine
     );
   end
 
-  // A call's end is seen when its answer has been moved too, in a cycle in which this one says nothing to TCP.
-  logic [31:0] after_body;
-  logic finish_well;
-  assign finish_ready = (finish_refused || completes[finish_region]) && !(state inside {COMMIT, SAVE});
+  // ---- requests' ids, for the calls and for this one ----
+  logic id_write;
+  assign id_write = id_put && state == PARSE && !reader_start && seen_valid && !looks && !broken && !too_big;
+  assign id_sessions[REGIONS] = s;
+  assign id_words[REGIONS] = state == TAG_ID ? word + 1'b1 : '0;
+  for (genvar i = 0; i <= REGIONS; i++) begin : g_id
+    http_ids #(
+        .SESSIONS(SESSIONS)
+    ) u_ids (
+        .clk,
+        .write        (id_write),
+        .write_session(s),
+        .write_at     (c.id_bytes),
+        .write_data   (seen.bytes[7:0]),
+        .session      (id_sessions[i]),
+        .word         (id_words[i]),
+        .data         (id_data[i])
+    );
+  end
+
+  // ---- marks: how far a session has been read and written, by this one, a call's end or a new connection ----
+  // A call's end is seen when its answer has been moved too, in a cycle in which nothing else says so.
+  logic finish_well, chunks_begin, called_now, own_mark, mark_begin, mark_resume, mark_written;
+  logic [S-1:0] mark_at;
+  logic [31:0] opening_next, opening_una, mark_value, mark_position;
+  assign chunks_begin = state == PARSE && !reader_start && !looking && c.place == AT_BODY && pending &&
+      !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
+  assign called_now = state == CALL && request_ready;
+  assign own_mark = state inside {COMMIT, SAVE} || chunks_begin || called_now;
+  assign opens = opening && !own_mark;
+  assign finish_ready = (finish_refused || completes[finish_region]) && !own_mark && !opening;
   assign finished = finish_valid && finish_ready;
-  assign finish_well = !finish_refused && !finish_killed && !overs[finish_region];
-  assign after_body = read_to[finish_tag] +
-      (requests[finish_tag].together ? 32'(requests[finish_tag].raw) : 32'(requests[finish_tag].length));
+  assign finish_well = finished && !finish_refused && !finish_killed && !overs[finish_region];
+
+  assign mark_at = own_mark ? s : opening ? opening_at : finish_tag;
+  assign mark_value = own_mark ? at : opening ? opening_next : afters[finish_tag];
+  assign mark_position = own_mark ? position : opening ? opening_una : answers_to[finish_region];
+  assign mark_resume = opens || finish_well || state == SAVE || called_now;
+  assign mark_written = opens || finish_well || state == COMMIT;
+  always_comb begin
+    mark_begin = opens || finish_well || chunks_begin;
+    case (state)
+      COMMIT: mark_begin = text != TEXT_CONTINUE;
+      SAVE: mark_begin = !in_chunks && !c.together;
+      CALL: if (request_ready) mark_begin = !c.together;  // else the body stays where it is
+      default: ;
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (mark_begin) read_to[mark_at] <= mark_value;
+    if (mark_resume) resumes[mark_at] <= mark_value;
+    if (mark_written) written_to[mark_at] <= mark_position;
+    // Connections are opened many cycles apart.
+    if (open) begin
+      opening_at <= open_at;
+      opening_next <= open_next;
+      opening_una <= open_una;
+    end
+    opening <= !rst && (open || (opening && !opens));
+  end
+
+  // The same in memory, for a session's next turn.
+  logic [31:0] begun_of[SESSIONS], written_of[SESSIONS];
+  always_ff @(posedge clk) begin
+    if (mark_begin) begun_of[mark_at] <= mark_value;
+    if (mark_written) written_of[mark_at] <= mark_position;
+  end
 
   always_comb begin
     take = '0;
@@ -512,7 +635,7 @@ module http_engine
       else if (c.place == AT_DISCARD) take = 24'(count) > left ? left[4:0] : count;
       else if (c.place == AT_END) take = count;
       else if (c.place == AT_CHUNK) take = chunk_moves ? 5'(chunk_take) : 5'd0;
-      else if (!broken && !too_big && !looks) take = parse_take;
+      else if (seen_valid && !broken && !too_big && !looks) take = parse_take;
       default: ;
     endcase
   end
@@ -530,7 +653,7 @@ module http_engine
       HEAD, TAG, HEAD_END, BODY: writer_valid = text_ready && !text_empty && !writer_start;
       TAG_ID: begin
         writer_valid  = 1'b1;
-        writer_data   = c.id[64*word[2:0]+:64];
+        writer_data   = id_data[REGIONS];
         writer_length = id_left > 6'd8 ? 4'd8 : id_left[3:0];
       end
       LENGTH: begin
@@ -555,17 +678,25 @@ module http_engine
   // The next part is looked up while a part that is no text is written.
   assign shown = state inside {HEAD_END, TAG_ID} || (state == LENGTH && c.id_bytes == '0) ? ending :
       state inside {TAG, LENGTH} ? TEXT_TAG : text;
-  assign id_left = c.id_bytes - {word[2:0], 3'b000};
+  assign id_left = c.id_bytes - {word, 3'b000};
   assign want_body = state == BODY;
   assign writer_flush = state == FLUSH;
 
-  // In one place, so that they fit a memory with one port for it.
   request_t saved;
-  always_ff @(posedge clk) if (state == SAVE || state == CALL) requests[s] <= saved;
   always_comb begin
     saved = c;
     if (c.place == AT_DISCARD) saved.length = left;
-    saved.raw = in_chunks || c.together ? 24'(at - read_to[s]) : '0;
+  end
+
+  always_ff @(posedge clk) begin
+    if (state == SAVE || state == CALL) requests[s] <= saved;
+    if (called_now) begin
+      bodies[s] <= '{body_at: c.together ? begun_at : at, body_bytes: c.length};
+      called[s] <= '{answer_at: written_at, room: 24'(free_space) - 24'd1024, id_bytes: c.id_bytes,
+                     keep_alive: c.http10, close: !persistent};
+      afters[s] <= c.together ? at : at + 32'(c.length);
+    end
+    if (finished) outcomes[finish_tag] <= finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
   end
 
   always_ff @(posedge clk) begin
@@ -598,10 +729,13 @@ module http_engine
         state <= PICK;
       end else begin
         c <= fresh[s] ? '0 : requests[s];
+        c.params <= requests[s].params;  // nobody looks at what has not been set
         // Nothing can be answered any more: what comes is dropped.
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
-        at <= read_to[s] + (fresh[s] ? 32'd0 : 32'(requests[s].raw));
+        at <= resumes[s];
+        begun_at <= begun_of[s];
+        written_at <= written_of[s];
         turns <= '1;
         left <= requests[s].length;
         reader_start <= 1'b1;
@@ -611,13 +745,13 @@ module http_engine
       PARSE:
       if (reader_start || looks) begin
       end else if (c.place == AT_BODY) begin
-        if (pending && !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100)) begin
+        if (chunks_begin) begin
           c.place <= AT_CHUNK_SIZE;
           c.length <= '0;
           c.chunk <= '0;
           c.digits <= 1'b0;
           c.head_bytes <= '0;
-          read_to[s] <= at;
+          begun_at <= at;
         end else if (!fill_dirty && !fill_waits) state <= DECIDE;
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
@@ -632,7 +766,7 @@ module http_engine
           end
         end else if (drained && count == '0 && !fill_dirty) begin
           state <= SAVE;
-          if (rcv_ended[s]) begin
+          if (arrived_all) begin
             finish[s] <= 1'b1;
             c.place   <= AT_END;
           end
@@ -640,22 +774,24 @@ module http_engine
       end
       else if (c.place == AT_DISCARD) begin
         left <= left - 24'(take);
-        if (left == 24'(take)) c <= '0;
-        else if (take == '0 && drained) state <= SAVE;
+        if (left == 24'(take)) begin
+          c <= '0;
+          c.params <= c.params;
+        end else if (take == '0 && drained) state <= SAVE;
       end else if (c.place == AT_END) begin
         if (drained) state <= SAVE;
+      end else if (!seen_valid) begin
       end else if (broken || too_big) begin
         text <= broken ? TEXT_400 : TEXT_431;
         with_length <= 1'b0;
         with_body <= 1'b1;
-        word <= '0;
         closing <= 1'b1;
         then_discard <= 1'b0;
         ending <= TEXT_END_CLOSE;
         state <= HEAD;
         writer_start <= 1'b1;
-        writer_from <= written_to[s];
-        if (free_space < 32'd4096) begin  // no room: it is closed without a word
+        writer_from <= written_at;
+        if (32'(free_space) < 32'd4096) begin  // no room: it is closed without a word
           finish[s] <= 1'b1;
           c.place <= AT_END;
           writer_start <= 1'b0;
@@ -667,10 +803,10 @@ module http_engine
           looking <= 1'b1;
           stale[s] <= 1'b0;
         end
-      end else if (drained && !fill_dirty) begin
+      end else if (seen_drained && !fill_dirty) begin
         state <= SAVE;
         // The peer has closed: nothing more will come.
-        if (rcv_ended[s]) begin
+        if (seen_all) begin
           finish[s] <= 1'b1;
           c.place   <= AT_END;
         end
@@ -682,7 +818,7 @@ module http_engine
         closing <= !persistent;
         ending <= ending_of(c);
         then_discard <= 1'b1;
-        writer_from <= written_to[s];
+        writer_from <= written_at;
         left <= c.together ? '0 : c.length;
         word <= '0;
         metric <= '0;
@@ -711,18 +847,18 @@ module http_engine
               state <= LIST;
             end
             default: begin
-              if (outcome[s] != TEXT_END) text <= outcome[s];
+              if (failed[s]) text <= outcomes[s];
               else if (stale[s]) text <= TEXT_503_CHANGED;
               else if (may_run) begin
                 state <= CALL;
                 writer_start <= 1'b0;
-              end else if (c.expect_100 && !c.continued && (pending || body_there < 32'(c.length))) begin
+              end else if (c.expect_100 && !c.continued && (pending || !all_there)) begin
                 text <= TEXT_CONTINUE;
                 c.continued <= 1'b1;
               end else begin
                 state <= SAVE;
                 writer_start <= 1'b0;
-                if (rcv_ended[s] && !c.together && body_there < 32'(c.length)) begin
+                if (arrived_all && !c.together && !all_there) begin
                   finish[s] <= 1'b1;
                   c.place   <= AT_END;
                 end
@@ -734,7 +870,7 @@ module http_engine
           closing <= 1'b1;
           ending  <= TEXT_END_CLOSE;
         end
-        if (free_space < 32'd4096) begin
+        if (32'(free_space) < 32'd4096) begin
           state <= SAVE;
           writer_start <= 1'b0;
           listing <= 1'b0;
@@ -745,8 +881,8 @@ module http_engine
       // The body stays in the ring until the call has ended.
       CALL:
       if (request_ready) begin
-        if (!c.together) read_to[s] <= at;
         calling[s] <= 1'b1;
+        lasting[s] <= persistent;
         state <= PICK;
       end
 
@@ -761,24 +897,15 @@ module http_engine
 
       HEAD:
       if (text_ready && !writer_start) begin
-        word <= word + 8'd1;
         if (text_last || text_empty) begin
-          word  <= '0;
           state <= text == TEXT_CONTINUE ? FLUSH : with_length ? LENGTH : c.id_bytes != '0 ? TAG : HEAD_END;
         end
       end
       LENGTH: state <= c.id_bytes != '0 ? TAG : HEAD_END;
       // The request's id goes with its answer.
-      TAG:
-      if (text_ready) begin
-        word <= word + 8'd1;
-        if (text_last) begin
-          word  <= '0;
-          state <= TAG_ID;
-        end
-      end
+      TAG: if (text_ready && text_last) state <= TAG_ID;
       TAG_ID: begin
-        word <= word + 8'd1;
+        word <= word + 1'b1;
         if (id_left <= 6'd8) begin
           word  <= '0;
           state <= HEAD_END;
@@ -786,9 +913,7 @@ module http_engine
       end
       HEAD_END:
       if (text_ready) begin
-        word <= word + 8'd1;
         if (text_last) begin
-          word  <= '0;
           state <= !with_body ? FLUSH : with_length ? LIST : BODY;
           list_waits <= 1'b1;
           list_counts <= 1'b0;
@@ -796,9 +921,7 @@ module http_engine
       end
       BODY:
       if (text_ready) begin
-        word <= word + 8'd1;
         if (text_last || text_empty) begin
-          word <= '0;
           binary <= metrics[metric[$clog2(METRICS)-1:0]];
           decimal <= '0;
           bits_left <= 6'd32;
@@ -811,7 +934,7 @@ module http_engine
         if (bits_left == 6'd1) state <= DIGITS;
       end
       DIGITS: begin
-        word <= word + 8'd1;
+        word <= word + 1'b1;
         if (word[0]) begin
           word   <= '0;
           metric <= metric + 5'd1;
@@ -826,18 +949,18 @@ module http_engine
 
       COMMIT: begin
         metric <= '0;
-        written_to[s] <= position;
+        written_at <= position;
         notify <= 1'b1;
         notify_at <= s;
         state <= PARSE;
-        if (text == TEXT_CONTINUE) state <= pending ? PARSE : DECIDE;
-        else begin
-          read_to[s] <= at;
+        if (text != TEXT_CONTINUE) begin
+          begun_at <= at;
           count_requests <= count_requests + 32'd1;
-          outcome[s] <= TEXT_END;
+          failed[s] <= 1'b0;
           if (!(text inside {TEXT_HEALTH, TEXT_METRICS, TEXT_FUNCTIONS}))
             count_errors <= count_errors + 32'd1;
           c <= '0;
+          c.params <= c.params;
           turns <= turns - 3'(|turns);
           if (closing) begin
             finish[s] <= 1'b1;
@@ -853,15 +976,17 @@ module http_engine
       end
 
       default: begin  // SAVE
-        if (!in_chunks && !c.together) read_to[s] <= at;
         notify <= 1'b1;
         notify_at <= s;
         state <= PICK;
       end
     endcase
 
+    found_before <= found_valid && !rst;
+    // The function's entry comes out of memory, and into a register.
+    if (found_before) looking <= 1'b0;
+    scalars <= entry.scalars;
     if (found_valid) begin
-      looking <= 1'b0;
       c.number <= 6'(found_function);
       if (!found) begin
         c.route <= ROUTE_NONE;
@@ -875,27 +1000,23 @@ module http_engine
       calling[finish_tag] <= 1'b0;
       ready[finish_tag] <= 1'b1;
       if (finish_well) begin
-        written_to[finish_tag] <= answers_to[finish_region];
-        read_to[finish_tag] <= after_body;
         fresh[finish_tag] <= 1'b1;
-        if (!persists(requests[finish_tag])) finish[finish_tag] <= 1'b1;
+        if (!lasting[finish_tag]) finish[finish_tag] <= 1'b1;
         count_requests <= count_requests + 32'd1;
         notify <= 1'b1;
         notify_at <= finish_tag;
       end else begin
-        outcome[finish_tag] <= finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
+        failed[finish_tag] <= 1'b1;
       end
     end
 
     if (arrived) ready[arrived_at] <= 1'b1;
     if (woken) ready[woken_at] <= 1'b1;
-    if (open) begin
-      read_to[open_at] <= open_next;
-      written_to[open_at] <= open_una;
-      fresh[open_at] <= 1'b1;
-      active[open_at] <= 1'b1;
-      finish[open_at] <= 1'b0;
-      outcome[open_at] <= TEXT_END;
+    if (opens) begin
+      fresh[opening_at] <= 1'b1;
+      active[opening_at] <= 1'b1;
+      finish[opening_at] <= 1'b0;
+      failed[opening_at] <= 1'b0;
     end
     if (rst) begin
       state  <= PICK;
@@ -910,6 +1031,7 @@ module http_engine
       calling <= '0;
       looking <= 1'b0;
       listing <= 1'b0;
+      word <= '0;
     end
   end
 

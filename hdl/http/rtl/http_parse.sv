@@ -13,26 +13,21 @@ module http_parse
 ) (
     input  request_t       from,
     input  logic   [8*KEY_BYTES-1:0] api_key,  // the first character in bits 7:0, zeros behind
-    input  logic   [127:0] bytes,
-    input  logic   [  4:0] count,
+    input  seen_t          seen,
     input  logic [3:0][63:0] scalars,  // the query parameters that the function knows
     output request_t       to,
     output name_t          word,     // at AT_NAME: the name that stands there
+    output logic           id_put,   // the first byte is the request id's next one
     output logic   [  4:0] take,
     output logic           moved,    // else more bytes are needed
     output logic           broken,   // cannot be parsed
     output logic           too_big   // the head
 );
 
-  logic [15:0] valid, is_space, is_line, is_end, is_colon, is_query, is_comma, is_equal, is_and, is_control, is_upper;
-  logic [127:0] lower, name;
+  logic [15:0] valid, is_space, is_line, is_end, is_colon, is_query, is_comma, is_equal, is_and, is_control;
+  logic [127:0] bytes, lower, name;
+  logic [4:0] count;
   logic [7:0] b0, b1;
-
-  // Place of the first set bit, 16 if there is none.
-  function automatic logic [4:0] first(input logic [15:0] set);
-    first = 5'd16;
-    for (int i = 15; i >= 0; i--) if (set[i]) first = 5'(i);
-  endfunction
 
   function automatic logic digit(input logic [7:0] b);
     return b >= "0" && b <= "9";
@@ -57,33 +52,63 @@ module http_parse
     if (i < n && with_bytes[8*i+:8] != literal[8*(n-1-i)+:8]) starts = 1'b0;
   endfunction
 
+  assign {bytes, count} = {seen.bytes, seen.count};
+  assign {is_space, is_line, is_colon, is_query, is_comma, is_equal, is_and, is_control} = {
+      seen.is_space, seen.is_line, seen.is_colon, seen.is_query, seen.is_comma, seen.is_equal, seen.is_and, seen.is_control};
+
   always_comb begin
     for (int i = 0; i < 16; i++) begin
-      logic [7:0] b;
-      b = bytes[8*i+:8];
       valid[i] = 5'(i) < count;
-      is_space[i] = valid[i] && blank(b);
-      is_line[i] = valid[i] && (b == 8'h0d || b == 8'h0a);
-      is_colon[i] = valid[i] && b == ":";
-      is_query[i] = valid[i] && b == "?";
-      is_comma[i] = valid[i] && b == ",";
-      is_equal[i] = valid[i] && b == "=";
-      is_and[i] = valid[i] && b == "&";
-      is_control[i] = valid[i] && (b < 8'h21 || b > 8'h7e);  // no part of a word
-      is_upper[i] = b >= "A" && b <= "Z";
-      lower[8*i+:8] = is_upper[i] ? b | 8'h20 : b;
+      lower[8*i+:8] = bytes[8*i+:8] >= "A" && bytes[8*i+:8] <= "Z" ? bytes[8*i+:8] | 8'h20 : bytes[8*i+:8];
     end
     // CR LF.
     for (int i = 0; i < 16; i++)
-    is_end[i] = i < 15 && is_line[i] && bytes[8*i+:8] == 8'h0d && is_line[(i+1)%16] && bytes[8*((i+1)%16)+:8] == 8'h0a;
+    is_end[i] = i < 15 && is_line[i] && !bytes[8*i+1] && is_line[(i+1)%16] && bytes[8*((i+1)%16)+1];
   end
 
   assign b0 = bytes[7:0];
   assign b1 = bytes[15:8];
 
-  logic [4:0] stop;  // place of what the current part ends at
+  // What the current part ends at: one of a set of characters, by the place.
+  logic [15:0] stops, first_stop;
+  logic [4:0] stop;
+  logic stop_space, stop_line_feed, stop_end, stop_colon, stop_query, stop_equal, stop_control;
   logic full, found, two;
-  logic [31:0] value;
+
+  always_comb begin
+    case (from.place)
+      AT_METHOD, AT_PATH_REST, AT_QUERY_REST: stops = is_control;
+      AT_AUTHORITY: begin
+        stops = is_control;
+        for (int i = 0; i < 16; i++) if (valid[i] && bytes[8*i+:8] == "/") stops[i] = 1'b1;
+      end
+      AT_NAME: stops = is_control | is_query;
+      AT_KEY: stops = is_control | is_equal | is_and;
+      AT_HEADER, AT_HEADER_REST: stops = is_control | is_colon;
+      AT_CONNECTION: stops = is_space | is_line | is_comma;
+      AT_TOKEN_REST: stops = is_line | is_comma;
+      default: stops = is_line;
+    endcase
+    stop = 5'd16;
+    for (int i = 15; i >= 0; i--) if (stops[i]) stop = 5'(i);
+    first_stop = stops & (~stops + 1'b1);
+    stop_space = 1'b0;
+    stop_line_feed = 1'b0;
+    for (int i = 0; i < 16; i++) begin
+      // Of the two blanks and of the two that end a line, one bit tells which.
+      if (first_stop[i] && is_space[i] && bytes[8*i+5]) stop_space = 1'b1;
+      if (first_stop[i] && is_line[i] && bytes[8*i+1]) stop_line_feed = 1'b1;
+    end
+    stop_end = |(first_stop & is_end);
+    stop_colon = |(first_stop & is_colon);
+    stop_query = |(first_stop & is_query);
+    stop_equal = |(first_stop & is_equal);
+    stop_control = |(first_stop & is_control);
+  end
+
+  // As long as it is not too long, the length so far has no more bits than that of the longest body.
+  localparam int LengthBits = $clog2(BODY_BYTES + 1);
+  logic [LengthBits+6:0] tens, value;
   logic [7:0] key_next;
   logic [35:0] scalar;
 
@@ -94,14 +119,16 @@ module http_parse
     take = '0;
     moved = 1'b0;
     broken = 1'b0;
-    stop = 5'd16;
+    id_put = 1'b0;
     found = 1'b0;
     key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
     name = '0;
     two = valid[1] && digit(b1);
-    value = two ? 32'(from.length) * 32'd100 + 32'(b0[3:0]) * 32'd10 + 32'(b1[3:0]) :
-        32'(from.length) * 32'd10 + 32'(b0[3:0]);
-    scalar = 36'(from.params[32*from.key+:32]) * 36'd10 + 36'(b0[3:0]);
+    tens = (LengthBits + 7)'({from.length[LengthBits-1:0], 3'b000}) + (LengthBits + 7)'({from.length[LengthBits-1:0], 1'b0}) +
+        (LengthBits + 7)'(b0[3:0]);
+    value = two ? (LengthBits + 7)'({tens, 3'b000}) + (LengthBits + 7)'({tens, 1'b0}) + (LengthBits + 7)'(b1[3:0]) : tens;
+    // Without a digit so far it is whatever stood there.
+    scalar = (from.digits ? 36'(from.params[32*from.key+:32]) * 36'd10 : '0) + 36'(b0[3:0]);
 
     case (from.place)
       AT_START:
@@ -128,9 +155,8 @@ module http_parse
       end
 
       AT_METHOD: begin
-        stop = first(is_control);
         if (stop == 5'd16) take = count;
-        else if (bytes[8*stop[3:0]+:8] != " ") broken = 1'b1;
+        else if (!stop_space) broken = 1'b1;
         else begin
           take = stop + 5'd1;
           to.place = AT_PATH;
@@ -154,21 +180,15 @@ module http_parse
       end
 
       // The absolute form, as a proxy would be asked: the authority is passed over.
-      AT_AUTHORITY: begin
-        for (int i = 0; i < 16; i++) if (valid[i] && bytes[8*i+:8] == "/" && !found) begin
-          found = 1'b1;
-          stop  = 5'(i);
-        end
-        if (first(is_control) < stop) broken = 1'b1;
-        else if (found) begin
-          take = stop;
-          to.place = AT_PATH;
-          moved = 1'b1;
-        end else take = count;
-      end
+      AT_AUTHORITY:
+      if (stop_control) broken = 1'b1;
+      else if (stop != 5'd16) begin
+        take = stop;
+        to.place = AT_PATH;
+        moved = 1'b1;
+      end else take = count;
 
       AT_NAME: begin
-        stop = first(is_control | is_query);
         for (int i = 0; i < 16; i++) if (5'(i) < stop) name[8*i+:8] = bytes[8*i+:8];
         if (stop != 5'd16) begin
           moved = 1'b1;
@@ -182,10 +202,10 @@ module http_parse
               if (name == named("/metrics")) to.route = ROUTE_METRICS;
             end
           endcase
-          if (bytes[8*stop[3:0]+:8] == "?") begin
+          if (stop_query) begin
             take = stop + 5'd1;
             to.place = to.route == ROUTE_FUNCTION ? AT_KEY : AT_QUERY_REST;
-          end else if (bytes[8*stop[3:0]+:8] == " ") to.place = AT_VERSION;
+          end else if (stop_space) to.place = AT_VERSION;
           else broken = 1'b1;
         end else if (full) begin
           to.route = ROUTE_NONE;
@@ -195,20 +215,18 @@ module http_parse
       end
 
       AT_PATH_REST, AT_QUERY_REST: begin
-        stop = first(is_control);
         take = stop == 5'd16 ? count : stop;
         if (stop != 5'd16) begin
           moved = 1'b1;
-          if (bytes[8*stop[3:0]+:8] == " ") to.place = AT_VERSION;
+          if (stop_space) to.place = AT_VERSION;
           else broken = 1'b1;
         end
       end
 
       AT_KEY: begin
-        stop = first(is_control | is_equal | is_and);
         to.digits = 1'b0;
         for (int i = 0; i < 16; i++) if (5'(i) < stop) name[8*i+:8] = bytes[8*i+:8];
-        if (stop != 5'd16 && bytes[8*stop[3:0]+:8] == "=" && stop != '0) begin
+        if (stop_equal && stop != '0) begin
           take = stop + 5'd1;
           to.place = AT_VALUE;
           for (int k = 0; k < 4; k++)
@@ -270,7 +288,6 @@ module http_parse
       end else if (valid[0] && !is_line[0]) broken = 1'b1;
 
       AT_HEADER: begin
-        stop = first(is_control | is_colon);
         to.digits = 1'b0;
         to.number_over = 1'b0;
         if (is_line[0]) begin
@@ -282,7 +299,7 @@ module http_parse
         end else if (stop != 5'd16) begin
           take = stop + 5'd1;
           to.place = AT_HEADER_VALUE;
-          if (!is_colon[stop[3:0]] || stop == '0) broken = 1'b1;
+          if (!stop_colon || stop == '0) broken = 1'b1;
           if (stop == 5'd14 && starts(lower, "content-length", 14)) begin
             to.place = AT_LENGTH;
             if (is_space[15]) take = 5'd16;
@@ -311,12 +328,11 @@ module http_parse
       end
 
       AT_HEADER_REST: begin
-        stop = first(is_control | is_colon);
         take = count;
         if (stop != 5'd16) begin
           take = stop + 5'd1;
           to.place = AT_HEADER_VALUE;
-          if (!is_colon[stop[3:0]]) broken = 1'b1;
+          if (!stop_colon) broken = 1'b1;
         end
       end
 
@@ -365,9 +381,8 @@ module http_parse
       end
 
       AT_CHUNK_REST: begin
-        stop = first(is_line);
         take = stop == 5'd16 ? count : stop;
-        if (stop == 5'd16 || is_end[stop[3:0]]) begin
+        if (stop == 5'd16 || stop_end) begin
           if (stop != 5'd16) begin
             take = stop + 5'd2;
             to.place = from.chunk == '0 ? AT_TRAILER : AT_CHUNK;
@@ -397,25 +412,23 @@ module http_parse
       end
 
       AT_TRAILER_REST: begin
-        stop = first(is_line);
         take = stop == 5'd16 ? count : stop;
-        if (stop != 5'd16 && is_end[stop[3:0]]) begin
+        if (stop != 5'd16 && stop_end) begin
           take = stop + 5'd2;
           to.place = AT_TRAILER;
         end else if (stop == '0 && count >= 5'd2) broken = 1'b1;
       end
 
       AT_HEADER_VALUE: begin
-        stop = first(is_line);
         take = stop == 5'd16 ? count : stop;
         if (stop != 5'd16) begin
           to.place = AT_LINE_END;
           moved = 1'b1;
           // The usual ends at once: of a line, of the head.
-          if (bytes[8*stop[3:0]+:8] == 8'h0a) begin
+          if (stop_line_feed) begin
             take = stop + 5'd1;
             to.place = AT_HEADER;
-          end else if (is_end[stop[3:0]]) begin
+          end else if (stop_end) begin
             take = stop + 5'd2;
             to.place = AT_HEADER;
             if (stop < 5'd13 && is_end[4'(stop+5'd2)]) begin
@@ -431,8 +444,8 @@ module http_parse
         moved = 1'b1;
         if (digit(b0) && !from.number_over) begin
           to.digits = 1'b1;
-          if (!from.too_long) to.length = value[23:0];
-          if (value > 32'(BODY_BYTES)) to.too_long = 1'b1;
+          if (!from.too_long) to.length = 24'(value);
+          if (32'(value) > 32'(BODY_BYTES)) to.too_long = 1'b1;
           // Two digits at a time, with the usual end of a line, and of the head.
           take = {3'd0, two, !two};
           if (is_end[{2'd0, two, !two}]) begin
@@ -451,7 +464,6 @@ module http_parse
       end
 
       AT_CONNECTION: begin
-        stop = first(is_space | is_line | is_comma);
         if (is_space[0] || is_comma[0]) take = 5'd1;
         else if (is_line[0]) begin
           to.place = AT_LINE_END;
@@ -465,7 +477,6 @@ module http_parse
       end
 
       AT_TOKEN_REST: begin
-        stop = first(is_line | is_comma);
         take = stop == 5'd16 ? count : stop;
         if (stop != 5'd16) begin
           to.place = AT_CONNECTION;
@@ -500,13 +511,12 @@ module http_parse
           moved = 1'b1;
         end else begin
           take = 5'd1;
-          to.id[8*from.id_bytes+:8] = b0;
+          id_put = 1'b1;
           to.id_bytes = from.id_bytes + 6'd1;
         end
       end
 
       AT_EXPECT: begin
-        stop = first(is_line);
         if (is_space[0]) take = 5'd1;
         else if (stop != 5'd16 || full) begin
           if (starts(lower, "100-continue", 12)) to.expect_100 = 1'b1;

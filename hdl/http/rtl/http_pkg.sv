@@ -70,7 +70,6 @@ package http_pkg;
     logic         coded;          // in another way
     logic         together;       // the chunks have been put together: `length` is that of all
     logic [23:0]  chunk;          // bytes of a chunk that are still to come
-    logic [23:0]  raw;            // bytes that the chunks so far take in the ring, with all that is between
     logic         bad;            // a query that the function does not know
     logic         has_length;
     logic         has_host;
@@ -81,12 +80,37 @@ package http_pkg;
     logic [13:0]  head_bytes;
     logic [1:0]   key;
     logic [3:0]   keys;           // seen
-    logic [127:0] params;
+    logic [127:0] params;         // of those seen
     logic         authorized;     // the API key was right
     logic [5:0]   matched;        // characters of it; all ones: one of them was not
     logic [5:0]   id_bytes;       // of X-Request-Id
-    logic [8*ID_BYTES-1:0] id;    // the first one in bits 7:0
   } request_t;
+
+  // The next bytes of a stream, and what kind each is of.
+  typedef struct packed {
+    logic [127:0] bytes;
+    logic [4:0]   count;
+    logic [15:0]  is_space, is_line, is_colon, is_query, is_comma, is_equal, is_and, is_control;
+  } seen_t;
+
+  function automatic seen_t seen_of(input logic [127:0] bytes, input logic [4:0] count);
+    seen_of.bytes = bytes;
+    seen_of.count = count;
+    for (int i = 0; i < 16; i++) begin
+      logic valid;
+      logic [7:0] b;
+      b = bytes[8*i+:8];
+      valid = 5'(i) < count;
+      seen_of.is_space[i] = valid && (b == " " || b == 8'h09);
+      seen_of.is_line[i] = valid && (b == 8'h0d || b == 8'h0a);
+      seen_of.is_colon[i] = valid && b == ":";
+      seen_of.is_query[i] = valid && b == "?";
+      seen_of.is_comma[i] = valid && b == ",";
+      seen_of.is_equal[i] = valid && b == "=";
+      seen_of.is_and[i] = valid && b == "&";
+      seen_of.is_control[i] = valid && (b < 8'h21 || b > 8'h7e);  // no part of a word
+    end
+  endfunction
 
   typedef enum logic [4:0] {
     TEXT_END,

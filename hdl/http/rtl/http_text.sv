@@ -2,7 +2,8 @@
 // body; the length is worked out here, when the design is put together.
 //
 // Parameters: REGIONS; METRICS, how many numbers /metrics has: eight, and two of each region.
-// Latency: one cycle from another part until `ready`, combinational from `word`.
+// Latency: 2 cycles from another part, or from `wanted`, to its first word. Throughput: a word a cycle. The words come
+// out of block RAM, read before it is known that they are wanted.
 module http_text
   import http_pkg::*;
   import functions_pkg::*;
@@ -13,7 +14,8 @@ module http_text
     input  logic        clk,
     input  text_t       text,
     input  logic        want_body,  // else the head
-    input  logic [ 7:0] word,
+    input  logic        wanted,     // a part begins with its first word when this rises
+    input  logic        next,       // the word has been taken
     output logic        ready,      // the rest is of this part
     output logic [63:0] data,
     output logic [ 3:0] length,     // bytes of this word
@@ -177,26 +179,32 @@ module http_text
   localparam texts_t ALL = all_texts();
 
   if (ALL.fill > 10'(WORDS)) $error("the texts need more words");
-  logic [63:0] rom[WORDS];
+  (* rom_style = "block", ram_style = "block" *) logic [63:0] rom[WORDS];
   initial for (int i = 0; i < WORDS; i++) rom[i] = ALL.words[i];
 
-  logic [5:0] part, part_before;
-  logic [8:0] from;
-  logic [11:0] bytes, passed;
+  logic [5:0] part, part_before, part_shown;
+  logic [8:0] from, at, at_next;
+  logic [11:0] bytes, left;
+  logic loaded;
 
   assign part = text == TEXT_METRICS && want_body ? 6'(2 * TEXTS) + 6'(metric) : {text, want_body};
+  assign ready = loaded && part_shown == part;
+  assign at_next = !ready ? from : next ? at + 1'b1 : at;
 
   always_ff @(posedge clk) begin
     part_before <= part;
     from <= ALL.start[part];
     bytes <= ALL.size[part];
+    // The second cycle: where the part begins is known, and its first word is read.
+    loaded <= wanted && (ready || part_before == part);
+    part_shown <= part;
+    at <= at_next;
+    data <= rom[at_next];
+    left <= !ready ? bytes : next ? left - 12'd8 : left;
   end
 
-  assign ready = part_before == part;
-  assign passed = {1'b0, word, 3'b000};
-  assign data = rom[from+9'(word)];
-  assign last = passed + 12'd8 >= bytes;
-  assign length = last ? 4'(bytes - passed) : 4'd8;
-  assign empty = bytes == '0;
+  assign last = left <= 12'd8;
+  assign length = last ? left[3:0] : 4'd8;
+  assign empty = left == '0;
 
 endmodule

@@ -22,38 +22,28 @@ module http_writer #(
     output logic [                         7:0] write_keep
 );
 
-  logic [63:0] pending;
+  logic [63:0] pending, turned;
   logic [7:0] pending_keep;
-  logic [127:0] wide;
-  logic [15:0] wide_keep;
+  logic [15:0] keep;      // where the beat's bytes go: into this word and the next one
   logic [2:0] lane;
 
+  // A beat is turned once: the bytes that wrap around are those of the next word.
   assign lane = position[2:0];
-  assign wide = 128'(data) << {lane, 3'b000};
-  assign wide_keep = 16'(8'((9'd1 << length) - 9'd1)) << lane;
+  assign turned = 64'({data, data} << {lane, 3'b000} >> 64);
+  assign keep = 16'(8'((9'd1 << length) - 9'd1)) << lane;
 
   always_ff @(posedge clk) begin
-    write <= 1'b0;
+    write <= valid ? keep[7] : flush && |pending_keep;
     write_address <= {session, position[RING_BITS-1:3]};
-    if (valid) begin
-      for (int i = 0; i < 8; i++)
-      write_data[8*i+:8] <= wide_keep[i] ? wide[8*i+:8] : pending[8*i+:8];
-      write_keep <= pending_keep | wide_keep[7:0];
-      position <= position + 32'(length);
-      if (5'(lane) + 5'(length) >= 5'd8) begin
-        write <= 1'b1;
-        pending <= wide[127:64];
-        pending_keep <= wide_keep[15:8];
-      end else begin
-        for (int i = 0; i < 8; i++) if (wide_keep[i]) pending[8*i+:8] <= wide[8*i+:8];
-        pending_keep <= pending_keep | wide_keep[7:0];
-      end
-    end else if (flush) begin
-      write <= |pending_keep;
-      write_data <= pending;
-      write_keep <= pending_keep;
-      pending_keep <= '0;
+    for (int i = 0; i < 8; i++) begin
+      write_data[8*i+:8] <= valid && keep[i] ? turned[8*i+:8] : pending[8*i+:8];
+      if (valid && (keep[i] || keep[8+i])) pending[8*i+:8] <= turned[8*i+:8];
     end
+    write_keep <= pending_keep | (valid ? keep[7:0] : '0);
+    if (valid) begin
+      position <= position + 32'(length);
+      pending_keep <= keep[7] ? keep[15:8] : pending_keep | keep[7:0];
+    end else if (flush) pending_keep <= '0;
     if (start) begin
       position <= from;
       pending_keep <= '0;

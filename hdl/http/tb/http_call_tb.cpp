@@ -50,11 +50,6 @@ struct Lane : Clocked {
         dut->room = c.room;
         dut->ending = c.ending;
         dut->id_bytes = static_cast<uint8_t>(c.id.size());
-        for (size_t i = 0; i < 10; i++) dut->id[i] = static_cast<uint32_t>(random.next());
-        for (size_t i = 0; i < c.id.size(); i++) {
-            dut->id[i / 4] &= ~(0xffu << (8 * (i % 4)));
-            dut->id[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(c.id[i])) << (8 * (i % 4));
-        }
         first_beat = 0;
         for (;;) {
             check(cycles - started < 100000, "hangs");
@@ -110,7 +105,13 @@ struct Lane : Clocked {
                 }
             }
             pipe.push_back(word);
+            // The id's memory: eight bytes of it, a cycle later.
+            uint64_t id = random.next();
+            for (unsigned i = 0; i < 8 && dut->id_word * 8u + i < c.id.size(); i++)
+                id = (id & ~(0xffull << (8 * i))) | static_cast<uint64_t>(static_cast<uint8_t>(c.id[dut->id_word * 8u + i])) << (8 * i);
+            check(dut->id_session == c.session || dut->start, "another session's id");
             rise();
+            dut->id_data = id;
             pipe.pop_front();
             dut->rx_read_data = pipe.front();
             dut->start = 0;

@@ -11,6 +11,7 @@ constexpr char kKey[] = "an-API-key";
 // The purely combinational module has no clock; the request's state goes from `to` to `from`.
 struct Parsed {
     std::vector<uint32_t> state;
+    char id[64] = {};  // the memory that a request's id is put into
     bool broken = false, too_big = false;
     size_t used = 0;
 };
@@ -24,7 +25,8 @@ Parsed parse(Random &random, const Bytes &text, size_t most) {
     for (int still = 0; still < 3;) {
         size_t left = there - p.used, show = std::min<size_t>(16, left);
         for (size_t w = 0; w < words; w++) dut.from[w] = p.state[w];
-        for (int w = 0; w < 4; w++) dut.bytes[w] = 0;
+        for (int w = 0; w < 4; w++) dut.bytes[w] = static_cast<uint32_t>(random.next());  // behind those there are, anything
+        for (size_t i = 0; i < show; i++) dut.bytes[i / 4] &= ~(0xffu << (8 * (i % 4)));
         for (size_t i = 0; i < show; i++) dut.bytes[i / 4] |= static_cast<uint32_t>(text[p.used + i]) << (8 * (i % 4));
         dut.count = static_cast<uint8_t>(show);
         for (int w = 0; w < 8; w++) dut.api_key[w] = 0;
@@ -39,6 +41,7 @@ Parsed parse(Random &random, const Bytes &text, size_t most) {
             return p;
         }
         check(dut.take <= show, "more taken than there is");
+        if (dut.id_put) p.id[p.state[0] & 63] = static_cast<char>(text[p.used]);
         if (dut.moved) {
             for (size_t w = 0; w < words; w++) p.state[w] = dut.to[w];
             p.used += dut.take;
@@ -62,13 +65,9 @@ const char *const kGood[] = {
     "POST /function/echo HTTP/1.1\r\nHost: a\r\nX-API-Key: an-API-key\r\nX-Request-Id: 0123-4567\r\nContent-Length: 64\r\n\r\n",
 };
 
-// request_t ends with authorized, matched, id_bytes, id.
-bool authorized(const Parsed &p) { return p.state[10] >> 12 & 1; }
-std::string id(const Parsed &p) {
-    std::string text;
-    for (uint32_t i = 0; i < (p.state[10] & 63); i++) text += static_cast<char>(p.state[i / 4] >> (8 * (i % 4)));
-    return text;
-}
+// request_t ends with authorized, matched, id_bytes.
+bool authorized(const Parsed &p) { return p.state[0] >> 12 & 1; }
+std::string id(const Parsed &p) { return std::string(p.id, p.state[0] & 63); }
 
 }  // namespace
 

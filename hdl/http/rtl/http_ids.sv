@@ -1,0 +1,28 @@
+// The ids that requests carry (X-Request-Id), one of each session: written a byte at a time, as it is parsed, and
+// read eight bytes at a time, by one who answers. There is a copy for each of those.
+//
+// Parameters: SESSIONS. Latency: 1 cycle.
+module http_ids #(
+    parameter  int SESSIONS = 16,
+    localparam int S = $clog2(SESSIONS)
+) (
+    input  logic         clk,
+    input  logic         write,
+    input  logic [S-1:0] write_session,
+    input  logic [5:0]   write_at,      // the byte
+    input  logic [7:0]   write_data,
+    input  logic [S-1:0] session,
+    input  logic [2:0]   word,
+    output logic [63:0]  data           // byte 8 * word in bits 7:0
+);
+
+  // Nobody answers a request while its id is written.
+  (* ram_style = "block", no_rw_check = 1 *) logic [63:0] words[8*SESSIONS];
+
+  always_ff @(posedge clk) begin
+    if (write)
+      for (int i = 0; i < 8; i++) if (write_at[2:0] == 3'(i)) words[{write_session, write_at[5:3]}][8*i+:8] <= write_data;
+    data <= words[{session, word}];
+  end
+
+endmodule

@@ -1,0 +1,25 @@
+// The parser as the engine uses it: a step from the bytes that show, here in one cycle.
+module http_parse_top
+  import http_pkg::*;
+  import functions_pkg::*;
+(
+    input  request_t         from,
+    input  logic [8*KEY_BYTES-1:0] api_key,
+    input  logic [127:0]     bytes,
+    input  logic [4:0]       count,
+    input  logic [3:0][63:0] scalars,
+    output request_t         to,
+    output name_t            word,
+    output logic             id_put,
+    output logic [4:0]       take,
+    output logic             moved,
+    output logic             broken,
+    output logic             too_big
+);
+
+  http_parse u_parse (
+      .seen(seen_of(bytes, count)),
+      .*
+  );
+
+endmodule
