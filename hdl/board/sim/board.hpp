@@ -122,7 +122,6 @@ class Board {
     top_->change_valid = 1;
     do step();
     while (!taken_);
-    top_->change_valid = 0;
     while (!top_->changed_valid) step();
     return top_->changed;
   }
@@ -137,15 +136,18 @@ class Board {
     top_->tick = 0;
   }
 
+  // One rising edge. The model's inputs have registers: what is set here before the edge is what the shell sees
+  // at the next one, and what it shows now is what it showed to this edge.
   void step() {
-    drive();
-    // What is valid and ready before an edge passes at it.
-    top_->tx_ready = line_busy_ == 0;
-    if (line_busy_ > 0) line_busy_--;
+    if (!ready_) line_busy_--;
     else if (top_->tx_valid && !top_->rst) take();
-    taken_ = top_->change_valid && top_->change_ready;
+    top_->tx_ready = ready_ = line_busy_ == 0;
+    drive();
+    taken_ = offered_ && top_->change_ready;
+    if (taken_) top_->change_valid = 0;
+    offered_ = top_->change_valid;
     // The kernels' edge and the shell's are the same one: each sees what the other showed before it.
-    const region_out* out[kRegions];
+    unsigned done = 0, ready = 0, valid = 0, last = 0;
     for (size_t r = 0; r < kRegions; r++) {
       region_in in;
       in.rst = top_->k_rst >> r & 1;
@@ -156,23 +158,20 @@ class Board {
       in.data = top_->k_s_data[r];
       in.keep = top_->k_s_keep[r];
       for (int i = 0; i < 4; i++) in.params[i] = top_->k_params[r][i];
-      out[r] = &regions_[r].tick(in, top_->decouple >> r & 1);
-    }
-    top_->clk = 1;
-    top_->eval();
-    unsigned done = 0, ready = 0, valid = 0, last = 0;
-    for (size_t r = 0; r < kRegions; r++) {
-      done |= static_cast<unsigned>(out[r]->done) << r;
-      ready |= static_cast<unsigned>(out[r]->ready) << r;
-      valid |= static_cast<unsigned>(out[r]->valid) << r;
-      last |= static_cast<unsigned>(out[r]->last) << r;
-      top_->k_m_data[r] = out[r]->data;
-      top_->k_m_keep[r] = out[r]->keep;
+      const region_out& out = regions_[r].tick(in, top_->decouple >> r & 1);
+      done |= static_cast<unsigned>(out.done) << r;
+      ready |= static_cast<unsigned>(out.ready) << r;
+      valid |= static_cast<unsigned>(out.valid) << r;
+      last |= static_cast<unsigned>(out.last) << r;
+      top_->k_m_data[r] = out.data;
+      top_->k_m_keep[r] = out.keep;
     }
     top_->k_done = static_cast<uint8_t>(done);
     top_->k_s_ready = static_cast<uint8_t>(ready);
     top_->k_m_valid = static_cast<uint8_t>(valid);
     top_->k_m_last = static_cast<uint8_t>(last);
+    top_->clk = 1;
+    top_->eval();
     top_->clk = 0;
     top_->eval();
     cycles++;
@@ -222,7 +221,7 @@ class Board {
     top_->rx_valid = 1;
     at_ += n;
     if (left <= 8) {
-      if (!watched || (frame.size() > 35 && (frame[34] << 8 | frame[35]) == watched)) last_byte_in = cycles;
+      if (!watched || (frame.size() > 35 && (frame[34] << 8 | frame[35]) == watched)) last_byte_in = cycles + 1;
       in_.pop_front();
       at_ = 0;
       gap_ = kGapBeats;
@@ -249,7 +248,7 @@ class Board {
   std::unique_ptr<Vboard_model> top_;
   KernelLibraries libraries_;
   RegionLogic regions_[kRegions];
-  bool taken_ = false, configuring_ = false;
+  bool ready_ = true, offered_ = false, taken_ = false, configuring_ = false;
   std::deque<Frame> in_;
   size_t at_ = 0;
   int gap_ = 0;

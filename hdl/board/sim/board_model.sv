@@ -75,6 +75,50 @@ module board_model
   logic [31:0] icap_data;
   logic [R-1:0] icap_region;
 
+  // Every input has a register: what follows an input without one is evaluated by Verilator at each call of
+  // `eval`, twice a cycle. The harness knows (board.hpp): it sets an input in the cycle before the one it is for.
+  logic rst_q, tick_q, rx_valid_q, rx_last_q, tx_ready_q, change_valid_q, change_remove_q;
+  logic [47:0] own_mac_q;
+  logic [31:0] own_ip_q, load_cost_q;
+  logic [15:0] listen_port_q;
+  logic [63:0] secret_q, rx_data_q;
+  logic [8*http_pkg::KEY_BYTES-1:0] api_key_q;
+  logic [7:0] rx_keep_q, patience_q;
+  policy_t policy_q;
+  name_t change_name_q;
+  entry_t change_entry_q;
+  logic [REGIONS-1:0] k_done_q, k_s_ready_q, k_m_valid_q, k_m_last_q;
+  logic [63:0] k_m_data_q[REGIONS];
+  logic [7:0] k_m_keep_q[REGIONS];
+
+  always_ff @(posedge clk) begin
+    rst_q <= rst;
+    tick_q <= tick;
+    own_mac_q <= own_mac;
+    own_ip_q <= own_ip;
+    listen_port_q <= listen_port;
+    secret_q <= secret;
+    api_key_q <= api_key;
+    rx_valid_q <= rx_valid;
+    rx_data_q <= rx_data;
+    rx_keep_q <= rx_keep;
+    rx_last_q <= rx_last;
+    tx_ready_q <= tx_ready;
+    policy_q <= policy;
+    patience_q <= patience;
+    load_cost_q <= load_cost;
+    change_valid_q <= change_valid;
+    change_remove_q <= change_remove;
+    change_name_q <= change_name;
+    change_entry_q <= change_entry;
+    k_done_q <= k_done;
+    k_s_ready_q <= k_s_ready;
+    k_m_valid_q <= k_m_valid;
+    k_m_last_q <= k_m_last;
+    k_m_data_q <= k_m_data;
+    k_m_keep_q <= k_m_keep;
+  end
+
   board_shell #(
       .REGIONS       (REGIONS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
@@ -82,6 +126,31 @@ module board_model
       .IMAGE_BYTES   (MEMORY_BYTES)
   ) u_shell (
       .icap_ready(1'b1),
+      .rst(rst_q),
+      .tick(tick_q),
+      .own_mac(own_mac_q),
+      .own_ip(own_ip_q),
+      .listen_port(listen_port_q),
+      .secret(secret_q),
+      .api_key(api_key_q),
+      .rx_valid(rx_valid_q),
+      .rx_data(rx_data_q),
+      .rx_keep(rx_keep_q),
+      .rx_last(rx_last_q),
+      .tx_ready(tx_ready_q),
+      .policy(policy_q),
+      .patience(patience_q),
+      .load_cost(load_cost_q),
+      .change_valid(change_valid_q),
+      .change_remove(change_remove_q),
+      .change_name(change_name_q),
+      .change_entry(change_entry_q),
+      .k_done(k_done_q),
+      .k_s_ready(k_s_ready_q),
+      .k_m_valid(k_m_valid_q),
+      .k_m_last(k_m_last_q),
+      .k_m_data(k_m_data_q),
+      .k_m_keep(k_m_keep_q),
       .*
   );
 
@@ -89,6 +158,7 @@ module board_model
       .BYTES  (MEMORY_BYTES),
       .LATENCY(IMAGE_LATENCY)
   ) u_memory (
+      .rst    (rst_q),
       .awvalid(1'b0),
       .awaddr ('0),
       .wvalid (1'b0),
