@@ -26,11 +26,11 @@ venv=$root/target/venv
 
 packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd python3 python3-venv'
 packages_test='clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
-packages_board='verilator g++ make iproute2 iputils-ping tcpdump nginx-light haproxy apache2-utils nghttp2-client'
+packages_board='verilator g++ make iproute2 iputils-ping tcpdump nginx-light haproxy apache2-utils nghttp2-client wrk chromium chromium-driver'
 packages_vm='qemu-system-x86 cpio binutils'
 packages_bench='bc cmake iproute2 libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
-python_board='aiohttp==3.14.5'
+python_board='aiohttp==3.14.5 scapy==2.8.0'
 python_test='numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
 
 check_only=0

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@
 #include "Vboard_model___024root.h"
 #include "kernels.hpp"
 #include "verilated.h"
+#ifdef BOARD_TRACE
+#include "verilated_vcd_c.h"
+#endif
 
 using Frame = std::vector<uint8_t>;
 
@@ -55,6 +59,10 @@ class Board {
   // `kernels` is the directory of their libraries.
   Board(uint64_t mac, uint32_t ip, uint16_t port, uint64_t secret, const std::string& kernels)
       : top_(new Vboard_model(&context_)), libraries_(kernels) {
+#ifdef BOARD_TRACE
+    context_.traceEverOn(true);
+    top_->trace(&waves_, kAllLevels);
+#endif
     top_->clk = 0;
     top_->rst = 1;
     top_->tick = 0;
@@ -170,15 +178,30 @@ class Board {
     top_->k_s_ready = static_cast<uint8_t>(ready);
     top_->k_m_valid = static_cast<uint8_t>(valid);
     top_->k_m_last = static_cast<uint8_t>(last);
-    top_->clk = 1;
-    top_->eval();
-    top_->clk = 0;
-    top_->eval();
+    edge(1);
+    edge(0);
     cycles++;
     note();
   }
 
+#ifdef BOARD_TRACE
+  // From here on the waveform of every signal goes into this file, 10 ns a cycle.
+  void trace(const std::string& path) {
+    waves_.open(path.c_str());
+    if (!waves_.isOpen()) throw std::runtime_error(path + ": cannot be written");
+  }
+  void end_trace() { waves_.close(); }
+#endif
+
  private:
+  void edge(uint8_t clk) {
+    top_->clk = clk;
+    top_->eval();
+#ifdef BOARD_TRACE
+    if (waves_.isOpen()) waves_.dump(10 * cycles + (clk ? 0 : 5));
+#endif
+  }
+
   // What has happened in the cycle that begins.
   void note() {
     if (top_->call_asked) steps.asked = cycles;
@@ -245,6 +268,10 @@ class Board {
   }
 
   VerilatedContext context_;
+#ifdef BOARD_TRACE
+  static constexpr int kAllLevels = 99;
+  VerilatedVcdC waves_;
+#endif
   std::unique_ptr<Vboard_model> top_;
   KernelLibraries libraries_;
   RegionLogic regions_[kRegions];

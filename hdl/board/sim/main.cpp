@@ -26,7 +26,8 @@
 #include "board.hpp"
 #include "functions.hpp"
 #include "link.hpp"
-#include "pcap.hpp"
+#include "record.hpp"
+#include "replay.hpp"
 #include "user_net.hpp"
 
 namespace {
@@ -38,6 +39,7 @@ constexpr uint32_t kLoadCost = 32768;  // cycles that a load is taken for when c
 const char kUsage[] =
     "usage: board --tap NAME [OPTION …]\n"
     "       board --net user [--forward [ADDRESS:]PORT] [OPTION …]\n"
+    "       board --replay FILE [OPTION …]\n"
     "\n"
     "  --tap NAME        the board's Ethernet port is this TAP device\n"
     "  --net user        no device, and no root: its HTTP port is a port of this host\n"
@@ -49,7 +51,9 @@ const char kUsage[] =
     "  --kernels DIR     libraries of the kernels that images name (those built in)\n"
     "  --policy NAME     which call goes next: fifo, affinity (the default) or shortest\n"
     "  --patience N      how often a call may be overtaken (16)\n"
-    "  --pcap FILE       keep every frame\n"
+    "  --pcap FILE       keep every frame, and its cycle\n"
+    "  --replay FILE     no network: what --pcap kept, once more. With the options and the --seed that it was made\n"
+    "                    with, the same frames leave in the same cycles; else the first difference is said (status 1)\n"
     "  --api-key KEY     requests must bring it as X-API-Key, but for /healthz\n"
     "  --seed N          of the faults below, and of the cookies' secret if given\n"
     "  --loss P --duplicate P --reorder P --corrupt P    chance of each frame, either way\n"
@@ -121,10 +125,25 @@ std::string own_directory() {
   return whole.substr(0, whole.rfind('/'));
 }
 
+// Plays a recording; the exit status.
+int replay(Board& board, std::vector<Event> events, Recorder& record) {
+  Replay replay(board, std::move(events), record);
+  try {
+    while (!replay.over() && !stopping) replay.run(board.cycles + 100000);
+  } catch (const std::runtime_error& error) {
+    fail(error.what());
+  }
+  record.end(board.cycles);
+  fprintf(stderr, "frames in %lu, out %lu of %zu; cycles %lu\n", replay.in, replay.out, replay.recorded_out(), board.cycles);
+  if (replay.difference.empty() && replay.complete()) return 0;
+  fprintf(stderr, "not as recorded: %s\n", replay.difference.empty() ? "frames from the board are missing" : replay.difference.c_str());
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string tap, net, forward = "127.0.0.1:8080", pcap_path, api_key, ip_text = "10.99.0.2";
+  std::string tap, net, forward = "127.0.0.1:8080", pcap_path, replay_path, api_key, ip_text = "10.99.0.2";
   uint64_t mac = 0x020000000002, secret = random_secret();
   uint16_t port = 80;
   std::string kernels = own_directory() + "/kernels", provisioned = own_directory() + "/functions";
@@ -150,6 +169,7 @@ int main(int argc, char** argv) {
     else if (option == "--patience") patience = static_cast<uint8_t>(std::min(255.0, parse_number(option, value)));
     else if (option == "--port") port = static_cast<uint16_t>(parse_number(option, value));
     else if (option == "--pcap") pcap_path = value;
+    else if (option == "--replay") replay_path = value;
     else if (option == "--api-key") api_key = value;
     else if (option == "--seed") faults.seed = static_cast<uint64_t>(parse_number(option, value)), secret = faults.seed;
     else if (option == "--loss") faults.loss = parse_number(option, value);
@@ -165,12 +185,21 @@ int main(int argc, char** argv) {
     if (c <= 0x20 || c > 0x7e) fail("--api-key: a character that a header's value cannot have");
   if (!net.empty() && net != "user" && net != "tap") fail("--net " + net + ": not user or tap");
   const bool user = net == "user";
-  if (!user && tap.empty()) fail("--tap or --net user is missing (--help lists the options)");
+  const bool replays = !replay_path.empty();
+  if (replays && (!net.empty() || !tap.empty())) fail("--replay has no network: neither --tap nor --net");
+  if (replays && faults.any()) fail("--replay has no link: a recording has what the faults left");
+  if (!replays && !user && tap.empty()) fail("--tap, --net user or --replay is missing (--help lists the options)");
   if (user && !tap.empty()) fail("--tap is nothing for --net user");
   if (user && faults.any()) fail("faults are for a TAP device: with --net user the host's own TCP is the client's peer");
   if (inet_pton(AF_INET, ip_text.c_str(), &address) != 1) fail("--ip " + ip_text + ": not an IPv4 address");
 
-  const int fd = user ? -1 : open_tap(tap);
+  std::vector<Event> events;
+  try {
+    if (replays) events = recording(replay_path);
+  } catch (const std::runtime_error& error) {
+    fail(error.what());
+  }
+  const int fd = user || replays ? -1 : open_tap(tap);
   struct sigaction action {};
   action.sa_handler = [](int) { stopping = 1; };
   sigaction(SIGTERM, &action, nullptr);
@@ -185,9 +214,14 @@ int main(int argc, char** argv) {
   } catch (const std::runtime_error& error) {
     fail(error.what());
   }
-  Pcap pcap(pcap_path);
+  Recorder record(pcap_path);
+  if (replays) return replay(board, std::move(events), record);
   uint64_t in = 0, out = 0, refused = 0;
-  Link to_board(faults, 0, [&](Frame frame) { board.send(std::move(frame)); });
+  const auto to_port = [&](Frame frame) {
+    record.frame(frame, true, board.cycles);
+    board.send(std::move(frame));
+  };
+  Link to_board(faults, 0, to_port);
   std::unique_ptr<UserNetwork> network;
   if (user) {
     const size_t colon = forward.rfind(':');
@@ -201,8 +235,7 @@ int main(int argc, char** argv) {
       network = std::make_unique<UserNetwork>(Route{mac, ntohl(address.s_addr), port, own, 0}, host, static_cast<uint16_t>(number),
                                               [&](Frame frame) {
                                                 in++;
-                                                pcap.put(frame);
-                                                board.send(std::move(frame));
+                                                to_port(std::move(frame));
                                               });
     } catch (const std::runtime_error& error) {
       fail(std::string("--forward ") + error.what());
@@ -215,7 +248,7 @@ int main(int argc, char** argv) {
   });
   double now = now_ms();
   board.on_frame = [&](const Frame& frame) {
-    pcap.put(frame);
+    record.frame(frame, false, board.cycles);
     if (network) {
       out++;
       network->take(frame, now);
@@ -226,7 +259,7 @@ int main(int argc, char** argv) {
   if (network) fprintf(stderr, "board on port %u of this host: %zu regions, %d functions\n", network->listening(), Board::kRegions, count);
   else fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
 
-  constexpr int kBurst = 64;        // cycles between looks at the device
+  constexpr int kBurst = 16;        // cycles between looks at the device
   constexpr int kAfterglow = 256;   // cycles that are run after the last activity
   constexpr size_t kQueue = 256;    // frames read ahead
   constexpr uint64_t kMostTicks = 8;
@@ -246,15 +279,14 @@ int main(int argc, char** argv) {
       if (n <= 0) break;
       got = true;
       in++;
-      Frame frame(buffer.begin(), buffer.begin() + n);
-      pcap.put(frame);
-      to_board.send(std::move(frame), now);
+      to_board.send(Frame(buffer.begin(), buffer.begin() + n), now);
     }
     // What has come is seen before time passes: else a host that was busy for a while would look like a
     // network that lost frames. A few missed ticks are made up; beyond that the board's time is late.
     const uint64_t due = static_cast<uint64_t>(now - begin);
     if (due > ticks + kMostTicks) ticks = due - kMostTicks;
     for (; ticks < due && (quiet >= kAfterglow || board.waiting() == 0); ticks++) {
+      record.tick(board.cycles);
       board.tick();
       for (int i = 0; i < kTickCycles; i++) board.step();
     }
@@ -267,6 +299,7 @@ int main(int argc, char** argv) {
     std::vector<pollfd> waits = network ? network->waits() : std::vector<pollfd>{{fd, POLLIN, 0}};
     poll(waits.data(), waits.size(), 1);
   }
+  record.end(board.cycles);
   fprintf(stderr, "frames in %lu, out %lu, refused %lu; cycles %lu; faults: lost %lu, corrupted %lu, duplicated %lu, reordered %lu\n",
           in, out, refused, board.cycles, to_board.lost + to_network.lost, to_board.corrupted + to_network.corrupted,
           to_board.duplicated + to_network.duplicated, to_board.reordered + to_network.reordered);

@@ -11,8 +11,8 @@
 
 class Peer {
  public:
-  Peer(Board& board, uint64_t board_mac, uint32_t board_ip, uint32_t ip, uint16_t port)
-      : board_(board), board_mac_(board_mac), board_ip_(board_ip), ip_(ip), port_(port), seq_(ip * 2654435761u + port) {}
+  Peer(Board& board, uint64_t board_mac, uint32_t board_ip, uint32_t ip, uint16_t port, uint16_t board_port = 80)
+      : board_(board), board_mac_(board_mac), board_ip_(board_ip), ip_(ip), port_(port), board_port_(board_port), seq_(ip * 2654435761u + port) {}
 
   void connect() {
     frame(kSyn, {});
@@ -82,14 +82,14 @@ class Peer {
   void frame(uint8_t flags, const std::string& payload) {
     owed_ = 0;
     acknowledge_ = false;
-    const Route route{board_mac_, board_ip_, 80, ip_, port_};
+    const Route route{board_mac_, board_ip_, board_port_, ip_, port_};
     board_.send(make_segment(route, flags, seq_, next_, 65535, payload.data(), payload.size()));
   }
 
   Board& board_;
   uint64_t board_mac_;
   uint32_t board_ip_, ip_;
-  uint16_t port_;
+  uint16_t port_, board_port_;
   uint32_t seq_, acked_ = 0, next_ = 0, window_ = 0;
   bool connected_ = false, acknowledge_ = false;
   const bool eager_ = true;

@@ -252,6 +252,23 @@ class RawConnection:
         return self
 
 
+def frames_of(recording):
+    """(1: to the board, 2: from it; cycle; bytes) of each frame that --pcap kept, read as pcapng says."""
+    data, at, frames = Path(recording).read_bytes(), 0, []
+    while at < len(data):
+        kind, length = struct.unpack_from("=II", data, at)
+        assert length >= 12 and struct.unpack_from("=I", data, at + length - 4)[0] == length
+        if kind == 6:
+            kept = struct.unpack_from("=I", data, at + 20)[0]
+            option, found = at + 28 + (kept + 3) // 4 * 4, {}
+            while (head := struct.unpack_from("=HH", data, option))[0]:
+                found[head[0]] = data[option + 4 : option + 4 + head[1]]
+                option += 4 + (head[1] + 3) // 4 * 4
+            frames.append((found[2][0], int(found[1].split()[1]), data[at + 28 : at + 28 + kept]))
+        at += length
+    return frames
+
+
 def run(tests, argv):
     """Runs the tests that are named, or all, and prints what scripts/test.sh counts."""
     chosen = [t for t in tests if not argv or any(a in t.__name__ for a in argv)]

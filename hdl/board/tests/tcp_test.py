@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from board_test import URL, Answers, alive, connect, curl, request
-from harness import ACK, BOARD_MAC, DEVICE, LOGS, PSH, SYN, Board, RawConnection, Wire, enter_namespace, run
+from harness import ACK, DEVICE, LOGS, PSH, SYN, Board, RawConnection, Wire, enter_namespace, frames_of, run
 
 LINUX = bytes.fromhex("020405b40402080a000000010000000001030307")  # MSS, SACK, timestamps, scale 7
 OWN_SHIFT = 6  # a receive ring of 2 MB
@@ -135,11 +135,9 @@ def test_frames_of_9000_bytes():
 
 def frame_lengths(pcap):
     """The lengths of the frames that the board sent (True) and got (False)."""
-    data, at, lengths = pcap.read_bytes(), 24, {True: [], False: []}
-    while at < len(data):
-        _, _, kept, length = struct.unpack("=IIII", data[at : at + 16])
-        lengths[data[at + 22 : at + 28] == BOARD_MAC].append(length)
-        at += 16 + kept
+    lengths = {True: [], False: []}
+    for direction, _, frame in frames_of(pcap):
+        lengths[direction == 2].append(len(frame))
     return lengths
 
 
