@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import http.client
+import json
 import random
 import re
 import socket
@@ -155,6 +156,81 @@ def test_h2load_in_http_1_1():
             ["h2load", "--h1", "-n", "800", "-c", "8", f"{URL}/healthz"], capture_output=True, text=True, timeout=60
         ).stdout
         assert re.search(r"800 done, 800 succeeded, 0 failed, 0 errored", text), text
+        alive()
+
+
+def test_wrk():
+    script = LOGS / "wrk.lua"
+    with Board(log="wrk"):
+        # A body of its own for each request, and each answer is checked against what may come.
+        script.write_text(
+            'local n = 0\n'
+            'request = function() n = n + 1 return wrk.format("POST", "/function/uppercase", nil, "request " .. n) end\n'
+            'response = function(status, headers, body) if status ~= 200 or not body:match("^REQUEST %d+$") then wrong = (wrong or 0) + 1 end end\n'
+            'local all = {}\n'
+            'setup = function(thread) table.insert(all, thread) end\n'
+            'done = function() for _, t in ipairs(all) do print("wrong: " .. (t:get("wrong") or 0)) end end\n'
+        )
+        text = subprocess.run(
+            ["wrk", "-t2", "-c12", "-d3s", "-s", script, URL], capture_output=True, text=True, timeout=60
+        ).stdout
+        assert text.count("wrong: 0\n") == 2 and "Socket errors" not in text and "Non-2xx" not in text, text
+        done = int(re.search(r"(\d+) requests in", text)[1])
+        assert done > 100 and metrics()["requests_total"] >= done, text
+        alive()
+
+
+@contextlib.contextmanager
+def chromium():
+    """Headless Chromium, driven by WebDriver: a function that posts a command."""
+    port = 9515
+    with open(LOGS / "chromium.log", "w") as log:
+        process = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=log, stderr=log)
+        try:
+
+            def command(path, value):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("POST", path, json.dumps(value))
+                answer = json.loads(connection.getresponse().read())["value"]
+                if isinstance(answer, dict) and "error" in answer:
+                    raise RuntimeError(answer["message"])
+                return answer
+
+            for _ in range(200):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                time.sleep(0.05)
+            arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            options = {"goog:chromeOptions": {"args": arguments}, "timeouts": {"script": 60000}}
+            session = command("/session", {"capabilities": {"alwaysMatch": options}})["sessionId"]
+            yield lambda path, value: command(f"/session/{session}{path}", value)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+FETCHES = """
+const done = arguments[0], answers = [];
+const call = async (name, body) => new Uint8Array(await (await fetch("/function/" + name, {method: "POST", body})).arrayBuffer());
+(async () => {
+  const body = Uint8Array.from({length: 150000}, (_, i) => (i * 7919) >> 3 & 255);
+  const back = await call("echo", body);
+  answers.push(back.length === body.length && back.every((byte, i) => byte === body[i]));
+  const texts = await Promise.all(Array.from({length: 40}, (_, i) => call("uppercase", "browser " + i)));
+  answers.push(texts.every((text, i) => new TextDecoder().decode(text) === "BROWSER " + i));
+  answers.push((await fetch("/function/none", {method: "POST", body: "x"})).status);
+  answers.push((await (await fetch("/system/functions")).json()).length);
+  done(answers);
+})().catch(error => done(String(error)));
+"""
+
+
+def test_chromium():
+    with Board(log="chromium"), chromium() as browser:
+        browser("/url", {"url": f"{URL}/healthz"})
+        assert browser("/execute/sync", {"script": "return document.body.innerText", "args": []}).strip() == "ok"
+        answers = browser("/execute/async", {"script": FETCHES, "args": []})
+        assert answers == [True, True, 404, 8], answers
         alive()
 
 
