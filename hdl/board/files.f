@@ -11,6 +11,7 @@ common/rtl/fifo.sv
 net/rtl/net_hold.sv
 net/rtl/net_parse.sv
 net/rtl/net_arp.sv
+net/rtl/net_resolve.sv
 net/rtl/net_icmp.sv
 net/rtl/net_mux.sv
 net/rtl/tcp_lookup.sv
@@ -18,6 +19,7 @@ net/rtl/tcp_rx.sv
 net/rtl/tcp_cookie.sv
 net/rtl/tcp_engine.sv
 net/rtl/tcp_tx.sv
+net/rtl/net_numbers.sv
 net/rtl/net_stack.sv
 functions/rtl/fn_table.sv
 functions/rtl/fn_scheduler.sv

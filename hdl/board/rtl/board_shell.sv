@@ -105,8 +105,12 @@ module board_shell
   logic [31:0] written_to[SESSIONS];
   logic [SESSIONS-1:0] rcv_ended, dead, shut, finish;
   logic open, arrived, woken, notify, release_valid;
-  logic [S-1:0] at, arrived_at, woken_at, notify_at, release_at;
+  logic [S-1:0] open_at, arrived_at, woken_at, notify_at, release_at;
   logic [31:0] open_next, open_una;
+  connect_result_t unused_result;
+  logic unused_done, unused_active, rcv_told, rcv_told_ended, rcv_arrived, tell, tell_dead, tell_shut, tell_wake, app_valid, app_finish;
+  logic [S-1:0] rcv_at, tell_at, app_at;
+  logic [31:0] rcv_told_next, tell_una, app_read_to, app_written_to;
 
   logic rx_write, rx_read, tx_write, tx_read;
   logic [S+RX_RING_BITS-4:0] rx_write_address, rx_read_address;
@@ -137,26 +141,37 @@ module board_shell
       .tx_valid,
       .tx_ready,
       .tx,
+      .netmask('0),
+      .gateway('0),
+      .reserve(1'b0),
       .open,
-      .at,
+      .open_active(unused_active),
+      .open_at,
       .open_next,
       .open_una,
-      .arrived,
-      .arrived_at,
-      .woken,
-      .woken_at,
-      .rcv_next,
-      .rcv_ended,
-      .snd_una,
-      .dead,
-      .shut,
-      .read_to,
-      .written_to,
-      .finish,
-      .notify,
-      .notify_at,
+      .rcv_told,
+      .rcv_at,
+      .rcv_next(rcv_told_next),
+      .rcv_ended(rcv_told_ended),
+      .arrived(rcv_arrived),
+      .tell,
+      .tell_at,
+      .tell_una,
+      .tell_dead,
+      .tell_shut,
+      .tell_wake,
+      .app_valid,
+      .app_at,
+      .app_read_to,
+      .app_written_to,
+      .app_finish,
       .release_valid,
       .release_at,
+      .connect_valid(1'b0),
+      .connect_ip('0),
+      .connect_port('0),
+      .connect_done(unused_done),
+      .connect_result(unused_result),
       .rx_write,
       .rx_write_address,
       .rx_write_data,
@@ -168,6 +183,48 @@ module board_shell
       .count_retransmitted,
       .count_reset,
       .count_open
+  );
+
+  net_numbers #(
+      .SESSIONS(SESSIONS)
+  ) u_numbers (
+      .clk,
+      .rst,
+      .rcv_told,
+      .rcv_at,
+      .rcv_told_next,
+      .rcv_told_ended,
+      .rcv_arrived,
+      .open,
+      .open_at,
+      .open_una,
+      .tell,
+      .tell_at,
+      .tell_una,
+      .tell_dead,
+      .tell_shut,
+      .tell_wake,
+      .app_valid,
+      .app_at,
+      .app_read_to,
+      .app_written_to,
+      .app_finish,
+      .rcv_next,
+      .rcv_ended,
+      .arrived,
+      .arrived_at,
+      .snd_una,
+      .dead,
+      .shut,
+      .woken,
+      .woken_at,
+      .read_to,
+      .written_to,
+      .finish,
+      .notify,
+      .notify_at,
+      .release_valid,
+      .release_at
   );
 
   assign tx_data = tx.data;
@@ -438,7 +495,7 @@ module board_shell
       .rst,
       .api_key,
       .open,
-      .open_at(at),
+      .open_at,
       .open_next,
       .open_una,
       .arrived,

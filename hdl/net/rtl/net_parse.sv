@@ -4,7 +4,7 @@
 //
 // Beats leave one cycle after they came, with their number in the frame. `head` fills while they do:
 // addresses and ports are valid when beat 5 leaves, the rest when beat 6 does. `verdict` comes with
-// a pulse of `done`, three cycles after the last beat left, with the head as it was then.
+// a pulse of `done`, three cycles after the last beat left, with the head as it was then, which stays.
 // The port never stalls: a MAC cannot wait.
 module net_parse
   import net_pkg::*;
@@ -25,7 +25,7 @@ module net_parse
     output head_t       verdict_head
 );
 
-  logic is_arp, is_ip, header_ok, to_me, to_all, arp_request, source_ok;
+  logic is_arp, is_ip, header_ok, to_me, to_all, arp_request, arp_reply, source_ok;
   logic [7:0] protocol, icmp_type;
   logic [15:0] ip_length;
   logic [31:0] target_ip;
@@ -113,9 +113,10 @@ module net_parse
         11'd2: begin
           ip_length <= word(beat.data, 0);
           protocol  <= beat.data[63:56];
-          // IPv4: neither a fragment nor one to come. ARP: Ethernet and IPv4, a request (RFC 826).
+          // IPv4: neither a fragment nor one to come. ARP: Ethernet and IPv4, a request or a reply (RFC 826).
           header_ok   <= (word(beat.data, 2) & 16'h3fff) == 16'd0;
           arp_request <= beat.data[47:0] == 48'h0100_0406_0008;
+          arp_reply <= beat.data[47:0] == 48'h0200_0406_0008;
         end
         11'd3: begin
           h.ip <= is_arp ? swap32(beat.data[63:32]) : swap32(beat.data[47:16]);
@@ -233,6 +234,7 @@ module net_parse
     kind      <= FRAME_OTHER;
     if (whole && mine) begin
       if (is_arp && arp_request && bytes >= 16'd42) kind <= FRAME_ARP;
+      else if (is_arp && arp_reply && to_me && bytes >= 16'd42) kind <= FRAME_ARP_REPLY;
       else if (is_ip && header_ok && 17'(bytes) >= 17'(ip_length) + 17'd14) begin
         if (protocol == PROTOCOL_ICMP && icmp_type == 8'd8 && ip_length >= 16'd28)
           kind <= FRAME_ICMP;
@@ -243,7 +245,7 @@ module net_parse
 
   always_ff @(posedge clk) begin
     done <= ended_2 && !rst;
-    verdict_head <= head_2;
+    if (ended_2) verdict_head <= head_2;
     verdict <= kind;
     if (kind inside {FRAME_ICMP, FRAME_TCP} && !(sums_up(ip_sum) && sums_up(l4_sum)))
       verdict <= FRAME_OTHER;

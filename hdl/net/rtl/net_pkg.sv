@@ -36,12 +36,22 @@ package net_pkg;
     logic [3:0]  scale;     // and what it said (RFC 7323), at most 14
   } head_t;
 
-  typedef enum logic [1:0] {
+  typedef enum logic [2:0] {
     FRAME_OTHER,
-    FRAME_ARP,
+    FRAME_ARP,        // a request
+    FRAME_ARP_REPLY,
     FRAME_ICMP,
     FRAME_TCP
   } frame_kind_t;
+
+  // How an attempt to open a connection ended.
+  typedef enum logic [2:0] {
+    CONNECT_OK,
+    CONNECT_REFUSED,
+    CONNECT_TIMED_OUT,
+    CONNECT_UNREACHABLE,  // nobody answers for the address on this network
+    CONNECT_FULL          // no session is free
+  } connect_result_t;
 
   // One segment for tcp_tx to send.
   typedef struct packed {

@@ -1,6 +1,8 @@
 // A host on the network as far as TCP: Ethernet frames in and out; ARP, ICMP echo, IPv4 and TCP in
 // between. The application sees sessions: a receive and a transmit ring of bytes each, in memory
-// outside, and how far each of them has come.
+// outside, and how far each of them has come, which is told when it changes, by either side. A session is opened by a
+// peer, at `listen_port`, or by the application: `connect_valid` and what belongs to it are held until
+// `connect_done`; if that is well, `open` said in the cycle before which session it is.
 //
 // The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on the
 // way out. `tick` comes once a millisecond of the network's time.
@@ -29,27 +31,42 @@ module net_stack
     output logic                      tx_valid,
     input  logic                      tx_ready,
     output beat_t                     tx,
-    // the application: as tcp_engine and tcp_rx say
+    // the own network, for connections that the board opens; no gateway: every host is on it
+    input  logic [31:0]               netmask,
+    input  logic [31:0]               gateway,
+    input  logic                      reserve,      // keep a session for them
+    // a session is opened, by whom, and its first bytes
     output logic                      open,
-    output logic [S-1:0]              at,
+    output logic                      open_active,  // by the board
+    output logic [S-1:0]              open_at,
     output logic [31:0]               open_next,
     output logic [31:0]               open_una,
+    // the peer's stream has come to here; other than by being opened if `arrived`
+    output logic                      rcv_told,
+    output logic [S-1:0]              rcv_at,
+    output logic [31:0]               rcv_next,
+    output logic                      rcv_ended,
     output logic                      arrived,
-    output logic [S-1:0]              arrived_at,
-    output logic                      woken,
-    output logic [S-1:0]              woken_at,
-    output logic [31:0]               rcv_next     [SESSIONS],
-    output logic [SESSIONS-1:0]       rcv_ended,
-    output logic [31:0]               snd_una      [SESSIONS],
-    output logic [SESSIONS-1:0]       dead,
-    output logic [SESSIONS-1:0]       shut,
-    input  logic [31:0]               read_to      [SESSIONS],
-    input  logic [31:0]               written_to   [SESSIONS],
-    input  logic [SESSIONS-1:0]       finish,
-    input  logic                      notify,
-    input  logic [S-1:0]              notify_at,
+    // what else is new of a session, and whether the application may have waited for it
+    output logic                      tell,
+    output logic [S-1:0]              tell_at,
+    output logic [31:0]               tell_una,     // acknowledged by the peer
+    output logic                      tell_dead,    // over: it is to be released
+    output logic                      tell_shut,    // nothing more can be sent
+    output logic                      tell_wake,
+    // the application
+    input  logic                      app_valid,
+    input  logic [S-1:0]              app_at,
+    input  logic [31:0]               app_read_to,
+    input  logic [31:0]               app_written_to,
+    input  logic                      app_finish,
     input  logic                      release_valid,
     input  logic [S-1:0]              release_at,
+    input  logic                      connect_valid,
+    input  logic [31:0]               connect_ip,
+    input  logic [15:0]               connect_port,
+    output logic                      connect_done,
+    output connect_result_t           connect_result,
     // the rings
     output logic                      rx_write,
     output logic [S+RX_RING_BITS-4:0] rx_write_address,
@@ -108,9 +125,31 @@ module net_stack
   );
 
   // ---- sessions ----
-  logic [31:0] snd_max[SESSIONS];
-  logic close;
-  logic [63:0] open_key;
+  logic begun, begun_ended, sent_write, read_write, query, found_valid, found, hit, change_valid, change_remove, changed, refused;
+  logic [S-1:0] begun_at, sent_at, read_at, found_index, index, change_index;
+  logic [31:0] begun_next, sent_to, read_to;
+  logic [63:0] query_key, change_key;
+
+  tcp_lookup #(
+      .SESSIONS(SESSIONS)
+  ) u_lookup (
+      .clk,
+      .rst,
+      .secret,
+      .query,
+      .query_key,
+      .found_valid,
+      .found,
+      .found_index,
+      .hit,
+      .index,
+      .change_valid,
+      .change_remove,
+      .change_key,
+      .change_index,
+      .changed,
+      .refused
+  );
 
   typedef struct packed {
     head_t head;
@@ -139,17 +178,26 @@ module net_stack
       .write_address(rx_write_address),
       .write_data(rx_write_data),
       .write_keep(rx_write_keep),
-      .open,
-      .close,
-      .at,
-      .open_key,
-      .open_next,
-      .snd_max,
+      .query,
+      .query_key,
+      .found_index,
+      .hit,
+      .index,
+      .open(begun),
+      .open_ended(begun_ended),
+      .at(begun_at),
+      .open_next(begun_next),
+      .sent_write,
+      .sent_at,
+      .sent_to,
+      .read_write,
+      .read_at,
       .read_to,
-      .next(rcv_next),
-      .ended(rcv_ended),
+      .told(rcv_told),
+      .told_at(rcv_at),
+      .told_next(rcv_next),
+      .told_ended(rcv_ended),
       .arrived,
-      .arrived_at,
       .stranger,
       .desc_valid(desc_in_valid),
       .desc_ready(desc_in_ready),
@@ -179,12 +227,12 @@ module net_stack
   );
 
   // An ACK from a stranger may open a session: the frames behind it wait until that is settled, which
-  // is when the engine has had its descriptor, three cycles later at the earliest.
-  logic [2:0] strangers;
+  // is when the engine has had its descriptor, four cycles later at the earliest.
+  logic [3:0] strangers;
   assign hold = stranger || settling;
 
   always_ff @(posedge clk) begin
-    strangers <= {strangers[1:0], stranger};
+    strangers <= {strangers[2:0], stranger};
     if (rst) begin
       settling  <= 1'b0;
       strangers <= '0;
@@ -205,6 +253,41 @@ module net_stack
     else orders_waiting <= orders_waiting + 4'(order_in_valid) - 4'(order_valid && order_ready);
   end
 
+  // ---- connections that the board opens: the address first ----
+  logic resolve_valid, resolve_done, resolve_ok, resolved, ask_valid, ask_ready, engine_done;
+  logic [47:0] resolved_mac;
+  logic [31:0] ask_ip;
+  connect_result_t engine_result;
+
+  assign resolve_valid = connect_valid && !resolved && !connect_done;
+  assign connect_done = engine_done || (resolve_done && !resolve_ok);
+  assign connect_result = engine_done ? engine_result : CONNECT_UNREACHABLE;
+
+  always_ff @(posedge clk) begin
+    if (rst || engine_done) resolved <= 1'b0;
+    else if (resolve_done && resolve_ok) resolved <= 1'b1;
+  end
+
+  net_resolve u_resolve (
+      .clk,
+      .rst,
+      .tick,
+      .own_ip,
+      .netmask,
+      .gateway,
+      .valid(resolve_valid),
+      .ip(connect_ip),
+      .done(resolve_done),
+      .ok(resolve_ok),
+      .mac(resolved_mac),
+      .forget(engine_done && engine_result == CONNECT_TIMED_OUT),
+      .ask_valid,
+      .ask_ready,
+      .ask_ip,
+      .reply(parsed && verdict == FRAME_ARP_REPLY),
+      .reply_mac(parsed_head.mac),
+      .reply_ip(parsed_head.ip)
+  );
 
   tcp_engine #(
       .SESSIONS(SESSIONS),
@@ -228,27 +311,51 @@ module net_stack
       .desc_exact(desc.exact),
       .desc_inside(desc.in_window),
       .desc_near(desc.nearby),
+      .reserve,
+      .begun,
+      .begun_ended,
+      .begun_at,
+      .begun_next,
+      .sent_write,
+      .sent_at,
+      .sent_to,
+      .read_write,
+      .read_at,
+      .read_to,
+      .told(rcv_told),
+      .told_at(rcv_at),
+      .told_next(rcv_next),
+      .told_ended(rcv_ended),
+      .change_valid,
+      .change_remove,
+      .change_key,
+      .change_index,
+      .changed,
+      .refused,
       .open,
-      .close,
-      .at,
-      .open_key,
+      .open_active,
+      .open_at,
       .open_next,
       .open_una,
-      .snd_max,
-      .rcv_next,
-      .rcv_ended,
-      .snd_una,
-      .dead,
-      .shut,
-      .woken,
-      .woken_at,
-      .read_to,
-      .written_to,
-      .finish,
-      .notify,
-      .notify_at,
+      .tell,
+      .tell_at,
+      .tell_una,
+      .tell_dead,
+      .tell_shut,
+      .tell_wake,
+      .app_valid,
+      .app_at,
+      .app_read_to,
+      .app_written_to,
+      .app_finish,
       .release_valid,
       .release_at,
+      .connect_valid(connect_valid && resolved),
+      .connect_mac(resolved_mac),
+      .connect_ip,
+      .connect_port,
+      .connect_done(engine_done),
+      .connect_result(engine_result),
       .seg_valid(order_in_valid),
       .seg_ready(order_in_ready),
       .seg_free(orders_waiting < 4'd4),
@@ -326,6 +433,9 @@ module net_stack
       .request(parsed && verdict == FRAME_ARP),
       .mac(parsed_head.mac),
       .ip(parsed_head.ip),
+      .ask_valid,
+      .ask_ready,
+      .ask_ip,
       .m_valid(mux_valid[2]),
       .m_ready(mux_ready[2]),
       .m(mux[2])

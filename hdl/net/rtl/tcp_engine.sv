@@ -4,12 +4,20 @@
 //
 // Connections are opened by the peer, with SYN cookies (RFC 4987 section 3.6): a SYN is answered and
 // forgotten, so that no number of them fills anything. A session exists from the first good ACK on.
+// Or the board opens them, one at a time: its sequence numbers are chosen as RFC 6528 says, its ports as
+// algorithm 3 of RFC 6056 does; both ends may open at once. `connect_valid` and what belongs to it are held
+// until `connect_done`.
+//
 // Loss: fast retransmit after three duplicate ACKs with NewReno's partial ACKs (RFC 6582), go-back-N
 // after a timeout (RFC 6298, least timeout 200 ms as in Linux). Congestion window: RFC 5681, first
 // window RFC 6928. Resets and SYNs into a session are checked as RFC 5961 says.
 //
 // Time is the input `tick`, once a millisecond of the peers' time: a divider of the clock on a real
-// board, the wall clock in the live model.
+// board, the wall clock in the live model. In each, the sessions are looked through whose timers run, and each
+// session in one of 64, which counts how long nothing has happened.
+//
+// A session's numbers are told to the application, and by it, when they change, and kept by whoever needs them: so
+// no state is anywhere but in memories, each of which is written in one place.
 //
 // An event takes eight steps of a cycle each, so that no step is longer than two additions: what a
 // step compares is in registers before the next one decides by it.
@@ -17,8 +25,8 @@
 // Windows are scaled (RFC 7323) if the peer can: our shift is that of the ring's size; of the peer's, the
 // cookie remembers 0, 4 or 7, the next one below, which makes its windows look smaller than they are.
 //
-// Parameters: SESSIONS; RX_RING_BITS, log2 of a receive ring's bytes; MSS; SCALE, our shift; the limits in ms.
-// Latency: 8 cycles from a descriptor to the segment; 8 cycles an event, 20 with a cookie.
+// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS, log2 of a receive ring's bytes; MSS; SCALE, our shift; the limits in ms.
+// Latency: 8 cycles from a descriptor to the segment; 8 cycles an event, 20 with a cookie, 26 to open a session.
 module tcp_engine
   import net_pkg::*;
 #(
@@ -39,6 +47,7 @@ module tcp_engine
     input  logic                tick,
     input  logic         [63:0] secret,     // of the cookies
     input  logic         [15:0] listen_port,
+    input  logic                reserve,    // one session is kept for connections that the board opens
     // descriptors from tcp_rx
     input  logic                desc_valid,
     output logic                desc_ready,
@@ -51,29 +60,57 @@ module tcp_engine
     input  logic                desc_exact,
     input  logic                desc_inside,
     input  logic                desc_near,
-    // sessions, towards tcp_rx
+    // towards tcp_rx: where a stream begins, or that there is none; how far was sent, how far was read
+    output logic                begun,
+    output logic                begun_ended,
+    output logic         [S-1:0] begun_at,
+    output logic         [31:0] begun_next, // the peer's first byte
+    output logic                sent_write,
+    output logic         [S-1:0] sent_at,
+    output logic         [31:0] sent_to,
+    output logic                read_write,
+    output logic         [S-1:0] read_at,
+    output logic         [31:0] read_to,
+    // what tcp_rx tells of a stream
+    input  logic                told,
+    input  logic         [S-1:0] told_at,
+    input  logic         [31:0] told_next,
+    input  logic                told_ended,
+    // the lookup
+    output logic                change_valid,
+    output logic                change_remove,
+    output logic         [63:0] change_key,
+    output logic         [S-1:0] change_index,
+    input  logic                changed,
+    input  logic                refused,
+    // the application: a session is opened
     output logic                open,
-    output logic                close,
-    output logic         [S-1:0] at,
-    output logic         [63:0] open_key,
-    output logic         [31:0] open_next,  // the peer's first byte
-    output logic         [31:0] open_una,   // our first byte
-    output logic         [31:0] snd_max  [SESSIONS],
-    input  logic         [31:0] rcv_next [SESSIONS],
-    input  logic [SESSIONS-1:0] rcv_ended,
-    // the application
-    output logic         [31:0] snd_una  [SESSIONS],
-    output logic [SESSIONS-1:0] dead,       // the session is over: release it
-    output logic [SESSIONS-1:0] shut,       // the stream out has been closed
-    output logic                woken,      // something that the application may wait for
-    output logic        [S-1:0] woken_at,
-    input  logic         [31:0] read_to  [SESSIONS],
-    input  logic         [31:0] written_to[SESSIONS],
-    input  logic [SESSIONS-1:0] finish,     // nothing more will be written
-    input  logic                notify,     // one of the three has changed
-    input  logic        [S-1:0] notify_at,
+    output logic                open_active,  // by the board
+    output logic         [S-1:0] open_at,
+    output logic         [31:0] open_next,    // the peer's first byte
+    output logic         [31:0] open_una,     // our first byte
+    // what is new of a session
+    output logic                tell,
+    output logic         [S-1:0] tell_at,
+    output logic         [31:0] tell_una,
+    output logic                tell_dead,    // it is over: release it
+    output logic                tell_shut,    // the stream out has been closed
+    output logic                tell_wake,    // something that the application may wait for
+    // what the application says of one
+    input  logic                app_valid,
+    input  logic        [S-1:0] app_at,
+    input  logic         [31:0] app_read_to,
+    input  logic         [31:0] app_written_to,
+    input  logic                app_finish,   // nothing more will be written
     input  logic                release_valid,
     input  logic        [S-1:0] release_at,
+    // connections that the board opens
+    input  logic                connect_valid,
+    input  logic         [47:0] connect_mac,
+    input  logic         [31:0] connect_ip,
+    input  logic         [15:0] connect_port,
+    output logic                connect_done,
+    output connect_result_t     connect_result,
     // segments to tcp_tx
     output logic                seg_valid,
     input  logic                seg_ready,  // room for two
@@ -90,19 +127,34 @@ module tcp_engine
 
   localparam int RTO_FIRST_MS = 1000;  // RFC 6298 section 2
   localparam int RTO_LEAST_MS = 200;
+  localparam int RTO_LOST_SYN_MS = 3000;  // section 5.7
   localparam int RTO_MOST_MS = 60000;
-  localparam int RETRIES = 8;
+  localparam int RETRIES = 7;
+  localparam int CONNECT_RETRIES = 3;  // 15 s
+  localparam int CONNECT_TRIES = 3;    // ports
+  localparam int GROUPS = SESSIONS / 16;
+  localparam int G = GROUPS > 1 ? $clog2(GROUPS) : 1;
 
-  typedef enum logic {
+  if (SESSIONS != 1 << S || SESSIONS < 16 || SESSIONS > 1024) $error("SESSIONS must be a power of two from 16 to 1024");
+
+  typedef enum logic [2:0] {
+    DEAD,
     OPEN,
-    TIME_WAIT
+    TIME_WAIT,
+    SYN_SENT,
+    SYN_RECEIVED
   } state_t;
+
+  // Time without anything is counted in 64 ms.
+  function automatic logic [9:0] slow(input int ms);
+    return 10'((ms + 63) / 64);
+  endfunction
 
   typedef struct packed {
     state_t      state;
     logic [47:0] mac;
     logic [31:0] ip;
-    logic [15:0] port;
+    logic [15:0] port, own_port;
     logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever sent
     logic [31:0] wl1;              // the segment that last set the window
     logic [15:0] window;           // as it was sent
@@ -112,7 +164,7 @@ module tcp_engine
     logic [21:0] cwnd, ssthresh, grown;
     logic [1:0]  dups;
     logic        recovering;
-    logic [31:0] recover;
+    logic [31:0] recover;          // until the session is open, the peer's first byte
     logic        closing, active;  // our stream ends at fin_at; we were the first to close
     logic [31:0] fin_at;
     logic        timing;           // a segment is being timed
@@ -125,7 +177,7 @@ module tcp_engine
     logic [3:0]  retries;
     logic [1:0]  unacked;          // segments that came since our last ACK
     logic [7:0]  ack_wait;
-    logic [16:0] idle;
+    logic [9:0]  idle;             // in 64 ms
   } tcb_t;
 
   typedef enum logic [3:0] {
@@ -137,9 +189,14 @@ module tcp_engine
     LENGTH,    // how much is to be sent
     FLAGS,
     SEND,      // the segment goes out, the record back
+    BEGIN,     // the peer's stream begins
     STRANGER,  // a segment of no session
     COOKIE,
-    CHECK
+    CHECK,
+    PORT,      // of a connection that the board opens
+    NUMBER,    // its first sequence number
+    ADD,       // a session's key goes into the lookup
+    BIRTH
   } phase_t;
   typedef enum logic [1:0] {
     EVENT_SEGMENT,
@@ -153,9 +210,7 @@ module tcp_engine
   head_t d;
   logic hit, kept, gap, fin_in, exact, in_window, nearby;
   logic [15:0] now;
-  logic late_tick;  // a millisecond's ticks were not done before the next one
   logic turn;     // segments and the rest take turns
-  logic [SESSIONS-1:0] kicked, tick_due, free, over;
   logic wanted;   // a connection found no free session
   // Few are free. Who is in TIME_WAIT then makes room at the next tick: a peer that has not got the last ACK
   // gets a reset for its FIN, which ends a connection that it has closed.
@@ -171,17 +226,115 @@ module tcp_engine
   tcb_t tcb_in;
   always_ff @(posedge clk) if (tcb_write) tcbs[tcb_at] <= tcb_in;
 
-  function automatic logic [S-1:0] first_of(input logic [SESSIONS-1:0] set);
-    first_of = '0;
-    for (int i = SESSIONS - 1; i >= 0; i--) if (set[i]) first_of = S'(i);
-  endfunction
+  always_ff @(posedge clk) if (phase == LOAD) t <= tcbs[index];
 
-  // The first of a set at or after a place, so that nobody waits for ever. Chosen a cycle ahead.
-  logic [S-1:0] app_from, app_next, app_first, tick_first;
-  logic app_chosen, tick_chosen;
-  logic [SESSIONS-1:0] app_after;
-  assign app_after = kicked & ({SESSIONS{1'b1}} << app_from);
-  assign app_first = |app_after ? first_of(app_after) : first_of(kicked);
+  // What the application says: of a session that begins, the engine itself.
+  typedef struct packed {
+    logic        finish;
+    logic [31:0] read_to, written_to;
+  } said_t;
+  said_t saids[SESSIONS], said, said_in;
+  logic begins, births;  // in this cycle, the peer's stream of one that the board opens; a session
+  logic said_write;
+  logic [S-1:0] said_at;
+
+  // What tcp_rx tells.
+  typedef struct packed {
+    logic        ended;
+    logic [31:0] next;
+  } stream_t;
+  stream_t streams[SESSIONS], stream_read;
+
+  always_ff @(posedge clk) begin
+    if (said_write) saids[said_at] <= said_in;
+    if (told) streams[told_at] <= '{ended: told_ended, next: told_next};
+    if (phase == LOAD) begin
+      said <= saids[index];
+      stream_read <= streams[index];
+    end
+  end
+
+  assign read_write = said_write;
+  assign read_at = said_at;
+  assign read_to = said_in.read_to;
+
+  // ---- who waits for an event from the application: a queue with each session at most once ----
+  // A session is in it if its two bits differ: one is turned when it comes, the other when it goes.
+  logic [S-1:0] queue[SESSIONS];
+  logic came[SESSIONS], went[SESSIONS];
+  logic [S:0] queue_head, queue_tail;
+  logic app_chosen, app_taken, kick, enqueue, queued, push_again, wiping;
+  logic [S-1:0] app_next, kick_at, push_at, wipe_at;
+
+  assign push_at = app_valid ? app_at : kick_at;
+  assign queued = came[push_at] ^ went[push_at];
+  assign push_again = app_taken && app_next == push_at;
+  assign enqueue = (app_valid || kick) && (!queued || push_again);
+
+  always_ff @(posedge clk) begin
+    // They begin alike.
+    if (wiping || enqueue) came[wiping ? wipe_at : push_at] <= !wiping && !came[push_at];
+    if (wiping || app_taken) went[wiping ? wipe_at : app_next] <= !wiping && !went[app_next];
+    wipe_at <= wipe_at + 1'b1;
+    if (wipe_at == '1) wiping <= 1'b0;
+    if (enqueue) queue[queue_tail[S-1:0]] <= push_at;
+    // The next one is read a cycle ahead.
+    if (app_taken) app_chosen <= 1'b0;
+    else if (!app_chosen && queue_head != queue_tail) begin
+      app_chosen <= 1'b1;
+      app_next <= queue[queue_head[S-1:0]];
+      queue_head <= queue_head + 1'b1;
+    end
+    if (enqueue) queue_tail <= queue_tail + 1'b1;
+    if (rst) begin
+      wiping <= 1'b1;
+      wipe_at <= '0;
+      app_chosen <= 1'b0;
+      queue_head <= '0;
+      queue_tail <= '0;
+    end
+  end
+
+  // ---- free sessions: those that were released, and those that never were in use ----
+  logic [S-1:0] released[SESSIONS];
+  logic [S:0] released_head, released_tail, born;
+  logic reclaim, slot_free, slot_taken;
+  logic [S-1:0] slot, reclaim_at;
+
+  always_ff @(posedge clk) begin
+    slot_free <= (released_head != released_tail || born != (S + 1)'(SESSIONS)) && !slot_taken;
+    slot <= released_head != released_tail ? released[released_head[S-1:0]] : born[S-1:0];
+    if (release_valid || reclaim) begin
+      released[released_tail[S-1:0]] <= release_valid ? release_at : reclaim_at;
+      released_tail <= released_tail + 1'b1;
+    end
+    if (slot_taken) begin
+      if (released_head != released_tail) released_head <= released_head + 1'b1;
+      else born <= born + 1'b1;
+    end
+    if (rst) begin
+      released_head <= '0;
+      released_tail <= '0;
+      born <= '0;
+    end
+  end
+
+  // ---- a millisecond's ticks: the sessions are looked through, 16 at a time ----
+  logic [15:0] alerts[1<<G];  // those whose timers run
+  logic [15:0] due, due_now, alert_now;
+  logic [G-1:0] group, due_group;
+  logic [5:0] slow_turn;
+  logic scanning, tick_owed, late_tick, tick_chosen, tick_taken, slow_now, due_slow, tick_slow;
+  logic [3:0] due_first;
+  logic [S-1:0] tick_first;
+
+  always_comb begin
+    due_first = '0;
+    for (int i = 15; i >= 0; i--) if (due[i]) due_first = 4'(i);
+    slow_now = slow_turn == 6'(group);
+    due_now = slow_now ? '1 : alerts[group];
+    for (int i = 0; i < 16; i++) if (32'(group) * 16 + i >= 32'(born)) due_now[i] = 1'b0;
+  end
 
   // ---- cookies: 3 bits of time, 3 of MSS, 2 of window scaling, 24 of hash ----
   // The hash is of the whole time, of which these are the last bits.
@@ -189,7 +342,7 @@ module tcp_engine
   logic [31:0] cookie_hash, irs;
   logic [15:0] epoch, cookie_epoch;
   logic [2:0] cookie_mss, cookie_age;
-  logic [1:0] cookie_scaling;
+  logic [1:0] cookie_scaling, cookie_use;  // 0: a cookie, 2: a port, 3: a sequence number
 
   function automatic logic [13:0] mss_of(input logic [2:0] i);
     case (i)
@@ -222,6 +375,10 @@ module tcp_engine
     return shift >= 4'd7 ? 2'd3 : shift >= 4'd4 ? 2'd2 : 2'd1;
   endfunction
 
+  // The window that is offered at first, unscaled.
+  localparam logic [15:0] FirstWindow = RX_RING_BITS > 15 ? 16'hffff : 16'(1 << RX_RING_BITS);
+  localparam logic [31:0] FirstOffer = 32'(FirstWindow);
+
   function automatic logic [2:0] mss_index(input logic [15:0] offered);
     mss_index = 3'd0;
     for (int i = 1; i < 8; i++)
@@ -235,13 +392,13 @@ module tcp_engine
       .rst,
       .start  (cookie_start),
       .secret,
-      .message({11'd0, cookie_epoch, cookie_mss, cookie_scaling, irs, d.port, d.own_port, d.ip}),
+      .message({cookie_use, 9'd0, cookie_epoch, cookie_mss, cookie_scaling, irs, d.port, d.own_port, d.ip}),
       .done   (cookie_done),
       .hash   (cookie_hash)
   );
 
   // ---- LOAD and COMPARE ----
-  logic [31:0] stream, taken_to, out_end;  // received; read and written by the application
+  logic [31:0] stream, out_end;  // received; written by the application
   logic stream_ended, finished, gone;
   logic [31:0] acked, flight, used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
@@ -250,20 +407,13 @@ module tcp_engine
   logic signed [18:0] took_more;  // than the mean
   logic ours;
 
-  assign ours = hit && !gone && t.ip == d.ip && t.port == d.port;
+  // A session may have ended, and its place been taken, since the segment came in.
+  assign gone = t.state == DEAD;
+  assign ours = hit && !gone && t.ip == d.ip && t.port == d.port && t.own_port == d.own_port &&
+      !(t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
   assign took = now - t.timed_from;
 
   always_ff @(posedge clk) begin
-    if (phase == LOAD) begin
-      t <= tcbs[index];
-      stream <= rcv_next[index];
-      stream_ended <= rcv_ended[index];
-      taken_to <= read_to[index];
-      out_end <= written_to[index];
-      finished <= finish[index];
-      // A session may have ended, and its place been taken, since the segment came in.
-      gone <= over[index];
-    end
     if (phase == COMPARE) begin
       acked <= d.ack - t.una;
       flight <= t.max - t.una;
@@ -275,19 +425,31 @@ module tcp_engine
       took_more <= $signed({3'b000, took}) - $signed({3'b000, t.srtt[18:3]});
       slow_start <= t.cwnd < t.ssthresh;
       before_recover <= precedes(d.ack, t.recover);
-      idle_over <= t.idle >= 17'(wanted ? IDLE_WANTED_MS : IDLE_MS);
-      linger_over <= t.idle >= 17'(wanted ? LINGER_WANTED_MS : LINGER_MS);
-      wait_over <= crowded || t.idle >= 17'(TIME_WAIT_MS);
-      used <= stream - taken_to;
-      offered_left <= t.offered - stream;
+      idle_over <= t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
+      linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
+      wait_over <= crowded || t.idle >= slow(TIME_WAIT_MS);
+      used <= stream_read.next - said.read_to;
+      offered_left <= t.offered - stream_read.next;
+      stream <= stream_read.next;
+      stream_ended <= stream_read.ended;
+      out_end <= said.written_to;
+      finished <= said.finish;
+      // The peer's SYN says where its stream begins. Nothing is taken of it before the session is open.
+      if (t.state == SYN_SENT) stream <= d.seq + 32'd1;
+      if (t.state inside {SYN_SENT, SYN_RECEIVED}) begin
+        stream_ended <= 1'b0;
+        used <= '0;
+      end
     end
   end
 
   // ---- STEP: what the event does to the record ----
-  logic ack_now, again, probe, die, reset_out, wake, progress, whole;
+  logic ack_now, again, probe, die, reset_out, wake, progress, whole, syn, begin_now, establish;
+  logic [15:0] backed_off;
   logic [21:0] half;
   logic [17:0] took_apart;
   logic ack_step, again_step, probe_step, die_step, reset_step, wake_step, progress_step, whole_step, sample_step;
+  logic syn_step, begin_step, establish_step;
 
   function automatic logic [21:0] capped(input logic [22:0] v);
     return v > 23'h1fffff ? 22'h1fffff : v[21:0];
@@ -302,6 +464,10 @@ module tcp_engine
     reset_out = 1'b0;
     wake = 1'b0;
     progress = 1'b0;   // something new was acknowledged
+    syn = 1'b0;
+    begin_now = 1'b0;  // the peer's stream has begun
+    establish = 1'b0;  // a connection that the board opens is open
+    backed_off = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
     whole = acked == flight;
     half = flight[21:1] > 21'({t.mss, 1'b0}) ? 22'(flight[21:1]) : 22'({t.mss, 1'b0});
     took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
@@ -315,7 +481,28 @@ module tcp_engine
 
     case (kind)
       EVENT_SEGMENT: begin
-        if (d.flags[RST]) begin
+        if (t.state == SYN_SENT) begin
+          // RFC 9293 section 3.10.7.3. What acknowledges anything but our SYN was a stranger's.
+          if (d.flags[RST]) die = d.flags[ACK];
+          else if (d.flags[SYN]) begin
+            begin_now = 1'b1;
+            establish = d.flags[ACK];
+            syn = !establish;
+            stepped.state = SYN_RECEIVED;
+            stepped.recover = stream;
+            stepped.wl1 = d.seq;
+            stepped.window = d.window;
+            stepped.scaling = scaling_of(d.scaled, d.scale);
+            stepped.offered = stream + FirstOffer;
+            stepped.mss = mss_of(mss_index(d.mss));
+            // Who lost a SYN begins with one segment (RFC 5681 section 3.1).
+            stepped.cwnd = t.retries != '0 ? 22'(stepped.mss) : first_window(mss_index(d.mss));
+          end
+        end else if (t.state == SYN_RECEIVED) begin
+          if (d.flags[RST]) die = exact;
+          else if (d.flags[ACK]) establish = acked == 32'd1;
+          else syn = d.flags[SYN];
+        end else if (d.flags[RST]) begin
           // RFC 5961 section 3: only the exact place resets; another one in the window is asked back.
           if (exact) die = 1'b1;
           else if (in_window) ack_now = 1'b1;
@@ -333,17 +520,6 @@ module tcp_engine
             stepped.retries = '0;
             stepped.idle = '0;
             wake = 1'b1;
-            if (sampled) begin
-              stepped.timing = 1'b0;
-              stepped.measured = 1'b1;
-              if (!t.measured) begin
-                stepped.srtt   = {took_q, 3'b000};
-                stepped.rttvar = {1'b0, took_q, 1'b0};
-              end else begin
-                stepped.srtt   = 19'($signed({1'b0, t.srtt}) + 20'(took_more));
-                stepped.rttvar = t.rttvar - (t.rttvar >> 2) + took_apart;
-              end
-            end
             if (t.recovering) begin
               if (before_recover) again = 1'b1;
               else stepped.recovering = 1'b0;
@@ -387,7 +563,7 @@ module tcp_engine
         end
       end
       EVENT_TICK: begin
-        stepped.idle = (&t.idle) ? t.idle : t.idle + 17'd1;
+        if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
         if (t.unacked != '0) begin
           stepped.ack_wait = t.ack_wait - 8'd1;
           if (t.ack_wait == 8'd0) ack_now = 1'b1;
@@ -398,7 +574,7 @@ module tcp_engine
             die = 1'b1;
             reset_out = 1'b1;
           end
-          if (!t.closing && idle_over) begin
+          if (!t.closing && idle_over && t.state == OPEN) begin
             stepped.closing = 1'b1;
             stepped.fin_at  = out_end;
             stepped.active  = !stream_ended;
@@ -408,11 +584,14 @@ module tcp_engine
           if (t.timer != '0) begin
             stepped.timer = t.timer - 16'd1;
             if (t.timer == 16'd1) begin
-              stepped.timer = t.rto;
-              stepped.rto = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
+              stepped.timer = backed_off;
+              stepped.rto = backed_off;
               stepped.retries = t.retries + 4'd1;
               stepped.timing = 1'b0;  // Karn: what is sent again is not timed
-              if (t.window == '0) probe = 1'b1;
+              if (t.state != OPEN) begin
+                syn = 1'b1;
+                die = t.retries == 4'(CONNECT_RETRIES);
+              end else if (t.window == '0) probe = 1'b1;
               else begin
                 stepped.nxt = t.una;
                 stepped.ssthresh = half;
@@ -420,7 +599,7 @@ module tcp_engine
                 stepped.recovering = 1'b0;
                 stepped.dups = '0;
               end
-              if (t.retries == 4'(RETRIES)) begin
+              if (t.state == OPEN && t.retries == 4'(RETRIES)) begin
                 die = 1'b1;
                 reset_out = 1'b1;
               end
@@ -428,8 +607,28 @@ module tcp_engine
           end
         end
       end
-      default: ;
+      default: syn = t.state == SYN_SENT && t.timer == '0;
     endcase
+
+    if (establish) begin
+      progress = 1'b1;
+      ack_now = 1'b1;
+      stepped.state = OPEN;
+      stepped.una = d.ack;
+      stepped.retries = '0;
+      if (t.retries != '0) stepped.rto = 16'(RTO_LOST_SYN_MS);
+    end
+    if (progress && sampled) begin
+      stepped.timing = 1'b0;
+      stepped.measured = 1'b1;
+      if (!t.measured) begin
+        stepped.srtt   = {took_q, 3'b000};
+        stepped.rttvar = {1'b0, took_q, 1'b0};
+      end else begin
+        stepped.srtt   = 19'($signed({1'b0, t.srtt}) + 20'(took_more));
+        stepped.rttvar = t.rttvar - (t.rttvar >> 2) + took_apart;
+      end
+    end
   end
 
   // The window that there is room for.
@@ -452,6 +651,9 @@ module tcp_engine
       progress_step <= progress;
       sample_step <= progress && sampled;
       whole_step <= whole;
+      syn_step <= syn && !die;
+      begin_step <= begin_now;
+      establish_step <= establish;
       window_out <= window_now;
       window_span <= t.scaling != '0 ? 32'(window_now) << SCALE : 32'(window_now);
     end
@@ -463,7 +665,7 @@ module tcp_engine
   logic [31:0] tx_end;
   logic [31:0] end_at, avail, inflight, unacknowledged, sent_out, right;
   logic [22:0] may_fly;
-  logic ack_q, again_q, probe_q, die_q, reset_q;
+  logic ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
   always_comb begin
     settled = n;
@@ -494,6 +696,10 @@ module tcp_engine
       probe_q <= probe_step;
       die_q <= dies;
       reset_q <= reset_step;
+      syn_q <= syn_step;
+      begin_q <= begin_step;
+      establish_q <= establish_step;
+      opening_q <= n.state inside {SYN_SENT, SYN_RECEIVED};
       end_at <= tx_end;
       // Once the FIN is out there is nothing left.
       avail <= precedes(n.nxt, tx_end) ? tx_end - n.nxt : 32'd0;
@@ -568,7 +774,7 @@ module tcp_engine
     own.mac = m.mac;
     own.ip = m.ip;
     own.port = m.port;
-    own.own_port = listen_port;
+    own.own_port = m.own_port;
     own.seq = send_data || send_fin ? from : m.max;
     own.ack = stream;
     own.window = window_out;
@@ -582,6 +788,16 @@ module tcp_engine
       own.flags[ACK] = 1'b1;
       own.seq = m.nxt;
       own.length = '0;
+    end
+
+    if (syn_q) begin
+      own.flags[SYN] = 1'b1;
+      own.flags[ACK] = m.state == SYN_RECEIVED;
+      own.flags[PSH] = 1'b0;
+      own.seq = m.una;
+      own.window = FirstWindow;
+      own.with_mss = 1'b1;
+      own.with_scale = m.state == SYN_SENT || m.scaling != '0;
     end
 
     go_on = 1'b0;
@@ -601,6 +817,8 @@ module tcp_engine
       go_on = !resend_q && avail > 32'(length_q) && send_data;
       if (again_q) go_on = 1'b1;
     end else if (avail != '0 && m.window == '0 && m.timer == '0) o.timer = m.rto;
+    if (syn_q && m.timer == '0) o.timer = m.rto;
+    if (die_q) o.state = DEAD;
     if (send_data || send_fin || send_ack) begin
       o.unacked = '0;
       o.offered = right;
@@ -608,111 +826,159 @@ module tcp_engine
   end
 
   logic emit;
-  assign emit = send_data || send_fin || send_ack || reset_q;
+  assign emit = send_data || send_fin || send_ack || reset_q || syn_q;
 
   // ---- the machine ----
   logic [31:0] given;  // the cookie that an ACK brings back
   assign given = d.ack - 32'd1;
 
-  logic choose_segment, choose_other, opens, checked, cookie_late, cookie_right, slot_free;
+  logic choose_segment, choose_other, choose_connect, takes_tick, settled_down, checked, cookie_late, cookie_right, connecting, connects, spare;
+  logic [1:0] connect_tries;
+  logic [13:0] port_from;
   logic [23:0] cookie_given;
-  logic [S-1:0] slot;
   tcb_t fresh;
   // If what application and timers send filled the way out, segments would wait behind it, and be dropped.
   assign choose_other = (app_chosen || tick_chosen) && seg_free;
+  assign choose_connect = connect_valid && !connecting && !connect_done && !desc_valid;
   assign choose_segment = desc_valid && (turn || !choose_other);
-  assign desc_ready = phase == IDLE && seg_ready && choose_segment;
-  assign opens = phase == CHECK && checked && !cookie_late && cookie_right && slot_free;
+  // A change of the lookup, or what an event has left to be done, is over before the next event begins.
+  assign settled_down = !change_valid && !kick;
+  assign desc_ready = phase == IDLE && seg_ready && choose_segment && settled_down;
+  assign app_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && !takes_tick;
+  assign tick_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && takes_tick;
+  // Timers can wait for a while, but not for ever.
+  assign takes_tick = tick_chosen && (!app_chosen || late_tick);
+  // One write at a time into what the application says.
+  assign births = phase == BIRTH && !app_valid;
+  assign begins = phase == BEGIN && !app_valid;
+  assign slot_taken = births;
+  assign spare = slot_free && (!reserve || count_open < (S + 1)'(SESSIONS - 1));
 
   always_comb begin
     fresh = '0;
-    fresh.state = OPEN;
+    fresh.state = connects ? SYN_SENT : OPEN;
     fresh.mac = d.mac;
     fresh.ip = d.ip;
     fresh.port = d.port;
-    fresh.una = d.ack;
+    fresh.own_port = d.own_port;
+    fresh.una = connects ? given : d.ack;
     fresh.nxt = d.ack;
     fresh.max = d.ack;
     fresh.wl1 = d.seq;
     fresh.window = d.window;
     fresh.scaling = cookie_scaling;
-    fresh.offered = d.seq + (RX_RING_BITS > 15 ? 32'hffff : 32'(1 << RX_RING_BITS));
+    fresh.offered = d.seq + FirstOffer;
     fresh.mss = mss_of(cookie_mss);
     fresh.cwnd = first_window(cookie_mss);
     fresh.ssthresh = 22'h1fffff;
     fresh.rto = 16'(RTO_FIRST_MS);
-    tcb_write = phase == SEND || opens;
+    fresh.timing = connects;
+    fresh.timed = d.ack;
+    fresh.timed_from = now;
+    tcb_write = phase == SEND || births;
     tcb_at = phase == SEND ? index : slot;
     tcb_in = phase == SEND ? o : fresh;
+    said_write = app_valid || births || begins;
+    said_at = app_valid ? app_at : births ? slot : index;
+    said_in = '{finish: app_valid && app_finish, read_to: app_valid ? app_read_to : births ? d.seq : m.recover,
+                written_to: app_valid ? app_written_to : births ? d.ack : m.una};
+    alert_now = alerts[G'(index >> 4)];
+    alert_now[index[3:0]] = !die_q && (o.timer != '0 || o.unacked != '0 || o.state == TIME_WAIT);
   end
 
-  always_ff @(posedge clk) begin
-    if (tcb_write) begin
-      snd_una[tcb_at] <= tcb_in.una;
-      snd_max[tcb_at] <= tcb_in.max;
-    end
-  end
+  assign sent_write = tcb_write;
+  assign sent_at = tcb_at;
+  assign sent_to = tcb_in.max;
+  assign tell = phase == SEND && !opening_q;
+  assign tell_at = index;
+  assign tell_una = o.una;
+  assign tell_dead = die_q;
+  assign tell_shut = o.closing;
+  assign tell_wake = wakes_q;
 
   always_ff @(posedge clk) begin
     open <= 1'b0;
-    close <= 1'b0;
-    woken <= 1'b0;
+    begun <= 1'b0;
+    connect_done <= 1'b0;
     cookie_start <= 1'b0;
     plain_valid <= 1'b0;
     repeated <= 1'b0;
-    over <= free | dead;
     crowded <= count_open > (S + 1)'(SESSIONS - SESSIONS / 4);
-    app_chosen <= |kicked;
-    app_next <= app_first;
-    tick_chosen <= |tick_due;
-    tick_first <= first_of(tick_due);
-    slot <= first_of(free);
-    slot_free <= |free;
-    if (notify) kicked[notify_at] <= 1'b1;
-    if (release_valid) begin
-      free[release_at] <= 1'b1;
-      dead[release_at] <= 1'b0;
-      shut[release_at] <= 1'b0;
-      count_open <= count_open - 1'b1;
-    end
+    if (!app_valid) kick <= 1'b0;
+    if (!release_valid) reclaim <= 1'b0;
+    if (changed) change_valid <= 1'b0;
+    count_open <= count_open + (S + 1)'(births) - (S + 1)'(release_valid || reclaim);
     if (repeated) count_retransmitted <= count_retransmitted + 32'd1;
+
+    // The next group of sessions, when all of the one before have been chosen.
+    tick_chosen <= |due && !tick_taken;
+    tick_first <= S'({due_group, due_first});
+    if (due == '0 && scanning) begin
+      due <= due_now;
+      due_group <= group;
+      due_slow <= slow_now;
+      group <= group + 1'b1;
+      if (group == G'(GROUPS - 1)) scanning <= 1'b0;
+    end
+    if (due == '0 && !scanning) begin
+      late_tick <= 1'b0;
+      group <= '0;
+      if (tick_owed) begin
+        scanning <= 1'b1;
+        tick_owed <= 1'b0;
+        slow_turn <= slow_turn + 6'd1;
+      end
+    end
+    if (tick) begin
+      tick_owed <= 1'b1;
+      late_tick <= scanning || due != '0;
+    end
 
     case (phase)
       IDLE:
-      if (seg_ready) begin
-          if (choose_segment) begin
-            turn <= 1'b0;
-            kind <= EVENT_SEGMENT;
-            index <= desc_index;
-            d <= desc_head;
-            hit <= desc_hit;
-            kept <= desc_kept;
-            gap <= desc_gap;
-            fin_in <= desc_fin;
-            exact <= desc_exact;
-            in_window <= desc_inside;
-            nearby <= desc_near;
-            phase <= LOAD;
-          end else if (choose_other) begin
-            turn <= 1'b1;
-            hit <= 1'b1;
-            phase <= LOAD;
-            // Timers can wait for a while, but not for ever.
-            if (tick_chosen && (!app_chosen || late_tick)) begin
-              kind <= EVENT_TICK;
-              index <= tick_first;
-              late_tick <= late_tick && tick_due != (SESSIONS'(1) << tick_first);
-              tick_due[tick_first] <= 1'b0;
-            end else begin
-              kind <= EVENT_APP;
-              index <= app_next;
-              app_from <= app_next + 1'b1;
-              kicked[app_next] <= notify && notify_at == app_next;
-            end
-            // What is waiting besides it is chosen in the next cycle.
-            app_chosen  <= 1'b0;
-            tick_chosen <= 1'b0;
+      if (seg_ready && settled_down) begin
+        if (choose_segment) begin
+          turn <= 1'b0;
+          kind <= EVENT_SEGMENT;
+          index <= desc_index;
+          d <= desc_head;
+          hit <= desc_hit;
+          kept <= desc_kept;
+          gap <= desc_gap;
+          fin_in <= desc_fin;
+          exact <= desc_exact;
+          in_window <= desc_inside;
+          nearby <= desc_near;
+          phase <= LOAD;
+        end else if (choose_other) begin
+          turn <= 1'b1;
+          hit <= 1'b1;
+          phase <= LOAD;
+          if (takes_tick) begin
+            kind <= EVENT_TICK;
+            index <= tick_first;
+            tick_slow <= due_slow;
+            due[due_first] <= 1'b0;
+          end else begin
+            kind <= EVENT_APP;
+            index <= app_next;
           end
+        end else if (choose_connect) begin
+          d.mac <= connect_mac;
+          d.ip <= connect_ip;
+          d.port <= connect_port;
+          d.own_port <= '0;
+          d.seq <= '0;
+          d.window <= 16'd1;  // not closed
+          irs <= '0;
+          cookie_epoch <= '0;
+          cookie_mss <= 3'd1;
+          cookie_scaling <= '0;
+          cookie_use <= 2'd2;
+          cookie_start <= 1'b1;
+          connect_tries <= 2'(CONNECT_TRIES);
+          phase <= PORT;
+        end
       end
       LOAD: phase <= COMPARE;
       COMPARE:
@@ -724,21 +990,48 @@ module tcp_engine
         phase <= LENGTH;
         wakes_q <= wakes;
         if (dies) begin
-          close <= 1'b1;
-          at <= index;
+          change_valid <= 1'b1;
+          change_remove <= 1'b1;
+          change_key <= {n.ip, n.port, n.own_port};
           if (reset_step) count_reset <= count_reset + 32'd1;
         end
       end
       LENGTH: phase <= FLAGS;
       FLAGS: phase <= SEND;
       SEND: begin
-        woken <= wakes_q;
-        woken_at <= index;
-        shut[index] <= o.closing;
-        if (die_q) dead[index] <= 1'b1;
-        if (go_on && !die_q) kicked[index] <= 1'b1;
+        alerts[G'(index >> 4)] <= alert_now;
+        if (go_on && !die_q) begin
+          kick <= 1'b1;
+          kick_at <= index;
+        end
         repeated <= send_data && !reset_q && precedes(from, m.max);
+        phase <= begin_q || establish_q ? BEGIN : IDLE;
+        if (opening_q && die_q) begin
+          reclaim <= 1'b1;
+          reclaim_at <= index;
+          connecting <= 1'b0;
+          connect_done <= 1'b1;
+          connect_result <= kind == EVENT_TICK ? CONNECT_TIMED_OUT : CONNECT_REFUSED;
+        end
+      end
+      BEGIN:
+      if (begins) begin
         phase <= IDLE;
+        begun <= 1'b1;
+        begun_ended <= !establish_q;
+        begun_at <= index;
+        begun_next <= m.recover;
+        open <= establish_q;
+        open_active <= 1'b1;
+        open_at <= index;
+        open_next <= m.recover;
+        open_una <= m.una;
+        if (establish_q) begin
+          connecting <= 1'b0;
+          connect_done <= 1'b1;
+          connect_result <= CONNECT_OK;
+          count_opened <= count_opened + 32'd1;
+        end
       end
       STRANGER: begin
         // Nobody's: a new connection, or an answer to something that is over.
@@ -748,6 +1041,8 @@ module tcp_engine
         plain.ip <= d.ip;
         plain.port <= d.port;
         plain.own_port <= d.own_port;
+        cookie_use <= '0;
+        connects <= 1'b0;
         cookie_epoch <= epoch;
         cookie_mss <= mss_index(d.mss);
         cookie_scaling <= scaling_of(d.scaled, d.scale);
@@ -781,30 +1076,85 @@ module tcp_engine
         plain.flags[ACK] <= 1'b1;
         plain.seq <= {cookie_epoch[2:0], cookie_mss, cookie_scaling, cookie_hash[23:0]};
         plain.ack <= d.seq + 32'd1;
-        plain.window <= RX_RING_BITS > 15 ? 16'hffff : 16'(1 << RX_RING_BITS);
+        plain.window <= FirstWindow;
         plain.with_mss <= 1'b1;
         plain.with_scale <= cookie_scaling != '0;
       end
-      default:
+      CHECK:
       if (checked) begin
         phase <= IDLE;
         if (cookie_late) begin
           plain_valid <= 1'b1;
           plain.flags[RST] <= 1'b1;
           plain.seq <= d.ack;
-        end else if (opens) begin
-          wanted <= 1'b0;
-          free[slot] <= 1'b0;
-          open <= 1'b1;
-          at <= slot;
-          open_key <= {d.ip, d.port, d.own_port};
-          open_next <= d.seq;
-          open_una <= d.ack;
-          count_opened <= count_opened + 32'd1;
-          count_open <= count_open + 1'b1 - (S + 1)'(release_valid);
-          kicked[slot] <= 1'b1;
-        end else if (cookie_right) wanted <= 1'b1;  // no room: the peer will ask again
+        end else if (cookie_right && spare) phase <= ADD;
+        else if (cookie_right) wanted <= 1'b1;  // no room: the peer will ask again
         // Else perhaps a later segment of a connection whose first one was lost: the peer begins again.
+      end
+      PORT:
+      if (cookie_done) begin
+        // From the last half of the dynamic ports, IANA's.
+        d.own_port <= {2'b11, cookie_hash[13:0] + port_from};
+        port_from <= port_from + 14'd1;
+        cookie_use <= 2'd3;
+        cookie_start <= 1'b1;
+        phase <= NUMBER;
+      end
+      NUMBER:
+      if (cookie_done) begin
+        // A number a 4 µs, about.
+        d.ack <= cookie_hash + {epoch[10:0], now[12:0], 8'd0} + 32'd1;
+        connects <= 1'b1;
+        connect_tries <= connect_tries - 2'd1;
+        if (slot_free) phase <= ADD;
+        else begin
+          phase <= IDLE;
+          wanted <= 1'b1;
+          connect_done <= 1'b1;
+          connect_result <= CONNECT_FULL;
+        end
+      end
+      ADD: begin
+        change_valid <= !changed;
+        change_remove <= 1'b0;
+        change_key <= {d.ip, d.port, d.own_port};
+        change_index <= slot;
+        if (changed) begin
+          phase <= BIRTH;
+          if (refused) begin
+            phase <= IDLE;
+            if (!connects) wanted <= 1'b1;
+            else if (connect_tries != '0) begin
+              d.own_port <= '0;
+              cookie_use <= 2'd2;
+              cookie_start <= 1'b1;
+              phase <= PORT;
+            end else begin
+              connect_done <= 1'b1;
+              connect_result <= CONNECT_FULL;
+            end
+          end
+        end
+      end
+      default:  // BIRTH
+      if (births) begin
+        phase <= IDLE;
+        begun <= 1'b1;
+        begun_ended <= connects;
+        begun_at <= slot;
+        begun_next <= d.seq;
+        open <= !connects;
+        open_active <= 1'b0;
+        open_at <= slot;
+        open_next <= d.seq;
+        open_una <= d.ack;
+        connecting <= connecting || connects;
+        kick <= 1'b1;
+        kick_at <= slot;
+        if (!connects) begin
+          wanted <= 1'b0;
+          count_opened <= count_opened + 32'd1;
+        end
       end
     endcase
 
@@ -816,24 +1166,24 @@ module tcp_engine
     if (tick) begin
       now <= now + 16'd1;
       if (now[12:0] == '1) epoch <= epoch + 16'd1;  // 8.2 s
-      late_tick <= |tick_due;
-      tick_due <= ~over;
     end
     if (rst) begin
       phase <= IDLE;
-      kicked <= '0;
-      tick_due <= '0;
-      app_chosen <= 1'b0;
-      tick_chosen <= 1'b0;
-      free <= '1;
-      dead <= '0;
-      shut <= '0;
+      change_valid <= 1'b0;
+      connecting <= 1'b0;
+      kick <= 1'b0;
+      reclaim <= 1'b0;
       wanted <= 1'b0;
+      due <= '0;
+      scanning <= 1'b0;
+      tick_owed <= 1'b0;
       late_tick <= 1'b0;
+      tick_chosen <= 1'b0;
+      slow_turn <= '0;
       turn <= 1'b0;
       now <= '0;
       epoch <= '0;
-      app_from <= '0;
+      port_from <= '0;
       count_opened <= '0;
       count_open <= '0;
       count_retransmitted <= '0;
@@ -842,7 +1192,7 @@ module tcp_engine
   end
 
   // ---- out: a session's segment from SEND, or an answer without a session ----
-  assign busy = phase != IDLE || open;
+  assign busy = phase != IDLE || begun || change_valid;
   assign seg = plain_valid ? plain : own;
   assign seg_session = index;
   assign seg_valid = (phase == SEND && emit) || plain_valid;

@@ -1,44 +1,209 @@
-// Which session a segment belongs to: compares the peer's address and port, and the board's port,
-// with those of every session at once. The address has a cycle of its own: it must be there a cycle
-// before the ports are.
+// Which session a segment belongs to: a cuckoo hash table of the sessions' addresses and ports. Every key has
+// two places, one in each table, by two keyed hashes; a few keys that found neither free lie in a stash, which
+// is compared with at once. A new key takes its first free place, or drives another key to that one's other
+// place, and so on; what is without a place after MOVES goes into the stash. A key on its way is found, too.
+// None is lost: while the stash is full nothing is driven away, and a key that would have to is refused.
 //
-// Parameters: SESSIONS. Latency: one cycle from the address, combinational from the ports. The area
-// grows with SESSIONS: for tens, not thousands.
+// The hash is linear, and the secret chooses which: who does not know it cannot pick ports that meet.
+//
+// Parameters: SESSIONS; PLACES in each table, a power of two; STASH; MOVES.
+// Latency: `found` one cycle after `query`, `hit` two, until two after the next; a change 3 cycles, and 3 a
+// move. Nothing is found in the first PLACES cycles after a reset, while the tables are emptied.
 module tcp_lookup #(
-    parameter int SESSIONS = 16
+    parameter  int SESSIONS = 16,
+    parameter  int PLACES = SESSIONS > 64 ? 2 * SESSIONS : SESSIONS,
+    parameter  int STASH = 4,
+    parameter  int MOVES = 24,
+    localparam int S = $clog2(SESSIONS),
+    localparam int P = $clog2(PLACES)
 ) (
-    input  logic                        clk,
-    input  logic                        rst,
-    input  logic [                31:0] ip,     // the peer's
-    input  logic [                31:0] ports,  // peer's, own
-    output logic                        hit,
-    output logic [$clog2(SESSIONS)-1:0] index,
-    input  logic                        add,
-    input  logic                        remove,
-    input  logic [$clog2(SESSIONS)-1:0] at,
-    input  logic [                63:0] new_key  // the peer's address, ports
+    input  logic         clk,
+    input  logic         rst,
+    input  logic [ 63:0] secret,
+    input  logic         query,
+    input  logic [ 63:0] query_key,      // the peer's address and port, the own port
+    output logic         found_valid,
+    output logic         found,
+    output logic [S-1:0] found_index,
+    output logic         hit,
+    output logic [S-1:0] index,
+    // changes, one at a time: held until `changed`
+    input  logic         change_valid,
+    input  logic         change_remove,
+    input  logic [ 63:0] change_key,
+    input  logic [S-1:0] change_index,   // of a key that is added
+    output logic         changed,        // with `refused` if it is there already, or there is no place
+    output logic         refused
 );
 
-  logic [63:0] keys[SESSIONS];
-  logic [SESSIONS-1:0] live, same_ip;
+  if (PLACES != 1 << P) $error("PLACES must be a power of two");
+
+  typedef struct packed {
+    logic         valid;
+    logic [S-1:0] index;
+    logic [63:0]  key;
+  } cell_t;
+
+  typedef enum logic [2:0] {
+    CLEAR,
+    IDLE,
+    READ,    // the two places of the key that moves
+    LOOK,
+    PLACE,
+    DONE
+  } state_t;
+
+  state_t state;
+  cell_t moving, left, right, victim;  // the key that moves; what was in its two places
+  cell_t lefts[PLACES], rights[PLACES], stash[STASH];
+  logic driven;                        // it was in a place before
+  logic to_right;                      // where it goes, if it was
+  logic [$clog2(MOVES+1)-1:0] moves;
+  logic [P-1:0] left_hash, right_hash, left_at, right_at, clear_at;
+
+  // ---- hashes: each bit the parity of those bits of the key that the secret, turned, chooses ----
+  logic [63:0] hashed;
+
+  function automatic logic chosen(input logic [63:0] key, input logic [63:0] mask, input int turn);
+    return ^(key & ((mask << turn) | (mask >> (64 - turn))));
+  endfunction
+
+  logic [63:0] mask;
+  assign mask = secret ^ 64'h9e37_79b9_7f4a_7c15;  // so that a small number will do as a secret
+  assign hashed = query ? query_key : moving.key;
 
   always_comb begin
-    hit   = 1'b0;
-    index = '0;
-    for (int i = 0; i < SESSIONS; i++) begin
-      if (live[i] && same_ip[i] && keys[i][31:0] == ports) begin
-        hit   = 1'b1;
-        index = index | $clog2(SESSIONS)'(i);
+    for (int i = 0; i < P; i++) begin
+      left_hash[i]  = chosen(hashed, mask, 2 * i + 1);
+      right_hash[i] = chosen(hashed, mask, 2 * i + 33);
+    end
+  end
+
+  // ---- comparing, a cycle after the hash ----
+  logic [63:0] wanted;
+  logic on_its_way, of_query, is_left, is_right;
+  logic [STASH-1:0] is_stashed;
+  logic [S-1:0] way_index;
+
+  always_comb begin
+    is_left  = left.valid && left.key == wanted;
+    is_right = right.valid && right.key == wanted;
+    for (int i = 0; i < STASH; i++) is_stashed[i] = stash[i].valid && stash[i].key == wanted;
+    found = is_left || is_right || is_stashed != '0 || on_its_way;
+    found_index = ({S{is_left}} & left.index) | ({S{is_right}} & right.index) | ({S{on_its_way}} & way_index);
+    for (int i = 0; i < STASH; i++) found_index |= {S{is_stashed[i]}} & stash[i].index;
+  end
+
+  assign found_valid = of_query;
+
+  always_ff @(posedge clk) begin
+    of_query <= query && !rst;
+    wanted <= hashed;
+    // It was taken from one place and has not been put into the next.
+    on_its_way <= query && driven && moving.valid && moving.key == query_key;
+    way_index <= moving.index;
+    if (of_query) begin
+      hit   <= found;
+      index <= found_index;
+    end
+    left  <= lefts[left_hash];
+    right <= rights[right_hash];
+    if (state == READ && !query) begin
+      left_at  <= left_hash;
+      right_at <= right_hash;
+    end
+  end
+
+  // ---- changes ----
+  logic was_left, was_right, left_free, right_free, stash_free;
+  logic [STASH-1:0] was_stashed, stash_take;
+  logic write_left, write_right;
+
+  always_comb begin
+    stash_free = 1'b0;
+    stash_take = '0;
+    for (int i = 0; i < STASH; i++)
+    if (!stash[i].valid && !stash_free) begin
+      stash_free = 1'b1;
+      stash_take[i] = 1'b1;
+    end
+  end
+
+  logic there, may_left, may_right, drives;
+  assign there = was_left || was_right || was_stashed != '0;
+  // A key that was driven away goes to its other place only.
+  assign may_left = driven ? !to_right : left_free || !right_free;
+  assign may_right = driven ? to_right : !left_free && right_free;
+  assign drives = may_left ? !left_free : !right_free;
+
+  always_comb begin
+    write_left  = state == CLEAR;
+    write_right = state == CLEAR;
+    if (state == PLACE) begin
+      if (change_remove) begin
+        write_left  = was_left;
+        write_right = was_right;
+      end else if (driven ? !(drives && moves == '0) : !there && !(drives && !stash_free)) begin
+        write_left  = may_left;
+        write_right = may_right;
       end
     end
   end
 
   always_ff @(posedge clk) begin
-    for (int i = 0; i < SESSIONS; i++) same_ip[i] <= keys[i][63:32] == ip;
-    if (rst) live <= '0;
-    else if (add) live[at] <= 1'b1;
-    else if (remove) live[at] <= 1'b0;
-    if (add) keys[at] <= new_key;
+    if (write_left) lefts[state == CLEAR ? clear_at : left_at] <= change_remove || state == CLEAR ? '0 : moving;
+    if (write_right) rights[state == CLEAR ? clear_at : right_at] <= change_remove || state == CLEAR ? '0 : moving;
+  end
+
+  assign changed = state == DONE;
+
+  always_ff @(posedge clk) begin
+    case (state)
+      CLEAR: begin
+        clear_at <= clear_at + 1'b1;
+        if (clear_at == '1) state <= IDLE;
+      end
+      IDLE: begin
+        moving <= '{valid: 1'b1, index: change_index, key: change_key};
+        driven <= 1'b0;
+        moves <= ($clog2(MOVES + 1))'(MOVES);
+        refused <= 1'b0;
+        if (change_valid) state <= READ;
+      end
+      READ: if (!query) state <= LOOK;
+      LOOK: begin
+        was_left <= is_left;
+        was_right <= is_right;
+        was_stashed <= is_stashed;
+        left_free <= !left.valid;
+        right_free <= !right.valid;
+        victim <= (driven ? to_right : left.valid && !right.valid) ? right : left;
+        state <= PLACE;
+      end
+      PLACE: begin
+        state <= DONE;
+        if (change_remove) begin
+          for (int i = 0; i < STASH; i++) if (was_stashed[i]) stash[i].valid <= 1'b0;
+        end else if (!driven && (there || (drives && !stash_free))) refused <= 1'b1;
+        else if (drives && moves == '0) begin
+          for (int i = 0; i < STASH; i++) if (stash_take[i]) stash[i] <= moving;
+        end else if (drives) begin
+          moving <= victim;
+          driven <= 1'b1;
+          to_right <= may_left;
+          moves <= moves - 1'b1;
+          state <= READ;
+        end
+        if (!drives || moves == '0) driven <= 1'b0;
+      end
+      default: state <= IDLE;  // DONE
+    endcase
+    if (rst) begin
+      state <= CLEAR;
+      clear_at <= '0;
+      driven <= 1'b0;
+      for (int i = 0; i < STASH; i++) stash[i].valid <= 1'b0;
+    end
   end
 
 endmodule

@@ -8,9 +8,11 @@
 //
 // Every good TCP frame, kept or not, ends in one descriptor for the engine.
 //
+// What is known of a session is in memories that are read with the lookup's answer and written in one place.
+//
 // Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted.
-// Latency: 5 cycles from a frame's last beat to the descriptor, 6 to `next` and `arrived` (7 if a session
-// is opened at that moment). Whoever sees `next` may read the ring in the next cycle.
+// Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `told` (7 if a session is opened at that
+// moment). Two cycles after `told` the ring may be read.
 module tcp_rx
   import net_pkg::*;
 #(
@@ -35,20 +37,30 @@ module tcp_rx
     output logic [S+RING_BITS-4:0] write_address,
     output logic        [63:0] write_data,
     output logic        [ 7:0] write_keep,
-    // the engine opens and closes sessions
+    // the lookup: the key goes there when beat 5 leaves; `found` a cycle later, `hit` two
+    output logic               query,
+    output logic        [63:0] query_key,
+    input  logic        [ S-1:0] found_index,
+    input  logic               hit,
+    input  logic        [ S-1:0] index,
+    // the engine says where a stream begins, or that there is none yet
     input  logic               open,
-    input  logic               close,
+    input  logic               open_ended,
     input  logic        [ S-1:0] at,
-    input  logic        [63:0] open_key,
     input  logic        [31:0] open_next,
-    input  logic        [31:0] snd_max   [SESSIONS],
-    // how far the application has read
-    input  logic        [31:0] read_to   [SESSIONS],
-    // how far each stream has come, and whether it has ended
-    output logic        [31:0] next      [SESSIONS],
-    output logic [SESSIONS-1:0] ended,
-    output logic               arrived,
-    output logic        [ S-1:0] arrived_at,
+    // how far was sent, and how far the application has read
+    input  logic               sent_write,
+    input  logic        [ S-1:0] sent_at,
+    input  logic        [31:0] sent_to,
+    input  logic               read_write,
+    input  logic        [ S-1:0] read_at,
+    input  logic        [31:0] read_to,
+    // how far a stream has come, and whether it has ended
+    output logic               told,
+    output logic        [ S-1:0] told_at,
+    output logic        [31:0] told_next,
+    output logic               told_ended,
+    output logic               arrived,       // other than by being opened
     // this frame, which has just been found good, may open a session
     output logic               stranger,
     // descriptors
@@ -67,34 +79,9 @@ module tcp_rx
 
   localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
 
-  logic [SESSIONS-1:0] taking;  // the stream is open
-
-  // ---- lookup: the address has come with beat 4, the ports with beat 5 ----
-  logic hit, hit_now;
-  logic [S-1:0] index, index_now;
-
-  tcp_lookup #(
-      .SESSIONS(SESSIONS)
-  ) u_lookup (
-      .clk,
-      .rst,
-      .ip     (head.ip),
-      .ports  ({head.port, head.own_port}),
-      .hit    (hit_now),
-      .index  (index_now),
-      .add    (open),
-      .remove (close),
-      .at,
-      .new_key(open_key)
-  );
-
-  // A session that is opened at the same place meanwhile is another one.
-  always_ff @(posedge clk) begin
-    if (beat_valid && beat_index == 11'd5) begin
-      hit   <= hit_now;
-      index <= index_now;
-    end else if (open && at == index) hit <= 1'b0;
-  end
+  // The address has come with beat 4, the ports with beat 5.
+  assign query = beat_valid && beat_index == 11'd5;
+  assign query_key = {head.ip, head.port, head.own_port};
 
   assign stranger = done && verdict == FRAME_TCP && !hit && verdict_head.flags[ACK] &&
       !verdict_head.flags[SYN] && !verdict_head.flags[RST];
@@ -104,49 +91,66 @@ module tcp_rx
     logic [31:0] from, to;
   } island_t;
 
-  // ---- what is known of each session: written in one place each, for memories with one port for it ----
-  logic [31:0] nexts[SESSIONS];  // as `next`
-  island_t [ISLANDS-1:0] islands[SESSIONS];
-  logic [SESSIONS-1:0] with_islands;
-  island_t [ISLANDS-1:0] after;
-  logic next_write, islands_write;
-  logic [S-1:0] next_at;
-  logic [31:0] next_value;
+  // ---- what is known of each session ----
+  typedef struct packed {
+    logic        ended;
+    logic        islands;  // there are some
+    logic [31:0] next;
+  } stream_t;
+
+  stream_t streams[SESSIONS], stream, stream_in;
+  logic [31:0] sents[SESSIONS], reads[SESSIONS];
+  logic [31:0] sent_now, read_now;
+  island_t [ISLANDS-1:0] islands[SESSIONS], islands_now, after;
+  logic stream_write, islands_write;
+  logic [S-1:0] stream_at;
 
   always_ff @(posedge clk) begin
-    if (next_write) begin
-      nexts[next_at] <= next_value;
-      next[next_at]  <= next_value;
-    end
+    if (stream_write) streams[stream_at] <= stream_in;
     if (islands_write) islands[index] <= after;
+    if (sent_write) sents[sent_at] <= sent_to;
+    if (read_write) reads[read_at] <= read_to;
+    stream <= streams[found_index];
+    islands_now <= islands[found_index];
+    sent_now <= sents[found_index];
+    read_now <= reads[found_index];
   end
 
-  // Step 1, when beat 6 leaves: the session's numbers, and the first byte that may be missing.
-  logic [31:0] wanted_now, wanted, base, seq, seq_end, begin_at, sent, taken_to;  // base: ring place of byte 0
+  // Step 1, two cycles after beat 5: the first byte that may be missing.
+  logic [31:0] wanted, base, seq, seq_end, begin_at, sent, taken_to;  // base: ring place of byte 0
   island_t [ISLANDS-1:0] noted;
-  logic [13:0] origin, whole_end;
-  logic acking, plain, step_2, step_3, step_4;
+  logic [13:0] whole_end;
+  logic taking, acking, plain, step_1, step_2, step_3, step_4;
+  logic [1:0] asked;
 
-  assign wanted_now = nexts[index];
+  assign step_1 = asked[1];
 
   always_ff @(posedge clk) begin
-    step_2 <= beat_valid && beat_index == 11'd6 && !rst;
-    if (beat_valid && beat_index == 11'd6) begin
-      wanted <= wanted_now;
-      begin_at <= precedes(head.seq, wanted_now) ? wanted_now : head.seq;
-      noted <= islands[index];
+    asked <= {asked[0], query && !rst};
+    step_2 <= step_1 && !rst;
+    if (step_1) begin
+      wanted <= stream.next;
+      begin_at <= precedes(head.seq, stream.next) ? stream.next : head.seq;
+      noted <= islands_now;
       for (int i = 0; i < ISLANDS; i++)
-      noted[i].valid <= islands[index][i].valid && with_islands[index];
+      noted[i].valid <= islands_now[i].valid && stream.islands;
       seq <= head.seq;
       seq_end <= head.seq + 32'(head.length);
-      origin <= payload_start;
       whole_end <= payload_start + head.length[13:0];
       base <= head.seq - 32'(payload_start);
-      sent <= snd_max[index];
-      taken_to <= read_to[index];
+      sent <= sent_now;
+      taken_to <= read_now;
+      taking <= !stream.ended;
       acking <= head.flags[ACK];
       plain <= !head.flags[SYN] && !head.flags[RST];
     end
+  end
+
+  // The session's place has another stream since it was looked at.
+  logic another;
+  always_ff @(posedge clk) begin
+    if (asked[0]) another <= open && at == found_index;
+    else if (open && at == index) another <= 1'b1;
   end
 
   // Step 2: where the segment stands to the stream and to each island.
@@ -209,17 +213,17 @@ module tcp_rx
       taken <= near_now && precedes(start, seq_end);
       // The segment's end is where the stream will have come to: a FIN there is in order.
       reaches <= near_now && in_place && ahead == '0;
-      usable <= hit && taking[index] && fits && ack_ok && plain;
+      usable <= hit && taking && fits && ack_ok && plain;
     end
   end
 
   logic writable;
   logic [31:0] stop;
-  assign writable = usable && taken;
+  assign writable = usable && taken && !another;
   always_ff @(posedge clk) if (step_4) stop <= base + 32'(limit);
 
-  // ---- realign the payload, three cycles behind: choose its bytes, then turn it by the place of byte 0 in its word ----
-  localparam int BEHIND = 3;
+  // ---- realign the payload, four cycles behind: choose its bytes, then turn it by the place of byte 0 in its word ----
+  localparam int BEHIND = 4;
   logic [BEHIND:1] valid_behind;
   beat_t beat_behind[BEHIND+1];
   logic [10:0] index_behind[BEHIND+1];
@@ -292,18 +296,19 @@ module tcp_rx
     end
   end
 
-  // ---- the verdict: which islands the new part touches ----
-  logic good, judged, judged_hit, kept, fin_ok, free_there;
+  // ---- the verdict, a cycle later, when `stop` is there: which islands the new part touches ----
+  logic good, good_q, judged, judged_hit, kept, fin_ok, free_there;
   logic [ISLANDS-1:0] joins_below, joins_above;
   logic [31:0] lowest, highest, exact, past_fin;
   head_t judged_head;
   assign good = done && verdict == FRAME_TCP && desc_ready && !rst;
 
   always_ff @(posedge clk) begin
-    judged <= good;
-    judged_hit <= hit && !(open && at == index);
+    good_q <= good;
+    judged <= good_q && !rst;
+    judged_hit <= hit;
     judged_head <= verdict_head;
-    exact <= verdict_head.seq - nexts[index];
+    exact <= seq - wanted;
     past_fin <= seq_end + 32'd1;
     for (int i = 0; i < ISLANDS; i++) begin
       joins_below[i] <= noted[i].valid && noted[i].to == start;
@@ -337,20 +342,29 @@ module tcp_rx
 
   assign kept = writable && in_order;
   // Behind a FIN there is nothing.
-  assign fin_ok = usable && judged_head.flags[FIN] && reaches && (!taken || joins_above == '0);
+  assign fin_ok = usable && !another && judged_head.flags[FIN] && reaches && (!taken || joins_above == '0);
   assign islands_write = judged && judged_hit && writable && (in_order || free_there);
 
   // ---- how far the stream has come: an opening goes first, the rest waits for a cycle ----
-  logic moved, moved_fin;
+  logic moved, moved_on, some_after;
+  stream_t moved_in;
   logic [S-1:0] moved_at;
-  logic [31:0] moved_to;
-  assign next_write = open || moved;
-  assign next_at = open ? at : moved_at;
-  assign next_value = open ? open_next : moved_to;
+
+  always_comb begin
+    some_after = 1'b0;
+    for (int i = 0; i < ISLANDS; i++) some_after |= after[i].valid;
+  end
+
+  assign stream_write = open || moved;
+  assign stream_at = open ? at : moved_at;
+  assign stream_in = open ? '{ended: open_ended, islands: 1'b0, next: open_next} : moved_in;
+  assign told = stream_write;
+  assign told_at = stream_at;
+  assign told_next = stream_in.next;
+  assign told_ended = stream_in.ended;
+  assign arrived = moved && moved_on && !open;
 
   always_ff @(posedge clk) begin
-    arrived <= 1'b0;
-    arrived_at <= moved_at;
     desc_valid <= judged && !rst;
     desc_head <= judged_head;
     desc_hit <= judged_hit;
@@ -362,33 +376,16 @@ module tcp_rx
     desc_near <= exact + 32'(1 << NEAR_BITS) < 32'(2 << NEAR_BITS);
     desc_gap <= 1'b0;
     for (int i = 0; i < ISLANDS; i++) if (noted[i].valid) desc_gap <= 1'b1;
-    if (islands_write) begin
-      with_islands[index] <= 1'b0;
-      for (int i = 0; i < ISLANDS; i++) if (after[i].valid) with_islands[index] <= 1'b1;
-    end
-    if (moved && !open) begin
-      moved   <= 1'b0;
-      arrived <= !rst;
-      if (moved_fin) ended[moved_at] <= 1'b1;
-    end
-    if (judged && judged_hit && (kept || fin_ok)) begin
+    if (!open) moved <= 1'b0;
+    if (judged && judged_hit && (kept || fin_ok || islands_write)) begin
       moved <= 1'b1;
-      moved_fin <= fin_ok;
+      moved_on <= kept || fin_ok;
       moved_at <= index;
-      moved_to <= fin_ok ? past_fin : highest;
-      if (fin_ok) taking[index] <= 1'b0;
+      moved_in.ended <= fin_ok;
+      moved_in.islands <= some_after;
+      moved_in.next <= fin_ok ? past_fin : kept ? highest : wanted;
     end
-    if (open) begin
-      taking[at] <= 1'b1;
-      ended[at] <= 1'b0;
-      with_islands[at] <= 1'b0;
-    end
-    if (close) taking[at] <= 1'b0;
-    if (rst) begin
-      moved  <= 1'b0;
-      taking <= '0;
-      ended  <= '0;
-    end
+    if (rst) moved <= 1'b0;
   end
 
 endmodule

@@ -7,7 +7,7 @@ using namespace frames;
 
 namespace {
 
-enum Kind { Other, Arp, Icmp, Tcp };
+enum Kind { Other, Arp, ArpReply, Icmp, Tcp };
 
 struct Parser {
     Clocked dut;

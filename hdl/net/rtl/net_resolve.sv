@@ -1,0 +1,120 @@
+// The hardware address for an IPv4 address: from a small cache, or asked for by ARP (RFC 826), up to TRIES times, a
+// second apart. An address beyond the own network is its gateway's. Only answers to what was asked are believed.
+//
+// One question at a time: `valid` and `ip` are held until `done`. Entries are forgotten after LIFE_MS, or by `forget`,
+// when nobody has answered at what they say; a new one takes the place of the oldest.
+//
+// Parameters: ENTRIES, a power of two; TRIES; RETRY_MS; LIFE_MS. Latency: 3 cycles if it is known.
+module net_resolve #(
+    parameter int ENTRIES = 4,
+    parameter int TRIES = 3,
+    parameter int RETRY_MS = 1000,
+    parameter int LIFE_MS = 60000
+) (
+    input  logic        clk,
+    input  logic        rst,
+    input  logic        tick,       // a millisecond
+    input  logic [31:0] own_ip,
+    input  logic [31:0] netmask,
+    input  logic [31:0] gateway,    // 0: there is none, and all hosts are on this network
+    input  logic        valid,
+    input  logic [31:0] ip,
+    output logic        done,       // for a cycle
+    output logic        ok,         // and this and the address stay
+    output logic [47:0] mac,
+    input  logic        forget,     // what was answered last
+    // net_arp
+    output logic        ask_valid,
+    input  logic        ask_ready,
+    output logic [31:0] ask_ip,
+    input  logic        reply,      // with its sender's addresses
+    input  logic [47:0] reply_mac,
+    input  logic [31:0] reply_ip
+);
+
+  localparam int E = $clog2(ENTRIES);
+
+  typedef enum logic [2:0] {
+    IDLE,
+    SEARCH,
+    ASK,
+    WAIT,
+    DONE
+  } state_t;
+
+  state_t state;
+  logic [ENTRIES-1:0] known, same;
+  logic [31:0] ips[ENTRIES];
+  logic [47:0] macs[ENTRIES];
+  logic [$clog2(LIFE_MS+1)-1:0] ages[ENTRIES];
+  logic [E-1:0] oldest, place, there;
+  logic [1:0] tries;
+  logic [$clog2(RETRY_MS+1)-1:0] wait_ms;
+
+  always_comb begin
+    there = '0;
+    for (int i = 0; i < ENTRIES; i++) begin
+      same[i] = known[i] && ips[i] == ask_ip;
+      if (same[i]) there |= E'(i);
+    end
+  end
+
+  assign ask_valid = state == ASK;
+  assign done = state == DONE;
+
+  always_ff @(posedge clk) begin
+    if (tick) begin
+      for (int i = 0; i < ENTRIES; i++) begin
+        ages[i] <= ages[i] + 1'b1;
+        if (ages[i] == ($clog2(LIFE_MS + 1))'(LIFE_MS)) known[i] <= 1'b0;
+      end
+    end
+    if (forget) known[place] <= 1'b0;
+    case (state)
+      IDLE: begin
+        ask_ip <= gateway != '0 && ((ip ^ own_ip) & netmask) != '0 ? gateway : ip;
+        tries <= 2'(TRIES);
+        if (valid) state <= SEARCH;
+      end
+      SEARCH: begin
+        ok <= same != '0;
+        mac <= macs[there];
+        place <= there;
+        state <= same != '0 ? DONE : ASK;
+      end
+      ASK: begin
+        wait_ms <= ($clog2(RETRY_MS + 1))'(RETRY_MS);
+        if (ask_ready) begin
+          tries <= tries - 2'd1;
+          state <= WAIT;
+        end
+      end
+      WAIT: begin
+        if (reply && reply_ip == ask_ip) begin
+          ok <= 1'b1;
+          mac <= reply_mac;
+          place <= oldest;
+          known[oldest] <= 1'b1;
+          ips[oldest] <= ask_ip;
+          macs[oldest] <= reply_mac;
+          ages[oldest] <= '0;
+          oldest <= oldest + 1'b1;
+          state <= DONE;
+        end else if (tick) begin
+          wait_ms <= wait_ms - 1'b1;
+          if (wait_ms == '0) begin
+            state <= tries == '0 ? DONE : ASK;
+            ok <= 1'b0;
+          end
+        end
+      end
+      default: state <= IDLE;  // DONE
+    endcase
+    if (rst) begin
+      state <= IDLE;
+      known <= '0;
+      oldest <= '0;
+    end
+  end
+
+endmodule

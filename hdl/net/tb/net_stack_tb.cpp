@@ -1,0 +1,379 @@
+// The stack as a host that opens connections: what it asks for, what it answers, and how it gives up. The peer is
+// made here, frame by frame; a tick comes every kTick cycles.
+#include <deque>
+#include <map>
+
+#include "frames.hpp"
+
+using namespace bench;
+using namespace frames;
+
+namespace {
+
+constexpr int kLatency = 4;
+constexpr uint64_t kTick = 160;
+constexpr unsigned kRingBits = 14;
+constexpr uint8_t kFin = 1, kSyn = 2, kRst = 4, kPsh = 8, kAck = 16;
+enum Result { Ok, Refused, TimedOut, Unreachable, Full };
+
+struct Got {  // a segment from the board
+    uint16_t from = 0, to = 0;
+    uint32_t seq = 0, ack = 0, window = 0;
+    uint8_t flags = 0;
+    Bytes options, payload;
+    uint64_t ms = 0;
+};
+
+struct Stack {
+    Clocked dut;
+    std::deque<Bytes> in;
+    size_t at = 0;
+    int gap = 0;
+    Bytes frame;
+    std::deque<Bytes> arps;
+    std::deque<Got> got;
+    std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
+    std::map<uint32_t, uint64_t> rx_ring, tx_ring;  // words by address
+    bool done = false, answers_arp = true, opened = false;
+    Result result = Ok;
+    uint32_t session = 0, next = 0, una = 0, read_to = 0, written_to = 0;
+    bool dead = false;
+    uint64_t ms = 0;
+    uint32_t asked_ip = 0;
+
+    Stack() {
+        dut->own_mac = kOwnMac, dut->own_ip = kOwnIp, dut->listen_port = 80, dut->secret = dut.random.next();
+        dut->netmask = 0, dut->gateway = 0, dut->reserve = 0;
+        dut->rx_valid = 0, dut->tx_ready = 1, dut->tick = 0;
+        dut->app_valid = 0, dut->release_valid = 0, dut->connect_valid = 0;
+        dut.reset();
+        run(64);
+    }
+
+    void step() {
+        dut->rx_valid = 0;
+        if (gap > 0) gap--;
+        else if (!in.empty()) {
+            const Bytes &f = in.front();
+            uint64_t data = 0;
+            unsigned n = 0;
+            for (; n < 8 && at + n < f.size(); n++) data |= static_cast<uint64_t>(f[at + n]) << (8 * n);
+            at += n;
+            const bool last = at >= f.size();
+            const uint64_t keep = (1u << n) - 1;
+            const uint64_t low = data << 9 | keep << 1 | last;
+            dut->rx[0] = static_cast<uint32_t>(low), dut->rx[1] = static_cast<uint32_t>(low >> 32);
+            dut->rx[2] = static_cast<uint32_t>(data >> 55);
+            dut->rx_valid = 1;
+            if (last) in.pop_front(), at = 0, gap = 3;
+        }
+        dut->tick = dut.cycles % kTick == 0;
+        ms += dut->tick;
+        dut.settle();
+        if (dut->tx_valid) {
+            const uint64_t low = dut->tx[0] | static_cast<uint64_t>(dut->tx[1]) << 32;
+            const uint64_t data = low >> 9 | static_cast<uint64_t>(dut->tx[2]) << 55;
+            for (int i = 0; i < 8; i++)
+                if (low >> (1 + i) & 1) frame.push_back(static_cast<uint8_t>(data >> (8 * i)));
+            if (low & 1) take(frame), frame.clear();
+        }
+        if (dut->rx_write) {
+            uint64_t &w = rx_ring[dut->rx_write_address];
+            for (int i = 0; i < 8; i++)
+                if (dut->rx_write_keep >> i & 1) w = (w & ~(0xffull << (8 * i))) | (dut->rx_write_data & (0xffull << (8 * i)));
+        }
+        if (dut->open && dut->open_active) opened = true, session = dut->open_at, next = dut->open_next, una = dut->open_una, read_to = next, written_to = una;
+        if (dut->rcv_told && opened && dut->rcv_at == session) next = dut->rcv_next;
+        if (dut->tell && dut->tell_at == session && opened) una = dut->tell_una, dead |= dut->tell_dead;
+        if (dut->connect_done) done = true, result = static_cast<Result>(dut->connect_result);
+        pipe.push_back(dut->tx_read ? tx_ring[dut->tx_read_address] : 0);
+        dut.rise();
+        pipe.pop_front();
+        dut->tx_read_data = pipe.front();
+        if (done) dut->connect_valid = 0;
+    }
+    void run(uint64_t cycles) {
+        for (uint64_t i = 0; i < cycles; i++) step();
+    }
+    void run_ms(uint64_t n) { run(n * kTick); }
+
+    void take(const Bytes &f) {
+        if (get16(f, 12) == 0x0806) {
+            check(f.size() == 42 && get16(f, 14) == 1 && get16(f, 16) == 0x0800 && get16(f, 18) == 0x0604, "an ARP frame is malformed");
+            check(get32(f, 28) == kOwnIp && get32(f, 22) == 0x02000000 && get16(f, 26) == 2, "an ARP frame has another sender");
+            if (get16(f, 20) != 1) return;
+            for (int i = 0; i < 6; i++) check(f[i] == 0xff, "an ARP request is for one host");
+            arps.push_back(f);
+            asked_ip = get32(f, 38);
+            if (answers_arp) in.push_back(arp_reply(asked_ip));
+            return;
+        }
+        check(checksum(f, 14, 34) == 0, "IPv4 checksum");
+        check(checksum(f, 26, f.size(), 6 + static_cast<uint32_t>(f.size()) - 34) == 0, "TCP checksum");
+        for (size_t i = 0; i < 6; i++) check(f[i] == static_cast<uint8_t>(kPeerMac >> (40 - 8 * i)), "to another hardware address");
+        Got g;
+        g.from = static_cast<uint16_t>(get16(f, 34)), g.to = static_cast<uint16_t>(get16(f, 36));
+        g.seq = get32(f, 38), g.ack = get32(f, 42), g.flags = f[47], g.window = get16(f, 48), g.ms = ms;
+        const size_t head = 34 + (f[46] >> 4) * 4u;
+        g.options.assign(f.begin() + 54, f.begin() + static_cast<long>(head));
+        g.payload.assign(f.begin() + static_cast<long>(head), f.end());
+        got.push_back(g);
+    }
+    static Bytes arp_reply(uint32_t ip) {
+        Bytes f = ethernet(kOwnMac, 0x0806);
+        f.resize(60);
+        put16(f, 14, 1), put16(f, 16, 0x0800), f[18] = 6, f[19] = 4, put16(f, 20, 2);
+        for (size_t i = 0; i < 6; i++) f[22 + i] = f[6 + i], f[32 + i] = static_cast<uint8_t>(kOwnMac >> (40 - 8 * i));
+        put32(f, 28, ip), put32(f, 38, kOwnIp);
+        return f;
+    }
+    void send(uint16_t port, uint16_t own_port, uint32_t seq, uint32_t ack, uint8_t flags, const Bytes &options = {}, const Bytes &payload = {}) {
+        Bytes f = tcp(seq, ack, flags, options, payload);
+        put16(f, 34, port), put16(f, 36, own_port), put16(f, 48, 60000), put16(f, 50, 0);
+        put16(f, 50, checksum(f, 26, f.size(), 6 + static_cast<uint32_t>(f.size()) - 34));
+        if (f.size() < 60) f.resize(60);
+        in.push_back(f);
+    }
+    void connect(uint16_t port, uint32_t ip = kPeerIp) {
+        dut->connect_valid = 1, dut->connect_ip = ip, dut->connect_port = port;
+        done = opened = dead = false;
+    }
+    Got segment(uint64_t most_ms = 20) {
+        for (uint64_t end = ms + most_ms; got.empty() && ms < end;) step();
+        check(!got.empty(), "no segment comes");
+        Got g = got.front();
+        got.pop_front();
+        return g;
+    }
+    void until_done(uint64_t most_ms) {
+        for (uint64_t end = ms + most_ms; !done && ms < end;) step();
+        check(done, "the attempt does not end");
+        run(4);
+    }
+    // The application says how far it has come.
+    void say(bool finish = false) {
+        dut->app_valid = 1, dut->app_at = session, dut->app_read_to = read_to, dut->app_written_to = written_to, dut->app_finish = finish;
+        step();
+        dut->app_valid = 0;
+    }
+    void write(const Bytes &b) {
+        for (uint8_t byte : b) {
+            const uint32_t place = written_to++ % (1u << kRingBits);
+            uint64_t &w = tx_ring[session << (kRingBits - 3) | place >> 3];
+            w = (w & ~(0xffull << (8 * (place % 8)))) | static_cast<uint64_t>(byte) << (8 * (place % 8));
+        }
+    }
+    Bytes read() {
+        Bytes b;
+        for (; read_to != next; read_to++) {
+            const uint32_t place = read_to % (1u << kRingBits);
+            b.push_back(static_cast<uint8_t>(rx_ring[session << (kRingBits - 3) | place >> 3] >> (8 * (place % 8))));
+        }
+        return b;
+    }
+    void release() {
+        dut->release_valid = 1, dut->release_at = session;
+        step();
+        dut->release_valid = 0;
+    }
+};
+
+const Bytes kMss1460{2, 4, 5, 0xb4};
+
+}  // namespace
+
+TEST(opens_and_talks) {
+    Stack s;
+    s.connect(8080);
+    const Got syn = s.segment();
+    check(s.arps.size() == 1 && s.asked_ip == kPeerIp, "the address is asked for once");
+    check(syn.flags == kSyn && syn.to == 8080 && syn.from >= 49152 && syn.payload.empty(), "a SYN");
+    check(syn.options.size() == 8 && get32(syn.options, 0) == 0x020405b4 && get32(syn.options, 4) == 0x01030300, "with its options");
+    s.send(8080, syn.from, 7000, syn.seq + 1, kSyn | kAck, kMss1460);
+    s.until_done(5);
+    check(s.result == Ok && s.opened && s.next == 7001 && s.una == syn.seq + 1, "open");
+    const Got ack = s.segment();
+    check(ack.flags == kAck && ack.seq == syn.seq + 1 && ack.ack == 7001, "the SYN is acknowledged");
+    s.write(text("GET / HTTP/1.1\r\n\r\n"));
+    s.say();
+    const Got request = s.segment();
+    check(request.seq == syn.seq + 1 && request.ack == 7001, "the request's place");
+    expect(request.payload, text("GET / HTTP/1.1\r\n\r\n"), "the request");
+    s.send(8080, syn.from, 7001, request.seq + 18, kAck | kPsh, {}, text("HTTP/1.1 200 OK\r\n\r\nhello"));
+    s.run_ms(10);
+    expect(s.read(), text("HTTP/1.1 200 OK\r\n\r\nhello"), "the answer");
+    check(s.una == request.seq + 18, "acknowledged");
+    // The peer closes, then the board does.
+    s.send(8080, syn.from, 7025, request.seq + 18, kAck | kFin);
+    s.run_ms(2);
+    s.read_to = s.next;
+    s.say(true);
+    s.got.clear();
+    s.run_ms(2);
+    check(!s.got.empty() && (s.got.back().flags & kFin) && s.got.back().ack == 7026, "the board's FIN");
+    s.send(8080, syn.from, 7026, s.got.back().seq + 1, kAck);
+    s.run_ms(2);
+    check(s.dead, "over");
+    s.release();
+    s.run_ms(2);
+    // Later segments are nobody's.
+    s.got.clear();
+    s.send(8080, syn.from, 7026, request.seq + 19, kAck);
+    check(s.segment().flags & kRst, "a late segment is refused");
+}
+
+TEST(ports_and_numbers_differ) {
+    Stack s;
+    std::map<uint16_t, uint32_t> seen;
+    for (int i = 0; i < 12; i++) {
+        s.connect(443);
+        const Got syn = s.segment();
+        check(syn.from >= 49152 && !seen.count(syn.from), "a port of its own");
+        for (auto &[port, seq] : seen) check(syn.seq != seq, "a number of its own");
+        seen[syn.from] = syn.seq;
+        s.send(443, syn.from, 100, syn.seq + 1, kSyn | kAck, kMss1460);
+        s.until_done(5);
+        check(s.result == Ok, "open");
+        s.segment();
+    }
+    check(s.arps.size() == 1, "the address is known the second time");
+}
+
+TEST(refused) {
+    Stack s;
+    for (int i = 0; i < 40; i++) {  // more often than there are sessions: each is free again
+        s.connect(81);
+        const Got syn = s.segment();
+        s.send(81, syn.from, 0, syn.seq + 1, kRst | kAck);
+        s.until_done(5);
+        check(s.result == Refused && !s.opened, "refused");
+    }
+}
+
+TEST(times_out) {
+    Stack s;
+    s.connect(82);
+    std::vector<uint64_t> times;
+    uint32_t seq = 0;
+    s.until_done(17000);
+    check(s.result == TimedOut && !s.opened, "timed out");
+    check(s.got.size() == 4, std::to_string(s.got.size()) + " SYNs");
+    for (auto &g : s.got) {
+        check(g.flags == kSyn && (times.empty() || g.seq == seq), "the same SYN");
+        seq = g.seq;
+        times.push_back(g.ms - s.got.front().ms);
+    }
+    check(times[1] >= 995 && times[1] <= 1005 && times[2] >= 2990 && times[2] <= 3010 && times[3] >= 6990 && times[3] <= 7010,
+          "after 1, 2 and 4 s (RFC 6298): " + std::to_string(times[1]) + ", " + std::to_string(times[2]) + ", " + std::to_string(times[3]));
+    check(s.ms - s.got.front().ms >= 14990 && s.ms - s.got.front().ms <= 15020, "given up after 15 s");
+    // The address is asked for again.
+    s.got.clear();
+    s.connect(82);
+    s.segment();
+    check(s.arps.size() == 2, "the address is no longer trusted");
+}
+
+TEST(lost_syns_and_answers) {
+    Stack s;
+    s.connect(83);
+    const Got syn = s.segment();
+    const Got again = s.segment(1100);
+    check(again.seq == syn.seq && again.flags == kSyn, "sent again");
+    s.send(83, syn.from, 5, syn.seq + 1, kSyn | kAck, kMss1460);
+    s.until_done(5);
+    check(s.result == Ok, "open");
+    s.segment();
+    // The peer has not got our ACK, and says its SYN again.
+    s.send(83, syn.from, 5, syn.seq + 1, kSyn | kAck, kMss1460);
+    check(s.segment().ack == 6, "acknowledged again");
+}
+
+TEST(unreachable) {
+    Stack s;
+    s.answers_arp = false;
+    s.connect(80, 0x0a6300ee);
+    s.until_done(4000);
+    check(s.result == Unreachable && s.arps.size() == 3 && s.got.empty(), std::to_string(s.arps.size()) + " requests");
+    for (auto &f : s.arps) check(get32(f, 38) == 0x0a6300ee, "for the address");
+    // Nobody is believed who was not asked.
+    s.in.push_back(Stack::arp_reply(0x0a6300ee));
+    s.run_ms(2);
+    s.arps.clear();
+    s.connect(80, 0x0a6300ee);
+    s.run_ms(5);
+    check(s.arps.size() == 1, "it is asked for again");
+    s.in.push_back(Stack::arp_reply(0x0a6300ef));  // of another
+    s.run_ms(5);
+    check(s.got.empty(), "another's answer is believed");
+    s.in.push_back(Stack::arp_reply(0x0a6300ee));
+    check(s.segment().flags == kSyn, "a late answer is taken");
+}
+
+TEST(through_a_gateway) {
+    Stack s;
+    s.dut->netmask = 0xffffff00, s.dut->gateway = kPeerIp;
+    s.connect(80, 0x08080808);
+    s.segment();
+    check(s.asked_ip == kPeerIp, "the gateway is asked for");
+    s.dut->connect_valid = 0;
+}
+
+TEST(simultaneous_open) {
+    for (bool with_syn_ack : {true, false}) {
+        Stack s;
+        s.connect(84);
+        const Got syn = s.segment();
+        s.send(84, syn.from, 900, 0, kSyn, kMss1460);
+        const Got both = s.segment();
+        check(both.flags == (kSyn | kAck) && both.seq == syn.seq && both.ack == 901, "a SYN that acknowledges");
+        check(!s.done, "not open yet");
+        // Lost, it is sent again.
+        const Got again = s.segment(1100);
+        check(again.flags == (kSyn | kAck) && again.seq == syn.seq && again.ack == 901, "sent again");
+        if (with_syn_ack) s.send(84, syn.from, 900, syn.seq + 1, kSyn | kAck, kMss1460);
+        else s.send(84, syn.from, 901, syn.seq + 1, kAck, {}, text("at once"));
+        s.until_done(5);
+        check(s.result == Ok && s.una == syn.seq + 1, "open");
+        const Got ack = s.segment();
+        check(ack.ack == 901, "what comes with the opening is to be sent again: " + std::to_string(ack.ack));
+        s.send(84, syn.from, 901, syn.seq + 1, kAck, {}, text("at once"));
+        s.run_ms(2);
+        expect(s.read(), text("at once"), "what comes then");
+    }
+}
+
+TEST(what_does_not_belong) {
+    Stack s;
+    s.connect(85);
+    const Got syn = s.segment();
+    // Acknowledges something else: refused (RFC 9293 section 3.10.7.3), and the attempt goes on.
+    s.send(85, syn.from, 1, syn.seq + 9, kSyn | kAck, kMss1460);
+    const Got reset = s.segment();
+    check((reset.flags & kRst) && reset.seq == syn.seq + 9, "a reset where it said");
+    s.send(85, syn.from, 1, syn.seq + 9, kRst | kAck);
+    s.send(85, syn.from, 1, 0, kRst);
+    s.send(85, syn.from, 1, syn.seq + 1, kAck, {}, text("no SYN yet"));
+    s.send(85, syn.from, 1, syn.seq + 1, kAck | kFin);
+    s.run_ms(10);
+    check(!s.done, "still under way");
+    s.send(85, syn.from, 70, syn.seq + 1, kSyn | kAck, kMss1460);
+    s.until_done(5);
+    check(s.result == Ok && s.next == 71, "open");
+}
+
+TEST(full) {
+    Stack s;
+    for (int i = 0; i < 16; i++) {
+        s.connect(86);
+        const Got syn = s.segment();
+        s.send(86, syn.from, 100, syn.seq + 1, kSyn | kAck, kMss1460);
+        s.until_done(5);
+        check(s.result == Ok, "open");
+        s.segment();
+    }
+    s.connect(86);
+    s.until_done(5);
+    check(s.result == Full, "no session is free");
+}
+
+BENCH_MAIN()

@@ -1,0 +1,107 @@
+// The lookup against a plain map: keys come and go, at any load up to all sessions, and whatever is in it is found
+// at any moment, also while others are being moved.
+#include <map>
+
+#include "clocked.hpp"
+
+using namespace bench;
+
+namespace {
+
+struct Lookup {
+    Clocked dut;
+    std::map<uint64_t, uint32_t> keys;
+
+    Lookup() {
+        dut->query = 0, dut->change_valid = 0;
+        dut->secret = dut.random.next();
+        dut.reset();
+        // What is asked for meanwhile waits until the tables are empty.
+    }
+    // Asks for a key while something else goes on; true if it is found.
+    void step(bool ask = false, uint64_t key = 0) {
+        dut->query = ask;
+        dut->query_key = key;
+        dut.settle();
+        dut.rise();
+        dut->query = 0;
+    }
+    void find(uint64_t key) {
+        step(true, key);
+        step();
+        dut.settle();
+        auto it = keys.find(key);
+        check(dut->hit == (it != keys.end()), it == keys.end() ? "a key is found that is not there" : "a key is not found");
+        if (dut->hit) check(dut->index == it->second, "another session is found");
+    }
+    // Changes, and asks for the keys that are there meanwhile. True if it was not refused.
+    bool change(bool remove, uint64_t key, uint32_t index, bool asking) {
+        dut->change_valid = 1, dut->change_remove = remove, dut->change_key = key, dut->change_index = index;
+        std::vector<std::pair<uint64_t, uint32_t>> others;
+        for (auto &k : keys) if (k.first != key) others.push_back(k);
+        const std::pair<uint64_t, uint32_t> *one = nullptr, *two = nullptr;
+        for (int i = 0; i < 5000; i++) {
+            const auto *asked = asking && !others.empty() && dut.random.percent(30) ? &others[dut.random.below(static_cast<uint32_t>(others.size()))] : nullptr;
+            dut->query = asked != nullptr;
+            if (asked) dut->query_key = asked->first;
+            dut.settle();
+            if (two) check(dut->hit && dut->index == two->second, "a key is not found while another one comes or goes");
+            two = one, one = asked;
+            const bool done = dut->changed, refused = dut->refused;
+            dut.rise();
+            if (done) {
+                dut->change_valid = 0;
+                dut->query = 0;
+                return !refused;
+            }
+        }
+        throw Failure("a change does not end");
+    }
+};
+
+}  // namespace
+
+TEST(comes_and_goes) {
+    for (int round = 0; round < 20; round++) {
+        Lookup l;
+        l.dut->secret = l.dut.random.next();
+        std::vector<uint64_t> owner(W, 0);
+        uint32_t refusals = 0, added = 0;
+        for (int i = 0; i < 100 * (W > 64 ? 20 : 4); i++) {
+            const bool fuller = l.dut.random.percent(i < W * 3 ? 90 : 50);
+            uint32_t at = l.dut.random.below(W);
+            if (fuller && l.keys.size() < W) {
+                while (owner[at]) at = (at + 1) % W;
+                // A peer with one address and ports one after the other, mostly.
+                const uint64_t key = (0x0a630001ull << 32) | (uint64_t{32768 + l.dut.random.below(20000)} << 16) | 80;
+                if (l.keys.count(key)) {
+                    check(!l.change(false, key, at, true), "a key is taken twice");
+                    continue;
+                }
+                added++;
+                if (l.change(false, key, at, true)) l.keys[key] = at, owner[at] = key;
+                else refusals++;
+            } else if (owner[at]) {
+                l.change(true, owner[at], at, true);
+                l.keys.erase(owner[at]);
+                l.find(owner[at]);
+                owner[at] = 0;
+            }
+            if (i % 16 == 0) for (auto &k : l.keys) l.find(k.first);
+            l.find(l.dut.random.next());
+        }
+        for (auto &k : l.keys) l.find(k.first);
+        check(refusals * 100 <= added, std::to_string(refusals) + " of " + std::to_string(added) + " are refused");
+    }
+}
+
+TEST(removing_what_is_not_there) {
+    Lookup l;
+    check(l.change(false, 5, 1, false), "refused");
+    l.keys[5] = 1;
+    l.change(true, 6, 0, false);
+    l.find(5);
+    l.find(6);
+}
+
+BENCH_MAIN()
