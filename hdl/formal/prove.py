@@ -25,7 +25,7 @@ def proven(name, text):
     source, model = WORK / f"{name}.sv", WORK / f"{name}.aig"
     source.write_text(text)
     modules.yosys([
-        f"read_slang --top {name} {modules.sources()} {source}", f"prep -flatten -top {name}", "memory_map", "async2sync",
+        f"read_slang --top {name} {HDL}/net/rtl/net_pkg.sv {modules.sources()} {HDL}/net/rtl/net_mux.sv {source}", f"prep -flatten -top {name}", "memory_map", "async2sync",
         "chformal -lower", "opt -full", "techmap", "opt -fast", "setundef -undriven -anyseq", "dffunmap", "aigmap", "opt_clean",
         f"write_aiger -zinit {model}",
     ])

@@ -1,0 +1,62 @@
+// Proof harness: the small FIFO loses, reorders and invents nothing, also from a writer that decides a cycle ahead.
+//
+// The solver picks a place in the stream, modulo 16; the entry there is followed through.
+module fifo_f (
+    input logic       clk,
+    input logic       rst,
+    input logic       s_valid,
+    input logic [3:0] s_payload,
+    input logic       m_ready,
+    input logic [3:0] pick
+);
+
+  localparam int Depth = 4;
+
+  logic       s_ready, ready_before, m_valid, started, waited;
+  logic [3:0] m_payload, offered, pick_before, taken, given, value, count;
+
+  initial started = 1'b0;
+
+  fifo #(
+      .T    (logic [3:0]),
+      .DEPTH(Depth)
+  ) dut (
+      .*
+  );
+
+  assign count = taken - given;
+
+  always_ff @(posedge clk) begin
+    started      <= 1'b1;
+    pick_before  <= pick;
+    ready_before <= s_ready && !rst;
+    waited       <= m_valid && !m_ready && !rst;
+    offered      <= m_payload;
+    if (rst) begin
+      taken <= '0;
+      given <= '0;
+    end else begin
+      if (s_valid) taken <= taken + 1'b1;
+      if (s_valid && taken == pick) value <= s_payload;
+      if (m_valid && m_ready) given <= given + 1'b1;
+    end
+  end
+
+  always_comb begin
+    if (!started) begin
+      assume (rst);
+    end else begin
+      assume (pick == pick_before);
+      // It saw `s_ready` in this cycle or in the one before, and is not held.
+      assume (!s_valid || s_ready || ready_before);
+      if (!rst) begin
+        assert (count <= 4'(Depth));
+        assert (m_valid == (count != '0));
+        assert (s_ready || count != '0);
+        if (waited) assert (m_valid && m_payload == offered);
+        if (m_valid && given == pick) assert (m_payload == value);
+      end
+    end
+  end
+
+endmodule
