@@ -76,7 +76,7 @@ bench-cluster: setup build ## five functions on three nodes beside three native 
 
 bench-board: ## the board in cycles, and its live model's speed; writes bench/results/board
 	@scripts/setup.sh base board bench
-	@$(MAKE) -s -C hdl/board bench
+	@$(MAKE) -s -C hdl/board bench tuned
 	@bench/board/run.py
 
 bench-messages: humboldt ## messages beside MPICH and Open MPI; writes bench/results/messages

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the board's cycles and measures the live model's speed.
 
-usage: bench/board/run.py [--label NAME] [--no-live]
+usage: bench/board/run.py [--label NAME] [--no-live | --live-only]
 
 Builds what it needs (scripts/setup.sh board bench). README.md says what each number covers. The live
 part needs root, for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}.
@@ -29,28 +29,72 @@ def commit():
     return text.stdout.strip() or "none"
 
 
-def live():
-    """wrk against the model on a TAP device: wall clock, on cores that both share."""
+NGINX = """
+daemon off;
+worker_processes 1;
+pid DIRECTORY/pid;
+error_log stderr;
+events {}
+http {
+  access_log off;
+  keepalive_requests 1000000000;
+  client_body_temp_path DIRECTORY/body; proxy_temp_path DIRECTORY/proxy; fastcgi_temp_path DIRECTORY/fastcgi;
+  uwsgi_temp_path DIRECTORY/uwsgi; scgi_temp_path DIRECTORY/scgi;
+  server { listen 127.0.0.1:8080; location / { return 200 "ANSWER"; } }
+}
+""".replace("ANSWER", "x" * 64)
+ROUNDS, SECONDS = 3, 4
+
+
+def wrk(connections, url):
     script = DATA / "call.lua"
     script.write_text('wrk.method = "POST"\nwrk.body = string.rep("x", 64)\n')
-    out = {}
+    text = subprocess.run(
+        ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", "--latency", "-s", script, url],
+        capture_output=True, text=True, check=True,
+    ).stdout
+    if "Non-2xx" in text or "Socket errors" in text:
+        sys.exit(f"error: wrk saw failures:\n{text}")
+    return {
+        "requests_per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),
+        "p50": re.search(r"^\s+50%\s+(\S+)", text, re.M)[1],
+        "p99": re.search(r"^\s+99%\s+(\S+)", text, re.M)[1],
+    }
+
+
+def cycles_and_time(process):
+    """The model's cycles, from its own metrics, and the processor time that it has used."""
+    text = subprocess.run(["curl", "-sS", f"http://{harness.BOARD_IP}/metrics"], capture_output=True, text=True, check=True).stdout
+    ticks = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    return int(re.search(r"^baltra_board_cycles_total (\d+)", text, re.M)[1]), sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def live():
+    """wrk against the model on a TAP device, and against nginx, by turns: wall clock, on cores that all share."""
+    out = {"model": {}, "nginx": {}}
+    directory = DATA / "nginx"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "conf").write_text(NGINX.replace("DIRECTORY", str(directory)))
     for connections in (1, 16):
-        with harness.Board(log="bench"):
-            started = time.monotonic()
-            text = subprocess.run(
-                ["wrk", "-t1", f"-c{connections}", "-d5s", "--latency", "-s", script, f"http://{harness.BOARD_IP}/function/echo"],
-                capture_output=True, text=True, check=True,
-            ).stdout
-            seconds = time.monotonic() - started
-        log = (harness.LOGS / "bench.log").read_text()
-        if "Non-2xx" in text or "Socket errors" in text:
-            sys.exit(f"error: wrk saw failures:\n{text}")
-        out[str(connections)] = {
-            "requests_per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),
-            "p50": re.search(r"50%\s+(\S+)", text)[1],
-            "p99": re.search(r"99%\s+(\S+)", text)[1],
-            "simulated_mhz": int(re.search(r"cycles (\d+)", log)[1]) / seconds / 1e6,
-        }
+        rounds = {"model": [], "nginx": []}
+        for _ in range(ROUNDS):
+            with harness.Board(log="bench") as board:
+                cycles, busy = cycles_and_time(board.process)
+                row = wrk(connections, f"http://{harness.BOARD_IP}/function/echo")
+                end, used = cycles_and_time(board.process)
+            rounds["model"].append(row)
+            row["simulated_mhz"] = ((end - cycles) % 2**32) / SECONDS / 1e6
+            row["cores"] = (used - busy) / SECONDS
+            nginx = subprocess.Popen(["nginx", "-e", "stderr", "-c", str(directory / "conf")], stderr=subprocess.DEVNULL)
+            try:
+                time.sleep(0.5)
+                rounds["nginx"].append(wrk(connections, "http://127.0.0.1:8080/"))
+            finally:
+                nginx.terminate()
+                nginx.wait(10)
+        for name, rows in rounds.items():  # the one in the middle, and the rest of it
+            rows.sort(key=lambda row: row["requests_per_second"])
+            out[name][str(connections)] = dict(rows[ROUNDS // 2], all=[row["requests_per_second"] for row in rows])
     return out
 
 
@@ -94,7 +138,9 @@ def functions_report(rows):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--label", default=platform.node() or "host")
-    arguments.add_argument("--no-live", action="store_true")
+    which = arguments.add_mutually_exclusive_group()
+    which.add_argument("--no-live", action="store_true")
+    which.add_argument("--live-only", action="store_true")
     options = arguments.parse_args()
     if not options.no_live:
         harness.enter_namespace()
@@ -105,7 +151,7 @@ def main():
         ("bench", 4, []),
         ("bench-latency-32", 32, ["latency", "bulk", "calls"]),
         ("bench-jumbo", 4, ["bulk"]),
-    ]:
+    ][: 0 if options.live_only else None]:
         text = subprocess.run([DATA / binary, *which], capture_output=True, text=True, check=True).stdout
         rows += [dict(json.loads(line), memory_latency=latency) for line in text.splitlines()]
     result = {
@@ -152,15 +198,26 @@ def main():
                 f"{row['calls_per_second_at_156.25_MHz'] / 1e6:.2f} M calls/s; the wire alone would take {row['wire_bound_in_cycles']} cycles |"
             )
     lines += functions_report(rows)
+    if options.live_only:
+        lines = [f"# The live model, {result['date']}, {result['commit']}"]
     if not options.no_live:
-        lines += ["", f"The live model, wall clock, wrk on the same {os.cpu_count()} cores (POST of 64 bytes to echo, keep-alive):", ""]
-        lines += ["| connections | requests/s | p50 | p99 | simulated MHz |", "|---|---|---|---|---|"]
-        for connections, row in result["live_wall_clock"].items():
-            lines.append(f"| {connections} | {row['requests_per_second']:.0f} | {row['p50']} | {row['p99']} | {row['simulated_mhz']:.1f} |")
+        lines += [
+            "",
+            f"The live model, wall clock, wrk on the same {os.cpu_count()} cores (POST of 64 bytes to echo, keep-alive; nginx, one worker, "
+            f"answers as many bytes by itself over the loopback device); the middle of {ROUNDS} rounds of {SECONDS} s by turns:",
+            "",
+            "| | connections | requests/s | the rounds | p50 | p99 | simulated MHz | cores that the model uses |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for name, by_connections in result["live_wall_clock"].items():
+            for connections, row in by_connections.items():
+                rounds = ", ".join(f"{n:.0f}" for n in row["all"])
+                own = f"{row['simulated_mhz']:.2f} | {row['cores']:.2f}" if name == "model" else "– | –"
+                lines.append(f"| {name} | {connections} | {row['requests_per_second']:.0f} | {rounds} | {row['p50']} | {row['p99']} | {own} |")
     text = "\n".join(lines) + "\n"
     out = ROOT / "bench" / "results" / "board"
     out.mkdir(parents=True, exist_ok=True)
-    stem = out / f"{result['date']}-{options.label}-{result['commit']}"
+    stem = out / f"{result['date']}-{options.label}{'-live' * options.live_only}-{result['commit']}"
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     stem.with_suffix(".md").write_text(text)
     print(text)

@@ -260,7 +260,9 @@ int main(int argc, char** argv) {
   else fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
 
   constexpr int kBurst = 16;        // cycles between looks at the device
-  constexpr int kAfterglow = 256;   // cycles that are run after the last activity
+  // Cycles that are run after the last activity. What takes longer to show goes on at the next tick; but cycles in
+  // which nothing happens take the processor from the peers.
+  constexpr int kAfterglow = 96;
   constexpr size_t kQueue = 256;    // frames read ahead
   constexpr uint64_t kMostTicks = 8;
   constexpr int kTickCycles = 96;   // enough for the timers of 16 sessions
