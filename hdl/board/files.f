@@ -35,5 +35,7 @@ http/rtl/http_text.sv
 http/rtl/http_list.sv
 http/rtl/http_call.sv
 http/rtl/http_engine.sv
+http/rtl/http_fetch.sv
+board/rtl/image_store.sv
 board/rtl/board_memory.sv
 board/rtl/board_shell.sv

@@ -108,7 +108,8 @@ pub enum Command {
     /// The board: an FPGA that is its own server, live, from its RTL
     #[command(after_help = "Examples:
   baltra board --net user --forward 8080
-  baltra board --tap tap0 --regions 2 --functions my-functions/")]
+  baltra board --tap tap0 --regions 2 --functions my-functions/
+  baltra board --tap tap0 --functions my-functions/ --store 10.99.0.1:8000/images")]
     Board(Board),
     /// Open sessions
     #[command(after_help = "Examples:\n  baltra sessions\n  baltra sessions --json")]

@@ -6,10 +6,12 @@
 // shell: a kernel's ports (docs/kernels.md) are outside, and `swap` says when the configuration port has put
 // another one there.
 //
+// A function whose image is REMOTE (functions_pkg) has it fetched from the store when it is called.
+//
 // Parameters: SESSIONS, TCP connections at once; REGIONS, at least two; the rings' bits, log2 of the bytes of
 // each session's receive and transmit ring; MEMORY_LATENCY of the rings in cycles; BODY_BYTES, the longest body
 // of a request, less than the receive ring by its head; SHELL, what images must be made for; IMAGE_BYTES, the
-// longest image's body.
+// longest image's body; STORE_SLOTS and STORE_SLOT_BITS, of the images that were fetched (image_store).
 module board_shell
   import net_pkg::*;
   import fn_pkg::*;
@@ -24,6 +26,8 @@ module board_shell
     parameter  int MSS = 1460,
     parameter  logic [31:0] SHELL = 32'h1,
     parameter  int IMAGE_BYTES = 1 << 26,
+    parameter  int STORE_SLOTS = 8,
+    parameter  int STORE_SLOT_BITS = 21,
     localparam int S = $clog2(SESSIONS),
     localparam int R = $clog2(REGIONS)
 ) (
@@ -45,6 +49,13 @@ module board_shell
     output logic [ 7:0] tx_keep,
     output logic        tx_last,
     output logic        busy,     // a request is being worked on
+    // The store of images that are not in memory, 0: none; and the network to it.
+    input  logic [31:0] store_ip,
+    input  logic [15:0] store_port,
+    input  logic [511:0] store_path,  // its first character in bits 7:0, zeros behind
+    input  logic [31:0] store_base,   // in board memory: STORE_SLOTS slots, a multiple of a slot
+    input  logic [31:0] netmask,
+    input  logic [31:0] gateway,      // 0: there is none
     // The host: settings, and the function table (fn_table).
     input  policy_t     policy,
     input  logic [ 7:0] patience,     // how often a call may be overtaken
@@ -68,6 +79,21 @@ module board_shell
     input  logic [63:0] rdata,
     input  logic [ 1:0] rresp,
     input  logic        rlast,
+    // and AXI4 writes of images that were fetched (image_store).
+    output logic        awvalid,
+    input  logic        awready,
+    output logic [31:0] awaddr,
+    output logic [ 7:0] awlen,
+    output logic [ 2:0] awsize,
+    output logic [ 1:0] awburst,
+    output logic        wvalid,
+    input  logic        wready,
+    output logic [63:0] wdata,
+    output logic [ 7:0] wstrb,
+    output logic        wlast,
+    input  logic        bvalid,
+    output logic        bready,
+    input  logic [ 1:0] bresp,
     // Configuration port.
     output logic         icap_valid,
     input  logic         icap_ready,
@@ -107,8 +133,16 @@ module board_shell
   logic open, arrived, woken, notify, release_valid;
   logic [S-1:0] open_at, arrived_at, woken_at, notify_at, release_at;
   logic [31:0] open_next, open_una;
-  connect_result_t unused_result;
-  logic unused_done, unused_active, rcv_told, rcv_told_ended, rcv_arrived, tell, tell_dead, tell_shut, tell_wake, app_valid, app_finish;
+  logic http_open, http_notify, http_release, http_finish, store_say, store_finish, store_release, store_rx_wants, store_rx_read, store_tx_write;
+  logic http_rx_next, http_rx_read, http_tx_write;
+  logic [S-1:0] http_at, http_release_at, store_session;
+  logic [31:0] http_read_to, http_written_to, store_read_to, store_written_to;
+  logic [S+RX_RING_BITS-4:0] http_rx_address, store_rx_address;
+  logic [S+TX_RING_BITS-4:0] http_tx_address, store_tx_address;
+  logic [63:0] http_tx_data, store_tx_data;
+  logic [7:0] http_tx_keep, store_tx_keep;
+  connect_result_t connect_result;
+  logic connect_valid, connect_done, open_active, rcv_told, rcv_told_ended, rcv_arrived, tell, tell_dead, tell_shut, tell_wake, app_valid, app_finish;
   logic [S-1:0] rcv_at, tell_at, app_at;
   logic [31:0] rcv_told_next, tell_una, app_read_to, app_written_to;
 
@@ -141,11 +175,11 @@ module board_shell
       .tx_valid,
       .tx_ready,
       .tx,
-      .netmask('0),
-      .gateway('0),
-      .reserve(1'b0),
+      .netmask,
+      .gateway,
+      .reserve(store_ip != '0),
       .open,
-      .open_active(unused_active),
+      .open_active,
       .open_at,
       .open_next,
       .open_una,
@@ -167,11 +201,11 @@ module board_shell
       .app_finish,
       .release_valid,
       .release_at,
-      .connect_valid(1'b0),
-      .connect_ip('0),
-      .connect_port('0),
-      .connect_done(unused_done),
-      .connect_result(unused_result),
+      .connect_valid,
+      .connect_ip(store_ip),
+      .connect_port(store_port),
+      .connect_done,
+      .connect_result,
       .rx_write,
       .rx_write_address,
       .rx_write_data,
@@ -204,11 +238,11 @@ module board_shell
       .tell_dead,
       .tell_shut,
       .tell_wake,
-      .app_valid,
-      .app_at,
-      .app_read_to,
-      .app_written_to,
-      .app_finish,
+      .app_valid(http_notify),
+      .app_at(http_at),
+      .app_read_to(http_read_to),
+      .app_written_to(http_written_to),
+      .app_finish(http_finish),
       .rcv_next,
       .rcv_ended,
       .arrived,
@@ -223,9 +257,25 @@ module board_shell
       .finish,
       .notify,
       .notify_at,
-      .release_valid,
-      .release_at
+      .release_valid(http_release),
+      .release_at(http_release_at)
   );
+
+  // Two speak to the stack: HTTP, which does not wait, and the store, which does.
+  assign http_open = open && !open_active;
+  assign app_valid = http_notify || store_say;
+  assign app_at = http_notify ? http_at : store_session;
+  assign app_read_to = http_notify ? http_read_to : store_read_to;
+  assign app_written_to = http_notify ? http_written_to : store_written_to;
+  assign app_finish = http_notify ? http_finish : store_finish;
+  assign release_valid = http_release || store_release;
+  assign release_at = http_release ? http_release_at : store_session;
+  assign rx_read = http_rx_read || store_rx_read;
+  assign rx_read_address = http_rx_read ? http_rx_address : store_rx_address;
+  assign tx_write = http_tx_write || store_tx_write;
+  assign tx_write_address = http_tx_write ? http_tx_address : store_tx_address;
+  assign tx_write_data = http_tx_write ? http_tx_data : store_tx_data;
+  assign tx_write_keep = http_tx_write ? http_tx_keep : store_tx_keep;
 
   assign tx_data = tx.data;
   assign tx_keep = tx.keep;
@@ -322,6 +372,12 @@ module board_shell
       .slot_name
   );
 
+  logic e_request_valid, e_request_ready, e_finish_valid, e_finish_ready, finish_refused;
+  logic [S-1:0] e_request_tag, e_finish_tag;
+  logic [NUMBER_BITS-1:0] e_request_function;
+  logic [31:0] e_request_cost, e_request_timeout, e_request_image, unused_fetches, unused_fetch_failures;
+  logic [127:0] e_request_params;
+  fetch_result_t finish_fetch;
   logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, unused_finish_loaded;
   logic [S-1:0] request_tag, grant_tag, finish_tag;
   logic [REGIONS-1:0] next_valid;
@@ -338,9 +394,103 @@ module board_shell
   logic [31:0] unused_calls, unused_failures, unused_loads;
   logic [47:0] unused_cycles;
 
+  image_store #(
+      .SESSIONS      (SESSIONS),
+      .RX_RING_BITS  (RX_RING_BITS),
+      .TX_RING_BITS  (TX_RING_BITS),
+      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .SLOTS         (STORE_SLOTS),
+      .SLOT_BITS     (STORE_SLOT_BITS),
+      .PATH_BYTES    (64)
+  ) u_store (
+      .clk,
+      .rst,
+      .tick,
+      .server_ip      (store_ip),
+      .server_port    (store_port),
+      .path           (store_path),
+      .base           (store_base),
+      .change_taken   (change_valid && change_ready),
+      .change_name,
+      .changed        (changed_valid && changed),
+      .changed_function,
+      .request_valid,
+      .request_ready,
+      .request_tag,
+      .request_function,
+      .request_cost,
+      .request_timeout,
+      .request_image,
+      .request_params,
+      .finish_valid,
+      .finish_ready,
+      .finish_tag,
+      .finish_refused,
+      .finish_fetch,
+      .e_request_valid,
+      .e_request_ready,
+      .e_request_tag,
+      .e_request_function,
+      .e_request_cost,
+      .e_request_timeout,
+      .e_request_image,
+      .e_request_params,
+      .e_finish_valid,
+      .e_finish_ready,
+      .e_finish_tag,
+      .e_finish_refused(finish_load != LoadOk),
+      .awvalid,
+      .awready,
+      .awaddr,
+      .awlen,
+      .awsize,
+      .awburst,
+      .wvalid,
+      .wready,
+      .wdata,
+      .wstrb,
+      .wlast,
+      .bvalid,
+      .bready,
+      .bresp,
+      .connect_valid,
+      .connect_done,
+      .connect_result,
+      .open           (open && open_active),
+      .open_at,
+      .open_next,
+      .open_una,
+      .rcv_told,
+      .rcv_at,
+      .rcv_next       (rcv_told_next),
+      .rcv_ended      (rcv_told_ended),
+      .tell_dead      (tell && tell_dead),
+      .tell_at,
+      .app_valid      (store_say),
+      .app_ready      (!http_notify),
+      .session        (store_session),
+      .app_read_to    (store_read_to),
+      .app_written_to (store_written_to),
+      .app_finish     (store_finish),
+      .release_valid  (store_release),
+      .release_ready  (!http_release),
+      .rx_wants       (store_rx_wants),
+      .rx_may         (!http_rx_next),
+      .rx_read        (store_rx_read),
+      .rx_read_address(store_rx_address),
+      .rx_read_data,
+      .tx_write       (store_tx_write),
+      .tx_may         (!http_tx_write),
+      .tx_write_address(store_tx_address),
+      .tx_write_data  (store_tx_data),
+      .tx_write_keep  (store_tx_keep),
+      .count_fetches  (unused_fetches),
+      .count_failures (unused_fetch_failures)
+  );
+
   fn_engine #(
       .REGIONS  (REGIONS),
-      .QUEUE    (SESSIONS),
+      .QUEUE    (16),  // a call more waits with its session
       .FUNCTIONS(FUNCTIONS),
       .TAG_BITS (S),
       .SHELL    (SHELL),
@@ -353,22 +503,22 @@ module board_shell
       .load_cost,
       .forget         (changed_valid && changed),
       .forget_function(changed_function),
-      .request_valid,
-      .request_ready,
-      .request_tag,
-      .request_function,
-      .request_cost,
-      .request_timeout,
-      .request_image,
-      .request_params,
+      .request_valid(e_request_valid),
+      .request_ready(e_request_ready),
+      .request_tag(e_request_tag),
+      .request_function(e_request_function),
+      .request_cost(e_request_cost),
+      .request_timeout(e_request_timeout),
+      .request_image(e_request_image),
+      .request_params(e_request_params),
       .grant,
       .grant_region,
       .grant_tag,
       .next_valid,
       .next_tag,
-      .finish_valid,
-      .finish_ready,
-      .finish_tag,
+      .finish_valid(e_finish_valid),
+      .finish_ready(e_finish_ready),
+      .finish_tag(e_finish_tag),
       .finish_region,
       .finish_killed,
       .finish_load,
@@ -494,7 +644,7 @@ module board_shell
       .clk,
       .rst,
       .api_key,
-      .open,
+      .open(http_open),
       .open_at,
       .open_next,
       .open_una,
@@ -512,15 +662,16 @@ module board_shell
       .finish,
       .notify,
       .notify_at,
-      .release_valid,
-      .release_at,
-      .rx_read,
-      .rx_read_address,
+      .release_valid(http_release),
+      .release_at(http_release_at),
+      .rx_next(http_rx_next),
+      .rx_read(http_rx_read),
+      .rx_read_address(http_rx_address),
       .rx_read_data,
-      .tx_write,
-      .tx_write_address,
-      .tx_write_data,
-      .tx_write_keep,
+      .tx_write(http_tx_write),
+      .tx_write_address(http_tx_address),
+      .tx_write_data(http_tx_data),
+      .tx_write_keep(http_tx_keep),
       .fill_write(fill_in_valid),
       .fill_ready(fill_in_ready),
       .fill_waits(fill_in_valid || fill_valid),
@@ -559,7 +710,8 @@ module board_shell
       .finish_tag,
       .finish_region,
       .finish_killed,
-      .finish_refused(finish_load != LoadOk),
+      .finish_refused,
+      .finish_fetch,
       .k_valid(b_valid),
       .k_ready(b_ready),
       .k_data (b_data),

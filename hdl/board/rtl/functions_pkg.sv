@@ -14,6 +14,17 @@ package functions_pkg;
     logic [31:0]      image;    // where its image is in board memory
   } entry_t;
 
+  // How the fetching of an image ended.
+  typedef enum logic [1:0] {
+    FetchOk,
+    FetchMissing,  // the store says so
+    FetchBroken,   // too long, cut off, or no answer that is understood
+    FetchSilent    // the store cannot be reached, or takes too long
+  } fetch_result_t;
+
+  // An image that is to be fetched from the store, instead of an address in memory.
+  localparam logic [31:0] REMOTE = 32'h1;
+
   // A string literal has its first character on top, and zeros above that.
   function automatic name_t named(input logic [127:0] literal);
     named = '0;

@@ -47,6 +47,9 @@ class Board {
   static constexpr size_t kNameBytes = 15, kScalarBytes = 8;
   static constexpr uint32_t kShell = 1;  // what images must be made for
   static constexpr uint32_t kImageAlignment = 256;
+  static constexpr uint32_t kRemote = 1;  // the image of a function whose image is in the store
+  static constexpr size_t kPathBytes = 64;
+  static constexpr size_t kStoreBytes = 8 << 21;  // of memory, on top, for images that were fetched
 
   // The latest call: the cycles of its steps. Of several under way, the latest of each step.
   struct Steps {
@@ -72,6 +75,8 @@ class Board {
     top_->secret = secret;
     top_->rx_valid = 0;
     top_->tx_ready = 1;
+    top_->store_ip = 0;
+    top_->netmask = top_->gateway = 0;
     top_->change_valid = 0;
     schedule(Policy::Affinity, 16, 65536);
     for (int i = 0; i < 16; i++) step();
@@ -82,6 +87,18 @@ class Board {
   void require(const std::string& key) {
     for (size_t i = 0; i < 8; i++) top_->api_key[i] = 0;
     for (size_t i = 0; i < key.size() && i < 32; i++) top_->api_key[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(key[i])) << (8 * (i % 4));
+  }
+  // Where images are that are not in memory, as `path`NAME.img; up to 64 characters.
+  void store(uint32_t ip, uint16_t port, const std::string& path) {
+    top_->store_ip = ip;
+    top_->store_port = port;
+    for (size_t i = 0; i < kPathBytes / 4; i++) top_->store_path[i] = 0;
+    for (size_t i = 0; i < path.size() && i < kPathBytes; i++) top_->store_path[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(path[i])) << (8 * (i % 4));
+  }
+  // The network that the store is in, or beyond; 0: every host is on it.
+  void route(uint32_t netmask, uint32_t gateway) {
+    top_->netmask = netmask;
+    top_->gateway = gateway;
   }
   ~Board() { top_->final(); }
 
@@ -99,7 +116,8 @@ class Board {
     top_->load_cost = load_cost;
   }
 
-  size_t memory_bytes() const { return sizeof(Memory); }
+  // For images that the host puts there.
+  size_t memory_bytes() const { return sizeof(Memory) - kStoreBytes; }
 
   // Writes into board memory, as DMA would. False if it does not fit.
   bool write(uint32_t address, const void* bytes, size_t count) {

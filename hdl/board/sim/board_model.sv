@@ -6,11 +6,15 @@ module board_model
   import fn_pkg::*;
   import functions_pkg::*;
 #(
+    parameter  int SESSIONS = 16,
+    parameter  int RING_BITS = 21,
     parameter  int REGIONS = 4,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int MSS = 1460,
     parameter  int MEMORY_BYTES = 1 << 25,
     parameter  int IMAGE_LATENCY = 40,
+    parameter  int STORE_SLOTS = 8,
+    parameter  int STORE_SLOT_BITS = 21,
     localparam int R = $clog2(REGIONS)
 ) (
     input  logic        clk,
@@ -31,6 +35,11 @@ module board_model
     output logic [ 7:0] tx_keep,
     output logic        tx_last,
     output logic        busy,
+    input  logic [31:0] store_ip,
+    input  logic [15:0] store_port,
+    input  logic [511:0] store_path,
+    input  logic [31:0] netmask,
+    input  logic [31:0] gateway,
     input  policy_t     policy,
     input  logic [ 7:0] patience,
     input  logic [31:0] load_cost,
@@ -71,7 +80,15 @@ module board_model
   logic [ 2:0] arsize;
   logic [ 1:0] arburst, rresp, bresp;
   logic [63:0] rdata;
-  logic        awready, wready, bvalid;
+  logic        awvalid, awready, wvalid, wready, wlast, bvalid, bready;
+  logic [31:0] awaddr;
+  logic [ 7:0] awlen, wstrb;
+  logic [ 2:0] awsize;
+  logic [ 1:0] awburst;
+  logic [63:0] wdata;
+  logic [31:0] store_base;
+  // What was fetched lies above what the host puts there.
+  assign store_base = 32'(MEMORY_BYTES - (STORE_SLOTS << STORE_SLOT_BITS));
   logic [31:0] icap_data;
   logic [R-1:0] icap_region;
 
@@ -79,8 +96,9 @@ module board_model
   // `eval`, twice a cycle. The harness knows (board.hpp): it sets an input in the cycle before the one it is for.
   logic rst_q, tick_q, rx_valid_q, rx_last_q, tx_ready_q, change_valid_q, change_remove_q;
   logic [47:0] own_mac_q;
-  logic [31:0] own_ip_q, load_cost_q;
-  logic [15:0] listen_port_q;
+  logic [31:0] own_ip_q, load_cost_q, store_ip_q, netmask_q, gateway_q;
+  logic [511:0] store_path_q;
+  logic [15:0] listen_port_q, store_port_q;
   logic [63:0] secret_q, rx_data_q;
   logic [8*http_pkg::KEY_BYTES-1:0] api_key_q;
   logic [7:0] rx_keep_q, patience_q;
@@ -104,6 +122,11 @@ module board_model
     rx_keep_q <= rx_keep;
     rx_last_q <= rx_last;
     tx_ready_q <= tx_ready;
+    store_ip_q <= store_ip;
+    store_port_q <= store_port;
+    store_path_q <= store_path;
+    netmask_q <= netmask;
+    gateway_q <= gateway;
     policy_q <= policy;
     patience_q <= patience;
     load_cost_q <= load_cost;
@@ -120,10 +143,15 @@ module board_model
   end
 
   board_shell #(
+      .SESSIONS      (SESSIONS),
       .REGIONS       (REGIONS),
+      .RX_RING_BITS  (RING_BITS),
+      .TX_RING_BITS  (RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
       .MSS           (MSS),
-      .IMAGE_BYTES   (MEMORY_BYTES)
+      .IMAGE_BYTES   (MEMORY_BYTES),
+      .STORE_SLOTS   (STORE_SLOTS),
+      .STORE_SLOT_BITS(STORE_SLOT_BITS)
   ) u_shell (
       .icap_ready(1'b1),
       .rst(rst_q),
@@ -138,6 +166,11 @@ module board_model
       .rx_keep(rx_keep_q),
       .rx_last(rx_last_q),
       .tx_ready(tx_ready_q),
+      .store_ip(store_ip_q),
+      .store_port(store_port_q),
+      .store_path(store_path_q),
+      .netmask(netmask_q),
+      .gateway(gateway_q),
       .policy(policy_q),
       .patience(patience_q),
       .load_cost(load_cost_q),
@@ -159,13 +192,6 @@ module board_model
       .LATENCY(IMAGE_LATENCY)
   ) u_memory (
       .rst    (rst_q),
-      .awvalid(1'b0),
-      .awaddr ('0),
-      .wvalid (1'b0),
-      .wdata  ('0),
-      .wstrb  ('0),
-      .wlast  (1'b0),
-      .bready (1'b1),
       .*
   );
 

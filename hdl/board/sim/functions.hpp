@@ -2,7 +2,8 @@
 //
 // DIR/functions.conf has a line for each function:
 //   NAME IMAGE [timeout=CYCLES] [speed=N] [scalars=NAME[,NAME…]]
-// NAME is letters, digits, - and _; IMAGE is a file of that directory (format in hdl/functions/README.md); a
+// NAME is letters, digits, - and _; IMAGE is a file of that directory (format in hdl/functions/README.md), or @store: then
+// the board fetches NAME.img from its store when it is called; a
 // call that takes more than CYCLES of its kernel's own is cut (16777216; 0: none is); speed is log2 of the
 // cycles that eight bytes take (0); scalars are the query parameters that become the kernel's scalars. # begins
 // a comment. What an image holds is the board's to check, when it is loaded.
@@ -67,7 +68,7 @@ class Store {
 };
 
 // Returns how many functions there are. Throws std::runtime_error with file and line.
-inline int provision(Board& board, const std::string& directory) {
+inline int provision(Board& board, const std::string& directory, bool with_store) {
   const std::string path = directory + "/functions.conf";
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + ": cannot be read");
@@ -100,7 +101,8 @@ inline int provision(Board& board, const std::string& directory) {
         }
       } else wrong(where, "'" + word + "' is unknown (timeout=, speed= and scalars= are not)");
     }
-    entry.image = store.add(where, bytes_of(directory + "/" + image));
+    if (image == "@store" && !with_store) wrong(where, "@store needs a store (--store)");
+    entry.image = image == "@store" ? Board::kRemote : store.add(where, bytes_of(directory + "/" + image));
     if (!board.define(name, entry)) wrong(where, "the function table has no room for " + name);
     count++;
   }

@@ -51,6 +51,8 @@ const char kUsage[] =
     "  --kernels DIR     libraries of the kernels that images name (those built in)\n"
     "  --policy NAME     which call goes next: fifo, affinity (the default) or shortest\n"
     "  --patience N      how often a call may be overtaken (16)\n"
+    "  --store IP:PORT/PATH  where the images are of functions that say @store: PATH/NAME.img, by HTTP\n"
+    "  --gateway ADDRESS, --netmask ADDRESS  the way to a store in another network\n"
     "  --pcap FILE       keep every frame, and its cycle\n"
     "  --replay FILE     no network: what --pcap kept, once more. With the options and the --seed that it was made\n"
     "                    with, the same frames leave in the same cycles; else the first difference is said (status 1)\n"
@@ -101,6 +103,38 @@ double parse_number(const std::string& option, const char* text) {
   return value;
 }
 
+uint32_t parse_ip(const std::string& option, const std::string& text) {
+  in_addr address;
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1) fail(option + " " + text + ": not an IPv4 address");
+  return ntohl(address.s_addr);
+}
+
+// A server and what comes before an image's name.
+struct StoreAddress {
+  uint32_t ip = 0;
+  uint16_t port = 0;
+  std::string path;
+};
+
+StoreAddress parse_store(const std::string& text) {
+  StoreAddress store;
+  const size_t colon = text.find(':'), slash = text.find('/');
+  if (colon == std::string::npos || slash == std::string::npos || slash < colon) fail("--store " + text + ": not IP:PORT/PATH");
+  store.ip = parse_ip("--store", text.substr(0, colon));
+  char* end;
+  const std::string digits = text.substr(colon + 1, slash - colon - 1);
+  const unsigned long port = strtoul(digits.c_str(), &end, 10);
+  if (digits.empty() || digits[0] < '0' || digits[0] > '9' || *end || port == 0 || port > 65535) fail("--store " + text + ": '" + digits + "' is no port");
+  store.port = static_cast<uint16_t>(port);
+  store.path = text.substr(slash);
+  if (store.path.back() != '/') store.path += '/';
+  if (store.path.size() > Board::kPathBytes) fail("--store " + text + ": the path has more than " + std::to_string(Board::kPathBytes - 1) + " characters");
+  for (unsigned char c : store.path)
+    if (c <= 0x20 || c > 0x7e) fail("--store " + text + ": a character that a request's target cannot have");
+  if (store.ip == 0) fail("--store " + text + ": nobody has that address");
+  return store;
+}
+
 Policy parse_policy(const std::string& text) {
   if (text == "fifo") return Policy::Fifo;
   if (text == "affinity") return Policy::Affinity;
@@ -149,6 +183,8 @@ int main(int argc, char** argv) {
   std::string kernels = own_directory() + "/kernels", provisioned = own_directory() + "/functions";
   Policy policy = Policy::Affinity;
   uint8_t patience = 16;
+  StoreAddress store;
+  uint32_t gateway = 0, netmask = 0xffffff00;
   Faults faults;
   for (int i = 1; i < argc; i++) {
     std::string option = argv[i];
@@ -168,6 +204,9 @@ int main(int argc, char** argv) {
     else if (option == "--policy") policy = parse_policy(value);
     else if (option == "--patience") patience = static_cast<uint8_t>(std::min(255.0, parse_number(option, value)));
     else if (option == "--port") port = static_cast<uint16_t>(parse_number(option, value));
+    else if (option == "--store") store = parse_store(value);
+    else if (option == "--gateway") gateway = parse_ip(option, value);
+    else if (option == "--netmask") netmask = parse_ip(option, value);
     else if (option == "--pcap") pcap_path = value;
     else if (option == "--replay") replay_path = value;
     else if (option == "--api-key") api_key = value;
@@ -190,6 +229,7 @@ int main(int argc, char** argv) {
   if (replays && faults.any()) fail("--replay has no link: a recording has what the faults left");
   if (!replays && !user && tap.empty()) fail("--tap, --net user or --replay is missing (--help lists the options)");
   if (user && !tap.empty()) fail("--tap is nothing for --net user");
+  if (user && store.ip) fail("--store needs a TAP device: behind --net user the board cannot open connections");
   if (user && faults.any()) fail("faults are for a TAP device: with --net user the host's own TCP is the client's peer");
   if (inet_pton(AF_INET, ip_text.c_str(), &address) != 1) fail("--ip " + ip_text + ": not an IPv4 address");
 
@@ -208,9 +248,11 @@ int main(int argc, char** argv) {
   Board board(mac, ntohl(address.s_addr), port, secret, kernels);
   board.require(api_key);
   board.schedule(policy, patience, kLoadCost);
+  board.store(store.ip, store.port, store.path);
+  board.route(netmask, gateway);
   int count = 0;
   try {
-    count = functions::provision(board, provisioned);
+    count = functions::provision(board, provisioned, store.ip != 0);
   } catch (const std::runtime_error& error) {
     fail(error.what());
   }

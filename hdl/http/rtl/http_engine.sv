@@ -51,6 +51,7 @@ module http_engine
     output logic                release_valid,
     output logic [S-1:0]        release_at,
     // rings
+    output logic                rx_next,          // the next cycle is one of a read
     output logic                rx_read,
     output logic [S+RX_RING_BITS-4:0] rx_read_address,
     input  logic [63:0]         rx_read_data,
@@ -100,6 +101,7 @@ module http_engine
     input  logic [R-1:0]        finish_region,
     input  logic                finish_killed,
     input  logic                finish_refused,   // its image
+    input  fetch_result_t       finish_fetch,     // or that could not be had
     // regions
     output logic [REGIONS-1:0]  k_valid,
     input  logic [REGIONS-1:0]  k_ready,
@@ -370,6 +372,7 @@ module http_engine
 
   // Who was given a port uses it a cycle later.
   always_comb begin
+    rx_next = |(rx_wants & rx_may);
     rx_read = |rx_reads;
     tx_write = |tx_writes;
     rx_read_address = '0;
@@ -696,7 +699,8 @@ module http_engine
                      keep_alive: c.http10, close: !persistent};
       afters[s] <= c.together ? at : at + 32'(c.length);
     end
-    if (finished) outcomes[finish_tag] <= finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
+    if (finished) outcomes[finish_tag] <= finish_refused && finish_fetch == FetchSilent ? TEXT_504 :
+        finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
   end
 
   always_ff @(posedge clk) begin

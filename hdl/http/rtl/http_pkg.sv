@@ -133,6 +133,8 @@ package http_pkg;
     TEXT_500_IMAGE,
     TEXT_503,
     TEXT_503_CHANGED,
+    TEXT_502,
+    TEXT_504,
     TEXT_COUNT
   } text_t;
 

@@ -157,6 +157,8 @@ module http_text
     t = answer(t, TEXT_500, "500 Internal Server Error", "the kernel did not keep to its contract\n");
     t = answer(t, TEXT_500_IMAGE, "500 Internal Server Error", "the function's image was refused\n");
     t = answer(t, TEXT_503_CHANGED, "503 Service Unavailable", "the functions have just changed\n");
+    t = answer(t, TEXT_502, "502 Bad Gateway", "the store has no such image, or not the whole of it\n");
+    t = answer(t, TEXT_504, "504 Gateway Timeout", "the store of images did not answer\n");
     t = answer(t, TEXT_501, "501 Not Implemented", "no such transfer coding\n");
     t = answer(t, TEXT_503, "503 Service Unavailable", "the kernel did not answer in time\n");
     t = metric_line(t, 0, "counter", "requests_total");
@@ -182,12 +184,12 @@ module http_text
   (* rom_style = "block", ram_style = "block" *) logic [63:0] rom[WORDS];
   initial for (int i = 0; i < WORDS; i++) rom[i] = ALL.words[i];
 
-  logic [5:0] part, part_before, part_shown;
+  logic [6:0] part, part_before, part_shown;
   logic [8:0] from, at, at_next;
   logic [11:0] bytes, left;
   logic loaded;
 
-  assign part = text == TEXT_METRICS && want_body ? 6'(2 * TEXTS) + 6'(metric) : {text, want_body};
+  assign part = text == TEXT_METRICS && want_body ? 7'(2 * TEXTS) + 7'(metric) : 7'({text, want_body});
   assign ready = loaded && part_shown == part;
   assign at_next = !ready ? from : next ? at + 1'b1 : at;
 

@@ -1,7 +1,7 @@
 //! The board's arguments.
 
 use clap::{Args as ClapArgs, ValueEnum};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 /// How the board is on the network.
@@ -22,6 +22,15 @@ pub enum Policy {
     Affinity,
     /// The one that takes the least time
     Shortest,
+}
+
+/// An address, a port and a path; the model checks the path.
+fn store(text: &str) -> Result<String, String> {
+    let (server, _) = text.split_once('/').ok_or("there is no path")?;
+    match server.parse::<SocketAddrV4>() {
+        Ok(address) if address.port() != 0 && !address.ip().is_unspecified() => Ok(text.to_owned()),
+        _ => Err(format!("'{server}' is no IP:PORT")),
+    }
 }
 
 /// `baltra board`
@@ -48,6 +57,15 @@ pub struct Board {
     /// Functions: a directory with functions.conf and images [default: those built in]
     #[arg(long, value_name = "DIR")]
     pub functions: Option<PathBuf>,
+    /// Where the images are of functions whose line says @store: PATH/NAME.img, from an HTTP server
+    #[arg(long, value_name = "IP:PORT/PATH", conflicts_with = "net", value_parser = store)]
+    pub store: Option<String>,
+    /// The way to a store in another network
+    #[arg(long, value_name = "ADDRESS", requires = "store")]
+    pub gateway: Option<Ipv4Addr>,
+    /// What is not beyond the gateway [default: 255.255.255.0]
+    #[arg(long, value_name = "ADDRESS", requires = "gateway")]
+    pub netmask: Option<Ipv4Addr>,
     /// Which call goes next [default: affinity]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<Policy>,

@@ -75,6 +75,9 @@ fn arguments(args: &Board) -> Result<Vec<OsString>> {
     put("--ip", args.ip.map(|ip| ip.to_string().into()));
     put("--port", args.port.map(|port| port.to_string().into()));
     put("--functions", args.functions.as_ref().map(Into::into));
+    put("--store", args.store.as_ref().map(Into::into));
+    put("--gateway", args.gateway.map(|ip| ip.to_string().into()));
+    put("--netmask", args.netmask.map(|ip| ip.to_string().into()));
     put(
         "--policy",
         args.policy.map(|policy| {
@@ -107,7 +110,8 @@ mod tests {
 
     #[test]
     fn every_option_reaches_the_model() {
-        let line = "--tap tap0 --ip 10.0.0.2 --port 81 --functions dir --policy fifo --pcap frames";
+        let line = "--tap tap0 --ip 10.0.0.2 --port 81 --functions dir --store 10.0.0.1:80/images \
+                    --gateway 10.0.0.9 --netmask 255.255.0.0 --policy fifo --pcap frames";
         assert_eq!(
             parse(&format!("board {line}")).unwrap().join(" ".as_ref()),
             OsString::from(line)
@@ -128,6 +132,11 @@ mod tests {
             "board --forward 80",
             "board --tap tap0 --forward 80",
             "board --tap tap0 --regions 1",
+            "board --net user --store 10.0.0.1:80/images",
+            "board --tap tap0 --store 10.0.0.1:80",
+            "board --tap tap0 --store 10.0.0.1/images",
+            "board --tap tap0 --store 10.0.0.1:0/images",
+            "board --tap tap0 --gateway 10.0.0.9",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

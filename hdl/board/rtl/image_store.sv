@@ -1,0 +1,427 @@
+// Between those who ask for calls and the function engine: a call of a function whose image is REMOTE waits here until
+// the image is in board memory, fetched from a store over the network if it is not there yet. Other calls pass at once.
+//
+// Images are kept in SLOTS slots of board memory. When all are taken, the one that was used least recently makes
+// room, but never one that a call under way may still be loaded from. An image that the reconfiguration
+// controller refuses is forgotten, so that the next call fetches it anew.
+//
+// When a fetch fails, the calls of its function that wait end with it; if the store cannot be reached, all that
+// wait do: no call waits for more than one attempt, and the one under way when it came.
+//
+// Parameters: SESSIONS, calls at once, whose tags they are; SLOTS; SLOT_BITS, log2 of a slot's bytes; the rest as in
+// http_fetch. Latency: none for other calls; 6 cycles if the image is there.
+module image_store
+  import net_pkg::*;
+  import functions_pkg::*;
+#(
+    parameter  int SESSIONS = 16,
+    parameter  int RX_RING_BITS = 21,
+    parameter  int TX_RING_BITS = 21,
+    parameter  int MEMORY_LATENCY = 4,
+    parameter  int SLOTS = 8,
+    parameter  int SLOT_BITS = 21,
+    parameter  int PATH_BYTES = 64,
+    localparam int S = $clog2(SESSIONS),
+    localparam int L = $clog2(SLOTS)
+) (
+    input  logic                    clk,
+    input  logic                    rst,
+    input  logic                    tick,
+    // the host's settings
+    input  logic [31:0]             server_ip,       // 0: there is no store
+    input  logic [15:0]             server_port,
+    input  logic [8*PATH_BYTES-1:0] path,
+    input  logic [31:0]             base,            // of the slots in board memory, a multiple of a slot
+    // changes of the function table, from which the functions' names are known
+    input  logic                    change_taken,
+    input  name_t                   change_name,
+    input  logic                    changed,
+    input  logic [NUMBER_BITS-1:0]  changed_function,
+    // calls, from http_engine
+    input  logic                    request_valid,
+    output logic                    request_ready,
+    input  logic [S-1:0]            request_tag,
+    input  logic [NUMBER_BITS-1:0]  request_function,
+    input  logic [31:0]             request_cost,
+    input  logic [31:0]             request_timeout,
+    input  logic [31:0]             request_image,
+    input  logic [127:0]            request_params,
+    output logic                    finish_valid,
+    input  logic                    finish_ready,
+    output logic [S-1:0]            finish_tag,
+    output logic                    finish_refused,
+    output fetch_result_t           finish_fetch,    // why it was refused
+    // to fn_engine
+    output logic                    e_request_valid,
+    input  logic                    e_request_ready,
+    output logic [S-1:0]            e_request_tag,
+    output logic [NUMBER_BITS-1:0]  e_request_function,
+    output logic [31:0]             e_request_cost,
+    output logic [31:0]             e_request_timeout,
+    output logic [31:0]             e_request_image,
+    output logic [127:0]            e_request_params,
+    input  logic                    e_finish_valid,
+    output logic                    e_finish_ready,
+    input  logic [S-1:0]            e_finish_tag,
+    input  logic                    e_finish_refused,
+    // board memory: AXI4 writes of 256 bytes
+    output logic                    awvalid,
+    input  logic                    awready,
+    output logic [31:0]             awaddr,
+    output logic [7:0]              awlen,
+    output logic [2:0]              awsize,
+    output logic [1:0]              awburst,
+    output logic                    wvalid,
+    input  logic                    wready,
+    output logic [63:0]             wdata,
+    output logic [7:0]              wstrb,
+    output logic                    wlast,
+    input  logic                    bvalid,
+    output logic                    bready,
+    input  logic [1:0]              bresp,
+    // net_stack and the rings, as in http_fetch
+    output logic                    connect_valid,
+    input  logic                    connect_done,
+    input  connect_result_t         connect_result,
+    input  logic                    open,
+    input  logic [S-1:0]            open_at,
+    input  logic [31:0]             open_next,
+    input  logic [31:0]             open_una,
+    input  logic                    rcv_told,
+    input  logic [S-1:0]            rcv_at,
+    input  logic [31:0]             rcv_next,
+    input  logic                    rcv_ended,
+    input  logic                    tell_dead,
+    input  logic [S-1:0]            tell_at,
+    output logic                    app_valid,
+    input  logic                    app_ready,
+    output logic [S-1:0]            session,
+    output logic [31:0]             app_read_to,
+    output logic [31:0]             app_written_to,
+    output logic                    app_finish,
+    output logic                    release_valid,
+    input  logic                    release_ready,
+    output logic                    rx_wants,
+    input  logic                    rx_may,
+    output logic                    rx_read,
+    output logic [S+RX_RING_BITS-4:0] rx_read_address,
+    input  logic [63:0]             rx_read_data,
+    output logic                    tx_write,
+    input  logic                    tx_may,
+    output logic [S+TX_RING_BITS-4:0] tx_write_address,
+    output logic [63:0]             tx_write_data,
+    output logic [7:0]              tx_write_keep,
+    // counters
+    output logic [31:0]             count_fetches,
+    output logic [31:0]             count_failures
+);
+
+  localparam int Beats = 32;  // of a burst
+
+  typedef struct packed {
+    logic [NUMBER_BITS-1:0] number;
+    logic [31:0]            cost, timeout;
+    logic [127:0]           params;
+  } call_t;
+
+  typedef enum logic [3:0] {
+    IDLE,
+    TAKE,     // the oldest that waits
+    LOOK,     // is its image there?
+    VICTIM,   // which slot makes room
+    NAMED,
+    FETCH,
+    STORE,    // the last burst has its answer
+    FORWARD,
+    FAIL
+  } state_t;
+
+  state_t state;
+
+  // ---- functions' names ----
+  name_t names[1<<NUMBER_BITS], name, name_taken;
+  always_ff @(posedge clk) begin
+    if (change_taken) name_taken <= change_name;
+    if (changed) names[changed_function] <= name_taken;
+    name <= names[call.number];
+  end
+
+  // ---- calls that wait ----
+  call_t calls[SESSIONS], call;
+  logic [S-1:0] queue[SESSIONS];
+  logic [S:0] head, tail, failed_to;
+  logic remote, park, waits;
+  logic [S-1:0] tag;
+
+  assign remote = request_image == REMOTE;
+  assign park = request_valid && remote;
+  assign waits = head != tail;
+
+  always_ff @(posedge clk) begin
+    if (park) begin
+      calls[request_tag] <= '{number: request_function, cost: request_cost, timeout: request_timeout, params: request_params};
+      queue[tail[S-1:0]] <= request_tag;
+      tail <= tail + 1'b1;
+    end
+    call <= calls[tag];
+    if (rst) tail <= '0;
+  end
+
+  // ---- to the function engine: what needs no image goes first ----
+  logic forwards;
+  assign forwards = state == FORWARD && !(request_valid && !remote);
+  assign request_ready = remote || e_request_ready;
+  assign e_request_valid = (request_valid && !remote) || forwards;
+
+  always_comb begin
+    e_request_tag = forwards ? tag : request_tag;
+    e_request_function = forwards ? call.number : request_function;
+    e_request_cost = forwards ? call.cost : request_cost;
+    e_request_timeout = forwards ? call.timeout : request_timeout;
+    e_request_image = forwards ? base + (32'(slot) << SLOT_BITS) : request_image;
+    e_request_params = forwards ? call.params : request_params;
+  end
+
+  // ---- slots ----
+  logic [SLOTS-1:0] used, here;
+  logic [NUMBER_BITS-1:0] holds[SLOTS];
+  logic [15:0] touched[SLOTS], clock;
+  logic [S:0] pins[SLOTS];  // calls under way that may be loaded from it
+  logic [L-1:0] slot, oldest;
+  logic [L:0] looked;
+  logic [15:0] oldest_age;
+  logic found_one;
+
+  always_comb for (int i = 0; i < SLOTS; i++) here[i] = used[i] && holds[i] == call.number;
+
+  // From which slot a call under way may be loaded.
+  logic [L:0] pinned[SESSIONS], pinned_now;
+  logic forwarded, passed, pin_write, freed;
+  assign forwarded = forwards && e_request_ready;
+  assign passed = request_valid && !remote && e_request_ready;
+  assign pin_write = forwarded || passed;
+  always_ff @(posedge clk) if (pin_write) pinned[e_request_tag] <= {forwarded, slot};
+  assign pinned_now = pinned[e_finish_tag];
+  assign freed = e_finish_valid && e_finish_ready && pinned_now[L];
+
+  // ---- the end of calls: of those that came through, and of those whose image could not be had ----
+  fetch_result_t why;
+  assign finish_valid = e_finish_valid || state == FAIL;
+  assign e_finish_ready = finish_ready;
+  assign finish_tag = e_finish_valid ? e_finish_tag : tag;
+  assign finish_refused = !e_finish_valid || e_finish_refused;
+  assign finish_fetch = e_finish_valid ? FetchOk : why;
+
+  // ---- fetching ----
+  logic fetch_start, fetch_ready, fetched, body_valid, body_ready, body_last, failing_all, fetch_over, forgotten;
+  logic [63:0] body;
+  logic [NUMBER_BITS-1:0] failing;
+  fetch_result_t fetch_result, failing_why;
+
+  http_fetch #(
+      .SESSIONS      (SESSIONS),
+      .RX_RING_BITS  (RX_RING_BITS),
+      .TX_RING_BITS  (TX_RING_BITS),
+      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .PATH_BYTES    (PATH_BYTES)
+  ) u_fetch (
+      .clk,
+      .rst,
+      .tick,
+      .server_ip,
+      .server_port,
+      .path,
+      .start  (fetch_start),
+      .ready  (fetch_ready),
+      .name,
+      .most   (32'(1 << SLOT_BITS)),
+      .done   (fetched),
+      .result (fetch_result),
+      .m_valid(body_valid),
+      .m_ready(body_ready),
+      .m_data (body),
+      .m_last (body_last),
+      .connect_valid,
+      .connect_done,
+      .connect_result,
+      .open,
+      .open_at,
+      .open_next,
+      .open_una,
+      .rcv_told,
+      .rcv_at,
+      .rcv_next,
+      .rcv_ended,
+      .tell_dead,
+      .tell_at,
+      .app_valid,
+      .app_ready,
+      .session,
+      .app_read_to,
+      .app_written_to,
+      .app_finish,
+      .release_valid,
+      .release_ready,
+      .rx_wants,
+      .rx_may,
+      .rx_read,
+      .rx_read_address,
+      .rx_read_data,
+      .tx_write,
+      .tx_may,
+      .tx_write_address,
+      .tx_write_data,
+      .tx_write_keep
+  );
+
+  // ---- writing: a burst is begun with its first word, and filled up with nothing if it ends early ----
+  logic bursting, asked, answered, filling, memory_failed;
+  logic [$clog2(Beats)-1:0] beat;
+  logic [31:0] burst_at;
+
+  assign awvalid = bursting && !asked;
+  assign awaddr = burst_at;
+  assign awlen = 8'(Beats - 1);
+  assign awsize = 3'd3;
+  assign awburst = 2'b01;
+  assign wvalid = bursting && asked && !answered && (filling || body_valid);
+  assign wdata = body;
+  assign wstrb = filling ? 8'h00 : 8'hff;
+  assign wlast = beat == '1;
+  assign bready = 1'b1;
+  assign body_ready = wvalid && wready && !filling;
+
+  always_ff @(posedge clk) begin
+    if (!bursting && state == FETCH && body_valid) begin
+      bursting <= 1'b1;
+      asked <= 1'b0;
+      answered <= 1'b0;
+      beat <= '0;
+    end
+    if (awvalid && awready) asked <= 1'b1;
+    if (wvalid && wready) begin
+      beat <= beat + 1'b1;
+      if (wlast) answered <= 1'b1;
+      if (body_last && body_ready && !wlast) filling <= 1'b1;
+      if (wlast) filling <= 1'b0;
+    end
+    // The connection may end in the middle of a burst.
+    if (fetch_over && bursting && !answered && !(wvalid && wready && wlast)) filling <= 1'b1;
+    if (bursting && answered && bvalid) begin
+      bursting <= 1'b0;
+      burst_at <= burst_at + 32'(8 * Beats);
+      if (bresp[1]) memory_failed <= 1'b1;
+    end
+    if (fetch_start) begin
+      burst_at <= base + (32'(slot) << SLOT_BITS);
+      memory_failed <= 1'b0;
+    end
+    if (rst) begin
+      bursting <= 1'b0;
+      filling <= 1'b0;
+    end
+  end
+
+  // ---- the course ----
+  assign fetch_start = state == NAMED && fetch_ready;
+
+  always_ff @(posedge clk) begin
+    for (int i = 0; i < SLOTS; i++)
+    if ((forwarded && slot == L'(i)) != (freed && pinned_now[L-1:0] == L'(i)))
+      pins[i] <= forwarded && slot == L'(i) ? pins[i] + 1'b1 : pins[i] - 1'b1;
+    if (freed && e_finish_refused) used[pinned_now[L-1:0]] <= 1'b0;
+    if (changed)
+      for (int i = 0; i < SLOTS; i++) if (holds[i] == changed_function) used[i] <= 1'b0;
+    if (changed && changed_function == call.number) forgotten <= 1'b1;
+    if (fetched) fetch_over <= 1'b1;
+
+    case (state)
+      IDLE: begin
+        tag <= queue[head[S-1:0]];
+        if (waits) state <= TAKE;
+      end
+      TAKE: state <= LOOK;
+      LOOK: begin
+        looked <= '0;
+        found_one <= 1'b0;
+        for (int i = 0; i < SLOTS; i++) if (here[i]) slot <= L'(i);
+        if (here != '0) state <= FORWARD;
+        else if (server_ip == '0) begin
+          state <= FAIL;
+          why <= FetchSilent;
+        end else if (failed_to != head && (failing_all || failing == call.number)) begin
+          state <= FAIL;
+          why <= failing_why;
+        end
+        else state <= VICTIM;
+      end
+      // A slot a cycle: an empty one, or that which was used longest ago.
+      VICTIM: begin
+        looked <= looked + 1'b1;
+        if (!looked[L] && pins[looked[L-1:0]] == '0 &&
+            (!found_one || !used[looked[L-1:0]] || clock - touched[looked[L-1:0]] > oldest_age)) begin
+          found_one <= 1'b1;
+          oldest <= looked[L-1:0];
+          oldest_age <= used[looked[L-1:0]] ? clock - touched[looked[L-1:0]] : '1;
+        end
+        if (looked[L]) begin
+          state <= found_one ? NAMED : LOOK;
+          slot  <= oldest;
+        end
+      end
+      NAMED: begin
+        used[slot] <= 1'b0;
+        holds[slot] <= call.number;
+        forgotten <= 1'b0;
+        fetch_over <= 1'b0;
+        if (fetch_ready) begin
+          state <= FETCH;
+          count_fetches <= count_fetches + 32'd1;
+        end
+      end
+      FETCH: begin
+        if (fetched) why <= fetch_result;
+        if (fetch_over && !bursting && !body_valid) state <= STORE;
+      end
+      STORE: begin
+        if (why == FetchOk && !memory_failed) begin
+          used[slot] <= !forgotten;
+          state <= FORWARD;
+        end else begin
+          if (why == FetchOk) why <= FetchBroken;
+          state <= FAIL;
+          failing <= call.number;
+          failing_all <= why == FetchSilent;
+          failing_why <= why == FetchOk ? FetchBroken : why;
+          failed_to <= tail;
+          count_failures <= count_failures + 32'd1;
+        end
+      end
+      FORWARD:
+      if (forwarded) begin
+        touched[slot] <= clock;
+        clock <= clock + 16'd1;
+        head <= head + 1'b1;
+        if (failed_to == head) failed_to <= head + 1'b1;
+        state <= IDLE;
+      end
+      default:  // FAIL
+      if (!e_finish_valid && finish_ready) begin
+        head <= head + 1'b1;
+        if (failed_to == head) failed_to <= head + 1'b1;
+        state <= IDLE;
+      end
+    endcase
+    if (rst) begin
+      state <= IDLE;
+      head <= '0;
+      failed_to <= '0;
+      used <= '0;
+      clock <= '0;
+      count_fetches <= '0;
+      count_failures <= '0;
+      for (int i = 0; i < SLOTS; i++) pins[i] <= '0;
+    end
+  end
+
+endmodule

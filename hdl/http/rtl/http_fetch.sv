@@ -1,0 +1,361 @@
+// Fetches one file from an HTTP server: opens a connection, asks, checks status and length, and hands the body on.
+// The answer must be a 200 with a Content-Length of at most `most`; what is chunked, or longer, is refused.
+//
+// Time is bounded: by the connection's own limits, QUIET_MS without anything from the server, and TOTAL_MS in all.
+// After `done` the connection is closed in the background; `ready` comes again when it is.
+//
+// Parameters: the rings' bits and MEMORY_LATENCY as in net_stack; PATH_BYTES; QUIET_MS, TOTAL_MS.
+// Throughput: a byte a cycle of the head, 8 of the body.
+module http_fetch
+  import net_pkg::*;
+  import functions_pkg::*;
+#(
+    parameter  int SESSIONS = 16,
+    parameter  int RX_RING_BITS = 21,
+    parameter  int TX_RING_BITS = 21,
+    parameter  int MEMORY_LATENCY = 4,
+    parameter  int PATH_BYTES = 64,
+    parameter  int QUIET_MS = 5000,
+    parameter  int TOTAL_MS = 30000,
+    localparam int S = $clog2(SESSIONS)
+) (
+    input  logic                    clk,
+    input  logic                    rst,
+    input  logic                    tick,
+    input  logic [31:0]             server_ip,
+    input  logic [15:0]             server_port,
+    input  logic [8*PATH_BYTES-1:0] path,         // before the name; its first character in bits 7:0, zeros behind
+    // NAME.img, of at most so many bytes
+    input  logic                    start,
+    output logic                    ready,
+    input  name_t                   name,
+    input  logic [31:0]             most,
+    output logic                    done,
+    output fetch_result_t           result,
+    output logic                    m_valid,      // the body
+    input  logic                    m_ready,
+    output logic [63:0]             m_data,
+    output logic                    m_last,
+    // net_stack
+    output logic                    connect_valid,
+    input  logic                    connect_done,
+    input  connect_result_t         connect_result,
+    input  logic                    open,         // of a session that the board has opened
+    input  logic [S-1:0]            open_at,
+    input  logic [31:0]             open_next,
+    input  logic [31:0]             open_una,
+    input  logic                    rcv_told,
+    input  logic [S-1:0]            rcv_at,
+    input  logic [31:0]             rcv_next,
+    input  logic                    rcv_ended,
+    input  logic                    tell_dead,
+    input  logic [S-1:0]            tell_at,
+    output logic                    app_valid,
+    input  logic                    app_ready,
+    output logic [S-1:0]            session,
+    output logic [31:0]             app_read_to,
+    output logic [31:0]             app_written_to,
+    output logic                    app_finish,
+    output logic                    release_valid,
+    input  logic                    release_ready,
+    // the rings
+    output logic                    rx_wants,
+    input  logic                    rx_may,
+    output logic                    rx_read,
+    output logic [S+RX_RING_BITS-4:0] rx_read_address,
+    input  logic [63:0]             rx_read_data,
+    output logic                    tx_write,
+    input  logic                    tx_may,
+    output logic [S+TX_RING_BITS-4:0] tx_write_address,
+    output logic [63:0]             tx_write_data,
+    output logic [7:0]              tx_write_keep
+);
+
+  localparam logic [8*4-1:0] Method = "GET ";
+  localparam int EndBytes = 49;
+  localparam logic [8*EndBytes-1:0] End = {".img HTTP/1.1", 16'h0d0a, "Host: store", 16'h0d0a, "Connection: close", 32'h0d0a_0d0a};
+  localparam int HeadMost = 8192;
+
+  typedef enum logic [3:0] {
+    IDLE,
+    CONNECT,
+    METHOD,   // the request, a byte a cycle
+    PATH,
+    NAME,
+    ENDING,
+    HEAD,
+    BODY,
+    OVER
+  } state_t;
+
+  state_t state;
+  logic [$clog2(PATH_BYTES+1)-1:0] i;  // byte of this part of the request
+  logic [31:0] next, at, at_next, left;
+  logic ended, dead, say;
+  logic [$clog2(TOTAL_MS+1)-1:0] total_ms;
+  logic [$clog2(QUIET_MS+1)-1:0] quiet_ms;
+
+  assign ready = state == IDLE;
+  assign connect_valid = state == CONNECT;
+
+  // ---- the request ----
+  logic [7:0] letter;
+  logic part_over, writing;
+
+  always_comb begin
+    letter = Method[8*(3-32'(i))+:8];
+    part_over = 1'b0;
+    case (state)
+      METHOD: part_over = i == 3;
+      PATH: begin
+        letter = path[8*32'(i)+:8];
+        part_over = 32'(i) == PATH_BYTES - 1 || path[8*(32'(i)+1)+:8] == 8'd0;
+      end
+      NAME: begin
+        letter = name[8*4'(i)+:8];
+        part_over = 32'(i) == 15 || name[8*4'(4'(i)+4'd1)+:8] == 8'd0;
+      end
+      default: begin
+        letter = End[8*(EndBytes-1-32'(i))+:8];
+        part_over = 32'(i) == EndBytes - 1;
+      end
+    endcase
+  end
+
+  assign writing = state inside {METHOD, PATH, NAME, ENDING};
+  assign tx_write = writing && tx_may;
+  assign tx_write_address = {session, app_written_to[TX_RING_BITS-1:3]};
+  assign tx_write_data = {8{letter}};
+  assign tx_write_keep = 8'd1 << app_written_to[2:0];
+
+  // ---- the answer ----
+  logic [63:0] bytes;
+  logic [4:0] count, take;
+  logic drained, reader_start;
+
+  http_ahead #(
+      .SESSION_BITS  (S),
+      .RING_BITS     (RX_RING_BITS),
+      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .SHOWN         (8)
+  ) u_reader (
+      .clk,
+      .rst,
+      .start       (reader_start),
+      .session,
+      .from        (at),
+      .up_to       (next - 32'(ended)),
+      .ahead       (1'b0),
+      .ahead_session('0),
+      .ahead_from  ('0),
+      .ahead_up_to ('0),
+      .drop        (1'b0),
+      .drop_session('0),
+      .wants       (rx_wants),
+      .may         (rx_may),
+      .read        (rx_read),
+      .read_address(rx_read_address),
+      .read_data   (rx_read_data),
+      .bytes,
+      .count,
+      .drained,
+      .take
+  );
+
+  // Of a line: where it is, and what it may still be.
+  logic [13:0] head_bytes;
+  logic [4:0] column;
+  logic first_line, is_length, is_coding, bad, with_length, in_number, number_over;
+  logic [7:0] byte_now, low;
+  logic [11:0] status;
+
+  localparam logic [8*15-1:0] LengthName = "content-length:";
+  localparam logic [8*18-1:0] CodingName = "transfer-encoding:";
+  localparam logic [8*7-1:0] Version = "HTTP/1.";
+
+  assign byte_now = bytes[7:0];
+  assign low = byte_now >= "A" && byte_now <= "Z" ? byte_now | 8'h20 : byte_now;
+
+  assign m_last = left <= 32'd8;
+  assign m_valid = state == BODY && (count >= 5'd8 || (m_last && 32'(count) >= left));
+
+  always_comb begin
+    take = '0;
+    if (state == HEAD && !reader_start) take = 5'(count != '0);
+    else if (m_valid && m_ready) take = m_last ? left[4:0] : 5'd8;
+  end
+
+  always_comb begin
+    // Behind the last byte are zeros, so that what is written is whole words.
+    m_data = bytes;
+    for (int k = 0; k < 8; k++) if (32'(k) >= left) m_data[8*k+:8] = 8'd0;
+  end
+
+  // ---- the course ----
+  logic mine, silent, quit;
+  fetch_result_t quit_result;
+
+  assign at_next = at + 32'(take);
+  assign mine = rcv_told && rcv_at == session;
+  assign silent = total_ms == '0 || quiet_ms == '0;
+  assign app_valid = say;
+  assign app_read_to = at;
+  assign app_finish = state == OVER;
+  assign release_valid = state == OVER && dead && !say;
+
+  always_comb begin
+    quit = 1'b0;
+    quit_result = FetchBroken;
+    if (state inside {HEAD, BODY} || writing) begin
+      if (silent) begin
+        quit = 1'b1;
+        quit_result = FetchSilent;
+      end else if (dead || (state inside {HEAD, BODY} && !reader_start && ended && drained && count == '0)) quit = 1'b1;
+      else if (state == HEAD && (bad || head_bytes == 14'(HeadMost))) quit = 1'b1;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    done <= 1'b0;
+    reader_start <= 1'b0;
+    at <= at_next;
+    if (say && app_ready) say <= 1'b0;
+    if (tick && total_ms != '0) total_ms <= total_ms - 1'b1;
+    if (tick && quiet_ms != '0) quiet_ms <= quiet_ms - 1'b1;
+    if (mine) begin
+      next <= rcv_next;
+      ended <= rcv_ended;
+      quiet_ms <= ($clog2(QUIET_MS + 1))'(QUIET_MS);
+    end
+    if (tell_dead && tell_at == session) dead <= 1'b1;
+
+    case (state)
+      IDLE: begin
+        total_ms <= ($clog2(TOTAL_MS + 1))'(TOTAL_MS);
+        if (start) state <= CONNECT;
+      end
+      CONNECT: begin
+        quiet_ms <= ($clog2(QUIET_MS + 1))'(QUIET_MS);
+        i <= '0;
+        if (open) begin
+          session <= open_at;
+          next <= open_next;
+          at <= open_next;
+          app_written_to <= open_una;
+          ended <= 1'b0;
+          dead <= 1'b0;
+        end
+        if (connect_done) begin
+          state <= METHOD;
+          if (connect_result != CONNECT_OK) begin
+            state <= IDLE;
+            done <= 1'b1;
+            result <= FetchSilent;
+          end
+        end
+      end
+      METHOD, PATH, NAME, ENDING:
+      if (tx_may) begin
+        app_written_to <= app_written_to + 32'd1;
+        i <= i + 1'b1;
+        if (part_over) begin
+          i <= '0;
+          state <= state == METHOD ? PATH : state == PATH ? NAME : state == NAME ? ENDING : HEAD;
+          if (state == ENDING) begin
+            say <= 1'b1;
+            reader_start <= 1'b1;
+          end
+        end
+        head_bytes <= '0;
+        column <= '0;
+        first_line <= 1'b1;
+        is_length <= 1'b1;
+        is_coding <= 1'b1;
+        bad <= 1'b0;
+        with_length <= 1'b0;
+        in_number <= 1'b0;
+        number_over <= 1'b0;
+        left <= '0;
+      end
+      HEAD:
+      if (take != '0) begin
+        head_bytes <= head_bytes + 14'd1;
+        if (column != '1) column <= column + 5'd1;
+        if (first_line) begin
+          if (column < 5'd7 && byte_now != Version[8*(6-3'(column))+:8]) bad <= 1'b1;
+          if (column == 5'd8 && byte_now != " ") bad <= 1'b1;
+          if (column inside {9, 10, 11}) status <= {status[7:0], byte_now[3:0]};
+          if (column inside {9, 10, 11} && (byte_now < "0" || byte_now > "9")) bad <= 1'b1;
+        end else begin
+          if (column < 5'd15 && low != LengthName[8*(14-4'(column))+:8]) is_length <= 1'b0;
+          if (column < 5'd18 && low != CodingName[8*(17-5'(column))+:8]) is_coding <= 1'b0;
+          // A body in chunks, or two lengths, is not what a file's is.
+          if (column == 5'd18 && is_coding) bad <= 1'b1;
+          if (column == 5'd14 && is_length && low == ":") begin
+            with_length <= 1'b1;
+            in_number <= 1'b1;
+            number_over <= 1'b0;
+            if (with_length) bad <= 1'b1;
+          end
+          if (in_number) begin
+            if (byte_now >= "0" && byte_now <= "9") begin
+              left <= (left << 3) + (left << 1) + 32'(byte_now[3:0]);
+              if (number_over || left > most) bad <= 1'b1;
+            end else if (byte_now inside {" ", 8'h09}) number_over <= left != '0;
+            else if (!(byte_now inside {8'h0d, 8'h0a})) bad <= 1'b1;
+          end
+        end
+        if (byte_now == 8'h0a) begin
+          first_line <= 1'b0;
+          in_number <= 1'b0;
+          column <= '0;
+          is_length <= 1'b1;
+          is_coding <= 1'b1;
+          if (first_line && column < 5'd12) bad <= 1'b1;
+          // An empty line: the head is over.
+          if (!first_line && column == '0) begin
+            state <= BODY;
+            if (status != 12'h200 || !with_length || left == '0 || left > most) begin
+              state <= OVER;
+              say <= 1'b1;
+              done <= 1'b1;
+              result <= status != 12'h200 ? FetchMissing : FetchBroken;
+            end
+          end
+        end else if (byte_now == 8'h0d && column == '0 && !first_line) column <= '0;
+      end
+      BODY:
+      if (take != '0) begin
+        left <= left - 32'(take);
+        // Room for more, now and then.
+        if (at_next[RX_RING_BITS-3] != at[RX_RING_BITS-3]) say <= 1'b1;
+        if (m_last) begin
+          state <= OVER;
+          say <= 1'b1;
+          done <= 1'b1;
+          result <= FetchOk;
+        end
+      end
+      default: begin  // OVER: what still comes is passed over, so that the server gets to its end
+        if (mine) begin
+          at <= rcv_next - 32'(rcv_ended);
+          say <= 1'b1;
+        end
+        if (release_valid && release_ready) state <= IDLE;
+      end
+    endcase
+
+    if (quit) begin
+      state <= OVER;
+      at <= next - 32'(ended);
+      say <= 1'b1;
+      done <= 1'b1;
+      result <= quit_result;
+    end
+    if (rst) begin
+      state <= IDLE;
+      say <= 1'b0;
+    end
+  end
+
+endmodule
