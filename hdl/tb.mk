@@ -18,6 +18,7 @@ BENCHES := \
   functions/fn_scheduler:0 \
   functions/fn_stats:0 \
   functions/fn_engine:32,64 \
+  messages/msg_fabric:0 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \
@@ -34,7 +35,7 @@ TB := ../target/hdl/tb
 SEED ?= 1
 JOBS ?= 2
 
-tb_rooms := common kernels functions
+tb_rooms := common kernels functions messages
 tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv))
 tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
 tb_packages := $(filter %_pkg.sv,$(tb_rtl))

@@ -4,7 +4,7 @@ import re
 import sys
 
 text = re.sub(r"/\*.*?\*/", "", open(sys.argv[1]).read(), flags=re.S)
-entries = re.findall(r"^(FIELD|PACKET|FLAGBIT|CODE)\((\w+),\s*(\d+)(?:,\s*(\d+))?\)", text, re.M)
+entries = re.findall(r"^(FIELD|PACKET|FLAGBIT|CODE|FAULT|LIMIT)\((\w+),\s*(\d+)(?:,\s*(\d+))?\)", text, re.M)
 print("// The envelope of a packet. Generated from humboldt/src/envelope.def: change it there.\npackage hum_envelope_pkg;")
 fields = sorted((int(low), name.lower(), int(width)) for kind, name, low, width in entries if kind == "FIELD")
 end = 0
@@ -14,10 +14,12 @@ for low, name, width in fields:
 assert end == 64
 print("  typedef struct packed {")
 for low, name, width in reversed(fields):
-    print(f"    logic [{width - 1}:0] {name}; // [{low + width - 1}:{low}]")
+    name = "kind" if name == "type" else name  # a word of the language
+    print(f"    logic [{width - 1}:0] {name};  // [{low + width - 1}:{low}]")
 print("  } hum_envelope_t;")
-for kind, prefix, width in (("PACKET", "Packet", 8), ("FLAGBIT", "Flag", 32), ("CODE", "Code", 4)):
+for kind, prefix, width in (("PACKET", "Packet", 8), ("FLAGBIT", "Flag", 4), ("CODE", "Code", 4), ("FAULT", "Fault", 8), ("LIMIT", "Limit", 16)):
     for each, name, value, _ in entries:
         if each == kind:
+            value = 1 << int(value) if kind == "FLAGBIT" else int(value)
             print(f"  localparam logic [{width - 1}:0] {prefix}{name.title().replace('_', '')} = {width}'d{value};")
 print("endpackage")

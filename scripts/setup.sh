@@ -11,6 +11,7 @@ usage: scripts/setup.sh [GROUP …]
   test    base, and what the tests need (clinfo; clients in target/venv)
   board   base, and what the board's model, its demo and its tests need
   vm      base, and what the VM door's tests and its benchmark need
+  fabric  base, and what kernels on boards need: the board's model, a compiler and a processor for kernels in C
   bench   base, and what the benchmarks and scripts/cts.sh need
   all     every group
 
@@ -28,9 +29,11 @@ packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopen
 packages_test='clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
 packages_board='verilator g++ make iproute2 iputils-ping tcpdump nginx-light haproxy apache2-utils nghttp2-client wrk chromium chromium-driver'
 packages_vm='qemu-system-x86 cpio binutils'
+packages_fabric='verilator g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
 packages_bench='bc cmake iproute2 libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
 python_board='aiohttp==3.14.5 scapy==2.8.0'
+python_fabric='pythondata-cpu-picorv32==1.0.post218'
 python_test='numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
 
 check_only=0
@@ -40,8 +43,8 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --check) check_only=1 ;;
     --quiet) ;;
-    base | test | board | vm | bench) wanted[$1]=1 ;;
-    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[bench]=1 ;;
+    base | test | board | vm | fabric | bench) wanted[$1]=1 ;;
+    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[fabric]=1 wanted[bench]=1 ;;
     *) echo "error: '$1' is neither a group nor an option (--help lists them)" >&2; exit 2 ;;
   esac
   shift
@@ -52,10 +55,12 @@ packages=$packages_base
 [[ -n ${wanted[test]:-} ]] && packages+=" $packages_test"
 [[ -n ${wanted[board]:-} ]] && packages+=" $packages_board"
 [[ -n ${wanted[vm]:-} ]] && packages+=" $packages_vm"
+[[ -n ${wanted[fabric]:-} ]] && packages+=" $packages_fabric"
 [[ -n ${wanted[bench]:-} ]] && packages+=" $packages_bench"
 pins=$python_base
 [[ -n ${wanted[test]:-} ]] && pins+=" $python_test"
 [[ -n ${wanted[board]:-} ]] && pins+=" $python_board"
+[[ -n ${wanted[fabric]:-} ]] && pins+=" $python_fabric"
 
 missing_packages() {
   if ! command -v dpkg-query > /dev/null; then

@@ -145,11 +145,15 @@ static const char *const code_names[16] = {
 #define PACKET(name, value)
 #define FLAGBIT(name, bit)
 #define CODE(name, value) [value] = #name,
+#define FAULT(name, value)
+#define LIMIT(name, value)
 #include "envelope.def"
 #undef FIELD
 #undef PACKET
 #undef FLAGBIT
 #undef CODE
+#undef FAULT
+#undef LIMIT
 };
 
 /* What is found at a match; false if the message is not what the receive wants, which then has failed. */
@@ -289,8 +293,13 @@ void hum_start_send(struct hum_request *request, bool synchronous)
     }
     hum_job.block->sent++;
     hum_job.block->sent_bytes += request->bytes;
+    const char *refused = peer->reach == HUM_ETH ? hum_eth_refuses(request->context, request->tag, request->bytes) : NULL;
+    if (refused != NULL) {
+        hum_request_fail(request, HUM_ERR_UNSUPPORTED, "%s", refused);
+        return;
+    }
     size_t limit = peer->reach == HUM_SHM ? hum_job.eager_max : peer->reach == HUM_TCP ? HUM_TCP_EAGER_MAX : SIZE_MAX;
-    bool eager = (!synchronous || peer->reach == HUM_SELF) && request->bytes <= limit;
+    bool eager = peer->reach != HUM_ETH && (!synchronous || peer->reach == HUM_SELF) && request->bytes <= limit;
     struct hum_head head = hum_head(eager ? HUM_PACKET_EAGER : HUM_PACKET_ENVELOPE, hum_job.rank, to, request->bytes,
                                     request->tag, request->context, request->code);
     if (peer->reach == HUM_SELF) {
@@ -313,6 +322,12 @@ static void count_out(int rank, struct hum_head head)
     if (HUM_FIELD(head.word, TYPE) != HUM_PACKET_WAIT) hum_job.peers[rank].out++;
 }
 
+/* A packet for another node. */
+static bool push_away(int rank, struct hum_out *out)
+{
+    return hum_job.peers[rank].reach == HUM_ETH ? hum_eth_push(rank, out) : hum_tcp_push(rank, out);
+}
+
 void hum_put(int rank, struct hum_head head, const struct hum_words *words, int count, const void *data, size_t bytes,
              struct hum_request *request, bool copy)
 {
@@ -321,7 +336,7 @@ void hum_put(int rank, struct hum_head head, const struct hum_words *words, int 
     struct hum_out out = {.head = head, .count = count, .data = data, .bytes = bytes, .request = request};
     if (words != NULL) out.words = *words;
     if (peer->out_first == NULL) {
-        bool gone = peer->reach == HUM_SHM ? hum_shm_push(rank, head, words, count, data, bytes) : hum_tcp_push(rank, &out);
+        bool gone = peer->reach == HUM_SHM ? hum_shm_push(rank, head, words, count, data, bytes) : push_away(rank, &out);
         if (gone) {
             count_out(rank, head);
             if (request != NULL) finish(request);
@@ -352,7 +367,7 @@ static int flush(int rank)
         struct hum_out *out = peer->out_first;
         bool gone = peer->reach == HUM_SHM
                         ? hum_shm_push(rank, out->head, &out->words, out->count, out->data, out->bytes)
-                        : hum_tcp_push(rank, out);
+                        : push_away(rank, out);
         if (!gone) break;
         n++;
         count_out(rank, out->head);
@@ -372,7 +387,9 @@ static int push_streams(void)
     for (struct hum_request *request = streams, *next; request != NULL; request = next) {
         next = request->stream_next;
         struct hum_peer *peer = &hum_job.peers[request->peer];
-        size_t most = peer->reach == HUM_SHM ? hum_shm_fragment_max() : HUM_FRAGMENT_MAX;
+        size_t most = peer->reach == HUM_SHM   ? hum_shm_fragment_max()
+                      : peer->reach == HUM_ETH ? HUM_LIMIT_PACKET_BYTES
+                                               : HUM_FRAGMENT_MAX;
         while (peer->out_first == NULL && !peer->lost && request->offset < request->bytes) {
             size_t bytes = request->bytes - request->offset < most ? request->bytes - request->offset : most;
             struct hum_words words = {{request->peer_id, request->offset, bytes}};
@@ -402,6 +419,7 @@ int hum_progress(void)
             if (hum_job.peers[rank].out_first != NULL) n += flush(rank);
     if (hum_unlikely(streams != NULL)) n += push_streams();
     if (hum_job.remote) n += hum_tcp_poll();
+    if (hum_job.ether) n += hum_eth_poll();
     return n;
 }
 
@@ -502,6 +520,7 @@ bool hum_came(int source, struct hum_head head, const struct hum_words *words, i
             hum_request_fail(request, error, "rank %d refused the message of %zu bytes, tag %d: %s", source, request->bytes,
                              request->tag, error == HUM_ERR_TRUNCATE ? "its receive has less room"
                                            : error == HUM_ERR_TYPE   ? "its receive is of another type"
+                                           : error == HUM_ERR_NO_MEM ? "its receive queue is full"
                                                                      : "its buffer cannot be written");
         }
         break;

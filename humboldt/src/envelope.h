@@ -8,6 +8,8 @@
 #define PACKET(name, value)
 #define FLAGBIT(name, bit)
 #define CODE(name, value)
+#define FAULT(name, value)
+#define LIMIT(name, value)
 enum {
 #include "envelope.def"
 };
@@ -15,11 +17,15 @@ enum {
 #undef PACKET
 #undef FLAGBIT
 #undef CODE
+#undef FAULT
+#undef LIMIT
 
 #define FIELD(name, low, width)
 #define PACKET(name, value) HUM_PACKET_##name = (value),
 #define FLAGBIT(name, bit) HUM_FLAG_##name = 1 << (bit),
 #define CODE(name, value) HUM_CODE_##name = (value),
+#define FAULT(name, value) HUM_FAULT_##name = (value),
+#define LIMIT(name, value) HUM_LIMIT_##name = (value),
 enum {
 #include "envelope.def"
 };
@@ -27,6 +33,8 @@ enum {
 #undef PACKET
 #undef FLAGBIT
 #undef CODE
+#undef FAULT
+#undef LIMIT
 
 /* What is in a field of an envelope. */
 #define HUM_FIELD(word, name) (((uint64_t)(word) >> HUM_##name##_LOW) & ((UINT64_C(1) << HUM_##name##_WIDTH) - 1))

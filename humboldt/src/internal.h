@@ -4,6 +4,7 @@
  *   job.c         the job: environment, shared segment, doorbells, who lives, abort
  *   shm.c         packets between ranks of one node: rings in the shared segment
  *   tcp.c         packets between nodes
+ *   eth.c         packets to boards
  *   engine.c      requests, matching, the protocol; what both transports call
  *   wait.c        waiting: spin, sleep, deadlock
  *   p2p.c comm.c collective.c types.c ops.c error.c    the public functions
@@ -77,7 +78,7 @@ struct hum_page {
 };
 _Static_assert(offsetof(struct hum_page, blocks) == 4096, "the launcher knows the blocks' place");
 
-enum hum_reach { HUM_SELF, HUM_SHM, HUM_TCP };
+enum hum_reach { HUM_SELF, HUM_SHM, HUM_TCP, HUM_ETH };
 
 struct hum_peer {
     enum hum_reach reach;
@@ -86,7 +87,7 @@ struct hum_peer {
     bool left;        /* has finalized: what it sent is here, no more comes */
     char why[96];     /* why it is lost */
     int pid_fd, bell_fd;
-    char address[64]; /* host:port, of a rank on another node */
+    char address[128]; /* host:port, or eth:MAC@socket, of a rank on another node */
     struct hum_out *out_first, *out_last; /* packets that wait for room, in order */
     uint32_t in, out; /* packets, for deadlock detection */
 };
@@ -97,9 +98,10 @@ struct hum_job {
     int local, locals; /* index and number of the node's ranks */
     int local_ranks[HUM_RANKS_MAX];
     bool remote;       /* some peers are on other nodes */
+    bool ether;        /* some are reached over raw Ethernet */
     bool fences;
     bool crowded;      /* more ranks than processors: waiting must not spin */
-    int segment_fd, listen_fd, epoll_fd;
+    int segment_fd, listen_fd, wire_fd, epoll_fd;
     uint8_t key[16];
     size_t segment_bytes;
     struct hum_page *page;
@@ -127,7 +129,7 @@ void hum_obey_abort(void);
 /* Ends all ranks; does not return. */
 _Noreturn void hum_job_abort(int code);
 bool hum_watch(int fd, int kind, int rank, uint32_t events);
-enum { HUM_WATCH_BELL, HUM_WATCH_PID, HUM_WATCH_TCP };
+enum { HUM_WATCH_BELL, HUM_WATCH_PID, HUM_WATCH_TCP, HUM_WATCH_ETH };
 
 static inline void hum_wake(int rank)
 {
@@ -268,6 +270,20 @@ void hum_tcp_event(int rank, uint32_t events);
 /* Gives up peers whose host does not answer any more. */
 void hum_tcp_look(void);
 void hum_tcp_finish(void);
+
+/* ---- eth.c ---- */
+
+/* Finds all ranks that are reached this way; an error class with its text. */
+int hum_eth_start(uint64_t deadline_ns, char *text, size_t room);
+/* Why such a message cannot go, or null. */
+const char *hum_eth_refuses(unsigned context, int tag, size_t bytes);
+bool hum_eth_push(int rank, struct hum_out *out);
+int hum_eth_poll(void);
+/* Frames wait for room at somebody's socket. */
+bool hum_eth_blocked(void);
+/* Asks those peers that have answered, and gives up those that do not. */
+void hum_eth_look(void);
+void hum_eth_finish(void);
 
 /* ---- wait.c ---- */
 

@@ -3,10 +3,12 @@
  *
  * The launcher (crates/cluster, tests/job.py) gives each rank, in its environment:
  *   HUM_RANK, HUM_SIZE
- *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens
+ *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens, or
+ *                eth:MAC@SOCKET where it is reached over raw Ethernet
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order
  *   HUM_LISTEN   a descriptor: this rank's listening socket, where there are ranks elsewhere
+ *   HUM_WIRE     a descriptor: this rank's socket for frames, and HUM_MAC its node's address, where ranks are reached so
  *   HUM_KEY      32 hexadecimal digits: who does not know them is no rank of this job
  * and may limit: HUM_START_MS, HUM_DEADLOCK_MS (0: never), HUM_UNEXPECTED_MAX, HUM_PULL=0, HUM_EAGER_MAX.
  */
@@ -29,7 +31,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct hum_job hum_job = {.refused = -1, .segment_fd = -1, .listen_fd = -1, .epoll_fd = -1};
+struct hum_job hum_job = {.refused = -1, .segment_fd = -1, .listen_fd = -1, .wire_fd = -1, .epoll_fd = -1};
 
 static long number(const char *name, long least, long most, long otherwise, bool *bad)
 {
@@ -75,9 +77,10 @@ static int read_peers(char *text, size_t room)
             }
         } else {
             if (rank == hum_job.rank) REFUSE("HUM_PEERS: rank %d itself is on another node", rank);
-            peer->reach = HUM_TCP;
+            peer->reach = strncmp(peers, "eth:", 4) == 0 ? HUM_ETH : HUM_TCP;
             memcpy(peer->address, peers, length);
             hum_job.remote = true;
+            if (peer->reach == HUM_ETH) hum_job.ether = true;
         }
         if (peers != NULL) peers += length + (peers[length] == ',');
     }
@@ -105,6 +108,7 @@ static void at_exit(int status, void *unused)
     if (status == 0) {
         for (uint64_t until = hum_now_ns() + UINT64_C(5000000000); !hum_all_sent() && hum_now_ns() < until;) hum_progress();
         if (hum_job.remote) hum_tcp_finish();
+        if (hum_job.ether) hum_eth_finish();
     }
     hum_job_leave(status == 0 ? HUM_LEFT : HUM_FAILED);
 }
@@ -116,6 +120,7 @@ int hum_job_start(char *text, size_t room)
     hum_job.rank = (int)number("HUM_RANK", 0, hum_job.size - 1, 0, &bad);
     hum_job.segment_fd = (int)number("HUM_SEGMENT", 0, 1 << 20, -1, &bad);
     hum_job.listen_fd = (int)number("HUM_LISTEN", 0, 1 << 20, -1, &bad);
+    hum_job.wire_fd = (int)number("HUM_WIRE", 0, 1 << 20, -1, &bad);
     hum_job.deadlock_ms = (int)number("HUM_DEADLOCK_MS", 0, 3600000, 2000, &bad);
     hum_job.unexpected_max = (size_t)number("HUM_UNEXPECTED_MAX", 1 << 16, INT64_C(1) << 40, HUM_UNEXPECTED_BYTES, &bad);
     hum_job.pull = number("HUM_PULL", 0, 1, 1, &bad) == 1;
@@ -191,6 +196,10 @@ int hum_job_start(char *text, size_t room)
         error = hum_tcp_start(deadline, text, room);
         if (error != HUM_SUCCESS) return error;
     }
+    if (hum_job.ether) {
+        error = hum_eth_start(deadline, text, room);
+        if (error != HUM_SUCCESS) return error;
+    }
     hum_job.started = true;
     on_exit(at_exit, NULL);
     return HUM_SUCCESS;
@@ -255,6 +264,7 @@ void hum_job_events(int timeout_ms)
         }
         case HUM_WATCH_PID: peer_ended(rank); break;
         case HUM_WATCH_TCP: hum_tcp_event(rank, events[i].events); break;
+        case HUM_WATCH_ETH: break; /* hum_progress reads it */
         }
     }
     hum_obey_abort();

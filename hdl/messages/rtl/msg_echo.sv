@@ -1,0 +1,104 @@
+// A kernel that sends every message back to where it came from, with its tag: the shortest example of one in RTL.
+//
+// Ports: those that every kernel of a live board has, see README.md. Messages of up to DEPTH beats; a longer one, or a
+// fault, ends it with the fault's number. It never ends by itself.
+module msg_echo
+  import hum_envelope_pkg::*;
+  import msg_pkg::*;
+#(
+    parameter int DEPTH = 8192
+) (
+    input  logic        clk,
+    input  logic        rst,
+    input  logic [7:0]  own,
+    input  logic [8:0]  ranks,
+    input  logic        load_valid,
+    input  logic [15:0] load_address,
+    input  logic [31:0] load_data,
+    output logic        send_valid,
+    input  logic        send_ready,
+    output send_t       send_command,
+    output logic        out_valid,
+    input  logic        out_ready,
+    output logic [63:0] out_data,
+    input  logic        send_done,
+    input  logic [7:0]  send_fault,
+    output logic        receive_valid,
+    input  logic        receive_ready,
+    output receive_t    receive_command,
+    input  logic        in_valid,
+    output logic        in_ready,
+    input  logic [63:0] in_data,
+    input  logic        receive_done,
+    input  outcome_t    receive_outcome,
+    output logic        text_valid,
+    output logic [7:0]  text,
+    output logic        ended,
+    output logic [7:0]  code,
+    output logic        asleep   // waits for its engines
+);
+
+  localparam int A = $clog2(DEPTH);
+
+  typedef enum logic [2:0] { Ask, Take, Send, Give, Over } state_t;
+
+  state_t       state;
+  outcome_t     message;
+  logic [A:0]   beat;
+  logic [A-1:0] next;
+  logic [63:0]  memory[DEPTH];
+
+  assign receive_valid = state == Ask;
+  assign in_ready      = state == Take;
+  assign send_valid    = state == Send;
+  assign out_valid     = state == Give;
+  assign text_valid    = 1'b0;
+  assign text          = '0;
+  assign ended         = state == Over;
+  assign asleep        = state == Ask || state == Take || state == Over;
+  // The beat that is shown, or the one behind it.
+  assign next          = beat[A-1:0] + A'(state == Give && out_ready);
+
+  always_comb begin
+    receive_command            = '0;
+    receive_command.any_source = 1'b1;
+    receive_command.any_tag    = 1'b1;
+    receive_command.room       = 24'(DEPTH * 8);
+    send_command               = '0;
+    send_command.dest          = message.source;
+    send_command.tag           = message.tag;
+    send_command.size          = message.size;
+  end
+
+  always_ff @(posedge clk) begin
+    if (in_valid && in_ready) memory[beat[A-1:0]] <= in_data;
+    out_data <= memory[next];
+  end
+
+  always_ff @(posedge clk) begin
+    case (state)
+      Ask: begin
+        beat <= '0;
+        if (receive_ready) state <= Take;
+      end
+      Take: begin
+        if (in_valid) beat <= beat + 1'b1;
+        if (receive_done) begin
+          message <= receive_outcome;
+          code    <= receive_outcome.fault;
+          beat    <= '0;
+          state   <= receive_outcome.fault == FaultNone ? Send : Over;
+        end
+      end
+      Send: if (send_ready) state <= Give;
+      Give: if (out_ready) beat <= beat + 1'b1;
+      default: ;
+    endcase
+    if (send_done && (state == Give || state == Send)) begin
+      code  <= send_fault;
+      state <= send_fault == FaultNone ? Ask : Over;
+    end
+    if (rst) state <= Ask;
+  end
+
+endmodule

@@ -1,0 +1,158 @@
+// Ethernet bridge, in: frames → packets.
+//
+// What is not for this board, not of its type, or for a rank that is not on it is left. Packets of a pair of ranks are
+// counted: one that has been here, or comes late, is left; where some are missing the kernel gets an error (LOST) from
+// that rank instead of the packet. A frame that ends before its packet is filled up with zeroes. A question about a pair is
+// handed to msg_eth_tx.
+//
+// Latency: 4 cycles from a frame's first beat (three are its head). Throughput: a beat a cycle.
+module msg_eth_rx
+  import hum_envelope_pkg::*;
+  import msg_pkg::*;
+(
+    input  logic        clk,
+    input  logic        rst,
+    input  logic [47:0] own,
+    input  logic        put,        // where a rank is: a port of this board below 16
+    input  logic [7:0]  put_rank,
+    input  logic [4:0]  put_port,
+    input  logic [31:0] states,     // two bits a kernel: 0 runs, 1 has ended, 2 has failed
+    input  logic        s_valid,
+    output logic        s_ready,
+    input  beat_t       s_beat,
+    output logic        m_valid,
+    input  logic        m_ready,
+    output beat_t       m_beat,
+    output logic        a_valid,
+    input  logic        a_ready,
+    output logic [3:0]  a_port,
+    output logic [7:0]  a_own,
+    output logic [7:0]  a_rank,
+    output logic [15:0] a_count,
+    output logic [1:0]  a_state,
+    output logic [15:0] lost,       // packets that were missed, and that were left: seen before, or for nobody here
+    output logic [15:0] repeated,
+    output logic [15:0] strange
+);
+
+  typedef enum logic [2:0] { To, From, Envelope, Judge, Packet, Rest, Zeroes } state_t;
+
+  state_t        state;
+  logic [4:0]    ports[256];
+  logic [15:0]   counts[4096];
+  logic [15:0]   count, expected, ahead;
+  logic [7:0]    left;
+  logic [11:0]   pair;
+  logic [11:0]   sweep;
+  logic          sweeping, mine, ended, good;
+  logic [4:0]    port, source_port;
+  hum_envelope_t head, in;
+  logic          carries;
+
+  assign in          = hum_envelope_t'(s_beat.data);
+  assign port        = ports[in.dest];
+  assign source_port = ports[in.src];
+  assign carries     = in.kind == PacketData || in.kind == PacketEager || in.kind == PacketStream;
+  assign good        = mine && !port[4] && source_port == 5'd16 && (!carries || in.size <= PacketBytes);
+  assign ahead       = count - expected;
+
+  always_ff @(posedge clk) begin
+    if (put) ports[put_rank] <= put_port;
+    if (state == Envelope) expected <= counts[{port[3:0], in.src}];
+    // What was missed is given up: the next one is expected after this one.
+    if (sweeping || (state == Judge && (!m_valid || m_ready) && head.kind != PacketProbe && !ahead[15]))
+      counts[sweeping ? sweep : pair] <= sweeping ? '0 : count + 1'b1;
+  end
+
+  always_comb begin
+    case (state)
+      Judge, Zeroes: s_ready = 1'b0;
+      Packet: s_ready = !m_valid || m_ready;
+      default: s_ready = !sweeping;
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (m_ready) m_valid <= 1'b0;
+    if (a_ready) a_valid <= 1'b0;
+    case (state)
+      To:
+      if (s_valid && s_ready) begin
+        mine  <= s_beat.data[47:0] == {own[7:0], own[15:8], own[23:16], own[31:24], own[39:32], own[47:40]};
+        state <= s_beat.last ? To : From;
+      end
+      From:
+      if (s_valid) begin
+        count <= s_beat.data[63:48];
+        if (s_beat.data[47:32] != {LimitEthertype[7:0], LimitEthertype[15:8]}) mine <= 1'b0;
+        state <= s_beat.last ? To : Envelope;
+      end
+      Envelope:
+      if (s_valid) begin
+        head  <= in;
+        ended <= s_beat.last;
+        pair  <= {port[3:0], in.src};
+        left  <= carries ? beats(in.size[10:0]) : '0;
+        if (good) state <= Judge;
+        else begin
+          if (mine) strange <= strange + 1'b1;
+          state <= s_beat.last ? To : Rest;
+        end
+      end
+      Judge:
+      if (!m_valid || m_ready) begin
+        state <= ended ? To : Rest;
+        if (head.kind == PacketProbe) begin
+          if (!a_valid || a_ready) begin
+            a_valid <= 1'b1;
+            a_port  <= pair[11:8];
+            a_own   <= head.dest;
+            a_rank  <= head.src;
+            a_count <= expected;
+            a_state <= states[{pair[11:8], 1'b0}+:2];
+          end
+        end else if (ahead == '0) begin
+          m_valid <= 1'b1;
+          m_beat  <= '{last: left == '0, data: head};
+          if (left != '0) state <= ended ? Zeroes : Packet;
+        end else if (!ahead[15]) begin
+          lost          <= lost + ahead;
+          m_valid       <= 1'b1;
+          m_beat        <= '{last: 1'b1, data: {4'd0, CodeUntyped, FaultLost, 24'd0, PacketError, head.src, head.dest}};
+        end else repeated <= repeated + 1'b1;
+      end
+      Packet:
+      if (s_valid && s_ready) begin
+        left    <= left - 1'b1;
+        m_valid <= 1'b1;
+        m_beat  <= '{last: left == 8'd1, data: s_beat.data};
+        if (left == 8'd1) state <= s_beat.last ? To : Rest;
+        else if (s_beat.last) state <= Zeroes;
+      end
+      Zeroes:
+      if (!m_valid || m_ready) begin
+        left    <= left - 1'b1;
+        m_valid <= 1'b1;
+        m_beat  <= '{last: left == 8'd1, data: '0};
+        if (left == 8'd1) state <= To;
+      end
+      Rest: if (s_valid && s_beat.last) state <= To;
+      default: state <= To;
+    endcase
+    if (sweeping) begin
+      sweep    <= sweep + 1'b1;
+      sweeping <= sweep != 12'hfff;
+    end
+    if (rst) begin
+      state    <= To;
+      m_valid  <= 1'b0;
+      a_valid  <= 1'b0;
+      sweeping <= 1'b1;
+      sweep    <= '0;
+      lost     <= '0;
+      repeated <= '0;
+      strange  <= '0;
+    end
+  end
+
+endmodule

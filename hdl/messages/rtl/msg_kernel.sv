@@ -1,0 +1,58 @@
+// A kernel of a live board, whichever it is (KERNEL, a macro: its module), with its port.
+`ifndef KERNEL
+`define KERNEL msg_echo
+`endif
+module msg_kernel
+  import hum_envelope_pkg::*;
+  import msg_pkg::*;
+(
+    input  logic        clk,
+    input  logic        rst,
+    input  logic [7:0]  own,
+    input  logic [8:0]  ranks,
+    input  logic        load_valid,
+    input  logic [15:0] load_address,
+    input  logic [31:0] load_data,
+    output logic        text_valid,
+    output logic [7:0]  text,
+    output logic        ended,
+    output logic [7:0]  code,
+    output logic        still,      // nothing happens until a packet comes
+    output logic        m_valid,
+    input  logic        m_ready,
+    output logic        m_last,
+    output logic [63:0] m_data,
+    input  logic        s_valid,
+    output logic        s_ready,
+    input  logic        s_last,
+    input  logic [63:0] s_data
+);
+
+  logic send_valid, send_ready, out_valid, out_ready, send_done;
+  logic receive_valid, receive_ready, in_valid, in_ready, receive_done;
+  logic [7:0]  send_fault;
+  logic [63:0] out_data, in_data;
+  send_t       send_command;
+  receive_t    receive_command;
+  outcome_t    receive_outcome;
+  beat_t       m_beat, s_beat;
+
+  // Longer than an engine looks for what it has, after the last packet.
+  logic       asleep;
+  logic [9:0] quiet;
+
+  assign still = quiet == '1;
+
+  always_ff @(posedge clk) begin
+    if (rst || !asleep || m_valid || s_valid) quiet <= '0;
+    else if (!still) quiet <= quiet + 1'b1;
+  end
+
+  assign m_last = m_beat.last;
+  assign m_data = m_beat.data;
+  assign s_beat = '{last: s_last, data: s_data};
+
+  msg_port u_port (.*);
+  `KERNEL u_kernel (.*);
+
+endmodule

@@ -1,0 +1,46 @@
+// What the message modules share: beats, commands of kernels, and what becomes of them.
+package msg_pkg;
+
+  // A beat of a packet. The first one is the envelope; how many bytes follow it says its SIZE.
+  typedef struct packed {
+    logic        last;
+    logic [63:0] data;
+  } beat_t;
+
+  // Send `size` bytes. `eager`: without asking first.
+  typedef struct packed {
+    logic [7:0]  dest;
+    logic        collective;
+    logic [7:0]  tag;
+    logic [3:0]  dtype;
+    logic [23:0] size;
+    logic        eager;
+  } send_t;
+
+  // Receive a message of at most `room` bytes.
+  typedef struct packed {
+    logic        any_source;
+    logic [7:0]  source;
+    logic        collective;
+    logic        any_tag;
+    logic [7:0]  tag;
+    logic [3:0]  dtype;
+    logic [23:0] room;
+  } receive_t;
+
+  // What has been received; `fault` is one of the envelope's.
+  typedef struct packed {
+    logic [7:0]  fault;
+    logic [7:0]  source;
+    logic [7:0]  tag;
+    logic [23:0] size;
+  } outcome_t;
+
+  localparam logic [23:0] PacketBytes = 24'(hum_envelope_pkg::LimitPacketBytes);
+
+  // Beats that hold so many bytes of a packet.
+  function automatic logic [7:0] beats(input logic [10:0] bytes);
+    return 8'((12'(bytes) + 12'd7) >> 3);
+  endfunction
+
+endpackage

@@ -1,0 +1,135 @@
+// Send engine: a kernel's command and payload → packets.
+//
+// A message goes by four packets, envelope, clear to send, data (in as many as it takes), done; an eager one as data at
+// once. `done` is a pulse at the end, with `fault` (0: all is well): no such rank, or what the receiver says. What it says
+// to an eager message comes late: the next command ends with it, and is not carried out.
+//
+// Latency: 1 cycle from command to the first packet. Throughput: a beat a cycle, and the packets' envelopes.
+module msg_send
+  import hum_envelope_pkg::*;
+  import msg_pkg::*;
+(
+    input  logic          clk,
+    input  logic          rst,
+    input  logic [7:0]    own,      // this rank
+    input  logic [8:0]    ranks,    // how many there are
+    input  logic          s_valid,
+    output logic          s_ready,
+    input  send_t         s_command,
+    input  logic          d_valid,  // payload, from the lowest byte of each beat
+    output logic          d_ready,
+    input  logic [63:0]   d_data,
+    output logic          done,
+    output logic [7:0]    fault,
+    output logic          m_valid,
+    input  logic          m_ready,
+    output beat_t         m_beat,
+    input  logic          r_valid,  // replies: CLEAR, DONE, ERROR; taken at once
+    input  hum_envelope_t r_head
+);
+
+  typedef enum logic [2:0] { Idle, Head, Data, AwaitClear, AwaitDone } state_t;
+
+  state_t      state;
+  send_t       command;
+  logic [7:0]  kind;
+  logic [23:0] left;       // bytes that have not been announced
+  logic [7:0]  beats_left;
+  logic [7:0]  refused;    // a fault that nobody has been told of
+  logic        reply;
+  logic        more;
+  logic [10:0] piece;      // bytes of the next packet
+  hum_envelope_t head;
+
+  assign reply = r_valid && r_head.src == command.dest;
+  assign more  = left > PacketBytes;
+  assign piece = more ? PacketBytes[10:0] : left[10:0];
+
+  always_comb begin
+    head = '0;
+    head.dest  = command.dest;
+    head.src   = own;
+    head.kind  = kind;
+    head.size  = kind == PacketEnvelope ? left : 24'(piece);
+    head.tag   = command.tag;
+    head.dtype = command.dtype;
+    head.flag  = (command.collective ? FlagCollective : '0) | (more && kind != PacketEnvelope ? FlagMore : '0);
+  end
+
+  assign s_ready = state == Idle;
+  assign d_ready = state == Data && m_ready;
+  assign m_valid = state == Head || (state == Data && d_valid);
+  assign m_beat.data = state == Data ? d_data : head;
+  assign m_beat.last = state == Data ? beats_left == 8'd1 : kind == PacketEnvelope || piece == '0;
+
+  always_ff @(posedge clk) begin
+    done <= 1'b0;
+    if (r_valid && r_head.kind == PacketError && (reply || r_head.tag != FaultLost)) refused <= r_head.tag;
+    case (state)
+      Idle: begin
+        command <= s_command;
+        left    <= s_command.size;
+        kind    <= s_command.eager ? PacketEager : PacketEnvelope;
+        fault   <= refused;
+        if (s_valid) begin
+          refused <= FaultNone;
+          if (refused != FaultNone) done <= 1'b1;
+          else if ({1'b0, s_command.dest} >= ranks || s_command.dest == own) begin
+            done  <= 1'b1;
+            fault <= FaultRank;
+          end else state <= Head;
+        end
+      end
+      Head:
+      if (m_ready) begin
+        if (kind == PacketEnvelope) state <= AwaitClear;
+        else begin
+          left       <= left - 24'(piece);
+          beats_left <= beats(piece);
+          state      <= piece == '0 ? (kind == PacketEager ? Idle : AwaitDone) : Data;
+          if (piece == '0 && kind == PacketEager) done <= 1'b1;
+        end
+      end
+      Data:
+      if (d_valid && m_ready) begin
+        beats_left <= beats_left - 1'b1;
+        if (beats_left == 8'd1) begin
+          if (left != '0) state <= Head;
+          else if (kind == PacketEager) begin
+            state <= Idle;
+            done  <= 1'b1;
+          end else state <= AwaitDone;
+        end
+      end
+      AwaitClear: begin
+        kind <= PacketData;
+        if (refused != FaultNone) begin
+          state   <= Idle;
+          done    <= 1'b1;
+          fault   <= refused;
+          refused <= FaultNone;
+        end else if (reply && r_head.kind == PacketClear) state <= Head;
+      end
+      AwaitDone:
+      if (refused != FaultNone) begin
+        state   <= Idle;
+        done    <= 1'b1;
+        fault   <= refused;
+        refused <= FaultNone;
+      end else if (reply && r_head.kind == PacketDone) begin
+        state <= Idle;
+        done  <= 1'b1;
+      end
+      default: state <= Idle;
+    endcase
+    if (rst) begin
+      state   <= Idle;
+      done    <= 1'b0;
+      refused <= FaultNone;
+    end
+  end
+
+  logic unused_reply;
+  assign unused_reply = &{1'b0, r_head.dest, r_head.size, r_head.dtype, r_head.flag};
+
+endmodule

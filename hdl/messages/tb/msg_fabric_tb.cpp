@@ -1,0 +1,490 @@
+// Two boards' message fabric: the protocol between kernels of one board and of two, what faults become, and cycles.
+#include "clocked.hpp"
+
+#include <array>
+#include <cstring>
+#include <deque>
+
+using namespace bench;
+
+namespace {
+
+enum : uint8_t { kTruncate = 1, kType = 2, kFull = 3, kLost = 4, kRank = 5 };
+constexpr int kRanks = 8;
+
+struct Send {
+    unsigned dest, tag;
+    Bytes data;
+    bool eager = false;
+    unsigned dtype = 0;
+    bool done = false;
+    uint8_t fault = 0;
+    uint64_t began = 0, ended = 0;
+};
+
+struct Receive {
+    int source;  // -1: any
+    int tag;     // -1: any
+    unsigned room;
+    unsigned dtype = 0;
+    Bytes data = {};
+    bool done = false;
+    uint8_t fault = 0;
+    unsigned from = 0, got_tag = 0, size = 0;
+    uint64_t began = 0, ended = 0;
+};
+
+struct Frame {
+    std::vector<uint64_t> beats;
+};
+
+class Boards : public Clocked {
+public:
+    unsigned idle = 0, stall = 0;  // percent: payload that is late, payload and frames that wait
+    std::array<std::deque<Send *>, kRanks> sends;
+    std::array<std::deque<Receive *>, kRanks> receives;
+    std::array<std::deque<Frame>, 2> wire;  // to each board
+    std::function<void(int, Frame)> carry;  // to a board
+    uint64_t frames = 0, first_in = 0, first_out = 0, first_frame = 0, first_packet = 0;
+
+    Boards() {
+        carry = [this](int to, Frame f) { wire[to].push_back(std::move(f)); };
+        auto &d = *this;
+        d->ranks = kRanks;
+        reset();
+        d->put = 1;
+        for (int r = 0; r < 256; r++) {
+            d->put_rank = static_cast<uint8_t>(r);
+            settle();
+            rise();
+        }
+        d->put = 0;
+        for (int i = 0; i < 4200; i++) step();  // the counters' memories are being cleared
+    }
+
+    void step() {
+        auto &d = *this;
+        for (int r = 0; r < kRanks; r++) {
+            auto &s = sends[r];
+            d->send_valid[r] = !s.empty() && !sending_[r];
+            if (!s.empty()) {
+                const Send &c = *s.front();
+                d->send_command[r] = uint64_t(c.eager) | uint64_t(c.data.size()) << 1 | uint64_t(c.dtype) << 25 | uint64_t(c.tag) << 29 |
+                                     uint64_t(c.dest) << 38;
+                if (d->send_valid[r] && c.began == 0) s.front()->began = cycles;
+                if (!out_shown_[r]) d->out_valid[r] = sending_[r] && out_at_[r] < c.data.size() && !random.percent(idle);
+                uint64_t beat = 0;
+                size_t n = std::min<size_t>(8, c.data.size() - std::min(c.data.size(), out_at_[r]));
+                std::memcpy(&beat, c.data.data() + out_at_[r], n);
+                d->out_data[r] = beat;
+            } else d->out_valid[r] = 0;
+            auto &q = receives[r];
+            d->receive_valid[r] = !q.empty() && !receiving_[r];
+            if (!q.empty()) {
+                const Receive &c = *q.front();
+                d->receive_command[r] = uint64_t(c.room) | uint64_t(c.dtype) << 24 | uint64_t(c.tag < 0 ? 0 : c.tag) << 28 |
+                                        uint64_t(c.tag < 0) << 36 | uint64_t(c.source < 0 ? 0 : c.source) << 38 |
+                                        uint64_t(c.source < 0) << 46;
+                if (d->receive_valid[r] && c.began == 0) q.front()->began = cycles;
+            }
+            d->in_ready[r] = !random.percent(stall);
+        }
+        for (int b = 0; b < 2; b++) {
+            d->tx_ready[b] = !random.percent(stall);
+            if (!rx_shown_[b]) d->rx_valid[b] = !wire[b].empty() && !random.percent(idle);
+            if (!wire[b].empty()) {
+                d->rx_data[b] = wire[b].front().beats[rx_at_[b]];
+                d->rx_last[b] = rx_at_[b] + 1 == wire[b].front().beats.size();
+            }
+        }
+        settle();
+        if (d->bridge_in_tx && first_in == 0) first_in = cycles;
+        if (d->tx_valid[0] && first_out == 0) first_out = cycles;
+        if (d->rx_valid[1] && first_frame == 0) first_frame = cycles;
+        if (d->bridge_out_rx && first_packet == 0) first_packet = cycles;
+        std::array<bool, kRanks> sent{}, taken{};
+        for (int r = 0; r < kRanks; r++) {
+            if (d->send_valid[r] && d->send_ready[r]) sent[r] = true;
+            if (d->receive_valid[r] && d->receive_ready[r]) taken[r] = true;
+            out_shown_[r] = d->out_valid[r] && !d->out_ready[r];
+            if (d->out_valid[r] && d->out_ready[r]) out_at_[r] += 8;
+            if (d->in_valid[r] && d->in_ready[r]) {
+                check(!receives[r].empty() && receiving_[r], "payload that no receive wants");
+                for (int i = 0; i < 8; i++) receives[r].front()->data.push_back(static_cast<uint8_t>(d->in_data[r] >> 8 * i));
+            }
+        }
+        for (int b = 0; b < 2; b++) {
+            rx_shown_[b] = d->rx_valid[b] && !d->rx_ready[b];
+            if (d->rx_valid[b] && d->rx_ready[b]) {
+                if (d->rx_last[b]) wire[b].pop_front(), rx_at_[b] = 0;
+                else rx_at_[b]++;
+            }
+            if (d->tx_valid[b] && d->tx_ready[b]) {
+                out_[b].beats.push_back(d->tx_data[b]);
+                if (d->tx_last[b]) {
+                    frames++;
+                    check(out_[b].beats.size() >= 8, "a frame is too short");
+                    carry(1 - b, std::move(out_[b]));
+                    out_[b] = {};
+                }
+            }
+        }
+        rise();
+        for (int r = 0; r < kRanks; r++) {
+            if (sent[r]) sending_[r] = true, out_at_[r] = 0;
+            if (taken[r]) receiving_[r] = true;
+            if (d->send_done[r]) {
+                check(sending_[r], "a send ends that has not begun");
+                Send &s = *sends[r].front();
+                s.done = true, s.fault = d->send_fault[r], s.ended = cycles;
+                sending_[r] = false, out_shown_[r] = false;
+                sends[r].pop_front();
+            }
+            if (d->receive_done[r]) {
+                check(receiving_[r], "a receive ends that has not begun");
+                Receive &q = *receives[r].front();
+                const uint64_t o = d->receive_outcome[r];
+                q.done = true, q.size = o & 0xffffff, q.got_tag = o >> 24 & 0xff, q.from = o >> 32 & 0xff;
+                q.fault = static_cast<uint8_t>(o >> 40), q.ended = cycles;
+                if (q.fault == 0) check(q.data.size() == (q.size + 7) / 8 * 8, "payload of another length"), q.data.resize(q.size);
+                receiving_[r] = false;
+                receives[r].pop_front();
+            }
+        }
+    }
+    bool quiet() const {
+        for (int r = 0; r < kRanks; r++)
+            if (!sends[r].empty() || !receives[r].empty()) return false;
+        return wire[0].empty() && wire[1].empty();
+    }
+    void run(uint64_t most = 200000) {
+        for (uint64_t i = 0; !quiet(); i++) {
+            check(i < most, "hangs");
+            step();
+        }
+        for (int i = 0; i < 300; i++) step();
+    }
+    void go(int rank, Send &s) { sends[rank].push_back(&s); }
+    void go(int rank, Receive &q) { receives[rank].push_back(&q); }
+
+private:
+    std::array<bool, kRanks> sending_{}, receiving_{}, out_shown_{};
+    std::array<size_t, kRanks> out_at_{};
+    std::array<bool, 2> rx_shown_{};
+    std::array<size_t, 2> rx_at_{};
+    std::array<Frame, 2> out_;
+};
+
+void got(const Receive &r, const Send &s, unsigned from) {
+    check(s.done && s.fault == 0, "the send failed with " + std::to_string(s.fault));
+    check(r.done && r.fault == 0, "the receive failed with " + std::to_string(r.fault));
+    check(r.from == from && r.got_tag == s.tag, "source or tag is wrong");
+    expect(r.data, s.data, "payload");
+}
+
+void number(const char *name, double value) { std::printf("cycles %s %g\n", name, value); }
+
+}  // namespace
+
+TEST(messages_of_every_size_arrive_on_a_board_and_between_two) {
+    for (unsigned to : {1u, 5u})
+        for (bool eager : {false, true}) {
+            Boards b;
+            for (size_t size : {0, 1, 7, 8, 9, 1479, 1480, 1481, 2960, 2961, 5000}) {
+                b.idle = b.stall = size % 2 ? 30 : 0;
+                Send s{to, 7, b.random.bytes(size), eager};
+                Receive r{0, 7, 5000};
+                b.go(to, r);
+                b.go(0, s);
+                b.run();
+                got(r, s, 0);
+            }
+        }
+}
+
+TEST(any_traffic_between_all_ranks_arrives_once_and_in_order) {
+    Boards b;
+    b.idle = b.stall = 20;
+    std::deque<Send> sends;
+    std::deque<Receive> receives;
+    std::vector<std::pair<Receive *, std::pair<Send *, int>>> pairs;
+    // Rounds in which rank r sends to r + shift, so that none waits for a message behind another.
+    for (int round = 0; round < 40; round++) {
+        const int shift = 1 + static_cast<int>(b.random.below(7));
+        for (int r = 0; r < kRanks; r++) {
+            const unsigned to = static_cast<unsigned>((r + shift) % kRanks), tag = b.random.below(3);
+            sends.push_back({to, tag, b.random.bytes(b.random.below(3000))});
+            receives.push_back({r, static_cast<int>(tag), 3000});
+            pairs.push_back({&receives.back(), {&sends.back(), r}});
+            b.go(r, sends.back());
+            b.go(static_cast<int>(to), receives.back());
+        }
+    }
+    b.run(2000000);
+    for (auto &[r, s] : pairs) got(*r, *s.first, static_cast<unsigned>(s.second));
+}
+
+TEST(a_receive_from_anybody_takes_what_is_there_and_what_comes) {
+    Boards b;
+    Send s5{0, 1, b.random.bytes(100)}, s2{0, 2, b.random.bytes(50)}, late{0, 3, b.random.bytes(10)};
+    b.go(5, s5);
+    b.go(2, s2);
+    for (int i = 0; i < 200; i++) b.step();
+    Receive first{-1, -1, 200}, second{-1, 1, 200}, third{-1, -1, 200};
+    b.go(0, first);
+    b.go(0, second);
+    b.go(0, third);
+    for (int i = 0; i < 2000; i++) b.step();
+    got(first, s2, 2);
+    got(second, s5, 5);
+    check(!third.done, "a message out of nothing");
+    b.go(7, late);
+    b.run();
+    got(third, late, 7);
+}
+
+TEST(eager_messages_wait_and_are_taken_by_tag) {
+    Boards b;
+    Send one{1, 1, b.random.bytes(64), true}, two{1, 2, b.random.bytes(1480), true}, other{1, 9, b.random.bytes(8), true};
+    b.go(0, one);
+    b.go(0, two);
+    b.go(6, other);
+    b.run();
+    check(one.done && two.done && other.done, "an eager message waits for its receiver");
+    Receive r2{0, 2, 2000}, r9{-1, 9, 2000}, r1{0, -1, 2000};
+    b.go(1, r2);
+    b.go(1, r9);
+    b.go(1, r1);
+    b.run();
+    got(r2, two, 0);
+    got(r9, other, 6);
+    got(r1, one, 0);
+    // And the places are free again, in whatever order.
+    for (int i = 0; i < 12; i++) {
+        Send s{1, 4, b.random.bytes(300), true};
+        Receive r{0, 4, 300};
+        b.go(0, s);
+        b.go(1, r);
+        b.run();
+        got(r, s, 0);
+    }
+}
+
+TEST(a_full_receive_queue_is_said_to_the_sender) {
+    Boards b;
+    std::deque<Send> sends;
+    for (unsigned i = 0; i < 5; i++) {
+        sends.push_back({1, i, b.random.bytes(16), true});
+        b.go(0, sends.back());
+    }
+    b.run();
+    // The fifth was refused; the next command says so, and the one after it goes its way.
+    Send told{1, 6, b.random.bytes(16)}, next{1, 7, b.random.bytes(16)};
+    b.go(0, told);
+    b.run();
+    check(told.done && told.fault == kFull, "nobody hears of it");
+    Receive r{0, 7, 16};
+    b.go(0, next);
+    b.go(1, r);
+    b.run();
+    got(r, next, 0);
+    for (unsigned i = 0; i < 4; i++) {
+        Receive q{0, static_cast<int>(i), 16};
+        b.go(1, q);
+        b.run();
+        got(q, sends[i], 0);
+    }
+}
+
+TEST(truncated_mistyped_and_no_such_rank_are_faults_on_both_sides) {
+    for (unsigned to : {1u, 5u}) {
+        Boards b;
+        Send longer{to, 1, b.random.bytes(100)}, typed{to, 1, b.random.bytes(8), false, 6}, right{to, 1, b.random.bytes(8), false, 6};
+        Receive shorter{0, 1, 99}, other{0, 1, 8, 10}, same{0, 1, 8, 6};
+        b.go(0, longer), b.go(to, shorter);
+        b.run();
+        check(longer.fault == kTruncate && shorter.fault == kTruncate && shorter.size == 100, "truncated");
+        b.go(0, typed), b.go(to, other);
+        b.run();
+        check(typed.fault == kType && other.fault == kType, "mistyped");
+        b.go(0, right), b.go(to, same);
+        b.run();
+        got(same, right, 0);
+        Send nobody{200, 1, {}}, self{0, 1, {}};
+        b.go(0, nobody);
+        b.run();
+        b.go(0, self);
+        b.run();
+        check(nobody.fault == kRank && self.fault == kRank, "no such rank");
+        Send eager{to, 3, b.random.bytes(2000), true};
+        Receive small{0, 3, 1600};
+        b.go(0, eager), b.go(to, small);
+        b.run();
+        check(small.fault == kTruncate && small.size == 2000, "a truncated eager message");
+    }
+}
+
+TEST(a_lost_frame_is_a_fault_and_a_repeated_one_is_left) {
+    for (unsigned gone = 0; gone < 4; gone++) {
+        Boards b;
+        unsigned n = 0;
+        b.carry = [&](int to, Frame f) {
+            if (to == 1 && n++ == gone) return;
+            b.wire[to].push_back(f);
+            b.wire[to].push_back(f);  // twice
+        };
+        std::deque<Send> sends;
+        std::deque<Receive> receives;
+        for (int i = 0; i < 4; i++) {
+            sends.push_back({5, 1, b.random.bytes(3000), true});
+            receives.push_back({0, 1, 3000});
+            b.go(0, sends.back());
+            b.go(5, receives.back());
+        }
+        for (int i = 0; i < 20000; i++) b.step();
+        check(b->lost[1] == 1, "lost: " + std::to_string(b->lost[1]));
+        check(b->repeated[1] > 0, "none was repeated");
+        bool said = false;
+        for (auto &r : receives) {
+            if (!r.done) break;
+            said |= r.fault == kLost;
+            if (!said && r.fault == 0) expect(r.data, sends[static_cast<size_t>(&r - &receives[0])].data, "payload before the loss");
+        }
+        check(said, "a lost frame of " + std::to_string(gone) + " that no kernel hears of");
+    }
+}
+
+TEST(frames_that_come_in_another_order_are_a_fault) {
+    Boards b;
+    Frame kept;
+    unsigned n = 0;
+    b.carry = [&](int to, Frame f) {
+        if (to == 1 && n++ == 1) kept = f;
+        else {
+            b.wire[to].push_back(f);
+            if (to == 1 && n == 3) b.wire[to].push_back(kept);
+        }
+    };
+    Send s{5, 1, b.random.bytes(5000), true};
+    Receive r{0, 1, 5000};
+    b.go(0, s), b.go(5, r);
+    for (int i = 0; i < 5000; i++) b.step();
+    check(r.done && r.fault == kLost, "not noticed");
+    check(b->lost[1] == 1 && b->repeated[1] == 1, "not counted");
+}
+
+TEST(frames_of_others_and_broken_ones_are_left) {
+    Boards b;
+    Frame good;
+    b.carry = [&](int to, Frame f) {
+        if (to == 1 && good.beats.empty()) good = f;
+        b.wire[to].push_back(f);
+    };
+    Send s{5, 1, b.random.bytes(20)};
+    Receive r{0, 1, 20};
+    b.go(0, s), b.go(5, r);
+    b.run();
+    got(r, s, 0);
+    for (int i = 0; i < 300; i++) {
+        Frame f = good;
+        for (auto &x : f.beats)
+            if (b.random.percent(30)) x = b.random.next();
+        if (i % 3 == 0) f.beats[2] = (b.random.next() & ~0xffffull) | 0x0005 | (b.random.below(256) << 8);  // to rank 5
+        if (i % 3 == 1) f.beats[0] = b.random.next();
+        f.beats.resize(1 + b.random.below(12), b.random.next());
+        b.wire[1].push_back(f);
+    }
+    // None of that may keep the boards from working; rank 6 has not been touched by it.
+    b.run();
+    for (unsigned to : {6u}) {
+        Send again{to, 1, b.random.bytes(2000)};
+        Receive q{1, 1, 2000};
+        b.go(1, again), b.go(static_cast<int>(to), q);
+        b.run();
+        got(q, again, 1);
+    }
+}
+
+TEST(a_question_about_a_pair_is_answered_with_its_counts) {
+    Boards b;
+    std::vector<Frame> answers;
+    Send s{5, 1, b.random.bytes(20)};
+    Receive r{0, 1, 20};
+    b.go(0, s), b.go(5, r);
+    b.run();
+    b.carry = [&](int to, Frame f) {
+        if (to == 1) answers.push_back(f);
+    };
+    // From rank 5 to rank 0, on board 0: two packets have come (clear, done), two have gone (envelope, data).
+    Frame ask{{0x0002100000000002ull, 0, 0, 0, 0, 0, 0, 0}};
+    ask.beats[0] = 0x00'02'10'00'00'00'00'02ull;
+    ask.beats[1] = 0x0000'0074'1100'0000ull;
+    ask.beats[2] = 0x00'00'000000'08'05'00ull;
+    b.wire[0].push_back(ask);
+    for (int i = 0; i < 200; i++) b.step();
+    check(answers.size() == 1, "no answer");
+    const auto &a = answers[0].beats;
+    check((a[2] & 0xffffff) == 0x090005, "not a STATE from 0 to 5: " + std::to_string(a[2]));
+    check((a[3] & 0xffff) == 2 && (a[3] >> 16 & 0xffff) == 2 && (a[3] >> 32 & 3) == 0, "counts are wrong");
+}
+
+TEST(cycles_and_throughput) {
+    {
+        Boards b;
+        Send s{1, 1, {}};
+        Receive r{0, 1, 0};
+        b.go(1, r);
+        for (int i = 0; i < 20; i++) b.step();
+        b.go(0, s);
+        b.run();
+        got(r, s, 0);
+        const double four = static_cast<double>(s.ended - s.began);
+        number("same board, no payload, four packets", four);
+        check(four <= 24, "four packets take " + std::to_string(four));
+        Send e{1, 2, {}, true};
+        Receive q{0, 2, 0};
+        b.go(1, q);
+        for (int i = 0; i < 20; i++) b.step();
+        b.go(0, e);
+        b.run();
+        const double eager = static_cast<double>(q.ended - e.began);
+        number("same board, no payload, eager", eager);
+        check(eager <= 8, "an eager message takes " + std::to_string(eager));
+    }
+    {
+        Boards b;
+        Send s{5, 1, {}};
+        Receive r{0, 1, 0};
+        b.go(5, r);
+        for (int i = 0; i < 20; i++) b.step();
+        b.go(0, s);
+        b.run();
+        number("two boards, Ethernet, no payload, four packets (the wire takes each frame whole)", static_cast<double>(s.ended - s.began));
+        number("Ethernet bridge, out", static_cast<double>(b.first_out - b.first_in));
+        number("Ethernet bridge, in", static_cast<double>(b.first_packet - b.first_frame));
+        check(b.first_out - b.first_in <= 6 && b.first_packet - b.first_frame <= 6, "the Ethernet bridges are slow");
+    }
+    // Messages one after another: payload beats against beats at line rate, less the packets' envelopes.
+    for (bool eager : {false, true})
+        for (size_t size : {size_t(4) << 10, size_t(16) << 10, size_t(128) << 10}) {
+            Boards b;
+            std::deque<Send> sends;
+            std::deque<Receive> receives;
+            for (int i = 0; i < 4; i++) {
+                sends.push_back({1, 1, b.random.bytes(size), eager});
+                receives.push_back({0, 1, unsigned(size)});
+                b.go(0, sends.back());
+                b.go(1, receives.back());
+            }
+            b.run(1000000);
+            for (int i = 0; i < 4; i++) got(receives[i], sends[i], 0);
+            // From the end of the first to that of the last, so that what overlaps counts as it does in a stream.
+            const double cycles = static_cast<double>(receives[3].ended - receives[0].ended) / 3;
+            const double payload = static_cast<double>(size) / 8, heads = static_cast<double>((size + 1479) / 1480);
+            const double share = (payload + heads) / cycles;
+            number((std::string(eager ? "eager" : "four packets") + ", share of line rate in percent at " + std::to_string(size)).c_str(), 100 * share);
+            if (eager ? size >= 4096 : size >= 131072) check(share >= 0.99, "throughput is " + std::to_string(share));
+        }
+}
+
+BENCH_MAIN()

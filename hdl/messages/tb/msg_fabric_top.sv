@@ -1,0 +1,119 @@
+// Two boards of four kernels each, ranks 0 to 3 and 4 to 7; frames between them pass through the bench.
+module msg_fabric_top
+  import hum_envelope_pkg::*;
+  import msg_pkg::*;
+(
+    input  logic        clk,
+    input  logic        rst,
+    input  logic        put,
+    input  logic [7:0]  put_rank,
+    input  logic [8:0]  ranks,
+    input  logic        send_valid[8],
+    output logic        send_ready[8],
+    input  logic [63:0] send_command[8],
+    input  logic        out_valid[8],
+    output logic        out_ready[8],
+    input  logic [63:0] out_data[8],
+    output logic        send_done[8],
+    output logic [7:0]  send_fault[8],
+    input  logic        receive_valid[8],
+    output logic        receive_ready[8],
+    input  logic [63:0] receive_command[8],
+    output logic        in_valid[8],
+    input  logic        in_ready[8],
+    output logic [63:0] in_data[8],
+    output logic        receive_done[8],
+    output logic [63:0] receive_outcome[8],
+    input  logic        rx_valid[2],
+    output logic        rx_ready[2],
+    input  logic        rx_last[2],
+    input  logic [63:0] rx_data[2],
+    output logic        tx_valid[2],
+    input  logic        tx_ready[2],
+    output logic        tx_last[2],
+    output logic [63:0] tx_data[2],
+    output logic [15:0] lost[2],
+    output logic [15:0] repeated[2],
+    output logic [15:0] strange[2],
+    output logic [15:0] dropped[2],
+    // Where the bridges' latency is looked at.
+    output logic        bridge_in_tx,   // a packet's first beat waits at board 0's way out
+    output logic        bridge_out_rx   // a packet's first beat leaves board 1's way in
+);
+
+  for (genvar b = 0; b < 2; b++) begin : g_board
+    logic [3:0] k_valid, k_ready, m_valid, m_ready;
+    beat_t k_beat[4], m_beat[4], tx_beat;
+    logic [4:0] port;
+    assign port = put_rank[7:3] != '0 ? 5'd31 : put_rank[2] == (b == 1) ? 5'(put_rank[1:0]) : 5'd16;
+    assign tx_last[b] = tx_beat.last;
+    assign tx_data[b] = tx_beat.data;
+
+    msg_fabric #(
+        .PORTS(4)
+    ) u_fabric (
+        .clk,
+        .rst,
+        .own        (48'h020000000010 + 48'(b)),
+        .put,
+        .put_rank,
+        .put_port   (port),
+        .put_address(48'h020000000010 + 48'(put_rank[2])),
+        .states     (32'h8000_0000),
+        .k_valid,
+        .k_ready,
+        .k_beat,
+        .m_valid,
+        .m_ready,
+        .m_beat,
+        .rx_valid   (rx_valid[b]),
+        .rx_ready   (rx_ready[b]),
+        .rx_beat    ('{last: rx_last[b], data: rx_data[b]}),
+        .tx_valid   (tx_valid[b]),
+        .tx_ready   (tx_ready[b]),
+        .tx_beat,
+        .lost       (lost[b]),
+        .repeated   (repeated[b]),
+        .strange    (strange[b]),
+        .dropped    (dropped[b])
+    );
+
+    for (genvar k = 0; k < 4; k++) begin : g_kernel
+      localparam int R = 4 * b + k;
+      outcome_t outcome;
+      assign receive_outcome[R] = 64'(outcome);
+      msg_port u_port (
+          .clk,
+          .rst,
+          .own            (8'(R)),
+          .ranks,
+          .send_valid     (send_valid[R]),
+          .send_ready     (send_ready[R]),
+          .send_command   (send_t'(send_command[R])),
+          .out_valid      (out_valid[R]),
+          .out_ready      (out_ready[R]),
+          .out_data       (out_data[R]),
+          .send_done      (send_done[R]),
+          .send_fault     (send_fault[R]),
+          .receive_valid  (receive_valid[R]),
+          .receive_ready  (receive_ready[R]),
+          .receive_command(receive_t'(receive_command[R])),
+          .in_valid       (in_valid[R]),
+          .in_ready       (in_ready[R]),
+          .in_data        (in_data[R]),
+          .receive_done   (receive_done[R]),
+          .receive_outcome(outcome),
+          .m_valid        (k_valid[k]),
+          .m_ready        (k_ready[k]),
+          .m_beat         (k_beat[k]),
+          .s_valid        (m_valid[k]),
+          .s_ready        (m_ready[k]),
+          .s_beat         (m_beat[k])
+      );
+    end
+  end
+
+  assign bridge_in_tx  = g_board[0].u_fabric.t_valid;
+  assign bridge_out_rx = g_board[1].u_fabric.n_valid;
+
+endmodule
