@@ -130,6 +130,7 @@ for group in "${groups[@]}"; do
             run hdl make -s -C hdl test-units
             run board-lint make -s -C hdl/board all lint
             run board-units make -s -C hdl/board units
+            run board-check hdl/syn/shell.py --check
             ;;
         board)
             run setup scripts/setup.sh base board

@@ -3,6 +3,7 @@
 
     hdl/syn/shell.py [--mhz M] [--seed S] [--label NAME] [--write] [DESIGN…]
     hdl/syn/shell.py --parts [--top MODULE]
+    hdl/syn/shell.py --check
 
 Designs, each with 16 sessions and 64 bits, between shift registers where the chip's pins or a MAC would be:
 
@@ -13,6 +14,8 @@ Each is placed and routed; then what it takes of an UltraScale+ chip is counted,
 
 --parts maps MODULE (board_top, else) with its hierarchy kept and lists what is in each module itself. Nothing is optimized
 across their boundaries there, so that the sum is more than the whole.
+
+--check only reads the designs: Yosys' front end refuses some of what Verilator takes, a name before its declaration, say.
 
 --write keeps the figures as bench/results/board/DATE-synthesis-COMMIT.{json,md}, beside the figures of others.
 """
@@ -117,6 +120,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--label", default="synthesis")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--check", action="store_true", help="only read the designs")
     parser.add_argument("--parts", action="store_true", help="the area of each module")
     parser.add_argument("--top", default="board_top", metavar="MODULE", help="of --parts")
     parser.add_argument("designs", nargs="*", metavar="DESIGN")
@@ -125,8 +129,13 @@ def main():
     if unknown:
         parser.error(f"no design {', '.join(sorted(unknown))}; there are {', '.join(DESIGNS)}")
     install()
+    if options.check:
+        for top, more in DESIGNS.values():
+            yosys([f"read_slang --top {top} {sources(more)}", "hierarchy -check"])
+        return
     if options.parts:
-        return parts(options.top)
+        parts(options.top)
+        return
     results = {}
     for design in options.designs or DESIGNS:
         results[design] = measure(design, options.seed, options.mhz)

@@ -137,6 +137,8 @@ module image_store
   } state_t;
 
   state_t state;
+  call_t call;                  // the one that is worked on,
+  logic [L-1:0] slot, oldest;   // and where its image is, or may go
 
   // ---- functions' names ----
   name_t names[1<<NUMBER_BITS], name, name_taken;
@@ -147,7 +149,7 @@ module image_store
   end
 
   // ---- calls that wait ----
-  call_t calls[SESSIONS], call;
+  call_t calls[SESSIONS];
   logic [S-1:0] queue[SESSIONS];
   logic [S:0] head, tail, failed_to;
   logic remote, park, waits;
@@ -187,7 +189,6 @@ module image_store
   logic [NUMBER_BITS-1:0] holds[SLOTS];
   logic [15:0] touched[SLOTS], clock;
   logic [S:0] pins[SLOTS];  // calls under way that may be loaded from it
-  logic [L-1:0] slot, oldest;
   logic [L:0] looked;
   logic [15:0] oldest_age;
   logic found_one;
