@@ -134,18 +134,20 @@ for group in "${groups[@]}"; do
             ;;
         board)
             run setup scripts/setup.sh base board
-            run board-build make -s -C hdl/board all jumbo trace
+            run board-build make -s -C hdl/board all jumbo many trace
             if [[ $EUID -eq 0 ]]; then
                 run board hdl/board/tests/board_test.py
                 run board-tcp hdl/board/tests/tcp_test.py
                 run board-http hdl/board/tests/http_test.py
                 run board-store hdl/board/tests/store_test.py
+                run board-sessions hdl/board/tests/sessions_test.py
                 run board-clients hdl/board/tests/clients_test.py
                 run board-storms hdl/board/tests/storms_test.py
             else
                 skip board "a network namespace and a TAP device need root"
                 skip board-tcp "a network namespace and a TAP device need root"
                 skip board-http "a network namespace and a TAP device need root"
+                skip board-sessions "a network namespace and a TAP device need root"
                 skip board-store "a network namespace and a TAP device need root"
                 skip board-clients "a network namespace and a TAP device need root"
                 skip board-storms "a network namespace and a TAP device need root"
