@@ -140,6 +140,7 @@ for group in "${groups[@]}"; do
                 run board-tcp hdl/board/tests/tcp_test.py
                 run board-http hdl/board/tests/http_test.py
                 run board-store hdl/board/tests/store_test.py
+                run board-udp hdl/board/tests/udp_test.py
                 run board-sessions hdl/board/tests/sessions_test.py
                 run board-clients hdl/board/tests/clients_test.py
                 run board-storms hdl/board/tests/storms_test.py
@@ -147,6 +148,7 @@ for group in "${groups[@]}"; do
                 skip board "a network namespace and a TAP device need root"
                 skip board-tcp "a network namespace and a TAP device need root"
                 skip board-http "a network namespace and a TAP device need root"
+                skip board-udp "a network namespace and a TAP device need root"
                 skip board-sessions "a network namespace and a TAP device need root"
                 skip board-store "a network namespace and a TAP device need root"
                 skip board-clients "a network namespace and a TAP device need root"

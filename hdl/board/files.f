@@ -14,6 +14,8 @@ net/rtl/net_arp.sv
 net/rtl/net_resolve.sv
 net/rtl/net_icmp.sv
 net/rtl/net_mux.sv
+net/rtl/net_udp_rx.sv
+net/rtl/net_udp_tx.sv
 net/rtl/tcp_lookup.sv
 net/rtl/tcp_rx.sv
 net/rtl/tcp_cookie.sv

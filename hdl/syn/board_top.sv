@@ -33,6 +33,7 @@ module board_top
     input  logic [31:0] store_base,
     input  logic [31:0] netmask,
     input  logic [31:0] gateway,
+    input  logic [15:0] udp_echo,
     input  policy_t     policy,
     input  logic [ 7:0] patience,     // how often a call may be overtaken
     input  logic [31:0] load_cost,    // cycles that a load takes, for Shortest

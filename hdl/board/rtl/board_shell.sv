@@ -56,6 +56,7 @@ module board_shell
     input  logic [31:0] store_base,   // in board memory: STORE_SLOTS slots, a multiple of a slot
     input  logic [31:0] netmask,
     input  logic [31:0] gateway,      // 0: there is none
+    input  logic [15:0] udp_echo,     // a UDP port whose datagrams are sent back; 0: none
     // The host: settings, and the function table (fn_table).
     input  policy_t     policy,
     input  logic [ 7:0] patience,     // how often a call may be overtaken
@@ -142,6 +143,10 @@ module board_shell
   logic [63:0] http_tx_data, store_tx_data;
   logic [7:0] http_tx_keep, store_tx_keep;
   connect_result_t connect_result;
+  // The echo: what comes goes to where it came from.
+  datagram_t datagram;
+  logic udp_valid, udp_ready;
+  beat_t udp_beat;
   logic connect_valid, connect_done, open_active, rcv_told, rcv_told_ended, rcv_arrived, tell, tell_dead, tell_shut, tell_wake, app_valid, app_finish;
   logic [S-1:0] rcv_at, tell_at, app_at;
   logic [31:0] rcv_told_next, tell_una, app_read_to, app_written_to;
@@ -178,6 +183,15 @@ module board_shell
       .netmask,
       .gateway,
       .reserve(store_ip != '0),
+      .udp_port(udp_echo),
+      .udp_from(datagram),
+      .udp_rx_valid(udp_valid),
+      .udp_rx_ready(udp_ready),
+      .udp_rx(udp_beat),
+      .udp_to(datagram),
+      .udp_tx_valid(udp_valid),
+      .udp_tx_ready(udp_ready),
+      .udp_tx(udp_beat),
       .open,
       .open_active,
       .open_at,

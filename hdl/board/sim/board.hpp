@@ -77,6 +77,7 @@ class Board {
     top_->tx_ready = 1;
     top_->store_ip = 0;
     top_->netmask = top_->gateway = 0;
+    top_->udp_echo = 0;
     top_->change_valid = 0;
     schedule(Policy::Affinity, 16, 65536);
     for (int i = 0; i < 16; i++) step();
@@ -95,6 +96,8 @@ class Board {
     for (size_t i = 0; i < kPathBytes / 4; i++) top_->store_path[i] = 0;
     for (size_t i = 0; i < path.size() && i < kPathBytes; i++) top_->store_path[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(path[i])) << (8 * (i % 4));
   }
+  // Sends the datagrams back that come to this UDP port; 0: none.
+  void udp_echo(uint16_t port) { top_->udp_echo = port; }
   // The network that the store is in, or beyond; 0: every host is on it.
   void route(uint32_t netmask, uint32_t gateway) {
     top_->netmask = netmask;

@@ -40,6 +40,7 @@ module board_model
     input  logic [511:0] store_path,
     input  logic [31:0] netmask,
     input  logic [31:0] gateway,
+    input  logic [15:0] udp_echo,
     input  policy_t     policy,
     input  logic [ 7:0] patience,
     input  logic [31:0] load_cost,
@@ -98,7 +99,7 @@ module board_model
   logic [47:0] own_mac_q;
   logic [31:0] own_ip_q, load_cost_q, store_ip_q, netmask_q, gateway_q;
   logic [511:0] store_path_q;
-  logic [15:0] listen_port_q, store_port_q;
+  logic [15:0] listen_port_q, store_port_q, udp_echo_q;
   logic [63:0] secret_q, rx_data_q;
   logic [8*http_pkg::KEY_BYTES-1:0] api_key_q;
   logic [7:0] rx_keep_q, patience_q;
@@ -127,6 +128,7 @@ module board_model
     store_path_q <= store_path;
     netmask_q <= netmask;
     gateway_q <= gateway;
+    udp_echo_q <= udp_echo;
     policy_q <= policy;
     patience_q <= patience;
     load_cost_q <= load_cost;
@@ -171,6 +173,7 @@ module board_model
       .store_path(store_path_q),
       .netmask(netmask_q),
       .gateway(gateway_q),
+      .udp_echo(udp_echo_q),
       .policy(policy_q),
       .patience(patience_q),
       .load_cost(load_cost_q),

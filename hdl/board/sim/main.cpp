@@ -52,6 +52,7 @@ const char kUsage[] =
     "  --policy NAME     which call goes next: fifo, affinity (the default) or shortest\n"
     "  --patience N      how often a call may be overtaken (16)\n"
     "  --store IP:PORT/PATH  where the images are of functions that say @store: PATH/NAME.img, by HTTP\n"
+    "  --udp-echo PORT   a UDP port whose datagrams come back\n"
     "  --gateway ADDRESS, --netmask ADDRESS  the way to a store in another network\n"
     "  --pcap FILE       keep every frame, and its cycle\n"
     "  --replay FILE     no network: what --pcap kept, once more. With the options and the --seed that it was made\n"
@@ -184,6 +185,7 @@ int main(int argc, char** argv) {
   Policy policy = Policy::Affinity;
   uint8_t patience = 16;
   StoreAddress store;
+  uint16_t udp_echo = 0;
   uint32_t gateway = 0, netmask = 0xffffff00;
   Faults faults;
   for (int i = 1; i < argc; i++) {
@@ -205,6 +207,7 @@ int main(int argc, char** argv) {
     else if (option == "--patience") patience = static_cast<uint8_t>(std::min(255.0, parse_number(option, value)));
     else if (option == "--port") port = static_cast<uint16_t>(parse_number(option, value));
     else if (option == "--store") store = parse_store(value);
+    else if (option == "--udp-echo") udp_echo = static_cast<uint16_t>(std::min(65535.0, parse_number(option, value)));
     else if (option == "--gateway") gateway = parse_ip(option, value);
     else if (option == "--netmask") netmask = parse_ip(option, value);
     else if (option == "--pcap") pcap_path = value;
@@ -250,6 +253,7 @@ int main(int argc, char** argv) {
   board.schedule(policy, patience, kLoadCost);
   board.store(store.ip, store.port, store.path);
   board.route(netmask, gateway);
+  board.udp_echo(udp_echo);
   int count = 0;
   try {
     count = functions::provision(board, provisioned, store.ip != 0);

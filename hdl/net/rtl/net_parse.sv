@@ -1,5 +1,5 @@
-// Takes frames apart: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP headers;
-// checks the IPv4, ICMP and TCP checksums. Anything else, and anything damaged, is FRAME_OTHER; so is
+// Takes frames apart: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP, UDP headers;
+// checks the IPv4, ICMP, TCP and UDP checksums. Anything else, and anything damaged, is FRAME_OTHER; so is
 // a TCP frame of fewer than eight beats, below Ethernet's least.
 //
 // Beats leave one cycle after they came, with their number in the frame. `head` fills while they do:
@@ -152,7 +152,7 @@ module net_parse
   assign payload_start = 14'd34 + {8'd0, data_offset, 2'b00};
   always_comb begin
     head = h;
-    head.length = ip_length - 16'd20 - {10'd0, data_offset, 2'b00};
+    head.length = ip_length - 16'd20 - (protocol == PROTOCOL_UDP ? 16'd8 : {10'd0, data_offset, 2'b00});
   end
 
   // ---- checksums ----
@@ -177,12 +177,12 @@ module net_parse
     endcase
     case (beat_index)
       11'd0, 11'd1, 11'd2: l4_data = '0;
-      // TCP's pseudo-header: both addresses, the protocol and the length.
+      // The pseudo-header of TCP and UDP: both addresses, the protocol and the length.
       11'd3:
-      l4_data = protocol == PROTOCOL_TCP ?
-          {beat.data[63:16], swap16(ip_length - 16'd20 + 16'(PROTOCOL_TCP))} : '0;
+      l4_data = protocol inside {PROTOCOL_TCP, PROTOCOL_UDP} ?
+          {beat.data[63:16], swap16(ip_length - 16'd20 + 16'(protocol))} : '0;
       11'd4:
-      l4_data = masked(beat.data, protocol == PROTOCOL_TCP ? l4_keep : (l4_keep & 8'hfc));
+      l4_data = masked(beat.data, protocol inside {PROTOCOL_TCP, PROTOCOL_UDP} ? l4_keep : (l4_keep & 8'hfc));
       default: l4_data = masked(beat.data, l4_keep);
     endcase
   end
@@ -239,6 +239,8 @@ module net_parse
         if (protocol == PROTOCOL_ICMP && icmp_type == 8'd8 && ip_length >= 16'd28)
           kind <= FRAME_ICMP;
         else if (protocol == PROTOCOL_TCP && least && tcp_sane && ip_length >= 16'd40) kind <= FRAME_TCP;
+        // Its own length, and its checksum, are where TCP has its sequence number.
+        else if (protocol == PROTOCOL_UDP && ip_length >= 16'd28 && h.seq[31:16] == ip_length - 16'd20) kind <= FRAME_UDP;
       end
     end
   end
@@ -247,7 +249,9 @@ module net_parse
     done <= ended_2 && !rst;
     if (ended_2) verdict_head <= head_2;
     verdict <= kind;
-    if (kind inside {FRAME_ICMP, FRAME_TCP} && !(sums_up(ip_sum) && sums_up(l4_sum)))
+    // A datagram may come without a checksum.
+    if (kind inside {FRAME_ICMP, FRAME_TCP, FRAME_UDP} &&
+        !(sums_up(ip_sum) && (sums_up(l4_sum) || (kind == FRAME_UDP && head_2.seq[15:0] == '0))))
       verdict <= FRAME_OTHER;
   end
 

@@ -12,6 +12,7 @@ package net_pkg;
   localparam logic [15:0] ETHERTYPE_ARP = 16'h0806;
   localparam logic [7:0] PROTOCOL_ICMP = 8'd1;  // IANA protocol numbers
   localparam logic [7:0] PROTOCOL_TCP = 8'd6;
+  localparam logic [7:0] PROTOCOL_UDP = 8'd17;
 
   // TCP flags, RFC 9293 section 3.1.
   localparam int FIN = 0;
@@ -30,7 +31,7 @@ package net_pkg;
     logic [31:0] ack;
     logic [15:0] window;
     logic [7:0]  flags;
-    logic [15:0] length;    // of the TCP payload, in bytes
+    logic [15:0] length;    // of the TCP or UDP payload, in bytes
     logic [15:0] mss;       // the MSS option, else 0
     logic        scaled;    // the window scale option was there
     logic [3:0]  scale;     // and what it said (RFC 7323), at most 14
@@ -41,7 +42,8 @@ package net_pkg;
     FRAME_ARP,        // a request
     FRAME_ARP_REPLY,
     FRAME_ICMP,
-    FRAME_TCP
+    FRAME_TCP,
+    FRAME_UDP
   } frame_kind_t;
 
   // How an attempt to open a connection ended.
@@ -52,6 +54,15 @@ package net_pkg;
     CONNECT_UNREACHABLE,  // nobody answers for the address on this network
     CONNECT_FULL          // no session is free
   } connect_result_t;
+
+  // Of a UDP datagram: the other end, and the bytes of its payload.
+  typedef struct packed {
+    logic [47:0] mac;
+    logic [31:0] ip;
+    logic [15:0] port;
+    logic [15:0] own_port;
+    logic [15:0] length;
+  } datagram_t;
 
   // One segment for tcp_tx to send.
   typedef struct packed {

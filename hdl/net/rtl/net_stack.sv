@@ -1,4 +1,4 @@
-// A host on the network as far as TCP: Ethernet frames in and out; ARP, ICMP echo, IPv4 and TCP in
+// A host on the network as far as TCP: Ethernet frames in and out; ARP, ICMP echo, IPv4, UDP and TCP in
 // between. The application sees sessions: a receive and a transmit ring of bytes each, in memory
 // outside, and how far each of them has come, which is told when it changes, by either side. A session is opened by a
 // peer, at `listen_port`, or by the application: `connect_valid` and what belongs to it are held until
@@ -67,6 +67,16 @@ module net_stack
     input  logic [15:0]               connect_port,
     output logic                      connect_done,
     output connect_result_t           connect_result,
+    // UDP, as in net_udp_rx and net_udp_tx
+    input  logic [15:0]               udp_port,     // 0: none is received
+    output datagram_t                 udp_from,
+    output logic                      udp_rx_valid,
+    input  logic                      udp_rx_ready,
+    output beat_t                     udp_rx,
+    input  datagram_t                 udp_to,
+    input  logic                      udp_tx_valid,
+    output logic                      udp_tx_ready,
+    input  beat_t                     udp_tx,
     // the rings
     output logic                      rx_write,
     output logic [S+RX_RING_BITS-4:0] rx_write_address,
@@ -383,8 +393,8 @@ module net_stack
   );
 
   // ---- to the wire ----
-  logic [2:0] mux_valid, mux_ready;
-  beat_t mux[3];
+  logic [3:0] mux_valid, mux_ready;
+  beat_t mux[4];
 
   tcp_tx #(
       .SESSIONS(SESSIONS),
@@ -441,8 +451,41 @@ module net_stack
       .m(mux[2])
   );
 
+  net_udp_rx #(
+      .BYTES(MSS + 12)
+  ) u_udp_rx (
+      .clk,
+      .rst,
+      .port(udp_port),
+      .beat_valid,
+      .beat,
+      .beat_index,
+      .good(parsed && verdict == FRAME_UDP),
+      .head(parsed_head),
+      .from(udp_from),
+      .m_valid(udp_rx_valid),
+      .m_ready(udp_rx_ready),
+      .m(udp_rx)
+  );
+
+  net_udp_tx #(
+      .BYTES(MSS + 12)
+  ) u_udp_tx (
+      .clk,
+      .rst,
+      .own_mac,
+      .own_ip,
+      .to(udp_to),
+      .s_valid(udp_tx_valid),
+      .s_ready(udp_tx_ready),
+      .s(udp_tx),
+      .m_valid(mux_valid[3]),
+      .m_ready(mux_ready[3]),
+      .m(mux[3])
+  );
+
   net_mux #(
-      .N(3)
+      .N(4)
   ) u_mux (
       .clk,
       .rst,

@@ -7,7 +7,7 @@ using namespace frames;
 
 namespace {
 
-enum Kind { Other, Arp, ArpReply, Icmp, Tcp };
+enum Kind { Other, Arp, ArpReply, Icmp, Tcp, Udp };
 
 struct Parser {
     Clocked dut;
