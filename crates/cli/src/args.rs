@@ -6,7 +6,7 @@ mod function;
 mod pool;
 mod vm;
 
-pub use board::{Board, Network, Policy};
+pub use board::{Board, BoardCommand, Network, Policy, Trace};
 pub use daemon::{Background, Config, Gateway, Manager, Registry, Up};
 pub use function::{Door, Function, Invoke};
 pub use pool::{Device, Instances, Pool, RegistryAt};
@@ -109,7 +109,8 @@ pub enum Command {
     #[command(after_help = "Examples:
   baltra board --net user --forward 8080
   baltra board --tap tap0 --regions 2 --functions my-functions/
-  baltra board --tap tap0 --functions my-functions/ --store 10.99.0.1:8000/images")]
+  baltra board --tap tap0 --functions my-functions/ --store 10.99.0.1:8000/images
+  baltra board trace uppercase --body 'some words' --out request.vcd")]
     Board(Board),
     /// Open sessions
     #[command(after_help = "Examples:\n  baltra sessions\n  baltra sessions --json")]

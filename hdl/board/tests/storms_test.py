@@ -230,6 +230,12 @@ def joined(pieces, first):
     return parts
 
 
+def test_a_link_of_200_ms_each_way():
+    body = random.Random(8).randbytes(100000)
+    with Board("--delay", 200, log="far"):
+        assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30) == body
+
+
 def test_sessions_come_and_go():
     """Far more connections than fit, opened and left in every way, from many clients at once."""
 

@@ -1,6 +1,6 @@
 //! The board's arguments.
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
@@ -35,9 +35,12 @@ fn store(text: &str) -> Result<String, String> {
 
 /// `baltra board`
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Board {
+    #[command(subcommand)]
+    pub command: Option<BoardCommand>,
     /// TAP device that is the board's Ethernet port; whoever may open it need not be root
-    #[arg(long, value_name = "NAME", required_unless_present = "net")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["net", "replay"])]
     pub tap: Option<String>,
     /// The network; `user` needs neither a device nor root
     #[arg(long, value_name = "KIND")]
@@ -69,7 +72,61 @@ pub struct Board {
     /// Which call goes next [default: affinity]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<Policy>,
-    /// Keep every frame in this file
+    /// Keep every frame, and its cycle, in this file
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+    /// No network: play what `--pcap` kept, with the options and the seed that it was made with
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tap", "net"])]
+    pub replay: Option<PathBuf>,
+    /// Of the cookies' secret, which is random otherwise
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// `baltra board …`
+#[derive(Debug, Subcommand)]
+pub enum BoardCommand {
+    /// Write a waveform of one request, for GTKWave, and print the cycles of its stages
+    #[command(after_help = "Examples:
+  baltra board trace uppercase --body 'some words'
+  baltra board trace 'sobel?width=8' --body-file picture.raw --cold --out sobel.vcd
+  baltra board --tap tap0 --seed 1 --pcap frames; baltra board trace --replay frames --seed 1 --request 3")]
+    Trace(Trace),
+}
+
+/// `baltra board trace`
+#[derive(Debug, ClapArgs)]
+pub struct Trace {
+    /// The call, on a board of its own: a function's name, with its scalars as a query
+    #[arg(value_name = "FUNCTION[?SCALAR=N]", required_unless_present = "replay")]
+    pub call: Option<String>,
+    /// Its body
+    #[arg(long, value_name = "TEXT", conflicts_with = "replay")]
+    pub body: Option<String>,
+    /// Its body is what is in this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["body", "replay"])]
+    pub body_file: Option<PathBuf>,
+    /// The first call of the function, for which it is loaded; else the second
+    #[arg(long, conflicts_with = "replay")]
+    pub cold: bool,
+    /// A request of a board that ran instead: what its `--pcap` kept
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "call",
+        requires = "request"
+    )]
+    pub replay: Option<PathBuf>,
+    /// Which one: the Nth segment with bytes for the HTTP port in it, from 1 on
+    #[arg(long, value_name = "N", requires = "replay", conflicts_with = "call", value_parser = clap::value_parser!(u32).range(1..))]
+    pub request: Option<u32>,
+    /// The waveform
+    #[arg(long, value_name = "FILE", default_value = "request.vcd")]
+    pub out: PathBuf,
+    /// Functions: a directory with functions.conf and images [default: those built in]
+    #[arg(long, value_name = "DIR")]
+    pub functions: Option<PathBuf>,
+    /// The seed that the board ran with
+    #[arg(long, value_name = "N", requires = "replay", conflicts_with = "call")]
+    pub seed: Option<u64>,
 }

@@ -1,7 +1,7 @@
 //! `baltra board`: finds the board's model, a program of its own that `make -C hdl/board` builds, and becomes it.
 
-use crate::args::{Board, Network, Policy};
-use anyhow::{bail, Context, Result};
+use crate::args::{Board, BoardCommand, Network, Policy, Trace};
+use anyhow::{anyhow, bail, Context, Result};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -21,35 +21,78 @@ const USUAL_REGIONS: u8 = 4;
 pub fn board(args: &Board) -> Result<Infallible> {
     let own = std::env::current_exe().ok();
     let named = std::env::var_os(VARIABLE).map(PathBuf::from);
-    let model = find(args.regions, own.as_deref().and_then(Path::parent), named)?;
-    let error = Command::new(&model).args(arguments(args)?).exec();
+    let beside = own.as_deref().and_then(Path::parent);
+    let (model, line) = match &args.command {
+        Some(BoardCommand::Trace(trace)) => (find_trace(beside, named)?, trace_arguments(trace)),
+        None => (find(args.regions, beside, named)?, arguments(args)?),
+    };
+    let error = Command::new(&model).args(line).exec();
     Err(error).with_context(|| format!("running {}", model.display()))
 }
 
 /// The model for that many regions.
 fn find(regions: u8, beside: Option<&Path>, named: Option<PathBuf>) -> Result<PathBuf> {
-    let name = match regions {
-        USUAL_REGIONS => "board".to_owned(),
-        _ => format!("board-{regions}-regions"),
+    let (name, option) = match regions {
+        USUAL_REGIONS => ("board".to_owned(), String::new()),
+        _ => (
+            format!("board-{regions}-regions"),
+            format!(" REGIONS={regions}"),
+        ),
     };
-    let places: Vec<PathBuf> = match (named, beside) {
+    existing(places(&name, beside, named)).map_err(|list| {
+        anyhow!(
+            "the model of a board with {regions} regions is not at {list}: build it (make -C hdl/board{option}), \
+             or set {VARIABLE} to its path"
+        )
+    })
+}
+
+/// The model that keeps waveforms: beside the one that is named, or where that is looked for.
+fn find_trace(beside: Option<&Path>, named: Option<PathBuf>) -> Result<PathBuf> {
+    let named = named.map(|path| path.with_file_name("trace"));
+    existing(places("trace", beside, named)).map_err(|list| {
+        anyhow!(
+            "the model that keeps waveforms is not at {list}: build it (make -C hdl/board trace)"
+        )
+    })
+}
+
+fn places(name: &str, beside: Option<&Path>, named: Option<PathBuf>) -> Vec<PathBuf> {
+    match (named, beside) {
         (Some(path), _) => vec![path],
-        (None, Some(dir)) => PLACES.iter().map(|p| dir.join(p).join(&name)).collect(),
+        (None, Some(dir)) => PLACES.iter().map(|p| dir.join(p).join(name)).collect(),
         (None, None) => Vec::new(),
-    };
+    }
+}
+
+/// The first that is there, or where it was looked for.
+fn existing(places: Vec<PathBuf>) -> Result<PathBuf, String> {
     if let Some(path) = places.iter().find(|p| p.is_file()) {
         return Ok(path.clone());
     }
     let list: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
-    let option = match regions {
-        USUAL_REGIONS => String::new(),
-        _ => format!(" REGIONS={regions}"),
+    Err(list.join(" or "))
+}
+
+/// The command line of the model that keeps waveforms.
+fn trace_arguments(args: &Trace) -> Vec<OsString> {
+    let mut all: Vec<OsString> = args.call.iter().map(Into::into).collect();
+    let mut put = |option: &str, value: Option<OsString>| {
+        if let Some(value) = value {
+            all.extend([option.into(), value]);
+        }
     };
-    bail!(
-        "the model of a board with {regions} regions is not at {}: build it (make -C hdl/board{option}), \
-         or set {VARIABLE} to its path",
-        list.join(" or ")
-    )
+    put("--body", args.body.as_ref().map(Into::into));
+    put("--body-file", args.body_file.as_ref().map(Into::into));
+    put("--replay", args.replay.as_ref().map(Into::into));
+    put("--request", args.request.map(|n| n.to_string().into()));
+    put("--out", Some(args.out.clone().into()));
+    put("--functions", args.functions.as_ref().map(Into::into));
+    put("--seed", args.seed.map(|n| n.to_string().into()));
+    if args.cold {
+        all.push("--cold".into());
+    }
+    all
 }
 
 /// The model's own command line.
@@ -90,6 +133,8 @@ fn arguments(args: &Board) -> Result<Vec<OsString>> {
         }),
     );
     put("--pcap", args.pcap.as_ref().map(Into::into));
+    put("--replay", args.replay.as_ref().map(Into::into));
+    put("--seed", args.seed.map(|n| n.to_string().into()));
     Ok(all)
 }
 
@@ -116,11 +161,43 @@ mod tests {
             parse(&format!("board {line}")).unwrap().join(" ".as_ref()),
             OsString::from(line)
         );
-        let line = "--net user --forward 127.0.0.1:0";
-        assert_eq!(
-            parse(&format!("board {line}")).unwrap().join(" ".as_ref()),
-            OsString::from(line)
-        );
+        for line in [
+            "--net user --forward 127.0.0.1:0",
+            "--replay frames --seed 7",
+        ] {
+            assert_eq!(
+                parse(&format!("board {line}")).unwrap().join(" ".as_ref()),
+                OsString::from(line)
+            );
+        }
+    }
+
+    #[test]
+    fn a_trace_is_of_a_call_or_of_a_recording() {
+        let parse = |line: &str| -> Result<OsString> {
+            match Line::try_parse_from(line.split(' '))?.board.command {
+                Some(BoardCommand::Trace(trace)) => Ok(trace_arguments(&trace).join(" ".as_ref())),
+                None => bail!("no trace"),
+            }
+        };
+        for line in [
+            "sobel?width=8 --body-file picture --out x.vcd --functions dir --cold",
+            "echo --body words --out request.vcd",
+            "--replay frames --request 3 --out request.vcd --seed 1",
+        ] {
+            let parsed = parse(&format!("board trace {line}")).unwrap();
+            assert_eq!(parsed, OsString::from(line));
+        }
+        for line in [
+            "board trace",
+            "board trace --replay frames",
+            "board trace echo --replay frames --request 1",
+            "board trace echo --request 1",
+            "board trace --replay frames --request 0",
+            "board --tap tap0 trace echo",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 
     #[test]
@@ -137,6 +214,8 @@ mod tests {
             "board --tap tap0 --store 10.0.0.1/images",
             "board --tap tap0 --store 10.0.0.1:0/images",
             "board --tap tap0 --gateway 10.0.0.9",
+            "board --tap tap0 --replay frames",
+            "board --net user --replay frames",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
@@ -157,11 +236,19 @@ mod tests {
             "{text}"
         );
 
+        let text = find_trace(Some(&bin), None).unwrap_err().to_string();
+        assert!(text.contains("make -C hdl/board trace"), "{text}");
+
         let model = dir.path().join("board/board");
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::create_dir_all(model.parent().unwrap()).unwrap();
         std::fs::write(&model, "").unwrap();
         let found = find(4, Some(&bin), None).unwrap();
         assert_eq!(found.canonicalize().unwrap(), model.canonicalize().unwrap());
+
+        let trace = model.with_file_name("trace");
+        std::fs::write(&trace, "").unwrap();
+        let found = find_trace(None, Some(model)).unwrap();
+        assert_eq!(found, trace);
     }
 }
