@@ -46,6 +46,7 @@ struct Stack {
         dut->netmask = 0, dut->gateway = 0, dut->reserve = 0;
         dut->rx_valid = 0, dut->tx_ready = 1, dut->tick = 0;
         dut->app_valid = 0, dut->release_valid = 0, dut->connect_valid = 0;
+        dut->udp_port = 0, dut->udp_rx_ready = 0, dut->udp_tx_valid = 0;
         dut.reset();
         run(64);
     }
