@@ -185,6 +185,31 @@ def test_resets_in_every_state():
         unharmed()
 
 
+def test_what_was_lost_is_sent_again_while_others_wait():
+    """A connection that the board is to close, whose acknowledgements are lost, while clients wait for a session."""
+    with Board(log="wanted"), Wire() as wire:
+        call("echo")
+        idle = [connect() for _ in range(15)]
+        for s in idle:
+            s.sendall(request(b"x"))
+            assert Answers(s).next() == (200, b"x")
+        c = RawConnection(wire).open()
+        text = request(b"w" * 1000, head="Connection: close\r\n")
+        wire.clear()
+        c.send(ACK | PSH, text)
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            newcomers = [pool.submit(alive, 20) for _ in range(3)]
+            sent = {}
+            deadline = time.monotonic() + 5
+            while max(sent.values(), default=0) < 2:
+                answer = c.receive(max(0.01, deadline - time.monotonic()))
+                assert answer is not None and not answer[0] & RST, f"given up before it was sent again: {answer}"
+                if answer[4]:
+                    sent[answer[1]] = sent.get(answer[1], 0) + 1
+            for newcomer in newcomers:
+                newcomer.result()
+
+
 def test_overlapping_retransmissions():
     draw = random.Random(2)
     with Board(log="overlaps"), Wire() as wire:

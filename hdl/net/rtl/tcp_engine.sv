@@ -37,7 +37,7 @@ module tcp_engine
     parameter  int IDLE_MS = 60000,         // then a session is closed
     parameter  int IDLE_WANTED_MS = 1000,   // the same while others wait for a session
     parameter  int LINGER_MS = 5000,        // after our FIN; then the session is reset
-    parameter  int LINGER_WANTED_MS = 500,
+    parameter  int LINGER_WANTED_MS = 1500, // the same then: what was lost is sent again before (RTO_FIRST_MS)
     parameter  int TIME_WAIT_MS = 500,
     parameter  int DELAYED_ACK_MS = 5,
     localparam int S = $clog2(SESSIONS)
