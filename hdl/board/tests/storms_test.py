@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from board_test import URL, Answers, alive, call, connect, curl, metrics, request
+from board_test import URL, Answers, alive, call, connect, curl, metrics, patient, request
 from harness import ACK, BOARD_IP, BOARD_MAC, FIN, LOGS, MODEL, PSH, ROOT, RST, SYN, Board, RawConnection, Wire
 from harness import enter_namespace, ethernet, frames_of, functions, image, ipv4, run, tcp
 
@@ -198,7 +198,7 @@ def test_what_was_lost_is_sent_again_while_others_wait():
         wire.clear()
         c.send(ACK | PSH, text)
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            newcomers = [pool.submit(alive, 20) for _ in range(3)]
+            newcomers = [pool.submit(patient, lambda: alive(20)) for _ in range(3)]
             sent = {}
             deadline = time.monotonic() + 5
             while max(sent.values(), default=0) < 2:
