@@ -1,5 +1,6 @@
 """Boots guests under QEMU's emulation and talks to their shells over the serial line.
 
+On a busy host the emulated timer is late enough for the kernel to call it broken (hence no_timer_check).
 Two traps of the emulator that the arguments below avoid: QEMU 7.2 corrupts flags after cmpxchg16b
 (hence -cx16), and with a single possible processor it makes the guest's atomic operations plain ones,
 which other processes of the host see half done (hence maxcpus=2)."""
@@ -21,18 +22,21 @@ class GuestError(Exception):
 class Guest:
     """A running guest. `command` carries out a shell's line in it."""
 
-    def __init__(self, name, device, net=False, patience=60):
+    def __init__(self, name, device, net=False, serial=None, patience=180):
         self.name = name
         self.text = ""
         arguments = [
             "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "qemu64,-cx16", "-smp", "1,maxcpus=2",
-            "-m", "160", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
+            "-m", "256", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
             "-nodefaults", "-kernel", str(VM / "vmlinuz"), "-initrd", str(VM / "initramfs"),
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable" + (" vf.net" if net else ""),
+            "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check" + (" vf.virtio" if net or serial else ""),
             *device,
         ]
         if net:
             arguments += ["-netdev", "user,id=net,restrict=off", "-device", "virtio-net-pci,netdev=net,romfile="]
+        if serial:
+            arguments += ["-chardev", f"socket,path={serial},id=port,server=on,wait=off", "-device", "virtio-serial-pci",
+                          "-device", "virtserialport,chardev=port,name=baltra"]
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
         )
@@ -83,6 +87,15 @@ class Guest:
         """Has a line carried out: what it said, and its status."""
         self.start(line)
         return self.end(patience)
+
+    def says_end(self):
+        """Whether what was started has ended; `end` tells how."""
+        while select.select([self.process.stdout], [], [], 0)[0]:
+            bytes_ = os.read(self.process.stdout.fileno(), 65536)
+            if not bytes_:
+                return True
+            self.text += bytes_.decode(errors="replace").replace("\r", "")
+        return re.search(r"^@@", self.text, re.M) is not None
 
     def kill(self):
         """As a power failure."""

@@ -2,6 +2,7 @@
 # Makes what a guest of the VM door's tests is: target/vm/vmlinuz and target/vm/initramfs, and the static
 # guest programs target/vm/bin/vfun and target/vm/lib/libvfun.a (with vfun.h in target/vm/include).
 # Kernel and shell are unpacked from their Debian packages, not installed. Safe to run again.
+# OpenCL programs (make build apps first) go there as they are on the host, with the libraries that they load.
 #   scripts/guest.sh            everything
 #   scripts/guest.sh programs   the static programs alone
 set -euo pipefail
@@ -49,12 +50,20 @@ tree=$out/tree
 rm -rf "$tree"
 mkdir -p "$tree"/{bin,lib,proc,sys,dev,tmp}
 cp "$out/unpacked/bin/busybox" "$out/bin/vfun" "$out/bin/hostile" "$out/bin/caller" "$tree/bin/"
-for applet in sh mount stty grep cat echo ls sleep kill poweroff insmod ip head seq sha256sum tr wc dd true; do
+for applet in sh mount stty grep cat echo ls sleep kill poweroff insmod ip head seq sha256sum tr wc dd true timeout; do
   ln -s busybox "$tree/bin/$applet"
 done
-for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net; do
+for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_console; do
   find "$out/unpacked/lib/modules" -name "$module.ko" -exec cp {} "$tree/lib/" \;
 done
+# The loader's place is the library's: the programs are the host's, unchanged.
+mkdir -p "$tree/opencl" "$tree/lib64"
+cp target/apps/sobel target/apps/matmul "$tree/opencl/"
+objcopy --strip-debug target/release/libbaltra_opencl.so "$tree/opencl/libOpenCL.so.1"
+for file in "$tree"/opencl/*; do
+  ldd "$file" | awk '/=> \// && !/libOpenCL/ {print $3}'
+done | sort -u | xargs -I{} cp -L {} "$tree/opencl/"
+cp -L /lib64/ld-linux-x86-64.so.2 "$tree/lib64/"
 cp "$tests/init" "$tree/init"
 chmod +x "$tree/init"
 (cd "$tree" && find . | LC_ALL=C sort | cpio --quiet -o -H newc -R 0:0 | gzip -1) > "$out/initramfs"

@@ -120,6 +120,7 @@ for group in "${groups[@]}"; do
         vm)
             run setup scripts/setup.sh base vm
             run functions make -s -C apps/functions
+            run apps make -s -C apps
             # Within all tests everything is built already.
             [[ -n $is_built ]] || run build build
             run guest scripts/guest.sh

@@ -11,7 +11,7 @@
 //! a vendor's driver and a tenant's kernels. The manager bounds what it reads by
 //! [`PACKET_BYTES_MAX`] and takes every text in here for a claim.
 
-use baltra_wire::{DeviceDescription, Limits, SessionFlags};
+use baltra_wire::{DeviceDescription, Limits, SessionFlags, Share};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -68,6 +68,9 @@ pub enum ToExecutor {
         /// Why, for people to read.
         reason: String,
     },
+    /// As [`ToExecutor::Session`], with the client's memory in the segment's place, and, if it has one,
+    /// the bell that it rings as a fifth descriptor.
+    Sharing(SessionStart, Share),
 }
 
 /// What comes of a program's image.

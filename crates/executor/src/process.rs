@@ -6,10 +6,10 @@ use crate::control::{Channel, SessionStart, ToExecutor, ToManager};
 use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::images::Images;
 use crate::sandbox;
-use crate::session::Session;
+use crate::session::{Place, Session};
 use anyhow::Context as _;
 use baltra_ring::LeaseHolder;
-use baltra_wire::DeviceDescription;
+use baltra_wire::{DeviceDescription, Share};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -421,13 +421,9 @@ impl Server {
             return true;
         };
         match channel.receive::<ToExecutor>() {
-            Ok(Some((ToExecutor::Session(start), fds))) => {
-                let session = start.session;
-                if let Err(e) = self.open_session(start, fds) {
-                    let reason = format!("{e:#}");
-                    tracing::warn!(session, reason, "session refused");
-                    self.tell(&ToManager::SessionEnded { session, reason });
-                }
+            Ok(Some((ToExecutor::Session(start), fds))) => self.take_session(start, None, fds),
+            Ok(Some((ToExecutor::Sharing(start, share), fds))) => {
+                self.take_session(start, Some(share), fds);
             }
             Ok(Some((ToExecutor::Assign { tenant, cache_dir }, _))) => {
                 self.assign(tenant, &cache_dir);
@@ -471,9 +467,35 @@ impl Server {
         }
     }
 
-    fn open_session(&mut self, start: SessionStart, fds: Vec<OwnedFd>) -> anyhow::Result<()> {
-        let [socket, segment, page, bell] = <[OwnedFd; 4]>::try_from(fds)
+    fn take_session(&mut self, start: SessionStart, share: Option<Share>, fds: Vec<OwnedFd>) {
+        let session = start.session;
+        if let Err(e) = self.open_session(start, share, fds) {
+            let reason = format!("{e:#}");
+            tracing::warn!(session, reason, "session refused");
+            self.tell(&ToManager::SessionEnded { session, reason });
+        }
+    }
+
+    fn open_session(
+        &mut self,
+        start: SessionStart,
+        share: Option<Share>,
+        mut fds: Vec<OwnedFd>,
+    ) -> anyhow::Result<()> {
+        let rung = match (share, fds.len()) {
+            (Some(_), 5) => fds.pop(),
+            _ => None,
+        };
+        let [socket, memory, page, bell] = <[OwnedFd; 4]>::try_from(fds)
             .map_err(|fds| anyhow::anyhow!("{} descriptors came with it", fds.len()))?;
+        let place = match share {
+            None => Place::Segment(memory),
+            Some(share) => Place::Part {
+                memory,
+                share,
+                bell: rung,
+            },
+        };
         let tenant = match self.tenants.entry(start.lease) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
@@ -492,7 +514,7 @@ impl Server {
             tenant.account.clone(),
             start,
             socket,
-            &segment,
+            place,
             move |reason| {
                 ended
                     .lock()

@@ -3,12 +3,12 @@
 use crate::executors::{hand_over, Error as PoolError};
 use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::{Error as TenantError, Peer, Tenant};
-use baltra_executor::control::SessionStart;
+use baltra_executor::control::{SessionStart, ToExecutor};
 use baltra_ring::Segment;
-use baltra_session::handshake;
+use baltra_session::handshake::{self, Brought};
 use baltra_wire::{Hello, Refusal, SessionFlags, Welcome, VERSION};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ fn greet(node: &Arc<Node>, stream: UnixStream, door: Door, ticket: Ticket) {
     let hello = handshake::read_hello(&stream, node.options.listen.hello_timeout());
     drop(ticket);
     let outcome = match hello {
-        Ok(hello) => welcome(node, &stream, door, &hello),
+        Ok((hello, brought)) => welcome(node, &stream, door, &hello, brought),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Err(Refusal::Malformed(error.to_string()))
         }
@@ -109,6 +109,7 @@ fn welcome(
     stream: &UnixStream,
     door: Door,
     hello: &Hello,
+    brought: Option<Brought>,
 ) -> Result<(), Refusal> {
     if hello.version.major != VERSION.major {
         return Err(Refusal::Version {
@@ -164,9 +165,17 @@ fn welcome(
     welcome.limits.task_ms = device
         .task_limit(limits.task_ms)
         .map_or(0, |limit| limit.as_millis() as u64);
+    if brought
+        .as_ref()
+        .and_then(|b| b.bell.as_ref())
+        .is_some_and(|bell| !is_bell(bell))
+    {
+        return Err(Refusal::Malformed("the bell is no eventfd".into()));
+    }
     let client = Client {
         tenant: &tenant,
         hello,
+        brought,
         uid,
         pid: pid.get() as u32,
         door,
@@ -209,6 +218,8 @@ fn choose(node: &Node, name: &str, tenant: &Tenant) -> Result<Arc<Device>, Refus
 struct Client<'a> {
     tenant: &'a Tenant,
     hello: &'a Hello,
+    /// Memory of its own for the session, where it comes from a VM.
+    brought: Option<Brought>,
     uid: u32,
     pid: u32,
     door: Door,
@@ -227,7 +238,10 @@ fn open(
     let session = node.next_number();
     welcome.session = session;
     getrandom::fill(&mut welcome.key).map_err(|e| Refusal::Busy(e.to_string()))?;
-    let (_segment, segment) = Segment::create().map_err(broken)?;
+    let made = match client.brought {
+        Some(_) => None,
+        None => Some(Segment::create().map_err(broken)?.1),
+    };
     register(node, device, session, &client)?;
 
     // An executor may die between being chosen and being told: then another is chosen.
@@ -259,14 +273,31 @@ fn open(
                     lease: metered.lease.id,
                     instance: instance(client.hello),
                 };
-                let fds = [
+                let (memory, rung, start) = match (&made, &client.brought) {
+                    (
+                        None,
+                        Some(Brought {
+                            share,
+                            memory,
+                            bell,
+                        }),
+                    ) => {
+                        let start = ToExecutor::Sharing(start, *share);
+                        (memory, bell.as_ref(), start)
+                    }
+                    (Some(segment), _) => (segment, None, ToExecutor::Session(start)),
+                    (None, None) => unreachable!("made where none was brought"),
+                };
+                let lease = &metered.lease;
+                let mut fds = vec![
                     stream.as_fd(),
-                    segment.as_fd(),
-                    metered.lease.page.as_fd(),
-                    metered.lease.bell.as_fd(),
+                    memory.as_fd(),
+                    lease.page.as_fd(),
+                    lease.bell.as_fd(),
                 ];
+                fds.extend(rung.map(|bell| bell.as_fd()));
                 let cache = cache_dir(device, tenant);
-                hand_over(&place, tenant, &cache, start, &fds)
+                hand_over(&place, tenant, &cache, &start, &fds)
             });
         match handed {
             Ok(()) => break Ok(place),
@@ -292,7 +323,7 @@ fn open(
             );
             // A client that is gone by now is the executor's to notice.
             let _ = stream.set_write_timeout(Some(node.options.listen.hello_timeout()));
-            let _ = handshake::answer(stream, &Ok(welcome), Some(&segment));
+            let _ = handshake::answer(stream, &Ok(welcome), made.as_ref());
             let _ = stream.set_write_timeout(None);
             Ok(())
         }
@@ -333,14 +364,21 @@ fn register(
         instance: instance(client.hello),
         pid: client.pid,
         uid: client.uid,
-        transport: match client.door {
-            Door::Unix => "unix",
-            Door::Relay => "tcp",
+        transport: match (client.door, &client.brought) {
+            (_, Some(_)) => "ivshmem",
+            (Door::Unix, None) => "unix",
+            (Door::Relay, None) => "tcp",
         },
         since: Instant::now(),
     };
     sessions.insert(session, record);
     Ok(())
+}
+
+/// Whether a descriptor is an eventfd: whoever waits for another kind may wait for ever.
+fn is_bell(bell: &OwnedFd) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", bell.as_raw_fd()));
+    link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
 }
 
 /// What a client says it is.

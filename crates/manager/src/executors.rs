@@ -9,7 +9,7 @@ pub use process::{Launch, Process};
 use crate::accounts::Metered;
 use crate::options::Isolation;
 use crate::tenants::Tenant;
-use baltra_executor::control::{SessionStart, ToExecutor};
+use baltra_executor::control::ToExecutor;
 use baltra_wire::DeviceDescription;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::BorrowedFd;
@@ -405,7 +405,7 @@ pub fn hand_over(
     place: &Place,
     tenant: &Tenant,
     cache_dir: &str,
-    start: SessionStart,
+    start: &ToExecutor,
     fds: &[BorrowedFd<'_>],
 ) -> std::io::Result<()> {
     if place.assign {
@@ -415,7 +415,7 @@ pub fn hand_over(
         };
         place.process.send(&assign, &[])?;
     }
-    place.process.send(&ToExecutor::Session(start), fds)
+    place.process.send(start, fds)
 }
 
 /// The device as its newest executor described it.

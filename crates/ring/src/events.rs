@@ -8,7 +8,7 @@
 //! Segment 0 of the table has [`EVENT_SLOTS_FIRST`] slots, segment `i > 0` has
 //! `EVENT_SLOTS_FIRST << (i - 1)`: the table doubles.
 
-use crate::futex::{futex_wait, futex_wake};
+use crate::futex::{futex_wake, Sleeper};
 use crate::memory::Range;
 use crate::segment::Segment;
 use crate::spin::{Spin, Waiting};
@@ -284,6 +284,7 @@ impl EventTable {
         waiting.sleeps();
         let header = self.slots.segment.header();
         header.event_sleepers.fetch_add(1, Ordering::Relaxed);
+        let sleeper = Sleeper::default();
         let status = loop {
             let seen = header.event_bell.load(Ordering::Acquire);
             fence(Ordering::SeqCst);
@@ -291,7 +292,7 @@ impl EventTable {
             if status <= 0 || self.stop.load(Ordering::Acquire) {
                 break status;
             }
-            futex_wait(&header.event_bell, seen, Some(RECHECK));
+            sleeper.sleep(&header.event_bell, seen, Some(RECHECK));
         };
         header.event_sleepers.fetch_sub(1, Ordering::Relaxed);
         waiting.woke();

@@ -13,13 +13,19 @@ pub(crate) fn pause() {
 }
 
 /// Sleeps until somebody wakes `word`, unless it no longer holds `seen`; at most `timeout`.
-/// May return for no reason: the caller looks again.
+/// May return for no reason: the caller looks again. False: nobody can sleep on this memory, for it
+/// is a device's (a guest's shared region).
 #[cfg(not(loom))]
-pub fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32, timeout: Option<Duration>) {
+pub fn futex_wait(
+    word: &std::sync::atomic::AtomicU32,
+    seen: u32,
+    timeout: Option<Duration>,
+) -> bool {
     #[cfg(miri)]
     {
         let _ = (word, seen, timeout);
         std::thread::yield_now();
+        true
     }
     #[cfg(not(miri))]
     {
@@ -32,9 +38,62 @@ pub fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32, timeout: Optio
             .map_or(std::ptr::null(), |s| s as *const libc::timespec);
         // SAFETY: `word` is a live aligned word, `spec` is null or points at a timespec that
         // outlives the call; FUTEX_WAIT touches nothing else.
-        unsafe {
-            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, spec);
+        let done =
+            unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, spec) };
+        done == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+    }
+}
+
+/// The sleeps of one who waits: on a word, or where that cannot be, by naps that grow with the wait.
+#[derive(Default)]
+pub(crate) struct Sleeper {
+    /// When the present wait's first nap began, nanoseconds; 0: there was none.
+    since_ns: std::sync::atomic::AtomicU64,
+}
+
+/// A nap is a sixteenth of the wait so far, within these bounds.
+#[cfg(not(loom))]
+const NAP_MIN: Duration = Duration::from_micros(20);
+#[cfg(not(loom))]
+const NAP_MAX: Duration = Duration::from_millis(2);
+
+impl Sleeper {
+    /// The wait is over: the next one's naps are short again.
+    pub fn woke(&self) {
+        // Threads that share this may have a nap too long or too short: no harm.
+        if self.since_ns.load(std::sync::atomic::Ordering::Relaxed) != 0 {
+            self.since_ns.store(0, std::sync::atomic::Ordering::Relaxed);
         }
+    }
+
+    /// As [`futex_wait`].
+    #[cfg(not(loom))]
+    pub fn sleep(&self, word: &std::sync::atomic::AtomicU32, seen: u32, timeout: Option<Duration>) {
+        use std::sync::atomic::Ordering::Relaxed;
+        if futex_wait(word, seen, timeout) {
+            return;
+        }
+        let now = crate::lease::monotonic_ns();
+        let since = match self.since_ns.load(Relaxed) {
+            0 => {
+                self.since_ns.store(now, Relaxed);
+                now
+            }
+            since => since,
+        };
+        let nap = Duration::from_nanos(now.saturating_sub(since) / 16).clamp(NAP_MIN, NAP_MAX);
+        std::thread::sleep(nap.min(timeout.unwrap_or(nap)));
+    }
+
+    /// As [`futex_wait`].
+    #[cfg(loom)]
+    pub fn sleep(
+        &self,
+        word: &crate::sync::AtomicU32,
+        seen: u32,
+        timeout: Option<std::time::Duration>,
+    ) {
+        futex_wait(word, seen, timeout);
     }
 }
 
@@ -53,8 +112,9 @@ pub fn futex_wake(word: &std::sync::atomic::AtomicU32, count: u32) {
 
 #[cfg(loom)]
 /// Under loom a sleeper yields: the model explores every wake-up.
-pub fn futex_wait(_: &crate::sync::AtomicU32, _: u32, _: Option<std::time::Duration>) {
+pub fn futex_wait(_: &crate::sync::AtomicU32, _: u32, _: Option<std::time::Duration>) -> bool {
     loom::thread::yield_now();
+    true
 }
 
 #[cfg(loom)]

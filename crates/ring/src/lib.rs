@@ -43,5 +43,5 @@ pub use memory::{Memory, Range};
 pub use progress::Progress;
 pub use ring::{ring_bytes, Consumer, Full, Producer, RingError, Waker, RING_HEADER_BYTES};
 #[cfg(not(loom))]
-pub use segment::Segment;
+pub use segment::{Segment, SEGMENT_BYTES};
 pub use spin::{Spin, Waiting};

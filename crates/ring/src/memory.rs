@@ -49,7 +49,12 @@ impl Memory {
     /// Maps the first `len` bytes of a memfd that a peer sent. Refused unless it is sealed
     /// against shrinking and long enough, so that no access can ever fault.
     pub fn map(fd: &OwnedFd, len: u64) -> io::Result<Memory> {
-        Self::map_raw(fd, len, 0)
+        Self::map_raw(fd, 0, len, 0)
+    }
+
+    /// As [`Memory::map`], from `offset` on, which must begin a page.
+    pub fn map_part(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Memory> {
+        Self::map_raw(fd, offset, len, 0)
     }
 
     /// Maps the first `len` bytes of a PCI device's memory (`resourceN` in sysfs): its size is the
@@ -93,12 +98,12 @@ impl Memory {
         })
     }
 
-    /// As [`Memory::map`], at `address` exactly; fails when anything is mapped there.
-    pub fn map_at(fd: &OwnedFd, len: u64, address: usize) -> io::Result<Memory> {
+    /// As [`Memory::map_part`], at `address` exactly; fails when anything is mapped there.
+    pub fn map_at(fd: &OwnedFd, offset: u64, len: u64, address: usize) -> io::Result<Memory> {
         if address == 0 || !address.is_multiple_of(page_bytes()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "bad address"));
         }
-        Self::map_raw(fd, len, address)
+        Self::map_raw(fd, offset, len, address)
     }
 
     /// Private zeroed memory of this process.
@@ -134,9 +139,11 @@ impl Memory {
         }
     }
 
-    fn map_raw(fd: &OwnedFd, len: u64, address: usize) -> io::Result<Memory> {
+    fn map_raw(fd: &OwnedFd, offset: u64, len: u64, address: usize) -> io::Result<Memory> {
         let len = checked_len(len)?;
-        check_sealed(fd, len as u64)?;
+        let end = offset.checked_add(len as u64);
+        // Beyond any file: as one that is too short.
+        check_sealed(fd, end.unwrap_or(u64::MAX))?;
         let fixed = if address == 0 {
             0
         } else {
@@ -151,7 +158,7 @@ impl Memory {
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | fixed,
                 fd.as_raw_fd(),
-                0,
+                offset as libc::off_t,
             )
         };
         let memory = Self::adopt(base, len)?;
@@ -379,6 +386,20 @@ mod tests {
         assert!(Memory::map(&sealed, 8192).is_err());
         assert!(Memory::map(&sealed, 0).is_err());
         assert!(Memory::map(&sealed, u64::MAX).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn test_a_part_begins_where_it_was_asked_for_and_ends_inside() {
+        let (whole, fd) = Memory::create("t", 16384).unwrap();
+        whole.slice(8192, 1).unwrap().copy_in(0, &[7]);
+        let part = Memory::map_part(&fd, 8192, 8192).unwrap();
+        let mut first = [0];
+        part.slice(0, 1).unwrap().copy_out(0, &mut first);
+        assert_eq!((first, part.len()), ([7], 8192));
+        for (offset, len) in [(8192, 8193), (1, 4096), (u64::MAX, 4096), (1 << 63, 4096)] {
+            assert!(Memory::map_part(&fd, offset, len).is_err(), "{offset}");
+        }
     }
 
     #[test]

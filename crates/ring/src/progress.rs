@@ -3,7 +3,7 @@
 //! The executor publishes how many commands are complete; `clFinish` waits for that count, so
 //! a command needs no event unless the application asked for one.
 
-use crate::futex::{futex_wait, futex_wake};
+use crate::futex::{futex_wake, Sleeper};
 use crate::memory::Range;
 use crate::ring::{Base, RingError};
 use crate::spin::{Spin, Waiting};
@@ -103,6 +103,7 @@ impl Progress {
         waiting.sleeps();
         let header = self.base.header();
         header.progress_sleepers.fetch_add(1, Ordering::Relaxed);
+        let sleeper = Sleeper::default();
         let reached = loop {
             let seen = header.progress_bell.load(Ordering::Acquire);
             fence(Ordering::SeqCst);
@@ -112,7 +113,7 @@ impl Progress {
             if stop.load(Ordering::Acquire) {
                 break false;
             }
-            futex_wait(&header.progress_bell, seen, Some(RECHECK));
+            sleeper.sleep(&header.progress_bell, seen, Some(RECHECK));
         };
         header.progress_sleepers.fetch_sub(1, Ordering::Relaxed);
         waiting.woke();

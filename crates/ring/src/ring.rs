@@ -11,7 +11,7 @@
 //! rings if `sleeping` is raised. Both sides put a full fence between their store and their
 //! load (Dekker), so that one of them always sees the other.
 
-use crate::futex::{futex_wait, futex_wake};
+use crate::futex::{futex_wait, futex_wake, Sleeper};
 use crate::memory::Range;
 use crate::spin::Spin;
 use crate::sync::{fence, AtomicI32, AtomicU32, AtomicU64};
@@ -276,13 +276,16 @@ impl Producer {
         self.tail += record_bytes(piece.len()) as u64;
     }
 
-    /// Shows everything written to the consumer and wakes it if it sleeps.
-    pub fn publish(&mut self) {
-        if self.show() {
+    /// Shows everything written to the consumer and wakes it if it sleeps; whether it did, for one
+    /// who has to be woken in another way too.
+    pub fn publish(&mut self) -> bool {
+        let sleeps = self.show();
+        if sleeps {
             let header = self.base.header();
             header.bell.fetch_add(1, Release);
             futex_wake(&header.bell, 1);
         }
+        sleeps
     }
 
     /// Shows everything written to the consumer; whether it sleeps, so that the caller has to
@@ -324,6 +327,7 @@ pub struct Consumer {
     tail: u64,
     popped: u64,
     spin: Spin,
+    sleeper: Sleeper,
     message_bytes_max: usize,
 }
 
@@ -340,6 +344,7 @@ impl Consumer {
             tail: 0,
             popped: 0,
             spin: Spin::default(),
+            sleeper: Sleeper::default(),
             message_bytes_max: MESSAGE_BYTES_MAX,
         }
     }
@@ -406,6 +411,7 @@ impl Consumer {
             self.base.header().head.store(self.head, Release);
             if prefix & MORE == 0 {
                 self.popped += 1;
+                self.sleeper.woke();
                 return Ok(true);
             }
         }
@@ -457,7 +463,7 @@ impl Consumer {
         let seen = bell.load(Acquire);
         self.sleep_with(|| {
             if !ready() {
-                futex_wait(bell, seen, timeout);
+                self.sleeper.sleep(bell, seen, timeout);
             }
         });
     }
@@ -495,6 +501,16 @@ impl Waker {
     /// producer lies.
     pub fn published(&self) -> u64 {
         self.base.header().tail.load(Acquire)
+    }
+
+    /// Wakes the consumer if it sleeps although something is there: its producer cannot.
+    pub fn wake_behind(&self) {
+        let header = self.base.header();
+        fence(SeqCst);
+        let behind = header.tail.load(Acquire) != header.head.load(Acquire);
+        if behind && header.sleeping.load(Relaxed) != 0 {
+            self.wake();
+        }
     }
 
     /// Wakes the consumer if it waits.

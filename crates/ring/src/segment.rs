@@ -1,4 +1,5 @@
-//! The memory that every session starts with.
+//! The memory that every session starts with: a memfd of its own, or the beginning of a part of one
+//! that has room for all of the session's memory (a VM's region).
 //!
 //! | offset | what |
 //! |---|---|
@@ -41,27 +42,52 @@ pub(crate) struct Header {
 /// A session's first memory, mapped.
 #[derive(Clone)]
 pub struct Segment {
-    memory: Memory,
+    range: Range,
 }
 
 impl Segment {
     /// A fresh segment (the manager makes it) and the memfd to hand to both ends.
     pub fn create() -> io::Result<(Segment, OwnedFd)> {
         let fd = create_sealed("baltra-session", SEGMENT_BYTES)?;
+        let memory = Memory::map(&fd, SEGMENT_BYTES)?;
+        let range = memory.slice(0, SEGMENT_BYTES);
         let segment = Segment {
-            memory: Memory::map(&fd, SEGMENT_BYTES)?,
+            range: range.expect("just as long"),
         };
-        let header = segment.header();
+        segment.write_header();
+        Ok((segment, fd))
+    }
+
+    /// A fresh segment at the start of a range that nobody else uses; `None`: it is too short, or
+    /// begins within a page.
+    pub fn clear(range: &Range) -> Option<Segment> {
+        let segment = Segment::within(range)?;
+        segment.range.zero();
+        segment.write_header();
+        Some(segment)
+    }
+
+    fn within(range: &Range) -> Option<Segment> {
+        let range = range.slice(0, SEGMENT_BYTES)?;
+        let aligned = (range.ptr() as usize).is_multiple_of(PAGE);
+        aligned.then_some(Segment { range })
+    }
+
+    fn write_header(&self) {
+        let header = self.header();
         header.layout.store(LAYOUT, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
-        Ok((segment, fd))
     }
 
     /// Maps a segment that was received.
     pub fn map(fd: &OwnedFd) -> io::Result<Segment> {
-        let segment = Segment {
-            memory: Memory::map(fd, SEGMENT_BYTES)?,
-        };
+        let memory = Memory::map(fd, SEGMENT_BYTES)?;
+        Segment::read(&memory.slice(0, memory.len()).expect("all of it"))
+    }
+
+    /// The segment that the other side has made at a range's start.
+    pub fn read(range: &Range) -> io::Result<Segment> {
+        let segment = Segment::within(range).ok_or(io::ErrorKind::InvalidInput)?;
         let header = segment.header();
         let magic = header.magic.load(Ordering::Acquire);
         let layout = header.layout.load(Ordering::Relaxed);
@@ -75,13 +101,13 @@ impl Segment {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the mapping is longer than the header and page-aligned; atomics are valid for
-        // any bytes.
-        unsafe { &*self.memory.base().cast() }
+        // SAFETY: the range is longer than the header and page-aligned (`within`, `create`); atomics
+        // are valid for any bytes.
+        unsafe { &*self.range.ptr().cast() }
     }
 
     fn part(&self, offset: usize, len: usize) -> Range {
-        self.memory
+        self.range
             .slice(offset as u64, len as u64)
             .expect("the segment's parts lie in the segment")
     }

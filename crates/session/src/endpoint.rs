@@ -21,11 +21,14 @@ pub enum Endpoint {
         /// With TLS.
         tls: bool,
     },
+    /// `ivshmem:`, or `ivshmem:DEVICE` with a device as the `vfun` command takes it: the host of this
+    /// VM, through memory that both share.
+    Ivshmem(String),
 }
 
 /// A text that is no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no endpoint: expected unix:/path, tcp://host:port or tls://host:port")]
+#[error("'{0}' is no endpoint: expected unix:/path, tcp://host:port, tls://host:port or ivshmem:")]
 pub struct EndpointError(String);
 
 impl FromStr for Endpoint {
@@ -38,6 +41,9 @@ impl FromStr for Endpoint {
             return (path.starts_with('/'))
                 .then(|| Endpoint::Unix(path.into()))
                 .ok_or_else(bad);
+        }
+        if let Some(device) = text.strip_prefix("ivshmem:") {
+            return Ok(Endpoint::Ivshmem(device.to_owned()));
         }
         let (rest, tls) = match text.split_once("://") {
             Some(("tcp", rest)) => (rest, false),
@@ -65,6 +71,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+            Endpoint::Ivshmem(device) => write!(f, "ivshmem:{device}"),
             Endpoint::Tcp { host, port, tls } => {
                 let scheme = if *tls { "tls" } else { "tcp" };
                 if host.contains(':') {
@@ -103,6 +110,8 @@ mod tests {
             "unix:/run/baltra.sock",
             "tcp://node-1:7000",
             "tls://[::1]:7473",
+            "ivshmem:",
+            "ivshmem:unix:/run/baltra/vm/web.sock",
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }

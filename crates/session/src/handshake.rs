@@ -1,12 +1,13 @@
 //! The few bytes before a session: hello, and welcome or refusal.
 //!
 //! Each is its length as four little-endian bytes and one message. A welcome to a device has
-//! the session segment's memfd with its first byte.
+//! the session segment's memfd with its first byte, unless the client brought the session's memory
+//! with its hello ([`Share`]).
 
 use crate::fd::{recv_with_fds, send_with_fds};
-use baltra_wire::{decode, encode, Hello, Refusal, Version, Welcome, VERSION};
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use baltra_wire::{decode, decode_first, encode, Hello, Refusal, Share, Version, Welcome, VERSION};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,23 @@ pub fn frame<T: serde::Serialize>(message: &T) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Memory that a client brings for its session.
+#[derive(Debug)]
+pub struct Brought {
+    /// Which part of it.
+    pub share: Share,
+    /// A memfd.
+    pub memory: OwnedFd,
+    /// What the client rings.
+    pub bell: Option<OwnedFd>,
+}
+
 /// Manager: reads a hello; at most [`HELLO_BYTES_MAX`], at most until `timeout` is over, however
 /// slowly it trickles in. `InvalidData`: it made no sense (answer with a refusal). Of a hello of
 /// another major version only the version is read: the caller compares it.
-pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<Hello> {
+pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, Option<Brought>)> {
     let deadline = Instant::now() + timeout;
-    let mut stream = stream;
+    let mut fds = Vec::new();
     let mut read_exact = |bytes: &mut [u8]| -> io::Result<()> {
         let mut at = 0;
         while at < bytes.len() {
@@ -42,12 +54,14 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<Hello> {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut bytes[at..]) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => at += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+            let (n, more) = recv_with_fds(stream, &mut bytes[at..], true)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            at += n;
+            fds.extend(more);
+            // A memfd and a bell: what else comes is closed.
+            fds.truncate(2);
         }
         Ok(())
     };
@@ -62,11 +76,24 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<Hello> {
     let mut bytes = vec![0; len];
     read_exact(&mut bytes)?;
     stream.set_read_timeout(None)?;
-    decode_hello(&bytes)
+    let hello = decode_hello(&bytes)?;
+    let mut fds = fds.into_iter();
+    let brought = match fds.next() {
+        Some(memory) if hello.version.major == VERSION.major => {
+            let said = decode_first::<Hello>(&bytes).and_then(|(_, rest)| decode::<Share>(rest));
+            Some(Brought {
+                share: said.map_err(|e| malformed(e.to_string()))?,
+                memory,
+                bell: fds.next(),
+            })
+        }
+        _ => None,
+    };
+    Ok((hello, brought))
 }
 
 /// The hello in `bytes`, or only the version of one that speaks another major version.
-pub(crate) fn decode_hello(bytes: &[u8]) -> io::Result<Hello> {
+pub fn decode_hello(bytes: &[u8]) -> io::Result<Hello> {
     // The version comes first in a hello of any version, and what follows it may be anything.
     let version: Version = decode(bytes).map_err(|e| malformed(e.to_string()))?;
     if version.major != VERSION.major {
@@ -102,6 +129,26 @@ pub fn hello(
     hello: &Hello,
 ) -> io::Result<(Result<Welcome, Refusal>, Option<OwnedFd>)> {
     (&mut &*stream).write_all(&frame(hello)?)?;
+    answered(stream)
+}
+
+/// As [`hello`], for a session whose memory the client brings: descriptors of the memory and, perhaps,
+/// of a bell.
+pub fn hello_sharing(
+    stream: &UnixStream,
+    hello: &Hello,
+    share: &Share,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<Result<Welcome, Refusal>> {
+    let mut bytes = frame(hello)?;
+    encode(share, &mut bytes).map_err(|e| malformed(e.to_string()))?;
+    let len = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    send_with_fds(stream, &bytes, fds)?;
+    Ok(answered(stream)?.0)
+}
+
+fn answered(stream: &UnixStream) -> io::Result<(Result<Welcome, Refusal>, Option<OwnedFd>)> {
     let mut bytes = Vec::new();
     let mut piece = vec![0; 64 << 10];
     let mut segment = None;
@@ -124,4 +171,10 @@ pub fn hello(
             return Ok((answer, segment));
         }
     }
+}
+
+/// An answer in its frame, as it was passed on.
+pub fn decode_answer(bytes: &[u8]) -> io::Result<Result<Welcome, Refusal>> {
+    let rest = bytes.get(4..).unwrap_or_default();
+    decode(rest).map_err(|e| malformed(e.to_string()))
 }

@@ -10,6 +10,7 @@ pub mod client;
 mod endpoint;
 pub mod fd;
 pub mod handshake;
+mod ivshmem;
 pub mod relay;
 mod tcp;
 

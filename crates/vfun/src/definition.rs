@@ -41,6 +41,9 @@ pub struct Definition {
     /// The user, by number, that may connect to its socket besides root and the daemon's own.
     #[serde(default)]
     pub user: Option<u32>,
+    /// Whether its programs may open OpenCL sessions, as the tenant.
+    #[serde(default)]
+    pub opencl: bool,
     /// The region is for `ivshmem-plain`: nobody says when the VM comes and goes.
     #[serde(default)]
     pub plain: bool,
@@ -95,6 +98,7 @@ impl Definition {
             call_bytes_max: defaults::call_bytes_max(),
             tenant: defaults::tenant(),
             user: None,
+            opencl: false,
             plain: false,
         }
     }

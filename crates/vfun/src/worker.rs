@@ -8,12 +8,16 @@
 //! | [`functions`] | what the VM may call, loaded once |
 //! | [`native`] | a call of native code |
 //! | [`hardware`] | a call on an accelerator, through the gateway's engine |
+//! | [`bridge`] | an OpenCL session, between the application and an executor |
 //!
 //! The first thread looks after the table of parts; each application that claims one gets a thread.
 //! Native code runs on that thread: a library that breaks something breaks this process, which is this
-//! VM's alone. A call that takes too long cannot be ended otherwise, so the process ends with it; the
-//! daemon starts another, and the VM's applications open again.
+//! VM's alone. A call that takes too long cannot be ended otherwise than with the process. As long as
+//! other applications are served its thread is abandoned instead: it keeps its place among the calls that
+//! may run, yields the processor to everybody, and touches the part no more, which is free again. When
+//! nobody else is served the process ends; the daemon starts another.
 
+mod bridge;
 mod confine;
 mod functions;
 mod hardware;
@@ -28,12 +32,13 @@ use baltra_ring::Memory;
 use baltra_vguest::device::Bell;
 use baltra_vguest::region::{Part, Region};
 use baltra_vguest::Reason;
+use bridge::Bridge;
 use functions::Functions;
 use part::Session;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -69,8 +74,8 @@ fn run(socket: OwnedFd) -> Result<()> {
         }
     }
     let layout = start.definition.layout()?;
-    let memory = Memory::map(&memory, layout.region_bytes).context("mapping the region")?;
-    let region = Region::new(&memory, layout)?;
+    let mapped = Memory::map(&memory, layout.region_bytes).context("mapping the region")?;
+    let region = Region::new(&mapped, layout)?;
     limit_memory(&start.definition)?;
     if start.sandbox {
         let options = ExecutorOptions {
@@ -81,7 +86,8 @@ fn run(socket: OwnedFd) -> Result<()> {
         confine::enter(!start.endpoints.is_empty()).context("entering the sandbox")?;
     }
     let socket = Arc::new(socket);
-    let shared = Shared::new(&start, region)?;
+    let bridge = Bridge::new(memory, &start.endpoints);
+    let shared = Shared::new(&start, region, bridge)?;
     let hears = shared.clone();
     let heard = socket.clone();
     std::thread::Builder::new()
@@ -124,6 +130,7 @@ pub(crate) struct Shared {
     definition: Definition,
     region: Region,
     functions: Functions,
+    bridge: Bridge,
     bells: Mutex<HashMap<u32, Arc<OwnedFd>>>,
     /// Calls that are being carried out.
     running: AtomicU32,
@@ -135,8 +142,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn new(start: &Start, region: Region) -> Result<Arc<Shared>> {
+    fn new(start: &Start, region: Region, bridge: Bridge) -> Result<Arc<Shared>> {
         Ok(Arc::new(Shared {
+            bridge,
             functions: Functions::open(start)?,
             definition: start.definition.clone(),
             region,
@@ -192,8 +200,38 @@ impl Drop for Running<'_> {
 pub(crate) struct Link {
     /// The thread is to end.
     stop: AtomicBool,
-    /// When the present call began, nanoseconds after the worker; 0: there is none.
+    /// When the present call began, nanoseconds after the worker; 0: there is none; [`ABANDONED`].
     since_ns: AtomicU64,
+    /// The thread, as the kernel numbers it; 0: it has not begun.
+    thread: AtomicI32,
+}
+
+/// The thread is in a call that nobody waits for any more, and leaves the part alone.
+const ABANDONED: u64 = u64::MAX;
+
+impl Link {
+    fn begin(&self, since_ns: u64) {
+        self.since_ns.store(since_ns.max(1), Ordering::Relaxed);
+    }
+
+    /// The call has returned; false: too late.
+    fn finish(&self) -> bool {
+        let end = |since| (since != ABANDONED).then_some(0);
+        self.since_ns
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, end)
+            .is_ok()
+    }
+
+    /// Gives a call up that began so long ago, unless it has returned.
+    fn abandon(&self, since_ns: u64) -> bool {
+        self.since_ns
+            .compare_exchange(since_ns, ABANDONED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.since_ns.load(Ordering::Relaxed) == ABANDONED
+    }
 }
 
 struct Served {
@@ -211,6 +249,8 @@ struct Table {
     events: Vec<OwnedFd>,
     parts: Vec<Part>,
     served: Vec<Option<Served>>,
+    /// Threads in calls that nobody waits for.
+    abandoned: Vec<JoinHandle<()>>,
     /// Claims whose applications broke the protocol: another one begins anew.
     broken: Vec<u32>,
     epoch: u32,
@@ -233,6 +273,7 @@ impl Table {
         Ok(Table {
             parts: (0..parts).map(|part| shared.region.part(part)).collect(),
             served: (0..parts).map(|_| None).collect(),
+            abandoned: Vec::new(),
             broken: vec![0; parts as usize],
             bells,
             events,
@@ -259,6 +300,10 @@ impl Table {
             for number in 0..self.parts.len() {
                 soon |= self.look(number)?;
             }
+            self.abandoned.retain(|thread| !thread.is_finished());
+            if !self.abandoned.is_empty() && self.served.iter().all(Option::is_none) {
+                std::process::exit(3);
+            }
             if told.1.elapsed() >= TELL_EVERY {
                 let applications = self.served.iter().flatten().count() as u32;
                 let usage = self.shared.usage(applications);
@@ -277,10 +322,10 @@ impl Table {
 
     /// Looks at a part; whether to look again soon.
     fn look(&mut self, number: usize) -> Result<bool> {
+        self.watch(number);
         let part = &self.parts[number];
         let claim = part.claim().load(Ordering::Acquire);
         if let Some(served) = &self.served[number] {
-            self.watch(served, part);
             if served.claim == claim && !served.thread.is_finished() {
                 return Ok(false);
             }
@@ -304,6 +349,10 @@ impl Table {
         if claim & 1 == 0 || self.broken[number] == claim {
             return Ok(false);
         }
+        if !self.shared.bridge.is_free(number as u32) {
+            // An executor still has it, from before this worker.
+            return Ok(true);
+        }
         self.begin(number, claim)?;
         Ok(false)
     }
@@ -314,16 +363,27 @@ impl Table {
         let bell = self.bells.get(number).cloned();
         let peer = part.peer().load(Ordering::Relaxed);
         let rings = self.shared.bells().get(&peer.wrapping_sub(1)).cloned();
+        let rung = match self.events.get(number) {
+            Some(event) => Some(event.try_clone()?),
+            None => None,
+        };
         let session = Session::new(
             self.shared.clone(),
-            &part,
+            (number as u32, &part),
             link.clone(),
             self.began,
-            (bell, rings),
+            (bell, rung, rings),
         )?;
+        let link_of_thread = link.clone();
         let thread = std::thread::Builder::new()
             .name(format!("part {number}"))
-            .spawn(move || session.run())?;
+            .spawn(move || {
+                let tid = rustix::thread::gettid();
+                link_of_thread
+                    .thread
+                    .store(tid.as_raw_nonzero().get(), Ordering::Relaxed);
+                session.run();
+            })?;
         part.trouble().store(0, Ordering::Relaxed);
         part.served().store(claim, Ordering::Release);
         self.served[number] = Some(Served {
@@ -334,18 +394,34 @@ impl Table {
         Ok(())
     }
 
-    /// Ends the process when a call takes too long: nothing less ends native code.
-    fn watch(&self, served: &Served, part: &Part) {
-        let since = Duration::from_nanos(served.link.since_ns.load(Ordering::Relaxed));
-        if since.is_zero() || self.began.elapsed() < since + self.call_max {
+    /// Gives up a call that takes too long, and tells its application.
+    fn watch(&mut self, number: usize) {
+        let Some(served) = &self.served[number] else {
+            return;
+        };
+        let since_ns = served.link.since_ns.load(Ordering::Relaxed);
+        if matches!(since_ns, 0 | ABANDONED)
+            || self.began.elapsed() < Duration::from_nanos(since_ns) + self.call_max
+            || !served.link.abandon(since_ns)
+        {
             return;
         }
-        part.trouble()
-            .store(Reason::TimedOut as u32, Ordering::Release);
+        let name = &self.shared.definition.name;
         eprintln!(
-            "vfun worker of {}: a call took longer than {:?}",
-            self.shared.definition.name, self.call_max
+            "vfun worker of {name}: a call took longer than {:?}",
+            self.call_max
         );
-        std::process::exit(3);
+        let tid = served.link.thread.load(Ordering::Relaxed);
+        if let Some(tid) = rustix::process::Pid::from_raw(tid) {
+            // As it was, if that cannot be.
+            let _ = rustix::process::setpriority_process(Some(tid), 19);
+        }
+        let part = &self.parts[number];
+        let trouble = part.trouble();
+        trouble.store(Reason::TimedOut as u32, Ordering::Release);
+        part.served().store(0, Ordering::Release);
+        self.broken[number] = served.claim;
+        self.abandoned
+            .extend(self.served[number].take().map(|served| served.thread));
     }
 }

@@ -24,13 +24,46 @@ from guest import Guest  # noqa: E402
 BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 FIBONACCI_93 = '{"fibonacci":[12200160415121876738]}'
 FACTORIAL_20 = '{"factorial":[2432902008176640000]}'
-PATIENCE_S = 60
+PATIENCE_S = 180
+
+
+class Manager:
+    """`baltra manager` with directories of its own, and programs of this host that use it."""
+
+    def __init__(self):
+        self.home = Path(tempfile.mkdtemp(prefix="baltra-vm-test-"))
+        (self.home / "config").write_text("")
+        self.log = (self.home / "log").open("wb")
+        self.endpoint = f"unix:{self.home}/run/baltra.sock"
+        self.process = subprocess.Popen(
+            [BALTRA, "manager", "--runtime-dir", self.home / "run", "--state-dir", self.home / "state",
+             "--config", self.home / "config", "--set", "metrics.address="],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+        )
+        until("the manager serves", lambda: (self.home / "run/baltra.sock").exists())
+        (self.home / "lib").mkdir()
+        (self.home / "lib/libOpenCL.so.1").symlink_to(ROOT / "target/release/libbaltra_opencl.so")
+
+    def run(self, program, **more):
+        """What a program of this host prints."""
+        environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.home / "lib"),
+                       "BALTRA_ENDPOINT": self.endpoint, **more}
+        ran = subprocess.run([ROOT / "target/apps" / program[0], *program[1:]], env=environment, capture_output=True, text=True,
+                             timeout=PATIENCE_S)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+        shutil.rmtree(self.home)
 
 
 class Daemon:
     """`baltra vfun` with directories of its own."""
 
-    def __init__(self):
+    def __init__(self, *more):
+        self.more = more
         self.home = Path(tempfile.mkdtemp(prefix="baltra-vm-test-"))
         self.log = (self.home / "log").open("wb")
         self.process = None
@@ -38,7 +71,7 @@ class Daemon:
     def start(self):
         self.process = subprocess.Popen(
             [BALTRA, "--runtime-dir", self.home / "run", "vfun", "--state-dir", self.home / "state",
-             "--functions", ROOT / "target/functions"],
+             "--functions", ROOT / "target/functions", *self.more],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
         )
         until("the daemon answers", lambda: self.ask("vm", "ls", check=False).returncode == 0)
@@ -83,6 +116,9 @@ class Tests:
         self.a.ready()
         self.b.ready()
         print(f"two guests, ready after {self.a.boot_s:.1f} and {self.b.boot_s:.1f} s", flush=True)
+
+    def alive(self):
+        return self.a.alive() and self.b.alive()
 
     def end(self):
         for guest in (self.a, self.b):
@@ -217,33 +253,155 @@ class Tests:
         self.both_work()
 
 
+class OpenCl:
+    """Programs of guest c, which are the host's, over the region; a manager beside them."""
+
+    # What a guest's program is started with.
+    GUEST = "LD_LIBRARY_PATH=/opencl BALTRA_TRANSPORT=ivshmem /opencl/"
+    SOBEL = ["sobel", "--size", "640x480", "--json"]
+
+    def __init__(self):
+        self.manager = Manager()
+        self.daemon = Daemon("--endpoint", self.manager.endpoint)
+        self.daemon.start()
+        self.device = self.daemon.attach("c", "--functions", "fibonacci", "--opencl", "--memory", "64M", "--parts", "4")
+        self.c = Guest("c", self.device)
+        try:
+            self.c.ready()
+        except Exception:
+            self.end()
+            raise
+        self.right = json.loads(self.manager.run(self.SOBEL))["checksum"]
+
+    def alive(self):
+        return self.c.alive() and self.manager.process.poll() is None
+
+    def end(self):
+        if self.c.alive():
+            self.c.kill()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.daemon.process.wait()
+        self.manager.end()
+
+    def sobel(self, more=""):
+        """A program of the guest's: what it says."""
+        return self.said(f"{' '.join(self.SOBEL)} {more}")
+
+    def said(self, program):
+        """The JSON that a program of the guest's says; before it the loader may say something."""
+        return json.loads(self.c.command(f"{self.GUEST}{program}").splitlines()[-1])
+
+    def works(self):
+        """A new program of the guest computes, and so does one of the host, by the same manager."""
+        assert self.sobel()["checksum"] == self.right
+        assert json.loads(self.manager.run(self.SOBEL))["checksum"] == self.right
+        assert self.manager.process.poll() is None and self.daemon.process.poll() is None
+
+    def test_a_program_gives_the_bytes_that_it_gives_on_the_host(self):
+        for program in (["sobel", "--size", "1280x720", "--output"], ["matmul", "--n", "200", "--check", "--json"]):
+            if program[0] == "sobel":
+                with tempfile.NamedTemporaryFile(suffix=".ppm") as picture:
+                    self.manager.run([*program, picture.name])
+                    here = hashlib.sha256(Path(picture.name).read_bytes()).hexdigest()
+                words = " ".join(program)
+                self.c.command(f"{self.GUEST}{words} /tmp/edges.ppm")
+                there = self.c.command("sha256sum /tmp/edges.ppm").split()[0]
+            else:
+                here = json.loads(self.manager.run(program))["checksum"]
+                said = self.said(" ".join(program))
+                assert said["correct"]
+                there = said["checksum"]
+            assert here == there, program
+
+    def test_programs_at_once_and_beside_functions(self):
+        self.c.start(f"{self.GUEST}sobel --size 320x200 --repeat 20 --json & "
+                     f"{self.GUEST}sobel --size 320x200 --repeat 20 --json & vfun call fibonacci 93; wait")
+        said, status = self.c.end(PATIENCE_S)
+        right = json.loads(self.manager.run(["sobel", "--size", "320x200", "--json"]))["checksum"]
+        assert status == 0 and said.count(right) == 2 and FIBONACCI_93 in said, said
+
+    def test_a_vm_without_the_right_opens_no_session(self):
+        self.daemon.ask("vm", "attach", "d", "--functions", "fibonacci")
+        socket = self.daemon.home / "run/vm/d.sock"
+        try:
+            self.manager.run(self.SOBEL, BALTRA_TRANSPORT="ivshmem", VFUN_DEVICE=f"unix:{socket}")
+            raise RuntimeError("it opened one")
+        except AssertionError as error:
+            assert "may open no OpenCL session" in str(error), error
+
+    def test_a_killed_program_leaves_nothing(self):
+        self.c.command(f"{self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1 & echo $! > /tmp/pid")
+        until("the session is there", lambda: self.daemon.vm("c")["usage"]["applications"] == 1)
+        self.c.command("kill -9 $(cat /tmp/pid)")
+        until("its part is free", lambda: self.daemon.vm("c")["usage"]["applications"] == 0)
+        self.works()
+
+    def attacked(self, attack):
+        """An attack on part 0, which a program has, while another has part 1."""
+        worker = self.daemon.vm("c")["worker"]
+        # Its kernel is compiled then, and the attacked program computes by the time of the attack.
+        self.said("sobel --size 320x200 --json")
+        self.c.command(f"({self.GUEST}sobel --size 320x200 --repeat 100000 > /tmp/first 2>&1; echo $? >> /tmp/first) & sleep 1")
+        self.c.start(f"timeout 30 {attack}")
+        done = 0
+        while not self.c.says_end():
+            assert json.loads(self.manager.run(self.SOBEL))["checksum"] == self.right, "a program of the host's"
+            done += 1
+        text, status = self.c.end(PATIENCE_S)
+        assert status == 0, text
+        assert self.daemon.vm("c")["worker"] == worker, "the worker ended"
+        print(f"    {attack}: {text.strip()}; beside it {done} programs of the host, all right; the first said "
+              f"{' '.join(self.c.command('cat /tmp/first').split())[:120]}")
+        self.c.command("for p in /proc/[0-9]*; do case $(cat $p/comm 2> /dev/null) in sobel) kill -9 ${p#/proc/};; esac; done; true")
+        until("the parts are free", lambda: self.daemon.vm("c")["usage"]["applications"] == 0)
+        self.works()
+
+    def test_random_bytes_over_a_session(self):
+        self.attacked("hostile part 0 3 5")
+
+    def test_a_sessions_values_changed_between_check_and_use(self):
+        self.attacked("hostile session 0 4 7")
+
+    def test_a_guest_killed_in_a_session_leaves_nothing(self):
+        self.c.command(f"{self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1 &")
+        until("the session is there", lambda: self.daemon.vm("c")["usage"]["applications"] == 1)
+        worker = self.daemon.vm("c")["worker"]
+        self.c.kill()
+        until("its worker is gone", lambda: not Path(f"/proc/{worker}").exists())
+        self.c = Guest("c", self.device).ready()
+        self.works()
+
+
 def main():
     wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
     began = time.monotonic()
-    tests = Tests()
-    names = [name for name in vars(Tests) if name.startswith("test_")]
     passed = failed = 0
-    try:
-        for name in names:
-            if wanted and not any(word in name for word in wanted):
-                continue
-            started = time.monotonic()
-            try:
-                getattr(tests, name)()
-                passed += 1
-                print(f"test {name} ... ok ({time.monotonic() - started:.1f} s)", flush=True)
-            except Exception:
-                failed += 1
-                print(f"test {name} ... FAILED\n{traceback.format_exc()}", flush=True)
-                if not (tests.a.alive() and tests.b.alive()):
-                    break
-    finally:
-        tests.end()
-    log = (tests.daemon.home / "log").read_text(errors="replace")
-    if failed or "--keep" in sys.argv:
-        print(f"the daemon's log:\n{log[-8000:]}")
-    if "--keep" not in sys.argv:
-        shutil.rmtree(tests.daemon.home)
+    for group in (Tests, OpenCl):
+        names = [name for name in vars(group) if name.startswith("test_")]
+        names = [name for name in names if not wanted or any(word in name for word in wanted)]
+        if not names:
+            continue
+        tests = group()
+        before = failed
+        try:
+            for name in names:
+                started = time.monotonic()
+                try:
+                    getattr(tests, name)()
+                    passed += 1
+                    print(f"test {name} ... ok ({time.monotonic() - started:.1f} s)", flush=True)
+                except Exception:
+                    failed += 1
+                    print(f"test {name} ... FAILED\n{traceback.format_exc()}", flush=True)
+                    if not tests.alive():
+                        break
+        finally:
+            tests.end()
+        log = (tests.daemon.home / "log").read_text(errors="replace")
+        if failed > before or "--keep" in sys.argv:
+            print(f"the daemon's log:\n{log[-8000:]}")
+        if "--keep" not in sys.argv:
+            shutil.rmtree(tests.daemon.home)
     verdict = "FAILED" if failed else "ok"
     print(f"{time.monotonic() - began:.0f} s in all")
     print(f"result of all: {verdict}. {passed} passed; {failed} failed; 0 ignored")

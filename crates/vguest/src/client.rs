@@ -15,9 +15,10 @@ use crate::message::{
 use crate::region::{Part, HANDLES_MAX};
 use crate::wait;
 use baltra_ring::memory::try_lock_byte;
-use baltra_ring::{Consumer, Producer, Spin};
+use baltra_ring::{Consumer, Producer, Range, Spin};
 use std::io;
 use std::sync::atomic::Ordering;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long the host may take to take notice of a new application.
@@ -26,6 +27,8 @@ const CLAIM_PATIENCE: Duration = Duration::from_secs(10);
 const ADMINISTRATION_PATIENCE: Duration = Duration::from_secs(60);
 /// A host whose pulse stands still so long is gone.
 const PULSE_PATIENCE: Duration = Duration::from_secs(5);
+/// What a Device Manager answers to a hello: its devices' descriptions, mostly.
+const SESSION_ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of the arena start at a multiple of it.
 const ALIGN: u64 = 64;
 
@@ -126,13 +129,18 @@ struct Flight {
     data: Vec<u8>,
 }
 
-/// A connection.
-pub struct Client {
+/// A part of the region, claimed. Dropping it gives it back.
+struct Held {
     device: Opened,
     part: Part,
     number: u32,
     claim: u32,
     epoch: u32,
+}
+
+/// A connection.
+pub struct Client {
+    held: Held,
     requests: Producer,
     responses: Consumer,
     spin: Spin,
@@ -206,17 +214,51 @@ impl Client {
             next_id: 1,
             flights: (0..HANDLES_MAX).map(|_| Flight::default()).collect(),
             pulse: (0, Instant::now()),
-            device,
-            part,
-            number,
-            claim,
-            epoch,
+            held: Held {
+                device,
+                part,
+                number,
+                claim,
+                epoch,
+            },
         })
     }
 
     /// The part of the region that this is, from 0.
     pub fn part(&self) -> u32 {
-        self.number
+        self.held.number
+    }
+
+    /// Hands a framed hello to the host's Device Manager: its framed answer and, where that opened a
+    /// session, the part, which is the session's memory from now on.
+    pub fn session(mut self, hello: &[u8]) -> Result<(Vec<u8>, Option<Lent>), Error> {
+        if hello.len() > INLINE_BYTES_MAX {
+            return Err(Error::Misuse("the hello is longer than 4 KiB"));
+        }
+        let behind = baltra_ring::SEGMENT_BYTES.next_multiple_of(ALIGN);
+        let room = (self.held.part.arena.len() as u64).saturating_sub(behind);
+        let request = Request {
+            answer: (behind, room.min(SESSION_ANSWER_BYTES_MAX)),
+            ..Request::new(Kind::Session, 0, self.number_call())
+        };
+        let mut message = std::mem::take(&mut self.message);
+        request.encode("", hello, &mut message);
+        self.push(&message)?;
+        let (answer, mut data) = self.answer_to(request.id)?;
+        if answer.reason.is_some() {
+            return Err(refused(answer, &data));
+        }
+        if answer.place == ARENA {
+            if answer.bytes > request.answer.1 {
+                return Err(Error::Protocol);
+            }
+            data.clear();
+            let arena = &self.held.part.arena;
+            arena.append_to(behind as usize, answer.bytes as usize, &mut data);
+        }
+        let looked = Mutex::new((0, Instant::now()));
+        let held = self.held;
+        Ok((data, (answer.choice == 1).then_some(Lent { held, looked })))
     }
 
     /// The functions that this VM may call.
@@ -277,7 +319,7 @@ impl Client {
 
     /// How the function's call stands, as the host shows it.
     pub fn state(&self, function: Function) -> State {
-        let number = self.part.state(function.0).load(Ordering::Acquire);
+        let number = self.held.part.state(function.0).load(Ordering::Acquire);
         let here = self.flights.get(function.0 as usize);
         match State::from_number(number as u8) {
             // On its way to the host.
@@ -308,7 +350,7 @@ impl Client {
             let at = self.room(bytes).ok_or(Error::Misuse(
                 "the body is larger than what is free of this application's arena",
             ))?;
-            self.part.arena.copy_in(at as usize, inline);
+            self.held.part.arena.copy_in(at as usize, inline);
             blocks[0] = (at, bytes);
             request.body = Some(blocks[0]);
             inline = &[];
@@ -370,7 +412,7 @@ impl Client {
         match answer.place {
             HERE if answer.bytes == data.len() as u64 => to.extend_from_slice(data),
             ARENA if answer.bytes <= room.1 => {
-                let arena = &self.part.arena;
+                let arena = &self.held.part.arena;
                 arena.append_to(room.0 as usize, answer.bytes as usize, to);
             }
             KEPT => self.fetch(answer, to)?,
@@ -398,7 +440,7 @@ impl Client {
             if piece.place != ARENA || piece.bytes == 0 || piece.bytes > free {
                 return Err(Error::Protocol);
             }
-            let arena = &self.part.arena;
+            let arena = &self.held.part.arena;
             arena.append_to(at as usize, piece.bytes as usize, to);
             from += piece.bytes;
         }
@@ -416,7 +458,7 @@ impl Client {
 
     /// The gaps between them: where, and how many bytes.
     fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
-        let end = self.part.arena.len() as u64;
+        let end = self.held.part.arena.len() as u64;
         let mut gaps = Vec::new();
         let mut at = 0;
         for (start, bytes) in self.taken() {
@@ -453,16 +495,19 @@ impl Client {
         let pushed = self.push(&message);
         self.message = message;
         pushed?;
+        let (answer, data) = self.answer_to(request.id)?;
+        match answer.reason {
+            Some(_) => Err(refused(answer, &data)),
+            None => Ok((answer, String::from_utf8_lossy(&data).into_owned())),
+        }
+    }
+
+    /// The answer to an administrative request.
+    fn answer_to(&mut self, id: u64) -> Result<(Answer, Vec<u8>), Error> {
         let deadline = Instant::now() + ADMINISTRATION_PATIENCE;
         loop {
             match self.next(Some(deadline)) {
-                Ok((answer, data)) if answer.id == request.id => {
-                    let text = String::from_utf8_lossy(&data).into_owned();
-                    return match answer.reason {
-                        Some(reason) => Err(Error::Refused { reason, text }),
-                        None => Ok((answer, text)),
-                    };
-                }
+                Ok((answer, data)) if answer.id == id => return Ok((answer, data)),
                 Ok((answer, data)) => self.keep(answer, data),
                 Err(Error::NotYet) => return Err(Error::Gone),
                 Err(error) => return Err(error),
@@ -475,10 +520,7 @@ impl Client {
         // A call that was reset meanwhile has none.
         if let Some(flight) = flight.filter(|flight| flight.id == answer.id) {
             flight.answer = Some(match answer.reason {
-                Some(reason) => Err(Error::Refused {
-                    reason,
-                    text: String::from_utf8_lossy(&data).into_owned(),
-                }),
+                Some(_) => Err(refused(answer, &data)),
                 None => Ok(answer),
             });
             flight.data = data;
@@ -498,7 +540,7 @@ impl Client {
             std::thread::sleep(Duration::from_micros(50));
         }
         if self.requests.show() {
-            self.device.ringer.ring(self.number);
+            self.held.device.ringer.ring(self.held.number);
         }
         Ok(())
     }
@@ -531,17 +573,15 @@ impl Client {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Error::NotYet);
             }
-            wait::sleep(&self.responses, self.device.bell.as_ref(), since);
+            wait::sleep(&self.responses, self.held.device.bell.as_ref(), since);
         }
     }
 
     /// Whether the host still serves this connection, and lives.
     fn check(&mut self, since: Instant) -> Result<(), Error> {
-        let region = &self.device.region;
-        if region.epoch().load(Ordering::Acquire) != self.epoch
-            || self.part.served().load(Ordering::Acquire) != self.claim
-        {
-            let trouble = self.part.trouble().load(Ordering::Acquire);
+        let region = &self.held.device.region;
+        if !self.held.is_served() {
+            let trouble = self.held.part.trouble().load(Ordering::Acquire);
             return Err(match Reason::from_number(trouble as u8) {
                 Some(reason) => Error::Refused {
                     reason,
@@ -565,17 +605,82 @@ impl Client {
     }
 }
 
+/// What a nack says.
+fn refused(answer: Answer, data: &[u8]) -> Error {
+    match answer.reason {
+        Some(reason) => Error::Refused {
+            reason,
+            text: String::from_utf8_lossy(data).into_owned(),
+        },
+        None => Error::Protocol,
+    }
+}
+
 /// The next claim of a part: an odd number.
 fn fresh(claim: u32) -> u32 {
     (claim | 1).wrapping_add(if claim & 1 == 0 { 0 } else { 2 })
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        // An even claim is none: the host forgets everything. The lock ends with the file.
+impl Held {
+    /// An even claim is none: the host forgets everything. The lock ends with the file.
+    fn end(&self) {
         let none = self.claim.wrapping_add(1);
         self.part.claim().store(none, Ordering::Release);
         self.part.peer().store(0, Ordering::Relaxed);
         self.device.ringer.ring(self.device.region.layout.parts);
+    }
+
+    fn is_served(&self) -> bool {
+        self.device.region.epoch().load(Ordering::Acquire) == self.epoch
+            && self.part.served().load(Ordering::Acquire) == self.claim
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A part that is an OpenCL session's memory. Dropping it ends the session.
+pub struct Lent {
+    held: Held,
+    looked: Mutex<(u32, Instant)>,
+}
+
+impl Lent {
+    /// All of the session's memory.
+    pub fn memory(&self) -> &Range {
+        &self.held.part.arena
+    }
+
+    /// Whether the host's processors are not this kernel's.
+    pub fn in_guest(&self) -> bool {
+        self.held.device.in_guest
+    }
+
+    /// Wakes the session's other end.
+    pub fn ring(&self) {
+        self.held.device.ringer.ring(self.held.number);
+    }
+
+    /// Shows the host that this process lives; whether the session does. To be called more often than
+    /// once a second.
+    pub fn beat(&self) -> bool {
+        self.held.part.beat().fetch_add(1, Ordering::Relaxed);
+        if !self.held.is_served() {
+            return false;
+        }
+        let pulse = self.held.device.region.pulse().load(Ordering::Relaxed);
+        let mut looked = self.looked.lock().expect("no panic under this lock");
+        if looked.0 != pulse {
+            *looked = (pulse, Instant::now());
+        }
+        looked.1.elapsed() < PULSE_PATIENCE
+    }
+
+    /// Ends the session; its memory stays this process's until this is dropped.
+    pub fn end(&self) {
+        self.held.end();
     }
 }

@@ -89,6 +89,8 @@ pub(crate) struct Opened {
     pub peer: u32,
     pub ringer: Ringer,
     pub bell: Option<Bell>,
+    /// The host is another machine than this kernel's.
+    pub in_guest: bool,
     /// Its end is the connection's, for the daemon.
     _socket: Option<UnixStream>,
 }
@@ -179,6 +181,7 @@ fn open_pci(directory: &Path) -> io::Result<Opened> {
         peer: 0,
         ringer,
         bell: None,
+        in_guest: true,
         _socket: None,
     })
 }
@@ -234,6 +237,7 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
         peer: own as u32 + 1,
         ringer: Ringer::Events(events),
         bell: Some(Bell(bell)),
+        in_guest: false,
         _socket: Some(socket),
     })
 }

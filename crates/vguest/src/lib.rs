@@ -20,6 +20,6 @@ pub mod message;
 pub mod region;
 pub mod wait;
 
-pub use client::{Client, Error, Function, Offer, Values};
+pub use client::{Client, Error, Function, Lent, Offer, Values};
 pub use device::Device;
 pub use message::{Codec, Implementation, Reason, State, Want};

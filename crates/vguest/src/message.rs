@@ -15,7 +15,7 @@
 //! | 24–39 | set: where the body is in the arena, its bytes |
 //! | 40–55 | set, fetch: where in the arena an answer may be put, and how many bytes |
 //! | 56–63 | fetch: from which byte of the answer on |
-//! | 64 … | the text (negotiate: the function's name; set: its arguments), then the body unless it is in the arena |
+//! | 64 … | the text (negotiate: the function's name; set: its arguments), then the body unless it is in the arena; session: the body is a framed hello |
 //!
 //! An answer:
 //!
@@ -23,7 +23,7 @@
 //! |---|---|
 //! | 0 | [`Kind`] |
 //! | 1 | 0: ack; else a [`Reason`]'s number: nack, with the words for it as data |
-//! | 2 | negotiate: [`Implementation`]; set: the answer's [`Codec`] |
+//! | 2 | negotiate: [`Implementation`]; set: the answer's [`Codec`]; session: 1 where one was opened |
 //! | 3 | where the data are: [`HERE`], [`ARENA`] or [`KEPT`] |
 //! | 4–7 | the handle |
 //! | 8–15 | the request's number |
@@ -62,6 +62,8 @@ numbered! {
         Reset = 6,
         /// Forget the handle.
         Release = 7,
+        /// An OpenCL session: the part becomes the session's memory.
+        Session = 8,
     }
 }
 

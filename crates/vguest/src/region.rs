@@ -5,7 +5,7 @@
 //! | 0 | [`Layout`]: magic, version, sizes | host, once |
 //! | 64 | epoch: another number whenever the host has forgotten everything; 0: not ready | host |
 //! | 68 | pulse: counts on while the host lives | host |
-//! | 4,096 + 128 i | the entry of part i: claim, peer; from byte 64 on served, trouble | each its half |
+//! | 4,096 + 128 i | the entry of part i: claim, peer, beat; from byte 64 on served, trouble | each its half |
 //! | [`TABLE_END`] | the parts, each: request ring, response ring, states, arena | |
 //!
 //! A part belongs to one application at a time. It is taken by a lock on the byte of its number in
@@ -202,6 +202,7 @@ impl Region {
             requests: slice(at, ring),
             responses: slice(at + Layout::ring_room(), ring),
             states: slice(at + 2 * Layout::ring_room(), STATES_BYTES),
+            arena_offset: at + Layout::arena_offset(),
             arena: slice(at + Layout::arena_offset(), self.layout.arena_bytes()),
         }
     }
@@ -216,8 +217,10 @@ pub struct Part {
     /// Host to guest.
     pub responses: Range,
     states: Range,
-    /// Bytes of calls, both ways. The guest says what lies where.
+    /// Bytes of calls, both ways, or all memory of an OpenCL session. The guest says what lies where.
     pub arena: Range,
+    /// Where it begins in the region.
+    pub arena_offset: u64,
 }
 
 impl Part {
@@ -233,6 +236,11 @@ impl Part {
     /// The `ivshmem` peer that the application is, or is in, and 1 added; 0: nobody to be rung.
     pub fn peer(&self) -> &AtomicU32 {
         self.word(4)
+    }
+
+    /// Counts on while an application with an OpenCL session lives.
+    pub fn beat(&self) -> &AtomicU32 {
+        self.word(8)
     }
 
     /// The claim that the host serves.

@@ -188,6 +188,15 @@ pub enum Control<'a> {
         #[serde(borrow)]
         after: &'a [u8],
     },
+    /// As [`Control::ArenaAdd`] in a session whose memory is a [`crate::Share`]: a part of that.
+    ArenaPart {
+        /// Its name.
+        arena: u32,
+        /// From the share's start; a multiple of a page.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
 }
 
 /// A request that is answered with a [`crate::Notice::Reply`].

@@ -23,6 +23,17 @@ pub struct Hello {
     pub mirror: bool,
 }
 
+/// Says that all of a session's memory lies in a part of a memfd that the client brings: its segment at
+/// the start, its arenas behind it. Follows a [`Hello`] in the same frame, and the memfd comes with it,
+/// and after that an eventfd, if the client rings one instead of waking sleepers itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Where the part begins; a multiple of a page.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
 /// Properties of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionFlags {

@@ -20,7 +20,7 @@ mod notice;
 pub use command::{Arg, Command, Direction, Operation, Payload, Region, Waits};
 pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};
 pub use device::{DeviceDescription, Info};
-pub use hello::{Hello, Limits, Refusal, SessionFlags, Welcome};
+pub use hello::{Hello, Limits, Refusal, SessionFlags, Share, Welcome};
 pub use include::{include_name, plain_path};
 pub use notice::{Completion, KernelArg, KernelDescription, Notice, Reply};
 
@@ -95,6 +95,14 @@ pub fn encode<T: Serialize>(message: &T, buffer: &mut Vec<u8>) -> Result<(), Cod
 /// Decodes one message that fills `bytes`; borrowed parts of it point into `bytes`.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CodecError> {
     postcard::from_bytes(bytes).map_err(|source| CodecError {
+        what: "message from the peer",
+        source,
+    })
+}
+
+/// Decodes one message at the beginning of `bytes`; with the bytes behind it.
+pub fn decode_first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), CodecError> {
+    postcard::take_from_bytes(bytes).map_err(|source| CodecError {
         what: "message from the peer",
         source,
     })

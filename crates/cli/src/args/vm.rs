@@ -28,7 +28,8 @@ pub enum Vm {
     /// Give a VM its region; prints the lines for QEMU and libvirt
     #[command(after_help = "Examples:
   baltra vm attach web --functions fibonacci,factorial
-  baltra vm attach web --functions sobel --memory 64M --parts 4 --call-ms 2000")]
+  baltra vm attach web --functions sobel --memory 64M --parts 4 --call-ms 2000
+  baltra vm attach web --opencl --tenant red --memory 256M --parts 4")]
     Attach(Box<Attach>),
     /// List the VMs
     #[command(after_help = "Example:\n  baltra vm ls --json")]
@@ -73,6 +74,10 @@ pub struct Attach {
     /// The user, by number, that QEMU runs as, if not root or the daemon's own
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
+    /// Let its programs open OpenCL sessions, as the tenant. Each has all its memory in one of the
+    /// region's parts: give it some tens of MiB
+    #[arg(long)]
+    pub opencl: bool,
     /// For ivshmem-plain: a path instead of a socket
     #[arg(long)]
     pub plain: bool,

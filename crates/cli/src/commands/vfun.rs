@@ -68,6 +68,7 @@ fn attach(args: Attach, paths: &PathOptions) -> Result<()> {
         call_bytes_max: args.call_memory,
         tenant: args.tenant,
         user: args.user,
+        opencl: args.opencl,
         plain: args.plain,
         ..Definition::new(&args.name, args.functions)
     };

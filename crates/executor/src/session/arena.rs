@@ -25,17 +25,20 @@ pub struct Arena {
     memory: Memory,
     /// For mapping it a second time, at an address ([`super::svm`]).
     pub fd: OwnedFd,
+    /// Where it begins in there.
+    pub offset: u64,
     _charge: Charge,
 }
 
 impl Arena {
     /// Mapped, not pinned.
-    pub fn new(memory: Memory, fd: OwnedFd, charge: Charge) -> Arena {
+    pub fn new(memory: Memory, fd: OwnedFd, offset: u64, charge: Charge) -> Arena {
         Arena {
             pin: OnceLock::new(),
             used: false.into(),
             memory,
             fd,
+            offset,
             _charge: charge,
         }
     }

@@ -12,6 +12,7 @@ use baltra_wire::{
     decode, Backing, Call, Control, Id, ImageFormat, ImageShape, Notice, Payload, Query, Reply,
     Request,
 };
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -104,7 +105,13 @@ impl Session {
 
     fn carry_out(self: &Arc<Session>, message: Control, record: &[u8]) -> Result<(), Violation> {
         match message {
-            Control::ArenaAdd { arena, len } => self.add_arena(arena, len),
+            Control::ArenaAdd { arena, len } => {
+                let fd = self.inbox.next(|| self.is_closed());
+                let fd =
+                    fd.ok_or_else(|| Violation::new("an arena was announced and did not come"))?;
+                self.add_arena(arena, fd, 0, len)
+            }
+            Control::ArenaPart { arena, offset, len } => self.add_part(arena, offset, len),
             Control::ArenaDrop(arena) => {
                 self.drop_arena(arena);
                 Ok(())
@@ -373,11 +380,20 @@ impl Session {
         })
     }
 
-    fn add_arena(&self, arena: u32, len: u64) -> Result<(), Violation> {
-        let fd = self
-            .inbox
-            .next(|| self.is_closed())
-            .ok_or_else(|| Violation::new("an arena was announced and did not come"))?;
+    /// An arena in the memory that the client brought.
+    fn add_part(&self, arena: u32, offset: u64, len: u64) -> Result<(), Violation> {
+        let outside = || Violation::new("an arena outside of the session's memory");
+        let door = self.door.as_ref().ok_or_else(outside)?;
+        let end = offset.checked_add(len);
+        if end.is_none_or(|end| end > door.share.len) {
+            return Err(outside());
+        }
+        let fd = door.memory.try_clone();
+        let fd = fd.map_err(|e| Violation::new(format!("an arena cannot be had: {e}")))?;
+        self.add_arena(arena, fd, door.share.offset + offset, len)
+    }
+
+    fn add_arena(&self, arena: u32, fd: OwnedFd, offset: u64, len: u64) -> Result<(), Violation> {
         let held = self.arena_bytes.load(Ordering::Relaxed);
         let total = held.saturating_add(len);
         let charge = (total <= self.start.limits.arena_bytes)
@@ -387,14 +403,14 @@ impl Session {
             // What is in there cannot be used: its commands say so.
             return Ok(());
         };
-        let memory = baltra_ring::Memory::map(&fd, len)
+        let memory = baltra_ring::Memory::map_part(&fd, offset, len)
             .map_err(|e| Violation::new(format!("an arena cannot be mapped: {e}")))?;
         let mut arenas = self.arenas.write().expect("no panic under this lock");
         if arenas.contains_key(&arena) {
             return Err(Violation::new("an arena's name is used twice"));
         }
         self.arena_bytes.fetch_add(memory.len(), Ordering::Relaxed);
-        arenas.insert(arena, Arc::new(Arena::new(memory, fd, charge)));
+        arenas.insert(arena, Arc::new(Arena::new(memory, fd, offset, charge)));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! | thread | what it does |
 //! |---|---|
 //! | control | carries out control messages when the client rings ([`control`]) |
+//! | door | wakes the others for a client that cannot ([`door`]) |
 //! | one a queue | takes commands off the queue's channel, drives the driver's queue ([`queue`], [`unordered`]) |
 //! | builder | programs: what may take long ([`programs`]) |
 //!
@@ -13,6 +14,7 @@ mod arena;
 pub mod board;
 mod control;
 mod deferred;
+mod door;
 mod headers;
 mod inbox;
 mod kernels;
@@ -26,6 +28,7 @@ mod submit;
 mod svm;
 mod unordered;
 
+pub use door::Place;
 pub use notices::Notices;
 
 use crate::account::Account;
@@ -34,11 +37,12 @@ use crate::driver::Code;
 use crate::Shared;
 use arena::Arena;
 use baltra_opencl::*;
-use baltra_ring::{Consumer, EventWriter, Range, Segment, Waker};
+use baltra_ring::{Consumer, EventWriter, Range, Waker};
 use baltra_wire::{Notice, Payload};
 use board::Board;
 use control::ControlState;
 use deferred::Deferred;
+use door::Door;
 use inbox::Inbox;
 use objects::Objects;
 use programs::Builder;
@@ -93,6 +97,8 @@ pub struct Session {
     /// Counts released kernels, so that queues know when to look through their own.
     kernels_released: AtomicU64,
     inbox: Inbox,
+    /// Memory that the client brought.
+    door: Option<Door>,
     closed: AtomicBool,
     closed_at: OnceLock<Instant>,
     reason: Mutex<Option<String>>,
@@ -105,10 +111,10 @@ impl Session {
         account: Arc<Account>,
         start: SessionStart,
         socket: OwnedFd,
-        segment: &OwnedFd,
+        place: Place,
         ended: impl FnOnce(String) + Send + 'static,
     ) -> io::Result<Arc<Session>> {
-        let segment = Segment::map(segment)?;
+        let (segment, door) = place.open()?;
         let notices = Notices::new(segment.notices())?;
         let consumer = Consumer::new(segment.control())?;
         let session = Arc::new(Session {
@@ -131,6 +137,7 @@ impl Session {
             svm: Mutex::default(),
             kernels_released: 0.into(),
             inbox: Inbox::new(socket),
+            door,
             closed: false.into(),
             closed_at: OnceLock::new(),
             reason: Mutex::default(),
@@ -138,6 +145,9 @@ impl Session {
             shared,
             account,
         });
+        if let Some(door) = &session.door {
+            door.listen(&session)?;
+        }
         let own = session.clone();
         std::thread::Builder::new()
             .name(format!("control {}", session.start.session))

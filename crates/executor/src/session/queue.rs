@@ -77,6 +77,11 @@ impl QueueHandle {
     }
 
     /// The session ends: so does the thread.
+    /// Wakes the thread if it sleeps although there are commands.
+    pub fn wake_behind(&self) {
+        self.waker.wake_behind();
+    }
+
     pub fn wake(&self) {
         let _held = self.notify.lock().expect("no panic under this lock");
         if !self.closed.load(Ordering::Acquire) {

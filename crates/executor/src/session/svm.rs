@@ -67,7 +67,7 @@ impl Session {
         if payload.offset != 0 || payload.len > arena.len() {
             return Err(CL_INVALID_VALUE);
         }
-        let mapped = Memory::map_at(&arena.fd, payload.len, address as usize)
+        let mapped = Memory::map_at(&arena.fd, arena.offset, payload.len, address as usize)
             .map_err(|_| CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
         drop(arenas);
         let mut svm = self.svm.lock().expect("no panic under this lock");

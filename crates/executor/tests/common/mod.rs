@@ -3,7 +3,7 @@
 
 use baltra_executor::account::Account;
 use baltra_executor::control::SessionStart;
-use baltra_executor::session::Session;
+use baltra_executor::session::{Place, Session};
 use baltra_executor::{Options, Shared};
 use baltra_ring::{ring_bytes, Consumer, EventTable, LeaseGranter, LeaseHolder, Memory};
 use baltra_ring::{Producer, Progress, Segment};
@@ -149,7 +149,7 @@ impl Peer {
             account,
             start,
             theirs.into(),
-            &fd,
+            Place::Segment(fd),
             move |reason| drop(sender.send(reason)),
         )
         .unwrap();

@@ -43,9 +43,19 @@ fn runtime_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-/// The managers to ask: those of `BALTRA_ENDPOINT`, separated by commas, or the first default
-/// socket that exists.
+/// The managers to ask: in a VM with `BALTRA_TRANSPORT=ivshmem` its host's, else those of
+/// `BALTRA_ENDPOINT`, separated by commas, or the first default socket that exists.
 pub fn endpoints() -> Vec<Endpoint> {
+    match variable("BALTRA_TRANSPORT").as_str() {
+        "" => {}
+        "ivshmem" => return vec![Endpoint::Ivshmem(String::new())],
+        other => {
+            eprintln!(
+                "baltra: BALTRA_TRANSPORT: '{other}' is no transport: leave it out, or say ivshmem"
+            );
+            return Vec::new();
+        }
+    }
     let named = variable("BALTRA_ENDPOINT");
     if !named.is_empty() {
         let parse = |text: &str| match text.parse() {
@@ -79,6 +89,17 @@ fn hello(device: &str) -> Hello {
     }
 }
 
+/// An error and why it came to it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
 /// Whether `BALTRA_DEVICE` (names or `node/name`, separated by commas; empty: all) means a device.
 fn wanted(list: &str, node: &str, name: &str) -> bool {
     let mut entries = list.split(',').map(str::trim).filter(|e| !e.is_empty());
@@ -109,7 +130,7 @@ pub fn list() -> Vec<Offer> {
                     memory_bytes: welcome.limits.memory_bytes,
                 });
             }
-            Err(error) => eprintln!("baltra: {error}"),
+            Err(error) => eprintln!("baltra: {}", with_causes(&error)),
         }
     }
     if !others.is_empty() && offers.iter().all(|o| o.devices.is_empty()) {
@@ -133,7 +154,7 @@ impl Session {
         match Client::connect(endpoint, hello(device), listener.clone()) {
             Ok(client) => Some(Session { client, listener }),
             Err(error) => {
-                eprintln!("baltra: device {device}: {error}");
+                eprintln!("baltra: device {device}: {}", with_causes(&error));
                 None
             }
         }

@@ -5,13 +5,16 @@
 //! transfers the page faults.
 
 use super::{Lost, Shared};
-use baltra_ring::{Memory, Range};
+use baltra_ring::{Memory, Range, SEGMENT_BYTES};
 use baltra_wire::{Control, Payload};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Bytes of an arena that small blocks share.
 const ARENA_BYTES: u64 = 8 << 20;
+/// The same in a pool, where memory is scarce.
+const POOLED_ARENA_BYTES: u64 = 1 << 20;
+const PAGE_BYTES: u64 = 4096;
 /// A block of so many bytes has its own arena.
 const LARGE_BYTES: u64 = 2 << 20;
 /// Dropped large arenas are kept for reuse up to so many bytes together.
@@ -19,8 +22,39 @@ const STOCK_BYTES: u64 = 128 << 20;
 /// `CL_MEM_OBJECT_ALLOCATION_FAILURE`
 const ALLOCATION_FAILURE: i32 = -4;
 
+/// The memory that all arenas of a session have to lie in, behind its segment.
+pub(crate) struct Pool {
+    range: Range,
+    free: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Pool {
+    /// All of a range; its length is that of the session's share.
+    pub fn new(range: Range) -> Pool {
+        let start = SEGMENT_BYTES.next_multiple_of(PAGE_BYTES);
+        let room = (range.len() as u64).saturating_sub(start) / PAGE_BYTES * PAGE_BYTES;
+        Pool {
+            free: Mutex::new(BTreeMap::from([(start, room)])),
+            range,
+        }
+    }
+
+    fn take(&self, len: u64) -> Option<(u64, Range)> {
+        let mut free = self.free.lock().expect("no panic under this lock");
+        let at = take(&mut free, len, PAGE_BYTES)?;
+        Some((at, self.range.slice(at, len).expect("taken from inside")))
+    }
+
+    fn give(&self, at: u64, len: u64) {
+        let mut free = self.free.lock().expect("no panic under this lock");
+        give(&mut free, at, len);
+    }
+}
+
 struct Arena {
-    memory: Memory,
+    range: Range,
+    /// Where it lies in the session's [`Pool`].
+    at: u64,
     /// Free parts: offset → length. `None`: one block has it all.
     free: Option<BTreeMap<u64, u64>>,
 }
@@ -164,13 +198,14 @@ impl Arenas {
         // Neighbours never share a cache line.
         let taken = len.next_multiple_of(128);
         let align = align.clamp(128, 4096);
-        let (arena, offset, taken) = if taken >= LARGE_BYTES {
+        let small = Self::small_bytes(shared);
+        let (arena, offset, taken) = if taken >= LARGE_BYTES.min(small / 2) {
             self.take_large(shared, taken)?
         } else {
             self.take_small(shared, taken, align)?
         };
         let range = self.arenas[&arena]
-            .memory
+            .range
             .slice(offset, len)
             .expect("allocated inside");
         Ok(Block {
@@ -182,9 +217,20 @@ impl Arenas {
         })
     }
 
+    /// Bytes of an arena that small blocks share.
+    fn small_bytes(shared: &Shared) -> u64 {
+        match shared.peer.pool() {
+            None => ARENA_BYTES,
+            Some(_) => POOLED_ARENA_BYTES,
+        }
+    }
+
     fn take_large(&mut self, shared: &Arc<Shared>, len: u64) -> Result<(u32, u64, u64), Lost> {
-        // Whole huge pages.
-        let len = len.next_multiple_of(LARGE_BYTES);
+        // Whole huge pages, or in a pool, whose pages are what they are, whole pages.
+        let len = len.next_multiple_of(match shared.peer.pool() {
+            None => LARGE_BYTES,
+            Some(_) => PAGE_BYTES,
+        });
         let fitting = |&(_, l): &(u32, u64)| l >= len && l <= len + len / 4;
         if let Some(at) = self.stock.iter().position(fitting) {
             let (arena, len) = self.stock.swap_remove(at);
@@ -205,8 +251,9 @@ impl Arenas {
                 return Ok((name, offset, len));
             }
         }
-        let free = BTreeMap::from([(0, ARENA_BYTES)]);
-        let name = self.add(shared, ARENA_BYTES, Some(free))?;
+        let bytes = Self::small_bytes(shared);
+        let free = BTreeMap::from([(0, bytes)]);
+        let name = self.add(shared, bytes, Some(free))?;
         let arena = self.arenas.get_mut(&name).expect("just added");
         let free = arena.free.as_mut().expect("a shared arena");
         let offset = take(free, len, align).expect("a fresh arena has room");
@@ -228,20 +275,45 @@ impl Arenas {
                 return Err(Lost(ALLOCATION_FAILURE));
             }
         }
-        let (memory, fd) =
-            Memory::create("baltra-arena", len).map_err(|_| Lost(ALLOCATION_FAILURE))?;
         let arena = self.name();
-        shared.add_arena(arena, len, &memory, &fd)?;
+        let (at, range) = match shared.peer.pool() {
+            None => (0, Self::make(shared, arena, len)?),
+            Some(pool) => {
+                let (offset, range) = loop {
+                    if let Some(taken) = pool.take(len) {
+                        break taken;
+                    }
+                    // What lies in stock is ours to give up.
+                    let (name, _) = self.stock.pop().ok_or(Lost(ALLOCATION_FAILURE))?;
+                    self.remove(shared, name);
+                };
+                shared.control(&Control::ArenaPart { arena, offset, len })?;
+                (offset, range)
+            }
+        };
         self.total += len;
-        self.arenas.insert(arena, Arena { memory, free });
+        self.arenas.insert(arena, Arena { range, at, free });
         Ok(arena)
+    }
+
+    /// An arena that is a memfd of its own.
+    fn make(shared: &Shared, arena: u32, len: u64) -> Result<Range, Lost> {
+        let made = Memory::create("baltra-arena", len);
+        let (memory, fd) = made.map_err(|_| Lost(ALLOCATION_FAILURE))?;
+        shared.add_arena(arena, len, &memory, &fd)?;
+        Ok(memory.slice(0, memory.len()).expect("all of it"))
     }
 
     fn remove(&mut self, shared: &Shared, name: u32) {
         if let Some(arena) = self.arenas.remove(&name) {
-            self.total -= arena.memory.len();
+            let len = arena.range.len() as u64;
+            self.total -= len;
             // A lost session has nobody to tell.
             let _ = shared.control(&Control::ArenaDrop(name));
+            if let Some(pool) = shared.peer.pool() {
+                // Nothing uses it any more, and the next arena there is announced after this.
+                pool.give(arena.at, len);
+            }
         }
     }
 

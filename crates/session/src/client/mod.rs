@@ -5,10 +5,11 @@
 //! the peer's death on the socket, and, only while a full queue has spilled, one moves the
 //! spill into the ring.
 
-mod arena;
+pub(crate) mod arena;
 mod notices;
 mod queue;
 
+pub(crate) use arena::Pool;
 pub use arena::{Block, Loan};
 pub use queue::Queue;
 
@@ -16,7 +17,7 @@ use crate::fd::send_with_fds;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
 use crate::tcp::tunnel::Tunnel;
-use crate::{handshake, tcp, Endpoint};
+use crate::{handshake, ivshmem, tcp, Endpoint};
 use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment, Waiting, Waker};
 use baltra_wire::{
     encode, Call, Completion, Control, DeviceDescription, Event, Hello, Id, Refusal, Reply,
@@ -87,8 +88,17 @@ pub(crate) trait Peer: Send + Sync {
     fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()>;
     /// Blocks until the peer is gone, or [`Peer::close`] is called.
     fn wait_for_end(&self);
-    /// Something was published in one of the rings. Their consumer need not sleep on them.
-    fn kick(&self) {}
+    /// The memory that all arenas have to lie in; none: each is a memfd of its own.
+    fn pool(&self) -> Option<&Pool> {
+        None
+    }
+    /// Whether the peer runs on other processors than this kernel's.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+    /// Something was published in one of the rings. Their consumer need not sleep on them; whether
+    /// one does is told.
+    fn kick(&self, _sleeps: bool) {}
     /// As [`Peer::kick`] from within a message: another thread has to do what there is to do.
     fn kick_later(&self) {}
     /// How long a waiter spins at the most before it sleeps: some round trips.
@@ -145,6 +155,7 @@ impl Client {
         match endpoint {
             Endpoint::Unix(_) => Ok(dial(endpoint, &hello)?.0),
             Endpoint::Tcp { .. } => Ok(dial_tcp(endpoint, &hello)?.0),
+            Endpoint::Ivshmem(_) => Ok(ivshmem::dial(endpoint, &hello)?.0),
         }
     }
 
@@ -158,8 +169,15 @@ impl Client {
             endpoint: endpoint.to_string(),
             source,
         };
-        if let Endpoint::Tcp { .. } = endpoint {
-            return Self::connect_tcp(endpoint, hello, handler);
+        match endpoint {
+            Endpoint::Tcp { .. } => return Self::connect_tcp(endpoint, hello, handler),
+            Endpoint::Ivshmem(_) => {
+                let (welcome, part) = ivshmem::dial(endpoint, &hello)?;
+                let part = part.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+                let segment = Segment::read(part.memory()).map_err(failed)?;
+                return Self::over(welcome, &segment, Box::new(part), handler).map_err(failed);
+            }
+            Endpoint::Unix(_) => {}
         }
         let (welcome, stream, segment) = dial(endpoint, &hello)?;
         let segment = segment.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
@@ -494,9 +512,9 @@ impl Shared {
             pushed.map_err(|_| Lost(self.lost_code()))?;
         }
         self.control_count.fetch_add(1, Ordering::Release);
-        producer.publish();
+        let sleeps = producer.publish();
         drop(channel);
-        self.peer.kick();
+        self.peer.kick(sleeps);
         Ok(())
     }
 
@@ -543,7 +561,7 @@ impl Shared {
                 .filter_map(Weak::upgrade)
                 .collect();
             let done = queues.iter().filter(|q| !q.drain()).count() == 0;
-            shared.peer.kick();
+            shared.peer.kick(true);
             let stop = shared.stop.load(Ordering::Acquire);
             if done || stop || shared.draining.swap(true, Ordering::AcqRel) {
                 return;
@@ -609,7 +627,7 @@ fn spin(peer: &dyn Peer) -> Duration {
         return Duration::from_micros(us);
     }
     match std::thread::available_parallelism().map_or(1, |n| n.get()) {
-        1 => Duration::ZERO,
+        1 if !peer.is_elsewhere() => Duration::ZERO,
         _ => peer.spin(),
     }
 }
@@ -668,8 +686,8 @@ impl<P: Peer> Peer for Arc<P> {
         self.as_ref().wait_for_end();
     }
 
-    fn kick(&self) {
-        self.as_ref().kick();
+    fn kick(&self, sleeps: bool) {
+        self.as_ref().kick(sleeps);
     }
 
     fn kick_later(&self) {

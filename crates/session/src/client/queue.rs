@@ -138,9 +138,9 @@ impl Queue {
         channel.pushed += 1;
         let number = channel.pushed;
         if channel.producer.unpublished_bytes() >= PUBLISH_BYTES {
-            channel.producer.publish();
+            let sleeps = channel.producer.publish();
             drop(guard);
-            self.shared.peer.kick();
+            self.shared.peer.kick(sleeps);
         }
         Ok(number)
     }
@@ -148,13 +148,14 @@ impl Queue {
     /// Shows all commands to the executor.
     pub fn flush(&self) {
         let mut channel = self.lock();
-        if channel.spill.is_empty() {
-            channel.producer.publish();
+        let sleeps = if channel.spill.is_empty() {
+            channel.producer.publish()
         } else {
             channel.drain_spill();
-        }
+            true
+        };
         drop(channel);
-        self.shared.peer.kick();
+        self.shared.peer.kick(sleeps);
     }
 
     pub(super) fn drain(&self) -> bool {

@@ -81,7 +81,7 @@ impl<'a> Inbound<'a> {
         let mut made = None;
         let mut counts = Vec::new();
         match &mut control {
-            Control::ArenaAdd { .. } | Control::ArenaDrop(_) => {
+            Control::ArenaAdd { .. } | Control::ArenaDrop(_) | Control::ArenaPart { .. } => {
                 return Err(Violation::new("an arena over TCP"));
             }
             Control::EventsAdd { first, .. } => {

@@ -369,7 +369,9 @@ pub fn daemon_of(host_memory: bool, change: impl FnOnce(&mut relay::Options)) ->
 }
 
 fn open(stream: UnixStream, host_memory: bool, seen: &Arc<Seen>, sockets: &Mutex<Vec<UnixStream>>) {
-    let hello = handshake::read_hello(&stream, Duration::from_secs(5)).unwrap();
+    let hello = handshake::read_hello(&stream, Duration::from_secs(5))
+        .unwrap()
+        .0;
     assert!(hello.mirror);
     if hello.token != TOKEN {
         let refusal = Refusal::NotAllowed("no such token".into());

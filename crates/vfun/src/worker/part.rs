@@ -1,6 +1,7 @@
 //! One application: its rings, its handles. Everything that it says is copied, checked, and then
 //! used.
 
+use super::bridge::Bridged;
 use super::functions::{Loaded, Refusal, Runner};
 use super::native::Room;
 use super::{Link, Shared};
@@ -41,11 +42,16 @@ struct Handle {
 /// An application.
 pub(crate) struct Session {
     shared: Arc<Shared>,
+    number: u32,
     part: Part,
     link: Arc<Link>,
     began: Instant,
     /// Rung by the application.
     bell: Option<Arc<Bell>>,
+    /// The same, for an executor.
+    rung: Option<OwnedFd>,
+    /// The part is an OpenCL session's memory.
+    bridged: Option<Bridged>,
     /// Rings the application.
     rings: Option<Arc<OwnedFd>>,
     requests: Consumer,
@@ -64,10 +70,10 @@ impl Session {
     /// Clears the part for an application that claims it.
     pub fn new(
         shared: Arc<Shared>,
-        part: &Part,
+        (number, part): (u32, &Part),
         link: Arc<Link>,
         began: Instant,
-        (bell, rings): (Option<Arc<Bell>>, Option<Arc<OwnedFd>>),
+        (bell, rung, rings): (Option<Arc<Bell>>, Option<OwnedFd>, Option<Arc<OwnedFd>>),
     ) -> Result<Session> {
         for ring in [&part.requests, &part.responses] {
             let header = ring.slice(0, RING_HEADER_BYTES as u64);
@@ -82,7 +88,10 @@ impl Session {
             requests: Consumer::new(part.requests.clone())?.limit_messages(MESSAGE_BYTES_MAX),
             answers: Producer::new(part.responses.clone())?,
             handles: (0..handles).map(|_| None).collect(),
+            number,
             part: part.clone(),
+            bridged: None,
+            rung,
             spin: Spin::default(),
             room: Room::default(),
             answer: Vec::new(),
@@ -110,6 +119,11 @@ impl Session {
                     if self.carry_out(&message).is_none() {
                         return self.broken();
                     }
+                    if let Some(bridged) = self.bridged.take() {
+                        bridged.watch(&self.part, || self.stopped());
+                        drop(bridged);
+                        return self.shared.bridge.wait_until_free(self.number);
+                    }
                 }
                 Ok(false) => {
                     if wait::look(&self.requests, &self.spin) {
@@ -125,7 +139,7 @@ impl Session {
 
     /// Nothing in the rings can be trusted to be in step any more.
     fn broken(&self) {
-        if !self.stopped() {
+        if !self.stopped() && !self.link.is_abandoned() {
             self.shared.broken.fetch_add(1, Ordering::Relaxed);
             let trouble = self.part.trouble();
             trouble.store(Reason::Protocol as u32, Ordering::Release);
@@ -146,7 +160,11 @@ impl Session {
             Kind::Fetch => self.fetch(&request),
             Kind::Reset => self.reset(&request),
             Kind::Release => self.release(&request),
+            Kind::Session => self.session(&request, body),
         };
+        if self.link.is_abandoned() {
+            return None;
+        }
         let (mut answer, data) = match done {
             Ok(done) => done,
             Err((reason, mut text)) => {
@@ -263,10 +281,12 @@ impl Session {
         };
         self.show(request, State::Busy);
         let started = Instant::now();
-        let since = (started - self.began).as_nanos() as u64;
-        self.link.since_ns.store(since.max(1), Ordering::Relaxed);
+        self.link.begin((started - self.began).as_nanos() as u64);
         let done = self.compute(request, &loaded, &method, arguments, inline);
-        self.link.since_ns.store(0, Ordering::Relaxed);
+        if !self.link.finish() {
+            // The part may be another application's by now.
+            return refused(Reason::TimedOut, "it is not waited for any more");
+        }
         let took = started.elapsed().as_nanos() as u64;
         shared.busy_ns.fetch_add(took, Ordering::Relaxed);
         shared.calls.fetch_add(1, Ordering::Relaxed);
@@ -335,6 +355,9 @@ impl Session {
                 hardware.call(function, call.clone())?
             }
         };
+        if !self.link.finish() {
+            return refused(Reason::TimedOut, "it is not waited for any more");
+        }
         let accept = match answer_codec {
             Codec::Default => None,
             codec => Some(codec.content_type()),
@@ -401,6 +424,35 @@ impl Session {
             bytes: piece.len(),
             ..Answer::ack(request, 0)
         };
+        Ok((answer, Bytes::new()))
+    }
+
+    fn session(&mut self, request: &Request, hello: &[u8]) -> Result<(Answer, Bytes), Refusal> {
+        let shared = self.shared.clone();
+        let (definition, bell) = (&shared.definition, self.rung.as_ref());
+        let opened = shared
+            .bridge
+            .open(definition, hello, &self.part, self.number, bell);
+        let (said, bridged) = opened?;
+        let mut answer = Answer {
+            choice: u8::from(bridged.is_some()),
+            ..Answer::ack(request, said.len())
+        };
+        self.bridged = bridged;
+        if said.len() <= INLINE_BYTES_MAX {
+            return Ok((answer, said.into()));
+        }
+        let (at, room) = request.answer;
+        let target = self.part.arena.slice(at, said.len() as u64);
+        let Some(target) = target.filter(|_| said.len() as u64 <= room) else {
+            self.bridged = None;
+            return refused(
+                Reason::Quota,
+                "there is no room for the devices' descriptions",
+            );
+        };
+        target.copy_in(0, &said);
+        answer.place = ARENA;
         Ok((answer, Bytes::new()))
     }
 

@@ -2,6 +2,8 @@
  *
  *   hostile random SECONDS SEED   random bytes over all of it, all the time
  *   hostile flip SECONDS SEED     calls, while a second thread changes rings, tables and arenas
+ *   hostile part NUMBER SECONDS SEED    random bytes over one application's part, all the time
+ *   hostile session NUMBER SECONDS SEED changes what an OpenCL session has in a part, mostly for a moment
  *   hostile storm SECONDS         every doorbell of every peer, all the time
  *   hostile hold NAME ARGUMENTS   starts a call and waits for ever
  *   hostile size                  tries to make the region shorter and longer
@@ -72,6 +74,46 @@ static void random_bytes(double seconds) {
       ((volatile uint64_t *)region)[at] = next();
     }
   }
+}
+
+/* A part of the region, as `crates/vguest/src/region.rs` lays it out. */
+static size_t part(unsigned number, size_t *bytes) {
+  uint32_t parts;
+  memcpy(&parts, region + 12, sizeof parts);
+  if (number >= parts) errx(1, "there are %u parts", parts);
+  *bytes = (region_bytes - 8192) / parts / 4096 * 4096;
+  return 8192 + number * *bytes;
+}
+
+static void random_part(unsigned number, double seconds) {
+  size_t bytes, start = part(number, &bytes);
+  for (double end = now() + seconds; now() < end;) {
+    for (int i = 0; i < 20000; i++) {
+      size_t at = next() % (bytes / 8);
+      /* Half of it where it hurts: a session's rings and events. */
+      if (next() & 1) at = (143360 + next() % 700000) / 8;
+      ((volatile uint64_t *)(region + start))[at] = next();
+    }
+  }
+}
+
+static void session(unsigned number, double seconds) {
+  static const uint32_t values[] = {0, 1, 7, 8, 64, 512, 4096, 65536, 1 << 20, 0x7fffffff, 0x80000000, 0xffffffff};
+  size_t bytes, start = part(number, &bytes);
+  volatile uint32_t *words = (volatile uint32_t *)(region + start + 143360);
+  /* Header, control and notice rings, events; behind them queues' rings. */
+  size_t most = bytes - 143360 < 2000000 ? bytes - 143360 : 2000000;
+  unsigned long changed = 0;
+  for (double end = now() + seconds; now() < end;) {
+    for (int i = 0; i < 2000; i++, changed++) {
+      size_t at = next() % 4 ? next() % (most / 4) : (next() % 8 * 4096 + next() % 512) / 4;
+      uint32_t old = words[at];
+      words[at] = next() & 1 ? values[next() % 12] : (uint32_t)next();
+      if (next() % 8) words[at] = old;
+    }
+    usleep(100);
+  }
+  printf("changed=%lu\n", changed);
 }
 
 static void *flips(void *unused) {
@@ -207,10 +249,16 @@ int main(int count, char **words) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (count < 2) return 2;
   const char *what = words[1];
+  int numbered = !strcmp(what, "part") || !strcmp(what, "session");
+  unsigned number = numbered && count > 2 ? (unsigned)atoi(words[2]) : 0;
+  words += numbered && count > 2;
+  count -= numbered && count > 2;
   double seconds = count > 2 ? atof(words[2]) : 1;
   seed = count > 3 ? strtoull(words[3], NULL, 10) * 0x9e3779b97f4a7c15u | 1 : 88172645463325252u;
   map_region();
   if (!strcmp(what, "random")) random_bytes(seconds);
+  else if (!strcmp(what, "part")) random_part(number, seconds);
+  else if (!strcmp(what, "session")) session(number, seconds);
   else if (!strcmp(what, "flip")) flip(seconds);
   else if (!strcmp(what, "storm")) storm(seconds);
   else if (!strcmp(what, "hold") && count > 3) hold(words[2], words[3]);

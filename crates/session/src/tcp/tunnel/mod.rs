@@ -177,7 +177,7 @@ impl Peer for Tunnel {
         }
     }
 
-    fn kick(&self) {
+    fn kick(&self, _sleeps: bool) {
         self.0.kick();
     }
 
