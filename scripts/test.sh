@@ -132,6 +132,7 @@ for group in "${groups[@]}"; do
             run board-lint make -s -C hdl/board all lint
             run board-units make -s -C hdl/board units
             run board-check hdl/syn/shell.py --check
+            run board-host hdl/board/tests/host_test.py
             ;;
         board)
             run setup scripts/setup.sh base board

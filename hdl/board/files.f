@@ -3,6 +3,7 @@ net/rtl/net_pkg.sv
 board/rtl/functions_pkg.sv
 functions/rtl/fn_pkg.sv
 http/rtl/http_pkg.sv
+host/rtl/host_pkg.sv
 common/rtl/arbiter.sv
 common/rtl/axis_fifo.sv
 common/rtl/axis_skid.sv
@@ -39,5 +40,9 @@ http/rtl/http_call.sv
 http/rtl/http_engine.sv
 http/rtl/http_fetch.sv
 board/rtl/image_store.sv
+host/rtl/host_reader.sv
+host/rtl/host_registers.sv
+host/rtl/host_engine.sv
+host/rtl/host_port.sv
 board/rtl/board_memory.sv
 board/rtl/board_shell.sv

@@ -1,9 +1,6 @@
 // The board as it is placed and routed for its area and clock: the shell with two regions, and a kernel in
 // each. Its rings are in block RAM; board memory, configuration port, host and MAC are outside.
-module board_top
-  import fn_pkg::*;
-  import functions_pkg::*;
-#(
+module board_top #(
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 13,
     localparam int REGIONS = 2,
@@ -34,16 +31,23 @@ module board_top
     input  logic [31:0] netmask,
     input  logic [31:0] gateway,
     input  logic [15:0] udp_echo,
-    input  policy_t     policy,
-    input  logic [ 7:0] patience,     // how often a call may be overtaken
-    input  logic [31:0] load_cost,    // cycles that a load takes, for Shortest
-    input  logic        change_valid,
-    output logic        change_ready,
-    input  logic        change_remove,
-    input  name_t       change_name,
-    input  entry_t      change_entry,
-    output logic        changed_valid,
-    output logic        changed,
+    input  logic        host_write,
+    input  logic [ 5:0] host_address,
+    input  logic [31:0] host_data,
+    output logic [31:0] host_read_data,
+    output logic        host_ended,
+    output logic        dma_read_valid,
+    input  logic        dma_read_ready,
+    output logic [63:0] dma_read_address,
+    output logic [ 5:0] dma_read_beats,
+    input  logic        dma_data_valid,
+    input  logic [63:0] dma_data,
+    input  logic        dma_data_error,
+    output logic        dma_write_valid,
+    input  logic        dma_write_ready,
+    output logic [63:0] dma_write_address,
+    output logic [63:0] dma_write_data,
+    output logic [ 7:0] dma_write_keep,
     output logic        arvalid,
     input  logic        arready,
     output logic [31:0] araddr,

@@ -57,17 +57,24 @@ module board_shell
     input  logic [31:0] netmask,
     input  logic [31:0] gateway,      // 0: there is none
     input  logic [15:0] udp_echo,     // a UDP port whose datagrams are sent back; 0: none
-    // The host: settings, and the function table (fn_table).
-    input  policy_t     policy,
-    input  logic [ 7:0] patience,     // how often a call may be overtaken
-    input  logic [31:0] load_cost,    // cycles that a load takes, for Shortest
-    input  logic        change_valid,
-    output logic        change_ready,
-    input  logic        change_remove,
-    input  name_t       change_name,
-    input  entry_t      change_entry,
-    output logic        changed_valid,
-    output logic        changed,
+    // The host: registers, and its memory (host_port).
+    input  logic        host_write,
+    input  logic [ 5:0] host_address,
+    input  logic [31:0] host_data,
+    output logic [31:0] host_read_data,
+    output logic        host_ended,
+    output logic        dma_read_valid,
+    input  logic        dma_read_ready,
+    output logic [63:0] dma_read_address,
+    output logic [ 5:0] dma_read_beats,
+    input  logic        dma_data_valid,
+    input  logic [63:0] dma_data,
+    input  logic        dma_data_error,
+    output logic        dma_write_valid,
+    input  logic        dma_write_ready,
+    output logic [63:0] dma_write_address,
+    output logic [63:0] dma_write_data,
+    output logic [ 7:0] dma_write_keep,
     // Board memory, where the images are: AXI4 reads (fn_reconfig).
     output logic        arvalid,
     input  logic        arready,
@@ -80,7 +87,7 @@ module board_shell
     input  logic [63:0] rdata,
     input  logic [ 1:0] rresp,
     input  logic        rlast,
-    // and AXI4 writes of images that were fetched (image_store).
+    // and AXI4 writes: of images that were fetched (image_store), and the host's.
     output logic        awvalid,
     input  logic        awready,
     output logic [31:0] awaddr,
@@ -347,6 +354,24 @@ module board_shell
       .read_data(tx_read_data)
   );
 
+  // ---- what the host has to do with all that follows ----
+  // One more that asks for regions, under a tag of its own. What it asks for goes first: it is one call at a time.
+  policy_t policy;
+  logic [7:0] patience;
+  logic [31:0] load_cost;
+  logic change_valid, change_ready, change_remove, changed_valid, changed;
+  name_t change_name;
+  entry_t change_entry;
+  logic forget, host_asks, host_finish_ready, http_busy, host_busy;
+  logic [NUMBER_BITS:0] forget_function, host_function;
+  logic [31:0] host_cost, host_timeout, host_image;
+  logic [127:0] host_params;
+  logic [REGIONS-1:0] host_on, http_b_valid, http_b_last, http_a_ready, http_next;
+  logic [S-1:0] http_next_tag[REGIONS];
+  logic [63:0] http_b_data[REGIONS], host_b_data, host_a_data;
+  logic [7:0] http_b_keep[REGIONS], host_b_keep, host_a_keep;
+  logic host_b_valid, host_b_last, host_a_ready;
+
   // ---- functions ----
   logic find_valid, find_ready, found_valid, found, listing, slot_word, slot_used, table_ready;
   name_t find_name;
@@ -387,18 +412,20 @@ module board_shell
   );
 
   logic e_request_valid, e_request_ready, e_finish_valid, e_finish_ready, finish_refused;
-  logic [S-1:0] e_request_tag, e_finish_tag;
+  logic [S-1:0] e_request_tag;
   logic [NUMBER_BITS-1:0] e_request_function;
   logic [31:0] e_request_cost, e_request_timeout, e_request_image, unused_fetches, unused_fetch_failures;
   logic [127:0] e_request_params;
   fetch_result_t finish_fetch;
-  logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, unused_finish_loaded;
-  logic [S-1:0] request_tag, grant_tag, finish_tag;
+  logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, finish_loaded;
+  logic [S-1:0] request_tag, finish_tag;
+  logic asked_ready, ended_valid, ended_ready;
+  logic [S:0] grant_tag, ended_tag;  // the host's has the upper bit
   logic [REGIONS-1:0] next_valid;
-  logic [S-1:0] next_tag[REGIONS];
+  logic [S:0] next_tag[REGIONS];
   logic [R-1:0] grant_region, finish_region;
   logic [NUMBER_BITS-1:0] request_function;
-  logic [31:0] request_cost, request_timeout, request_image, unused_finish_cycles, region_timeout;
+  logic [31:0] request_cost, request_timeout, request_image, finish_cycles, region_timeout;
   logic [127:0] request_params, region_params;
   load_result_t finish_load;
   logic [REGIONS-1:0] region_start, region_idle, region_done, region_failed;
@@ -407,6 +434,12 @@ module board_shell
   logic [31:0] region_busy[REGIONS];
   logic [31:0] unused_calls, unused_failures, unused_loads;
   logic [47:0] unused_cycles;
+
+  logic fetch_awvalid, fetch_wvalid, fetch_wlast, fetch_bready, copy_awvalid, copy_wvalid, copy_wlast;
+  logic [31:0] fetch_awaddr, copy_awaddr;
+  logic [63:0] fetch_wdata, copy_wdata;
+  logic [7:0] fetch_awlen, fetch_wstrb;
+  logic copy_may, fetch_may, aw_taken;
 
   image_store #(
       .SESSIONS      (SESSIONS),
@@ -451,21 +484,21 @@ module board_shell
       .e_request_params,
       .e_finish_valid,
       .e_finish_ready,
-      .e_finish_tag,
+      .e_finish_tag    (ended_tag[S-1:0]),
       .e_finish_refused(finish_load != LoadOk),
-      .awvalid,
-      .awready,
-      .awaddr,
-      .awlen,
+      .awvalid(fetch_awvalid),
+      .awready(awready && fetch_may && !aw_taken),
+      .awaddr(fetch_awaddr),
+      .awlen          (fetch_awlen),
       .awsize,
       .awburst,
-      .wvalid,
-      .wready,
-      .wdata,
-      .wstrb,
-      .wlast,
-      .bvalid,
-      .bready,
+      .wvalid(fetch_wvalid),
+      .wready(wready && fetch_may),
+      .wdata(fetch_wdata),
+      .wstrb          (fetch_wstrb),
+      .wlast(fetch_wlast),
+      .bvalid(bvalid && fetch_may),
+      .bready(fetch_bready),
       .bresp,
       .connect_valid,
       .connect_done,
@@ -505,8 +538,8 @@ module board_shell
   fn_engine #(
       .REGIONS  (REGIONS),
       .QUEUE    (16),  // a call more waits with its session
-      .FUNCTIONS(FUNCTIONS),
-      .TAG_BITS (S),
+      .FUNCTIONS(2 * FUNCTIONS),
+      .TAG_BITS (S + 1),
       .SHELL    (SHELL),
       .MAX_BYTES(IMAGE_BYTES)
   ) u_functions (
@@ -515,29 +548,29 @@ module board_shell
       .policy,
       .patience,
       .load_cost,
-      .forget         (changed_valid && changed),
-      .forget_function(changed_function),
-      .request_valid(e_request_valid),
-      .request_ready(e_request_ready),
-      .request_tag(e_request_tag),
-      .request_function(e_request_function),
-      .request_cost(e_request_cost),
-      .request_timeout(e_request_timeout),
-      .request_image(e_request_image),
-      .request_params(e_request_params),
+      .forget,
+      .forget_function,
+      .request_valid   (e_request_valid || host_asks),
+      .request_ready   (asked_ready),
+      .request_tag     (host_asks ? {1'b1, {S{1'b0}}} : {1'b0, e_request_tag}),
+      .request_function(host_asks ? host_function : {1'b0, e_request_function}),
+      .request_cost    (host_asks ? host_cost : e_request_cost),
+      .request_timeout (host_asks ? host_timeout : e_request_timeout),
+      .request_image   (host_asks ? host_image : e_request_image),
+      .request_params  (host_asks ? host_params : e_request_params),
       .grant,
       .grant_region,
       .grant_tag,
       .next_valid,
       .next_tag,
-      .finish_valid(e_finish_valid),
-      .finish_ready(e_finish_ready),
-      .finish_tag(e_finish_tag),
+      .finish_valid(ended_valid),
+      .finish_ready(ended_ready),
+      .finish_tag  (ended_tag),
       .finish_region,
       .finish_killed,
       .finish_load,
-      .finish_loaded  (unused_finish_loaded),
-      .finish_cycles  (unused_finish_cycles),
+      .finish_loaded,
+      .finish_cycles,
       .region_start,
       .region_params,
       .region_timeout,
@@ -621,6 +654,133 @@ module board_shell
         .k_m_last (k_m_last[i])
     );
   end
+
+  // ---- the host ----
+  always_comb begin
+    host_a_data = '0;
+    host_a_keep = '0;
+    for (int i = 0; i < REGIONS; i++) begin
+      b_valid[i] = host_on[i] ? host_b_valid : http_b_valid[i];
+      b_data[i]  = host_on[i] ? host_b_data : http_b_data[i];
+      b_keep[i]  = host_on[i] ? host_b_keep : http_b_keep[i];
+      b_last[i]  = host_on[i] ? host_b_last : http_b_last[i];
+      a_ready[i] = host_on[i] ? host_a_ready : http_a_ready[i];
+      if (host_on[i]) host_a_data = a_data[i];
+      if (host_on[i]) host_a_keep = a_keep[i];
+      http_next[i]     = next_valid[i] && !next_tag[i][S];
+      http_next_tag[i] = next_tag[i][S-1:0];
+    end
+  end
+
+  assign ended_ready = ended_tag[S] ? host_finish_ready : e_finish_ready;
+  assign e_finish_valid = ended_valid && !ended_tag[S];
+  assign e_request_ready = asked_ready && !host_asks;
+  assign busy = http_busy || host_busy;
+
+  // Board memory is written by one of two, a burst at a time: what is fetched, and the host's copies.
+  assign awvalid = !aw_taken && ((copy_may && copy_awvalid) || (fetch_may && fetch_awvalid));
+  assign awaddr = copy_may ? copy_awaddr : fetch_awaddr;
+  assign awlen = copy_may ? 8'd31 : fetch_awlen;
+  assign wvalid = (copy_may && copy_wvalid) || (fetch_may && fetch_wvalid);
+  assign wdata = copy_may ? copy_wdata : fetch_wdata;
+  assign wstrb = copy_may ? '1 : fetch_wstrb;
+  assign wlast = copy_may ? copy_wlast : fetch_wlast;
+  assign bready = copy_may || (fetch_may && fetch_bready);
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      copy_may  <= 1'b0;
+      fetch_may <= 1'b0;
+      aw_taken  <= 1'b0;
+    end else if (!copy_may && !fetch_may) begin
+      copy_may  <= copy_awvalid;
+      fetch_may <= fetch_awvalid && !copy_awvalid;
+    end else if (bvalid && bready) begin
+      copy_may  <= 1'b0;
+      fetch_may <= 1'b0;
+      aw_taken  <= 1'b0;
+    end else if (awvalid && awready) begin
+      aw_taken <= 1'b1;
+    end
+  end
+
+  host_port #(
+      .REGIONS    (REGIONS),
+      .SHELL      (SHELL),
+      .IMAGE_BYTES(IMAGE_BYTES)
+  ) u_host (
+      .clk,
+      .rst,
+      .host_write,
+      .host_address,
+      .host_data,
+      .host_read_data,
+      .host_ended,
+      .busy            (host_busy),
+      .dma_read_valid,
+      .dma_read_ready,
+      .dma_read_address,
+      .dma_read_beats,
+      .dma_data_valid,
+      .dma_data,
+      .dma_data_error,
+      .dma_write_valid,
+      .dma_write_ready,
+      .dma_write_address,
+      .dma_write_data,
+      .dma_write_keep,
+      .awvalid         (copy_awvalid),
+      .awready         (awready && copy_may && !aw_taken),
+      .awaddr          (copy_awaddr),
+      .wvalid          (copy_wvalid),
+      .wready          (wready && copy_may),
+      .wdata           (copy_wdata),
+      .wlast           (copy_wlast),
+      .bvalid          (bvalid && copy_may),
+      .bresp,
+      .policy,
+      .patience,
+      .load_cost,
+      .change_valid,
+      .change_ready,
+      .change_remove,
+      .change_name,
+      .change_entry,
+      .changed_valid,
+      .changed,
+      .changed_function,
+      .forget,
+      .forget_function,
+      .request_valid   (host_asks),
+      .request_ready   (asked_ready),
+      .request_function(host_function),
+      .request_cost    (host_cost),
+      .request_timeout (host_timeout),
+      .request_image   (host_image),
+      .request_params  (host_params),
+      .grant           (grant && grant_tag[S]),
+      .grant_region,
+      .finish_valid    (ended_valid && ended_tag[S]),
+      .finish_ready    (host_finish_ready),
+      .finish_killed,
+      .finish_load,
+      .finish_loaded,
+      .finish_cycles,
+      .decouple,
+      .region_loads,
+      .region_busy,
+      .region_on       (host_on),
+      .s_valid         (host_b_valid),
+      .s_ready         (|(b_ready & host_on)),
+      .s_data          (host_b_data),
+      .s_keep          (host_b_keep),
+      .s_last          (host_b_last),
+      .m_valid         (|(a_valid & host_on)),
+      .m_ready         (host_a_ready),
+      .m_data          (host_a_data),
+      .m_keep          (host_a_keep),
+      .m_last          (|(a_last & host_on))
+  );
 
   // ---- HTTP ----
   localparam int METRICS = 8 + 2 * REGIONS;
@@ -714,11 +874,11 @@ module board_shell
       .request_timeout,
       .request_image,
       .request_params,
-      .grant,
+      .grant(grant && !grant_tag[S]),
       .grant_region,
-      .grant_tag,
-      .next_valid,
-      .next_tag,
+      .grant_tag(grant_tag[S-1:0]),
+      .next_valid(http_next),
+      .next_tag(http_next_tag),
       .finish_valid,
       .finish_ready,
       .finish_tag,
@@ -726,20 +886,20 @@ module board_shell
       .finish_killed,
       .finish_refused,
       .finish_fetch,
-      .k_valid(b_valid),
-      .k_ready(b_ready),
-      .k_data (b_data),
-      .k_keep (b_keep),
-      .k_last (b_last),
-      .r_valid(a_valid),
-      .r_ready(a_ready),
+      .k_valid(http_b_valid),
+      .k_ready(b_ready & ~host_on),
+      .k_data (http_b_data),
+      .k_keep (http_b_keep),
+      .k_last (http_b_last),
+      .r_valid(a_valid & ~host_on),
+      .r_ready(http_a_ready),
       .r_data (a_data),
       .r_keep (a_keep),
       .r_last (a_last),
       .metrics,
       .count_requests,
       .count_errors,
-      .busy
+      .busy(http_busy)
   );
 
 endmodule

@@ -1,11 +1,12 @@
-// The Verilated board: its Ethernet port (frames in, frames out, cycles between them), its host port (the
-// function table and board memory), and the kernels in its regions.
+// The Verilated board: its Ethernet port (frames in, frames out, cycles between them), its host port (registers, and
+// the host memory that it reads and writes), and the kernels in its regions.
 #pragma once
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -30,6 +31,19 @@ struct FunctionEntry {
 
 enum class Policy : uint8_t { Fifo, Affinity, Shortest };
 
+// The host port's registers (hdl/host/README.md).
+enum class Register : uint8_t {
+  Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget,
+  Change, Name = 16, Entry = 20, Loads = 32, Busy = 48
+};
+
+// The host's memory as the board sees it. False: nothing is there.
+struct HostMemory {
+  virtual ~HostMemory() = default;
+  virtual bool read(uint64_t address, uint64_t& data) = 0;
+  virtual void write(uint64_t address, uint64_t data, uint8_t keep) = 0;
+};
+
 class Board {
  public:
   // Interframe gap, preamble and check sequence: 24 bytes of the line's time that no stream carries.
@@ -50,6 +64,10 @@ class Board {
   static constexpr uint32_t kRemote = 1;  // the image of a function whose image is in the store
   static constexpr size_t kPathBytes = 64;
   static constexpr size_t kStoreBytes = 8 << 21;  // of memory, on top, for images that were fetched
+  static constexpr unsigned kHostLatency = 125;  // cycles from a read of host memory to its first beat: 0.8 us at 156.25 MHz
+
+  HostMemory* host_memory = nullptr;
+  uint64_t host_ended = 0;  // descriptors
 
   // The latest call: the cycles of its steps. Of several under way, the latest of each step.
   struct Steps {
@@ -78,8 +96,9 @@ class Board {
     top_->store_ip = 0;
     top_->netmask = top_->gateway = 0;
     top_->udp_echo = 0;
-    top_->change_valid = 0;
-    schedule(Policy::Affinity, 16, 65536);
+    top_->host_write = 0;
+    top_->dma_read_ready = top_->dma_write_ready = 1;
+    top_->dma_data_valid = 0;
     for (int i = 0; i < 16; i++) step();
     top_->rst = 0;
     for (int i = 0; i < 128; i++) step();
@@ -112,11 +131,24 @@ class Board {
     in_.push_back(std::move(frame));
   }
 
+  void write_register(Register at, uint32_t value, unsigned offset = 0) {
+    top_->host_write = 1;
+    top_->host_address = static_cast<uint8_t>(static_cast<unsigned>(at) + offset);
+    top_->host_data = value;
+    step();
+    top_->host_write = 0;
+  }
+  uint32_t read_register(Register at, unsigned offset = 0) {
+    top_->host_address = static_cast<uint8_t>(static_cast<unsigned>(at) + offset);
+    step();
+    step();
+    return top_->host_read_data;
+  }
+
   // `patience`: how often a call may be overtaken; `load_cost`: cycles that a load takes, for Shortest.
   void schedule(Policy policy, uint8_t patience, uint32_t load_cost) {
-    top_->policy = static_cast<uint8_t>(policy);
-    top_->patience = patience;
-    top_->load_cost = load_cost;
+    write_register(Register::Policy, static_cast<uint32_t>(policy) | static_cast<uint32_t>(patience) << 8);
+    write_register(Register::LoadCost, load_cost);
   }
 
   // For images that the host puts there.
@@ -129,31 +161,17 @@ class Board {
     return true;
   }
 
-  // Puts a function into the table, or other values into its entry; false if there is no room, or a name does not
-  // fit.
-  bool define(const std::string& name, const FunctionEntry& entry) {
-    auto put = [](auto& wide, size_t word, const std::string& text) {
-      for (size_t i = 0; i < text.size(); i++)
-        wide[word + i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(text[i])) << (8 * (i % 4));
-    };
-    for (int i = 0; i < 4; i++) top_->change_name[i] = 0;
-    for (int i = 0; i < 11; i++) top_->change_entry[i] = 0;
-    if (name.empty() || name.size() > kNameBytes) return false;
-    put(top_->change_name, 0, name);
-    top_->change_entry[0] = entry.image;
-    top_->change_entry[1] = entry.timeout;
-    top_->change_entry[2] = entry.speed;
-    for (size_t i = 0; i < 4; i++) {
-      if (entry.scalars[i].size() > kScalarBytes) return false;
-      put(top_->change_entry, 3 + 2 * i, entry.scalars[i]);
-    }
-    top_->change_remove = 0;
-    top_->change_valid = 1;
-    do step();
-    while (!taken_);
-    while (!top_->changed_valid) step();
-    return top_->changed;
+  // Puts a function into the table, or other values into its entry; its number, or none if there is no room, or a name
+  // does not fit.
+  std::optional<unsigned> define(const std::string& name, const FunctionEntry& entry) {
+    for (const std::string& scalar : entry.scalars)
+      if (scalar.size() > kScalarBytes) return {};
+    put(Register::Entry, 0, {entry.image, entry.timeout, entry.speed});
+    for (unsigned i = 0; i < 4; i++) put(Register::Entry, 3 + 2 * i, words(entry.scalars[i], 2));
+    return change(name, 1);
   }
+  // Takes it out again; none if it was not there.
+  std::optional<unsigned> remove(const std::string& name) { return change(name, 2); }
 
   bool idle() const { return in_.empty() && gap_ == 0 && out_.empty() && !top_->busy; }
   size_t waiting() const { return in_.size(); }
@@ -172,9 +190,7 @@ class Board {
     else if (top_->tx_valid && !top_->rst) take();
     top_->tx_ready = ready_ = line_busy_ == 0;
     drive();
-    taken_ = offered_ && top_->change_ready;
-    if (taken_) top_->change_valid = 0;
-    offered_ = top_->change_valid;
+    serve_host();
     // The kernels' edge and the shell's are the same one: each sees what the other showed before it.
     unsigned done = 0, ready = 0, valid = 0, last = 0;
     for (size_t r = 0; r < kRegions; r++) {
@@ -242,6 +258,41 @@ class Board {
     }
   }
 
+  static std::vector<uint32_t> words(const std::string& text, size_t count) {
+    std::vector<uint32_t> all(count);
+    for (size_t i = 0; i < text.size() && i < 4 * count; i++)
+      all[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(text[i])) << (8 * (i % 4));
+    return all;
+  }
+  void put(Register at, unsigned offset, const std::vector<uint32_t>& values) {
+    for (uint32_t value : values) write_register(at, value, offset++);
+  }
+  std::optional<unsigned> change(const std::string& name, uint32_t what) {
+    if (name.empty() || name.size() > kNameBytes) return {};
+    put(Register::Name, 0, words(name, 4));
+    write_register(Register::Change, what);
+    uint32_t result;
+    do result = read_register(Register::Change);
+    while (result & 1);
+    return result & 2 ? std::optional<unsigned>(result >> 16) : std::nullopt;
+  }
+
+  // Reads come late and in order, a beat a cycle; writes are taken at once.
+  void serve_host() {
+    if (top_->dma_data_valid) top_->dma_data_valid = 0;
+    if (!reads_.empty() && reads_.front().due <= cycles) {
+      uint64_t data = 0;
+      top_->dma_data_error = !host_memory || !host_memory->read(reads_.front().address, data);
+      top_->dma_data = data;
+      top_->dma_data_valid = 1;
+      reads_.pop_front();
+    }
+    if (top_->dma_read_valid)
+      for (unsigned i = 0; i < top_->dma_read_beats; i++) reads_.push_back({top_->dma_read_address + 8 * i, cycles + kHostLatency});
+    if (top_->dma_write_valid && host_memory) host_memory->write(top_->dma_write_address, top_->dma_write_data, top_->dma_write_keep);
+    if (top_->host_ended) host_ended++;
+  }
+
   using Memory = decltype(Vboard_model___024root::board_model__DOT__u_memory__DOT__memory);
   Memory& memory() const { return top_->rootp->board_model__DOT__u_memory__DOT__memory; }
 
@@ -296,7 +347,11 @@ class Board {
   std::unique_ptr<Vboard_model> top_;
   KernelLibraries libraries_;
   RegionLogic regions_[kRegions];
-  bool ready_ = true, offered_ = false, taken_ = false, configuring_ = false;
+  bool ready_ = true, configuring_ = false;
+  struct HostRead {
+    uint64_t address, due;
+  };
+  std::deque<HostRead> reads_;
   std::deque<Frame> in_;
   size_t at_ = 0;
   int gap_ = 0;

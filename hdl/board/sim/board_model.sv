@@ -2,10 +2,7 @@
 // stay open: the harness puts kernels there, from libraries of their own (kernels.hpp).
 //
 // Parameters: as in board_shell; MEMORY_BYTES and IMAGE_LATENCY, of the memory that holds the images.
-module board_model
-  import fn_pkg::*;
-  import functions_pkg::*;
-#(
+module board_model #(
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 21,
     parameter  int REGIONS = 4,
@@ -41,16 +38,23 @@ module board_model
     input  logic [31:0] netmask,
     input  logic [31:0] gateway,
     input  logic [15:0] udp_echo,
-    input  policy_t     policy,
-    input  logic [ 7:0] patience,
-    input  logic [31:0] load_cost,
-    input  logic        change_valid,
-    output logic        change_ready,
-    input  logic        change_remove,
-    input  name_t       change_name,
-    input  entry_t      change_entry,
-    output logic        changed_valid,
-    output logic        changed,
+    input  logic        host_write,
+    input  logic [ 5:0] host_address,
+    input  logic [31:0] host_data,
+    output logic [31:0] host_read_data,
+    output logic        host_ended,
+    output logic        dma_read_valid,
+    input  logic        dma_read_ready,
+    output logic [63:0] dma_read_address,
+    output logic [ 5:0] dma_read_beats,
+    input  logic        dma_data_valid,
+    input  logic [63:0] dma_data,
+    input  logic        dma_data_error,
+    output logic        dma_write_valid,
+    input  logic        dma_write_ready,
+    output logic [63:0] dma_write_address,
+    output logic [63:0] dma_write_data,
+    output logic [ 7:0] dma_write_keep,
     output logic         icap_valid,
     output logic         swap,
     output logic [R-1:0] swap_region,
@@ -95,17 +99,15 @@ module board_model
 
   // Every input has a register: what follows an input without one is evaluated by Verilator at each call of
   // `eval`, twice a cycle. The harness knows (board.hpp): it sets an input in the cycle before the one it is for.
-  logic rst_q, tick_q, rx_valid_q, rx_last_q, tx_ready_q, change_valid_q, change_remove_q;
+  logic rst_q, tick_q, rx_valid_q, rx_last_q, tx_ready_q, host_write_q, dma_read_ready_q, dma_data_valid_q, dma_data_error_q, dma_write_ready_q;
   logic [47:0] own_mac_q;
-  logic [31:0] own_ip_q, load_cost_q, store_ip_q, netmask_q, gateway_q;
+  logic [31:0] own_ip_q, host_data_q, store_ip_q, netmask_q, gateway_q;
   logic [511:0] store_path_q;
   logic [15:0] listen_port_q, store_port_q, udp_echo_q;
-  logic [63:0] secret_q, rx_data_q;
+  logic [63:0] secret_q, rx_data_q, dma_data_q;
   logic [8*http_pkg::KEY_BYTES-1:0] api_key_q;
-  logic [7:0] rx_keep_q, patience_q;
-  policy_t policy_q;
-  name_t change_name_q;
-  entry_t change_entry_q;
+  logic [7:0] rx_keep_q;
+  logic [5:0] host_address_q;
   logic [REGIONS-1:0] k_done_q, k_s_ready_q, k_m_valid_q, k_m_last_q;
   logic [63:0] k_m_data_q[REGIONS];
   logic [7:0] k_m_keep_q[REGIONS];
@@ -129,13 +131,14 @@ module board_model
     netmask_q <= netmask;
     gateway_q <= gateway;
     udp_echo_q <= udp_echo;
-    policy_q <= policy;
-    patience_q <= patience;
-    load_cost_q <= load_cost;
-    change_valid_q <= change_valid;
-    change_remove_q <= change_remove;
-    change_name_q <= change_name;
-    change_entry_q <= change_entry;
+    host_write_q <= host_write;
+    host_address_q <= host_address;
+    host_data_q <= host_data;
+    dma_read_ready_q <= dma_read_ready;
+    dma_data_valid_q <= dma_data_valid;
+    dma_data_q <= dma_data;
+    dma_data_error_q <= dma_data_error;
+    dma_write_ready_q <= dma_write_ready;
     k_done_q <= k_done;
     k_s_ready_q <= k_s_ready;
     k_m_valid_q <= k_m_valid;
@@ -174,13 +177,14 @@ module board_model
       .netmask(netmask_q),
       .gateway(gateway_q),
       .udp_echo(udp_echo_q),
-      .policy(policy_q),
-      .patience(patience_q),
-      .load_cost(load_cost_q),
-      .change_valid(change_valid_q),
-      .change_remove(change_remove_q),
-      .change_name(change_name_q),
-      .change_entry(change_entry_q),
+      .host_write(host_write_q),
+      .host_address(host_address_q),
+      .host_data(host_data_q),
+      .dma_read_ready(dma_read_ready_q),
+      .dma_data_valid(dma_data_valid_q),
+      .dma_data(dma_data_q),
+      .dma_data_error(dma_data_error_q),
+      .dma_write_ready(dma_write_ready_q),
       .k_done(k_done_q),
       .k_s_ready(k_s_ready_q),
       .k_m_valid(k_m_valid_q),

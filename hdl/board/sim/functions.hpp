@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -47,32 +49,53 @@ inline std::vector<char> bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// Puts images one behind the other into board memory.
+// What board memory holds: images, each from a multiple of their alignment on.
 class Store {
  public:
   explicit Store(Board& board) : board_(board) {}
 
+  // Where so many bytes are kept from now on; none if there is no room.
+  std::optional<uint32_t> take(size_t bytes) {
+    const size_t rounded = (bytes + Board::kImageAlignment - 1) / Board::kImageAlignment * Board::kImageAlignment;
+    size_t at = 0;
+    for (const auto& [address, size] : held_) {
+      if (address - at >= rounded) break;
+      at = address + size;
+    }
+    if (rounded > board_.memory_bytes() || at > board_.memory_bytes() - rounded) return {};
+    held_[static_cast<uint32_t>(at)] = rounded;
+    return static_cast<uint32_t>(at);
+  }
+  void release(uint32_t address) { held_.erase(address); }
+  size_t free_bytes() const {
+    size_t used = 0;
+    for (const auto& [address, size] : held_) used += size;
+    return board_.memory_bytes() - used;
+  }
+
   // The address of the image, which need not be a good one.
   uint32_t add(const std::string& where, const std::vector<char>& image) {
-    const uint32_t address = next_;
-    if (!board_.write(address, image.data(), image.size()))
+    const auto address = take(image.size());
+    if (!address || !board_.write(*address, image.data(), image.size()))
       wrong(where, "board memory (" + std::to_string(board_.memory_bytes()) + " bytes) is full");
-    next_ = static_cast<uint32_t>((address + image.size() + Board::kImageAlignment - 1) / Board::kImageAlignment *
-                                  Board::kImageAlignment);
-    return address;
+    return *address;
   }
+
+  std::map<std::string, uint32_t> images;  // of the functions in the table
 
  private:
   Board& board_;
-  uint32_t next_ = 0;
+  std::map<uint32_t, size_t> held_;
 };
 
+inline bool is_function(const std::string& name) { return plain(name) && name.size() <= Board::kNameBytes; }
+inline bool is_scalar(const std::string& name) { return plain(name) && name.size() <= Board::kScalarBytes; }
+
 // Returns how many functions there are. Throws std::runtime_error with file and line.
-inline int provision(Board& board, const std::string& directory, bool with_store) {
+inline int provision(Board& board, Store& store, const std::string& directory, bool with_store) {
   const std::string path = directory + "/functions.conf";
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + ": cannot be read");
-  Store store(board);
   std::string line;
   int count = 0;
   for (int n = 1; std::getline(file, line); n++) {
@@ -80,7 +103,7 @@ inline int provision(Board& board, const std::string& directory, bool with_store
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, image, word;
     if (!(words >> name)) continue;
-    if (!plain(name) || name.size() > Board::kNameBytes)
+    if (!is_function(name))
       wrong(where, "'" + name + "' is no function's name (letters, digits, - and _, up to " + std::to_string(Board::kNameBytes) + ")");
     if (!(words >> image) || image.find('/') != std::string::npos) wrong(where, "'" + image + "' is no file of this directory");
     FunctionEntry entry;
@@ -95,7 +118,7 @@ inline int provision(Board& board, const std::string& directory, bool with_store
         std::string scalar;
         for (int i = 0; std::getline(names, scalar, ','); i++) {
           if (i == 4) wrong(where, "a kernel has four scalars");
-          if (!plain(scalar) || scalar.size() > Board::kScalarBytes)
+          if (!is_scalar(scalar))
             wrong(where, "'" + scalar + "' is no scalar's name (letters, digits, - and _, up to " + std::to_string(Board::kScalarBytes) + ")");
           entry.scalars[i] = scalar;
         }
@@ -104,6 +127,9 @@ inline int provision(Board& board, const std::string& directory, bool with_store
     if (image == "@store" && !with_store) wrong(where, "@store needs a store (--store)");
     entry.image = image == "@store" ? Board::kRemote : store.add(where, bytes_of(directory + "/" + image));
     if (!board.define(name, entry)) wrong(where, "the function table has no room for " + name);
+    if (auto before = store.images.find(name); before != store.images.end()) store.release(before->second);
+    if (entry.image == Board::kRemote) store.images.erase(name);
+    else store.images[name] = entry.image;
     count++;
   }
   if (count == 0) wrong(path, "there is no function in it");

@@ -25,6 +25,7 @@
 
 #include "board.hpp"
 #include "functions.hpp"
+#include "host_port.hpp"
 #include "link.hpp"
 #include "record.hpp"
 #include "replay.hpp"
@@ -51,6 +52,7 @@ const char kUsage[] =
     "  --kernels DIR     libraries of the kernels that images name (those built in)\n"
     "  --policy NAME     which call goes next: fifo, affinity (the default) or shortest\n"
     "  --patience N      how often a call may be overtaken (16)\n"
+    "  --host-port PATH  a Unix socket of the board's host port, for baltra function push and the Device Manager\n"
     "  --store IP:PORT/PATH  where the images are of functions that say @store: PATH/NAME.img, by HTTP\n"
     "  --udp-echo PORT   a UDP port whose datagrams come back\n"
     "  --gateway ADDRESS, --netmask ADDRESS  the way to a store in another network\n"
@@ -178,7 +180,7 @@ int replay(Board& board, std::vector<Event> events, Recorder& record) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string tap, net, forward = "127.0.0.1:8080", pcap_path, replay_path, api_key, ip_text = "10.99.0.2";
+  std::string tap, net, forward = "127.0.0.1:8080", host_path, pcap_path, replay_path, api_key, ip_text = "10.99.0.2";
   uint64_t mac = 0x020000000002, secret = random_secret();
   uint16_t port = 80;
   std::string kernels = own_directory() + "/kernels", provisioned = own_directory() + "/functions";
@@ -210,6 +212,7 @@ int main(int argc, char** argv) {
     else if (option == "--udp-echo") udp_echo = static_cast<uint16_t>(std::min(65535.0, parse_number(option, value)));
     else if (option == "--gateway") gateway = parse_ip(option, value);
     else if (option == "--netmask") netmask = parse_ip(option, value);
+    else if (option == "--host-port") host_path = value;
     else if (option == "--pcap") pcap_path = value;
     else if (option == "--replay") replay_path = value;
     else if (option == "--api-key") api_key = value;
@@ -255,8 +258,11 @@ int main(int argc, char** argv) {
   board.route(netmask, gateway);
   board.udp_echo(udp_echo);
   int count = 0;
+  functions::Store images(board);
+  std::unique_ptr<HostPort> host;
   try {
-    count = functions::provision(board, provisioned, store.ip != 0);
+    count = functions::provision(board, images, provisioned, store.ip != 0);
+    if (!host_path.empty()) host = std::make_unique<HostPort>(board, images, host_path);
   } catch (const std::runtime_error& error) {
     fail(error.what());
   }
@@ -320,7 +326,7 @@ int main(int argc, char** argv) {
     now = now_ms();
     to_board.run(now);
     to_network.run(now);
-    bool got = false;
+    bool got = host && host->run();
     if (network && board.waiting() < kQueue) got = network->run(now);
     while (!network && board.waiting() < kQueue) {
       ssize_t n = read(fd, buffer.data(), buffer.size());
@@ -345,6 +351,7 @@ int main(int argc, char** argv) {
       continue;
     }
     std::vector<pollfd> waits = network ? network->waits() : std::vector<pollfd>{{fd, POLLIN, 0}};
+    if (host) host->wait_for(waits);
     poll(waits.data(), waits.size(), 1);
   }
   record.end(board.cycles);

@@ -62,6 +62,7 @@ module fn_scheduler
     logic [FunctionBits-1:0] fn;
     logic [TAG_BITS-1:0]     tag;
     logic [7:0]              overtaken;
+    logic                    old;        // its function has another image by now
   } request_t;
 
   typedef enum logic [1:0] {
@@ -80,7 +81,7 @@ module fn_scheduler
   logic [FunctionBits-1:0] best_function;
   logic [TAG_BITS-1:0]     best_tag;
   logic [CountBits-1:0]    at, best_at;
-  logic                    best_found, seen_better, look_ends, take, put;
+  logic                    best_found, best_old, seen_better, look_ends, take, put;
 
   logic [FunctionBits-1:0] loaded[REGIONS];
   logic [REGIONS-1:0]      loaded_valid;
@@ -90,6 +91,11 @@ module fn_scheduler
 
   function automatic logic [REGIONS-1:0] holders(input logic [FunctionBits-1:0] fn);
     for (int r = 0; r < REGIONS; r++) holders[r] = loaded_valid[r] && loaded[r] == fn;
+  endfunction
+
+  // What is loaded for a request from before a change is no copy of the function as it is now.
+  function automatic logic outdated(input logic old, input logic [FunctionBits-1:0] fn);
+    return old || (forget && forget_function == fn);
   endfunction
 
   logic [REGIONS-1:0] seen_in, best_in;
@@ -172,8 +178,10 @@ module fn_scheduler
   always_ff @(posedge clk) begin
     at   <= at_next;
     seen <= next;
+    seen.old <= outdated(next.old, next.fn);
     seen_cost <= costs[next.tag];
     if (put) costs[request_tag] <= request_cost;
+    best_old <= outdated(best_old, best_function);
     unique case (state)
       Wait: begin
         best_found <= 1'b0;
@@ -188,6 +196,7 @@ module fn_scheduler
           best_time     <= seen_time;
           best_found    <= 1'b1;
           best_ready    <= seen_ready;
+          best_old      <= outdated(seen.old, seen.fn);
         end
       end
       Decide: begin
@@ -209,13 +218,17 @@ module fn_scheduler
 
   always_ff @(posedge clk) begin
     for (int i = 0; i < QUEUE; i++) begin
+      queue[i].old <= outdated(queue[i].old, queue[i].fn);
       if (take && CountBits'(i) >= best_at) begin
-        if (i + 1 < QUEUE) queue[i] <= queue[(i+1)%QUEUE];
+        if (i + 1 < QUEUE) begin
+          queue[i]     <= queue[(i+1)%QUEUE];
+          queue[i].old <= outdated(queue[(i+1)%QUEUE].old, queue[(i+1)%QUEUE].fn);
+        end
       end else if (take && queue[i].overtaken != '1) begin
         queue[i].overtaken <= queue[i].overtaken + 1'b1;
       end
       if (put && CountBits'(i) == waiting - CountBits'(take))
-        queue[i] <= '{fn: request_function, tag: request_tag, overtaken: '0};
+        queue[i] <= '{fn: request_function, tag: request_tag, overtaken: '0, old: outdated(1'b0, request_function)};
     end
   end
 
@@ -242,7 +255,7 @@ module fn_scheduler
       loaded_valid <= loaded_valid & ~region_lost & ~(forget ? holders(forget_function) : '0);
       if (take) begin
         region_busy[chosen]  <= 1'b1;
-        loaded_valid[chosen] <= 1'b1;
+        loaded_valid[chosen] <= !outdated(best_old && chosen_load, best_function);
         loaded[chosen]       <= best_function;
         for (int r = 0; r < REGIONS; r++) if (rank[r] < rank[chosen]) rank[r] <= rank[r] + 1'b1;
         rank[chosen] <= '0;

@@ -129,7 +129,7 @@ module dram_model #(
       end
       if (wvalid && wready) begin
         for (int i = 0; i < B; i++)
-          if (wstrb[i]) memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= wdata[8*i+:8];
+          if (wstrb[i] && bresp == Okay) memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= wdata[8*i+:8];
         write_at <= write_at + ADDRESS'(B);
         if (wlast) begin
           writing   <= 1'b0;

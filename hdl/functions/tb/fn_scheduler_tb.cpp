@@ -238,6 +238,37 @@ TEST(a_function_that_is_forgotten_is_loaded_again) {
     check(region != other && loads(s.serve({{5, 0, 1}})) == 1, "is not loaded again");
 }
 
+TEST(what_is_loaded_for_a_request_from_before_a_change_serves_none_behind_it) {
+    for (unsigned when = 0; when < 8; when++) {
+        Scheduler s(Affinity);
+        int changed = -1;
+        auto run = [&](uint8_t tag) {
+            s->request_valid = s->run_ready = 1;
+            s->request_function = 9;
+            s->request_tag = tag;
+            s->request_cost = 1;
+            int load = -1;
+            for (unsigned cycle = 0; cycle < 20; cycle++) {
+                s->forget = tag == 0 && cycle == when;
+                s->forget_function = 9;
+                s.settle();
+                const bool taken = s->request_valid && s->request_ready;
+                if (s->run_valid) load = s->run_load;
+                const uint8_t region = s->run_region;
+                const bool ends = s->run_valid;
+                if (s->forget) changed = static_cast<int>(cycle);
+                s.rise();
+                if (taken) s->request_valid = 0;
+                s->region_free = ends ? static_cast<uint8_t>(1 << region) : 0;
+            }
+            return load;
+        };
+        check(run(0) == 1 && changed >= 0, "the first one is not loaded");
+        check(run(1) == 1, "the old image answers after a change in cycle " + std::to_string(when));
+        check(run(2) == 0, "the new image is loaded twice");
+    }
+}
+
 TEST(decides_in_four_cycles) {
     Scheduler s(Affinity);
     s.serve({{5, 0, 1}});

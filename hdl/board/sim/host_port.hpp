@@ -1,0 +1,410 @@
+// The host's side of the live board's host port: a Unix socket of programs that use the board (host_protocol.h), a
+// window of shared memory for each, and what a driver does between them and the registers.
+//
+// Nothing that comes from a program is believed: packets are copied once and checked, a window cannot shrink under the
+// mapping, a program reaches no window but its own, and the board reads and writes host memory only within the window of
+// the one whose call it is. A program that sends nonsense, or does not take its answers, is cut off.
+#pragma once
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "board.hpp"
+#include "functions.hpp"
+#include "host_protocol.h"
+
+class HostPort : HostMemory {
+ public:
+  HostPort(Board& board, functions::Store& store, const std::string& path) : board_(board), store_(store), path_(path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) throw std::runtime_error("--host-port " + path + ": the path is too long");
+    memcpy(address.sun_path, path.data(), path.size());
+    const auto* name = reinterpret_cast<const sockaddr*>(&address);
+    listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener_ < 0) failed("socket");
+    // What a board that was killed has left is removed; one that answers is not.
+    struct stat about {};
+    if (lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode)) {
+      const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+      const bool dead = connect(probe, name, sizeof address) < 0 && errno == ECONNREFUSED;
+      close(probe);
+      if (dead) unlink(path.c_str());
+    }
+    const mode_t before = umask(0177);  // this user's alone
+    const bool bound = bind(listener_, name, sizeof address) == 0;
+    umask(before);
+    if (!bound || listen(listener_, 16) < 0) failed("bind");
+    board_.host_memory = this;
+  }
+  ~HostPort() override {
+    board_.host_memory = nullptr;
+    close(listener_);
+    unlink(path_.c_str());
+  }
+  HostPort(const HostPort&) = delete;
+  HostPort& operator=(const HostPort&) = delete;
+
+  // Hears programs, answers them, gives the board its next descriptor; true if there was something to do.
+  bool run() {
+    bool did = false;
+    if (job_ && board_.host_ended != ended_before_) finish(), did = true;
+    if (++rest_ % kLook != 0 && job_) return did;  // the sockets are looked at less often while the board works
+    while (programs_.size() < kProgramsMost) {
+      const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd < 0) break;
+      ucred peer{};
+      socklen_t length = sizeof peer;
+      if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || (peer.uid != 0 && peer.uid != geteuid())) {
+        close(fd);
+        continue;
+      }
+      programs_.push_back(std::make_unique<Program>(fd));
+      did = true;
+    }
+    for (auto& program : programs_) did |= hear(*program);
+    programs_.remove_if([this](const auto& program) {
+      const bool over = program->gone && !(job_ && job_->program == program.get());
+      if (over)
+        for (unsigned number : program->own) drop(number);
+      return over;
+    });
+    if (!job_) did |= next();
+    return did;
+  }
+
+  void wait_for(std::vector<pollfd>& waits) const {
+    if (programs_.size() < kProgramsMost) waits.push_back({listener_, POLLIN, 0});
+    for (const auto& program : programs_)
+      if (program->waiting.size() < kWaitingMost) waits.push_back({program->fd, POLLIN, 0});
+  }
+
+ private:
+  static constexpr size_t kProgramsMost = 64, kWaitingMost = 16;
+  static constexpr uint64_t kWindowMost = 1 << 28, kWindowsMost = 1ull << 32;
+  static constexpr unsigned kOwnPrograms = 64;         // of all programs together; their numbers begin behind the table's
+  static constexpr uint32_t kOwnFrom = 128;
+  static constexpr uint64_t kDescriptor = 1ull << 40;  // where the board finds its descriptor; below is the window
+  static constexpr uint32_t kClockKhz = 156250;
+  static constexpr unsigned kLook = 8;
+  enum Kind : uint8_t { Copy = 1, Call = 2 };
+
+  struct Program {
+    explicit Program(int socket) : fd(socket) {}
+    ~Program() {
+      if (window) munmap(window, bytes);
+      close(fd);
+    }
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+    int fd;
+    uint8_t* window = nullptr;
+    uint64_t bytes = 0;
+    bool gone = false;
+    std::deque<host_request> waiting;
+    std::set<unsigned> own;
+  };
+  struct Job {
+    Program* program;
+    host_request request;
+    uint32_t image;  // for what brings one
+  };
+
+  [[noreturn]] void failed(const char* what) {
+    throw std::runtime_error("--host-port " + path_ + ": " + what + ": " + strerror(errno));
+  }
+
+  bool hear(Program& program) {
+    bool did = false;
+    while (!program.gone && program.waiting.size() < kWaitingMost) {
+      host_request request;
+      const ssize_t n = recv(program.fd, &request, sizeof request, MSG_TRUNC);
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+      did = true;
+      if (n != sizeof request) {
+        if (n > 0) fprintf(stderr, "warning: a program at the host port sent %zd bytes that are no request\n", n);
+        program.gone = true;
+      } else if ((request.op == HOST_HELLO) == (program.window != nullptr)) {
+        fprintf(stderr, "warning: a program at the host port says hello too late or too often\n");
+        program.gone = true;
+      } else if (request.op == HOST_HELLO) {
+        welcome(program, request);
+      } else {
+        program.waiting.push_back(request);
+      }
+    }
+    return did;
+  }
+
+  void welcome(Program& program, const host_request& request) {
+    host_reply reply = to(request);
+    uint64_t all = 0;
+    for (const auto& other : programs_) all += other->bytes;
+    const uint64_t bytes = (request.bytes + 4095) / 4096 * 4096;
+    int fd = -1;
+    if (request.bytes == 0 || request.bytes > kWindowMost || all + bytes > kWindowsMost) {
+      say(reply, request.bytes == 0 || request.bytes > kWindowMost ? HOST_WRONG : HOST_FULL, "a window has 1 to 268435456 bytes");
+    } else if ((fd = memfd_create("board", MFD_CLOEXEC | MFD_ALLOW_SEALING)) < 0 || ftruncate(fd, static_cast<off_t>(bytes)) < 0 ||
+               fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+      say(reply, HOST_FULL, "no shared memory");
+    } else {
+      void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      if (at == MAP_FAILED) {
+        say(reply, HOST_FULL, "no shared memory");
+      } else {
+        program.window = static_cast<uint8_t*>(at);
+        program.bytes = bytes;
+        reply.bytes = bytes;
+        reply.version = HOST_PROTOCOL;
+        reply.shell = board_.read_register(Register::Shell);
+        reply.regions = board_.read_register(Register::Sizes) & 0xffff;
+        reply.clock_khz = kClockKhz;
+        reply.memory_free = store_.free_bytes();
+      }
+    }
+    answer(program, reply, reply.status == HOST_OK ? fd : -1);
+    if (reply.status != HOST_OK) program.gone = true;
+    if (fd >= 0) close(fd);
+  }
+
+  static host_reply to(const host_request& request) {
+    host_reply reply{};
+    reply.op = request.op;
+    reply.id = request.id;
+    return reply;
+  }
+  static void say(host_reply& reply, uint32_t status, const std::string& text) {
+    reply.status = status;
+    snprintf(reply.text, sizeof reply.text, "%s", text.c_str());
+  }
+  void answer(Program& program, const host_reply& reply, int fd = -1) {
+    iovec part{const_cast<host_reply*>(&reply), sizeof reply};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (fd >= 0) {
+      message.msg_control = space;
+      message.msg_controllen = sizeof space;
+      cmsghdr* head = CMSG_FIRSTHDR(&message);
+      head->cmsg_level = SOL_SOCKET;
+      head->cmsg_type = SCM_RIGHTS;
+      head->cmsg_len = CMSG_LEN(sizeof fd);
+      memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    }
+    if (sendmsg(program.fd, &message, MSG_NOSIGNAL) != sizeof reply) program.gone = true;
+  }
+
+  // ---- requests, one after the other, of the programs in turn ----
+  bool next() {
+    for (size_t i = 0; i < programs_.size(); i++) {
+      programs_.splice(programs_.end(), programs_, programs_.begin());
+      Program& program = *programs_.back();
+      if (program.gone || program.waiting.empty()) continue;
+      const host_request request = program.waiting.front();
+      program.waiting.pop_front();
+      begin(program, request);
+      return true;
+    }
+    return false;
+  }
+
+  void begin(Program& program, const host_request& request) {
+    host_reply reply = to(request);
+    switch (request.op) {
+      case HOST_DEFINE:
+        if (!is_named(request)) say(reply, HOST_WRONG, "a name is letters, digits, - and _");
+        else if (request.speed > 7) say(reply, HOST_WRONG, "speed is at most 7");
+        else return bring(program, request, reply);
+        break;
+      case HOST_LOAD: return bring(program, request, reply);
+      case HOST_REMOVE: {
+        const std::string name = text_of(request.name);
+        const auto number = is_named(request) ? board_.remove(name) : std::nullopt;
+        if (!number) {
+          say(reply, HOST_UNKNOWN, "there is no such function");
+        } else {
+          reply.number = *number;
+          release(name);
+        }
+        break;
+      }
+      case HOST_UNLOAD:
+        if (program.own.erase(request.number)) drop(request.number);
+        else say(reply, HOST_UNKNOWN, "there is no such program");
+        break;
+      case HOST_CALL: {
+        const auto image = image_of(program, request.number);
+        if (!image) say(reply, HOST_UNKNOWN, "there is no such function or program");
+        else if (!within(program, request.offset, request.bytes) || !within(program, request.answer, request.room))
+          say(reply, HOST_WRONG, "body and answer lie in the window, from multiples of 8 on");
+        else return start(program, request, *image, Call);
+        break;
+      }
+      default: say(reply, HOST_WRONG, "there is no such request");
+    }
+    answer(program, reply);
+  }
+
+  // An image into board memory, by DMA, in whole bursts.
+  void bring(Program& program, const host_request& request, host_reply& reply) {
+    const uint32_t most = board_.read_register(Register::Image);
+    if (request.bytes == 0 || request.bytes % Board::kImageAlignment != 0 || request.bytes > most ||
+        !within(program, request.offset, request.bytes)) {
+      say(reply, HOST_WRONG, "an image is a multiple of 256 bytes in the window");
+    } else if (request.op == HOST_LOAD && own_.size() >= kOwnPrograms) {
+      say(reply, HOST_FULL, "the board has " + std::to_string(kOwnPrograms) + " programs already");
+    } else if (const auto image = store_.take(request.bytes)) {
+      return start(program, request, *image, Copy);
+    } else {
+      say(reply, HOST_FULL, "board memory has " + std::to_string(store_.free_bytes()) + " bytes left");
+    }
+    answer(program, reply);
+  }
+
+  // The descriptor is this side's own: no program sees it.
+  void start(Program& program, const host_request& request, uint32_t image, Kind kind) {
+    job_ = Job{&program, request, image};
+    memset(descriptor_, 0, sizeof descriptor_);
+    auto put = [this](size_t at, uint64_t value, size_t bytes) { memcpy(reinterpret_cast<char*>(descriptor_) + at, &value, bytes); };
+    put(0, kind, 1);
+    put(1, request.number, 1);
+    put(4, request.bytes, 4);
+    put(8, request.offset, 8);
+    put(16, image, 4);
+    put(20, request.timeout, 4);
+    put(24, request.answer, 8);
+    put(32, std::min<uint64_t>(request.room, UINT32_MAX), 4);
+    put(36, request.cost, 4);
+    for (size_t i = 0; i < 4; i++) put(40 + 4 * i, request.params[i], 4);
+    ended_before_ = board_.host_ended;
+    board_.write_register(Register::PostLow, static_cast<uint32_t>(kDescriptor));
+    board_.write_register(Register::PostHigh, kDescriptor >> 32);
+  }
+
+  void finish() {
+    const Job job = *job_;
+    host_reply reply = to(job.request);
+    reply.status = static_cast<uint32_t>(descriptor_[8] & 0xff);
+    reply.loaded = static_cast<uint32_t>(descriptor_[8] >> 8 & 0xff);
+    reply.region = static_cast<uint32_t>(descriptor_[8] >> 16 & 0xff);
+    reply.bytes = descriptor_[8] >> 32;
+    reply.kernel_cycles = static_cast<uint32_t>(descriptor_[9]);
+    reply.cycles = static_cast<uint32_t>(descriptor_[9] >> 32);
+    if (job.request.op != HOST_CALL) {
+      if (reply.status != HOST_OK) store_.release(job.image);
+      else if (job.request.op == HOST_DEFINE) define(job, reply);
+      else load(job, reply);
+    }
+    answer(*job.program, reply);
+    job_.reset();
+  }
+
+  void define(const Job& job, host_reply& reply) {
+    FunctionEntry entry;
+    entry.image = job.image;
+    entry.timeout = job.request.timeout;
+    entry.speed = job.request.speed;
+    for (size_t i = 0; i < 4; i++) entry.scalars[i] = text_of(job.request.scalars[i]);
+    const std::string name = text_of(job.request.name);
+    if (const auto number = board_.define(name, entry)) {
+      release(name);
+      store_.images[name] = job.image;
+      numbers_[*number] = job.image;
+      reply.number = *number;
+    } else {
+      store_.release(job.image);
+      say(reply, HOST_FULL, "the function table has no room for this name");
+    }
+  }
+
+  void load(const Job& job, host_reply& reply) {
+    unsigned number = 0;
+    while (own_.count(number)) number++;
+    board_.write_register(Register::Forget, number);
+    own_[number] = job.image;
+    reply.number = kOwnFrom + number;
+    job.program->own.insert(reply.number);
+  }
+
+  // Another image, or none, is behind the name now.
+  void release(const std::string& name) {
+    const auto before = store_.images.find(name);
+    if (before == store_.images.end()) return;
+    store_.release(before->second);
+    for (auto i = numbers_.begin(); i != numbers_.end();) i = i->second == before->second ? numbers_.erase(i) : std::next(i);
+    store_.images.erase(before);
+  }
+  void drop(unsigned number) {
+    const auto own = own_.find(number - kOwnFrom);
+    store_.release(own->second);
+    own_.erase(own);
+  }
+
+  std::optional<uint32_t> image_of(const Program& program, uint32_t number) const {
+    if (program.own.count(number)) return own_.at(number - kOwnFrom);
+    const auto known = numbers_.find(number);
+    return known == numbers_.end() ? std::nullopt : std::optional<uint32_t>(known->second);
+  }
+
+  static bool within(const Program& program, uint64_t offset, uint64_t bytes) {
+    return offset % 8 == 0 && offset <= program.bytes && bytes <= program.bytes - offset;
+  }
+  template <size_t N>
+  static std::string text_of(const char (&text)[N]) {
+    return std::string(text, strnlen(text, N));
+  }
+  static bool is_named(const host_request& request) {
+    for (const auto& scalar : request.scalars)
+      if (const std::string name = text_of(scalar); !name.empty() && !functions::is_scalar(name)) return false;
+    return functions::is_function(text_of(request.name));
+  }
+
+  // ---- host memory, as the board sees it: the descriptor, and the window of the program whose turn it is ----
+  bool read(uint64_t address, uint64_t& data) override {
+    if (address >= kDescriptor && address < kDescriptor + sizeof descriptor_) {
+      data = descriptor_[(address - kDescriptor) / 8];
+    } else if (job_ && address <= job_->program->bytes - 8) {
+      memcpy(&data, job_->program->window + address, 8);
+    } else {
+      return false;
+    }
+    return true;
+  }
+  void write(uint64_t address, uint64_t data, uint8_t keep) override {
+    uint8_t* to = nullptr;
+    if (address >= kDescriptor && address < kDescriptor + sizeof descriptor_) to = reinterpret_cast<uint8_t*>(descriptor_) + (address - kDescriptor);
+    else if (job_ && address <= job_->program->bytes - 8) to = job_->program->window + address;
+    for (int i = 0; to && i < 8; i++)
+      if (keep >> i & 1) to[i] = static_cast<uint8_t>(data >> (8 * i));
+  }
+
+  Board& board_;
+  functions::Store& store_;
+  std::string path_;
+  int listener_ = -1;
+  std::list<std::unique_ptr<Program>> programs_;
+  std::optional<Job> job_;
+  uint64_t descriptor_[10] = {};
+  uint64_t ended_before_ = 0;
+  std::map<unsigned, uint32_t> own_;      // programs' images, from 0 on
+  std::map<unsigned, uint32_t> numbers_;  // functions' images, of those that came over this port
+  unsigned rest_ = 0;
+};

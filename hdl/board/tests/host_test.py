@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""The board's host port: functions pushed into a running board, calls by DMA beside those over HTTP, hostile programs.
+
+usage: host_test.py [PART OF A NAME …]     (no root: the board is behind a port of this host)
+"""
+
+import array
+import contextlib
+import mmap
+import os
+import random
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from harness import BUILT_IN, UserBoard, functions, image, run
+
+HELLO, DEFINE, REMOVE, LOAD, UNLOAD, CALL = range(1, 7)
+OK, KILLED, ROOM, IMAGE, WRONG, FULL, UNKNOWN = 0, 1, 2, 16, 64, 65, 66
+REQUEST, REPLY = "=IIQQQQ4I4I16s32s", "=IIIIQ8IQ56s"
+WINDOW = 1 << 20
+ANSWER = WINDOW // 2
+
+
+class Refused(Exception):
+    pass
+
+
+class Port:
+    """A program at the host port (hdl/board/sim/host_protocol.h)."""
+
+    def __init__(self, path, window=WINDOW):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(str(path))
+        self.socket.settimeout(60)
+        self.id = 0
+        self.send(HELLO, bytes=window)
+        answer, ancillary, _, _ = self.socket.recvmsg(4096, socket.CMSG_SPACE(4))
+        self.about = self.decode(answer)
+        if self.about["status"] == OK:
+            fd = array.array("i", ancillary[0][2])[0]
+            self.window = mmap.mmap(fd, window)
+            self.fd = fd
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, op, offset=0, answer=0, bytes=0, room=0, number=0, timeout=0, cost=0, speed=0, params=(), name=b"", scalars=()):
+        self.id += 1
+        params = [*params, 0, 0, 0, 0][:4]
+        names = b"".join(s.ljust(8, b"\0") for s in scalars)
+        self.socket.send(struct.pack(REQUEST, op, self.id, offset, answer, bytes, room, number, timeout, cost, speed, *params, name, names))
+
+    @staticmethod
+    def decode(answer):
+        if not answer:
+            raise Refused("the board has hung up")
+        fields = struct.unpack(REPLY, answer)
+        names = "op id status number bytes cycles kernel_cycles region loaded version shell regions clock memory_free text"
+        reply = dict(zip(names.split(), fields))
+        reply["text"] = reply["text"].split(b"\0")[0].decode()
+        return reply
+
+    def receive(self):
+        return self.decode(self.socket.recv(4096))
+
+    def ask(self, op, **fields):
+        self.send(op, **fields)
+        reply = self.receive()
+        assert reply["id"] == self.id and reply["op"] == op, reply
+        return reply
+
+    def bring(self, op, content, **fields):
+        self.window[: len(content)] = content
+        return self.ask(op, bytes=len(content), **fields)
+
+    def call(self, number, body, room=None, timeout=1 << 24, **fields):
+        """The answer's status, bytes and all that was said."""
+        self.window[: len(body)] = body
+        room = min(len(body) + 4096, WINDOW - ANSWER) if room is None else room
+        reply = self.ask(CALL, number=number, bytes=len(body), answer=ANSWER, room=room, timeout=timeout, **fields)
+        return reply["status"], self.window[ANSWER : ANSWER + min(reply["bytes"], room)], reply
+
+
+@contextlib.contextmanager
+def board(*options):
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "port"
+        with UserBoard("--host-port", path, *options) as running:
+            running.path = path
+            yield running
+        assert not path.exists(), "the socket is left behind"
+
+
+def http(running, name, body, query=""):
+    """Status and answer of a call over HTTP."""
+    request = urllib.request.Request(f"{running.url}/function/{name}{query}", data=body, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def is_well(running):
+    with Port(running.path) as port:
+        number = port.bring(LOAD, image("echo"))["number"]
+        body = os.urandom(1000)
+        assert port.call(number, body)[:2] == (OK, body)
+    assert http(running, "echo", b"words") == (200, b"words")
+
+
+def test_what_the_board_says_of_itself():
+    with board() as running, Port(running.path) as port:
+        assert port.about["version"] == 1 and port.about["shell"] == 1 and port.about["regions"] == 4, port.about
+        assert port.about["clock"] == 156250 and 0 < port.about["memory_free"] < 1 << 25
+        assert os.stat(running.path).st_mode & 0o777 == 0o600
+
+
+def test_a_pushed_function_answers_at_once():
+    with functions(only=(image("echo"), "")) as directory, board("--functions", directory) as running, Port(running.path) as port:
+        assert http(running, "shout", b"words")[0] == 404
+        first = port.bring(DEFINE, image("uppercase"), name=b"shout", timeout=1 << 20)
+        assert first["status"] == OK, first
+        assert http(running, "shout", b"words") == (200, b"WORDS")
+        # The same name with another image: the region that holds the old one is loaded again.
+        free = []
+        for kernel, answer in (("echo", b"words"), ("uppercase", b"WORDS")) * 3:
+            assert port.bring(DEFINE, image(kernel), name=b"shout", timeout=1 << 20)["number"] == first["number"]
+            assert http(running, "shout", b"words") == (200, answer)
+            assert port.call(first["number"], b"words")[:2] == (OK, answer)
+            free.append(Port(running.path).about["memory_free"])
+        assert len(set(free)) == 1, f"board memory is lost: {free}"
+        assert port.ask(REMOVE, name=b"shout")["status"] == OK
+        assert port.ask(REMOVE, name=b"shout")["status"] == UNKNOWN
+        assert http(running, "shout", b"words")[0] == 404
+        assert port.call(first["number"], b"words")[0] == UNKNOWN
+        # Names of scalars go into the table too.
+        assert port.bring(DEFINE, image("sobel"), name=b"edges", scalars=[b"wide"])["status"] == OK
+        assert http(running, "edges", bytes(64), "?wide=8")[0] == 200
+        assert http(running, "edges", bytes(64), "?width=8")[0] == 400
+
+
+def test_the_same_bytes_by_dma_and_over_http():
+    width, height = 97, 31
+    picture = random.Random(5).randbytes(width * height)
+    with board() as running, Port(running.path) as port:
+        sobel = port.bring(LOAD, image("sobel"))["number"]
+        status, edges, said = port.call(sobel, picture, params=[width])
+        assert status == OK and http(running, "sobel", picture, f"?width={width}") == (200, edges)
+        assert said["loaded"] and said["kernel_cycles"] > width * height / 8, said
+        status, again, said = port.call(sobel, picture, params=[width])
+        assert (status, again, said["loaded"]) == (OK, edges, 0), said
+        assert said["cycles"] < said["kernel_cycles"] + 600, said
+        hashed = port.bring(LOAD, image("sha256"))["number"]
+        for size in (0, 1, 7, 8, 63, 64, 65, 1000, 5000):
+            body = os.urandom(size)
+            assert http(running, "sha256", body) == (200, port.call(hashed, body)[1]), size
+
+
+def test_dma_and_http_at_once():
+    with board() as running:
+        failures = []
+
+        def over_http(kernel, expected):
+            for i in range(40):
+                body = random.Random(i).randbytes(random.Random(i).randrange(3000))
+                if http(running, kernel, body) != (200, expected(body)):
+                    failures.append(f"HTTP {kernel} {i}")
+
+        def by_dma(kernel, expected):
+            with Port(running.path) as port:
+                number = port.bring(LOAD, image(kernel))["number"]
+                for i in range(60):
+                    body = random.Random(i).randbytes(random.Random(i).randrange(3000))
+                    if port.call(number, body)[:2] != (OK, expected(body)):
+                        failures.append(f"DMA {kernel} {i}")
+
+        upper = lambda body: bytes(c - 32 if 97 <= c <= 122 else c for c in body)
+        work = [(over_http, "echo", bytes), (over_http, "uppercase", upper), (by_dma, "echo", bytes), (by_dma, "uppercase", upper)]
+        # More programs than regions: they are loaded over and over.
+        work += [(by_dma, "echo", bytes), (by_dma, "uppercase", upper)]
+        threads = [threading.Thread(target=target, args=rest) for target, *rest in work]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert not failures, failures
+
+
+def test_images_that_the_board_refuses():
+    with board() as running, Port(running.path) as port:
+        damaged = bytearray(image("echo"))
+        damaged[100] ^= 1
+        magic, header = bytearray(image("echo")), bytearray(image("echo"))
+        magic[0] ^= 1
+        header[24] ^= 1
+        cases = [(damaged, 8), (image("echo", shell=2), 4), (image("echo", region=7), 5), (magic, 1), (header, 3)]
+        for content, reason in cases:
+            number = port.bring(LOAD, bytes(content))["number"]
+            status, answer, _ = port.call(number, b"words")
+            assert (status, answer) == (IMAGE + reason, b""), (status, reason)
+        assert port.bring(DEFINE, bytes(damaged), name=b"broken")["status"] == OK
+        assert http(running, "broken", b"words")[0] == 500
+        is_well(running)
+
+
+def test_a_kernel_that_never_ends_is_cut():
+    with board() as running, Port(running.path) as port:
+        stuck = port.bring(LOAD, image("stuck"))["number"]
+        assert port.call(stuck, b"words" * 100, timeout=5000)[0] == KILLED
+        is_well(running)
+
+
+def test_answers_stay_in_their_room():
+    with board() as running, Port(running.path) as port:
+        echo = port.bring(LOAD, image("echo"))["number"]
+        body = os.urandom(1000)
+        port.window[ANSWER : ANSWER + 2000] = b"\xaa" * 2000
+        status, answer, said = port.call(echo, body, room=333)
+        assert status == ROOM and said["bytes"] == 1000 and answer == body[:333], said
+        assert port.window[ANSWER + 333 : ANSWER + 2000] == b"\xaa" * 1667
+        is_well(running)
+
+
+def test_board_memory_and_programs_run_out():
+    large = image("echo", size=(1 << 23) - 256)
+    with board() as running:
+        before = Port(running.path).about["memory_free"]
+        with Port(running.path, window=1 << 24) as port:
+            count = 0
+            while (reply := port.bring(LOAD, large))["status"] == OK:
+                count += 1
+            assert reply["status"] == FULL and "bytes left" in reply["text"] and count == 3, (reply, count)
+            numbers = []
+            while (reply := port.bring(LOAD, image("echo", size=256)))["status"] == OK:
+                numbers.append(reply["number"])
+            assert reply["status"] == FULL and "programs" in reply["text"] and len(numbers) + count == 64, reply
+            assert port.ask(UNLOAD, number=numbers[0])["status"] == OK
+            assert port.ask(UNLOAD, number=numbers[0])["status"] == UNKNOWN
+            assert port.bring(LOAD, image("uppercase", size=256))["number"] == numbers[0]
+            assert port.call(numbers[0], b"words")[:2] == (OK, b"WORDS")
+        # What a program had is free when it is gone.
+        for _ in range(100):
+            if Port(running.path).about["memory_free"] == before:
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("board memory is lost")
+        with Port(running.path) as port:
+            names = 0
+            while (reply := port.bring(DEFINE, image("echo", size=256), name=f"n{names}".encode()))["status"] == OK:
+                names += 1
+            assert reply["status"] == FULL and "table" in reply["text"] and names > 8, reply
+        is_well(running)
+
+
+def test_programs_reach_nothing_of_others():
+    with board() as running, Port(running.path) as port, Port(running.path) as other:
+        own = port.bring(LOAD, image("echo"))["number"]
+        assert other.call(own, b"words")[0] == UNKNOWN
+        assert other.ask(UNLOAD, number=own)["status"] == UNKNOWN
+        # What the table had from the start is HTTP's: its numbers are not told, and not taken.
+        assert all(other.call(n, b"words")[0] == UNKNOWN for n in (*range(64), 64, 127, 192, 255, 256, 1 << 31))
+        with open(f"/proc/self/fd/{port.fd}", "r+b") as window:
+            for size in (0, WINDOW // 2, 2 * WINDOW):
+                with contextlib.suppress(OSError):
+                    os.ftruncate(window.fileno(), size)
+                    raise AssertionError("a window can be resized")
+        assert port.call(own, b"words")[:2] == (OK, b"words")
+
+
+def test_requests_that_cannot_be():
+    with board() as running, Port(running.path) as port:
+        echo = port.bring(LOAD, image("echo"))["number"]
+        top, ok = (1 << 64) - 8, dict(number=echo, bytes=8, answer=ANSWER, room=8)
+        wrong = [dict(offset=4), dict(offset=WINDOW), dict(offset=top), dict(bytes=WINDOW + 1), dict(bytes=top), dict(answer=ANSWER + 1),
+                 dict(answer=WINDOW), dict(answer=top), dict(room=WINDOW), dict(room=top), dict(offset=WINDOW - 8, bytes=9)]
+        for change in wrong:
+            assert port.ask(CALL, **{**ok, **change})["status"] == WRONG, change
+        for change in (dict(bytes=0), dict(bytes=255), dict(bytes=WINDOW + 256), dict(offset=8, bytes=WINDOW), dict(offset=1, bytes=256)):
+            assert port.ask(LOAD, **change)["status"] == WRONG, change
+        for name in (b"", b"a/b", b"a b", b"\xff", b"n" * 16, b'"'):
+            assert port.ask(DEFINE, bytes=256, name=name)["status"] == WRONG, name
+        assert port.ask(DEFINE, bytes=256, name=b"n", scalars=[b"a=b"])["status"] == WRONG
+        assert port.ask(DEFINE, bytes=256, name=b"n", speed=8)["status"] == WRONG
+        for op in (0, 7, 1 << 31):
+            assert port.ask(op)["status"] == WRONG
+        assert port.call(echo, b"words")[:2] == (OK, b"words")
+        is_well(running)
+
+
+def test_programs_that_talk_nonsense_are_cut_off():
+    draw = random.Random(9)
+    with board() as running:
+        def hangs_up(*packets):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.settimeout(20)
+                s.connect(str(running.path))
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    for packet in packets:
+                        s.send(packet)
+                    while s.recv(4096):
+                        pass
+
+        size = struct.calcsize(REQUEST)
+        hello = struct.pack(REQUEST, HELLO, 1, 0, 0, 4096, *[0] * 9, b"", b"")
+        hangs_up(b"x")
+        hangs_up(b"x" * (size + 1))
+        hangs_up(b"x" * 60000)
+        hangs_up(hello, hello)
+        hangs_up(hello, b"short")
+        hangs_up(struct.pack(REQUEST, CALL, 1, 0, 0, 4096, *[0] * 9, b"", b""))
+        for wanted in (0, (1 << 28) + 1, (1 << 64) - 1):
+            hangs_up(struct.pack(REQUEST, HELLO, 1, 0, 0, wanted, *[0] * 9, b"", b""))
+        for _ in range(200):
+            with Port(running.path) as port:
+                for _ in range(draw.randrange(4)):
+                    packet = bytearray(draw.randbytes(size))
+                    packet[:4] = struct.pack("=I", draw.randrange(2, 8))
+                    port.socket.send(packet)
+        is_well(running)
+
+
+def test_programs_that_do_not_listen_or_vanish():
+    with board() as running:
+        # Answers that nobody takes: its own connection ends, others are served meanwhile.
+        with Port(running.path) as deaf:
+            deaf.socket.setblocking(False)
+            for _ in range(3000):
+                try:
+                    deaf.send(UNLOAD, number=1)
+                except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+                    time.sleep(0.001)
+            is_well(running)
+        for _ in range(20):
+            with Port(running.path) as port:
+                number = port.bring(LOAD, image("stuck" if _ % 4 == 0 else "echo"))["number"]
+                port.send(CALL, number=number, bytes=WINDOW // 2, answer=ANSWER, room=WINDOW // 2, timeout=20000)
+        crowd = []
+        for _ in range(80):
+            with contextlib.suppress(OSError):
+                s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                s.settimeout(0.2)
+                s.connect(str(running.path))
+                crowd.append(s)
+        [s.close() for s in crowd]
+        is_well(running)
+
+
+def test_images_that_come_with_the_board_can_be_pushed():
+    with functions(only=(image("echo"), "")) as directory, board("--functions", directory) as running, Port(running.path) as port:
+        file = (BUILT_IN / "uppercase.img").read_bytes()
+        assert port.bring(DEFINE, file[:-256], name=b"up")["status"] == OK and file[-256:-252] == b"BLRN"
+        assert http(running, "up", b"words") == (200, b"WORDS")
+
+
+if __name__ == "__main__":
+    tests = [v for k, v in list(globals().items()) if k.startswith("test_")]
+    run(tests, sys.argv[1:])

@@ -1,0 +1,335 @@
+// Carries out the host's descriptors, one after the other (host_pkg::descriptor_t).
+//
+// A call takes its body out of host memory, asks the function engine for a region as the HTTP server does, streams the
+// body through it and the answer back, and says what it took. A copy writes host memory into board memory, where images
+// lie. The report stands in host memory, behind the descriptor, before `ended`.
+//
+// Parameters: REGIONS; NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats.
+// Latency: the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the region, if that
+// has the function. Throughput: 8 bytes a cycle each way; one descriptor at a time.
+module host_engine
+  import host_pkg::*;
+  import fn_pkg::*;
+#(
+    parameter int REGIONS = 4,
+    parameter int NUMBER_BITS = 7,
+    parameter int BURST = 32,
+    parameter int READ_AHEAD = 256,
+    parameter int QUEUE = 8
+) (
+    input  logic                       clk,
+    input  logic                       rst,
+    // Descriptors: where they are in host memory.
+    input  logic                       post_valid,
+    output logic                       post_ready,
+    input  logic [63:0]                post_address,
+    output logic                       ended,         // one of them
+    output logic                       busy,
+    // Host memory.
+    output logic                       read_valid,
+    input  logic                       read_ready,
+    output logic [63:0]                read_address,
+    output logic [$clog2(BURST+1)-1:0] read_beats,
+    input  logic                       data_valid,
+    input  logic [63:0]                data,
+    input  logic                       data_error,
+    output logic                       write_valid,
+    input  logic                       write_ready,
+    output logic [63:0]                write_address,
+    output logic [63:0]                write_data,
+    output logic [7:0]                 write_keep,
+    // Board memory: AXI4 writes.
+    output logic                       awvalid,
+    input  logic                       awready,
+    output logic [31:0]                awaddr,
+    output logic                       wvalid,
+    input  logic                       wready,
+    output logic [63:0]                wdata,
+    output logic                       wlast,
+    input  logic                       bvalid,
+    input  logic [1:0]                 bresp,
+    // The function engine. `grant` and `finish` are those of this one's requests.
+    output logic                       request_valid,
+    input  logic                       request_ready,
+    output logic [NUMBER_BITS-1:0]     request_function,
+    output logic [31:0]                request_cost,
+    output logic [31:0]                request_timeout,
+    output logic [31:0]                request_image,
+    output logic [127:0]               request_params,
+    input  logic                       grant,
+    input  logic [$clog2(REGIONS)-1:0] grant_region,
+    input  logic                       finish_valid,
+    output logic                       finish_ready,
+    input  logic                       finish_killed,
+    input  load_result_t               finish_load,
+    input  logic                       finish_loaded,
+    input  logic [31:0]                finish_cycles,
+    // The region that was granted: which one, its body and its answer.
+    output logic [REGIONS-1:0]         region_on,
+    output logic                       s_valid,
+    input  logic                       s_ready,
+    output logic [63:0]                s_data,
+    output logic [7:0]                 s_keep,
+    output logic                       s_last,
+    input  logic                       m_valid,
+    output logic                       m_ready,
+    input  logic [63:0]                m_data,
+    input  logic [7:0]                 m_keep,
+    input  logic                       m_last
+);
+
+  localparam int RegionBits = $clog2(REGIONS);
+  localparam int BurstBytes = 8 * BURST;
+  localparam int BeatBits = $clog2(BURST);
+
+  if (NUMBER_BITS > 8) $error("a descriptor's number has 8 bits");
+
+  typedef enum logic [3:0] {
+    Idle,
+    Fetch,
+    Check,
+    Ask,
+    Run,
+    CopyAddress,
+    CopyData,
+    CopyAnswer,
+    Discard,      // what was read ahead and nobody wants
+    Report,       // its first half
+    ReportRest
+  } state_t;
+
+  state_t      state;
+  descriptor_t d;
+  report_t     report;
+  logic [63:0] at;            // the descriptor
+  logic [2:0]  word;
+  logic [31:0] left, taken;   // bytes of the body to come; bytes of the answer that came
+  logic [31:0] cycles;
+  logic [BeatBits-1:0] beat;
+  logic [RegionBits-1:0] region;
+  logic        fed, answered, failed_read, on;
+
+  // ---- descriptors that wait ----
+  logic posted, post_take;
+  logic [63:0] posted_address;
+  logic [$clog2(QUEUE+2)-1:0] unused_level;
+
+  axis_fifo #(
+      .T    (logic [63:0]),
+      .DEPTH(QUEUE)
+  ) u_posts (
+      .clk,
+      .rst,
+      .s_valid  (post_valid),
+      .s_ready  (post_ready),
+      .s_payload(post_address),
+      .m_valid  (posted),
+      .m_ready  (post_take),
+      .m_payload(posted_address),
+      .level    (unused_level)
+  );
+
+  assign post_take = state == Idle;
+  assign busy = state != Idle || posted;
+
+  // ---- host memory ----
+  logic reader_start, read_over, in_valid, in_ready, in_error;
+  logic [63:0] in_data;
+
+  assign reader_start = (state == Idle && posted) || (state == Check && right);
+
+  host_reader #(
+      .BURST(BURST),
+      .DEPTH(READ_AHEAD)
+  ) u_reader (
+      .clk,
+      .rst,
+      .start  (reader_start),
+      .address(state == Idle ? posted_address : d.source),
+      .beats  (state == Idle ? 29'(DescriptorBeats) : 29'((33'(d.bytes) + 33'd7) >> 3)),
+      .over   (read_over),
+      .read_valid,
+      .read_ready,
+      .read_address,
+      .read_beats,
+      .data_valid,
+      .data,
+      .data_error,
+      .m_valid(in_valid),
+      .m_ready(in_ready),
+      .m_data (in_data),
+      .m_error(in_error)
+  );
+
+  always_comb begin
+    unique case (state)
+      Fetch, Discard: in_ready = 1'b1;
+      Run:            in_ready = s_valid && s_ready && left != '0;
+      CopyData:       in_ready = wready;
+      default:        in_ready = 1'b0;
+    endcase
+  end
+
+  // ---- what a descriptor may be ----
+  logic right;
+
+  always_comb begin
+    unique case (kind_t'(d.kind))
+      KindCopy: right = d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0;
+      KindCall: right = d.answer[2:0] == '0;
+      default:  right = 1'b0;
+    endcase
+    if (d.source[2:0] != '0 || failed_read) right = 1'b0;
+  end
+
+  // ---- a call ----
+  assign request_valid    = state == Ask;
+  assign request_function = {d.fn[7], d.fn[NUMBER_BITS-2:0]};
+  assign request_cost     = d.cost;
+  assign request_timeout  = d.timeout;
+  assign request_image    = d.board;
+  assign request_params   = d.params;
+
+  always_comb begin
+    region_on = '0;
+    region_on[region] = on;
+  end
+
+  // An empty body is one beat without bytes.
+  assign s_valid = on && !fed && (in_valid || left == '0);
+  assign s_data  = in_data;
+  assign s_last  = left <= 32'd8;
+  always_comb for (int i = 0; i < 8; i++) s_keep[i] = left > 32'(i);
+
+  // The answer is written as it comes, as far as there is room.
+  logic [7:0] fits;
+  logic [3:0] came;
+  always_comb for (int i = 0; i < 8; i++) fits[i] = m_keep[i] && taken + 32'(i) < d.room;
+  assign came = 4'($countones(m_keep));
+  assign m_ready = on && !answered && write_ready;
+
+  assign finish_ready = state == Run && (finish_load != LoadOk || answered);
+
+  always_comb begin
+    write_valid   = 1'b0;
+    write_address = d.answer + 64'(taken);
+    write_data    = m_data;
+    write_keep    = fits;
+    unique case (state)
+      Run:     write_valid = on && !answered && m_valid && fits != '0;
+      Report: begin
+        write_valid   = 1'b1;
+        write_address = at + 64'(8 * DescriptorBeats);
+        write_data    = report[63:0];
+        write_keep    = '1;
+      end
+      ReportRest: begin
+        write_valid   = 1'b1;
+        write_address = at + 64'(8 * DescriptorBeats + 8);
+        write_data    = {cycles, report.kernel_cycles};
+        write_keep    = '1;
+      end
+      default: ;
+    endcase
+  end
+
+  // ---- a copy ----
+  assign awvalid = state == CopyAddress;
+  assign awaddr  = d.board;
+  assign wvalid  = state == CopyData && in_valid;
+  assign wdata   = in_data;
+  assign wlast   = beat == '1;
+
+  // ---- the course of a descriptor ----
+  assign ended = state == ReportRest && write_ready;
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      state <= Idle;
+      on    <= 1'b0;
+    end else begin
+      unique case (state)
+        Idle:   if (posted) state <= Fetch;
+        Fetch:  if (in_valid && word == '1) state <= Check;
+        Check:  state <= !right ? Report : kind_t'(d.kind) == KindCopy ? CopyAddress : Ask;
+        Ask:    if (request_ready) state <= Run;
+        Run: begin
+          if (grant) on <= 1'b1;
+          if (finish_valid && finish_ready) begin
+            on    <= 1'b0;
+            state <= Discard;
+          end
+        end
+        CopyAddress: if (awready) state <= CopyData;
+        CopyData:    if (wvalid && wready && wlast) state <= CopyAnswer;
+        CopyAnswer:  if (bvalid) state <= left == '0 || bresp[1] ? Discard : CopyAddress;
+        Discard:     if (read_over) state <= Report;
+        Report:      if (write_ready) state <= ReportRest;
+        default:     if (write_ready) state <= Idle;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    cycles <= cycles + 1'b1;
+    unique case (state)
+      Idle: begin
+        at          <= posted_address;
+        word        <= '0;
+        cycles      <= '0;
+        report      <= '0;
+        failed_read <= 1'b0;
+        fed         <= 1'b0;
+        answered    <= 1'b0;
+        taken       <= '0;
+        beat        <= '0;
+      end
+      Fetch: if (in_valid) begin
+        d    <= {in_data, d[$bits(descriptor_t)-1:64]};
+        word <= word + 1'b1;
+        if (in_error) failed_read <= 1'b1;
+      end
+      Check: begin
+        left          <= d.bytes;
+        report.status <= failed_read ? EndHost : right ? EndOk : EndMalformed;
+      end
+      Run: begin
+        if (grant) region <= grant_region;
+        if (s_valid && s_ready) begin
+          left <= left > 32'd8 ? left - 32'd8 : '0;
+          fed  <= s_last;
+          if (in_error && left != '0) report.status <= EndHost;
+        end
+        if (m_valid && m_ready) begin
+          // Bytes that stand in no full beat end an answer.
+          taken    <= taken + 32'(came);
+          answered <= m_last;
+          if (fits != m_keep && report.status == EndOk) report.status <= EndRoom;
+        end
+        if (finish_valid && finish_ready) begin
+          report.loaded        <= 8'(finish_loaded);
+          report.region        <= 8'(region);
+          report.kernel_cycles <= finish_cycles;
+          report.bytes         <= taken;
+          if (finish_load != LoadOk) report.status <= 8'(EndImage) + 8'(finish_load);
+          else if (finish_killed) report.status <= EndKilled;
+        end
+      end
+      CopyData: if (in_valid && wready) begin
+        left <= left - 32'd8;
+        beat <= beat + 1'b1;
+        if (in_error) report.status <= EndHost;
+      end
+      CopyAnswer: if (bvalid) begin
+        d.board <= d.board + 32'(BurstBytes);
+        if (bresp[1]) report.status <= EndBoard;
+      end
+      default: ;
+    endcase
+  end
+
+  // A region is granted only to who asked, and ends only what it began.
+  granted_when_asked : assert property (@(posedge clk) disable iff (rst) grant |-> state == Run && !on);
+  finished_when_running : assert property (@(posedge clk) disable iff (rst) finish_valid && finish_ready |-> state == Run);
+
+endmodule

@@ -1,0 +1,89 @@
+// Reads a piece of host memory, ahead of its use: the bus answers late, and in order.
+//
+// `start` takes address and length; it comes only while `over`. Every beat asked for has room, so that the bus never
+// waits. A beat that the bus could not read has `m_error`.
+//
+// Parameters: BURST, most beats of a request; DEPTH, beats read ahead, a power of two.
+// Latency: the bus's and 2 cycles. Throughput: a beat a cycle, if DEPTH covers the bus's latency.
+module host_reader #(
+    parameter int BURST = 32,
+    parameter int DEPTH = 256
+) (
+    input  logic                       clk,
+    input  logic                       rst,
+    input  logic                       start,
+    input  logic [63:0]                address,   // a multiple of 8
+    input  logic [28:0]                beats,
+    output logic                       over,      // all beats have been taken
+    // The bus.
+    output logic                       read_valid,
+    input  logic                       read_ready,
+    output logic [63:0]                read_address,
+    output logic [$clog2(BURST+1)-1:0] read_beats,
+    input  logic                       data_valid,
+    input  logic [63:0]                data,
+    input  logic                       data_error,
+    // What was read.
+    output logic                       m_valid,
+    input  logic                       m_ready,
+    output logic [63:0]                m_data,
+    output logic                       m_error
+);
+
+  localparam int BeatBits = $clog2(BURST + 1);
+  localparam int RoomBits = $clog2(DEPTH + 1);
+
+  if (BURST > DEPTH) $error("a burst must fit");
+
+  logic [28:0]              to_ask, to_take;
+  logic [RoomBits-1:0]      room;
+  logic                     asked, taken, unused_ready;
+  logic [$clog2(DEPTH+2)-1:0] unused_level;
+
+  assign over       = to_take == '0;
+  assign read_beats = to_ask > 29'(BURST) ? BeatBits'(BURST) : to_ask[BeatBits-1:0];
+  assign read_valid = to_ask != '0 && room >= RoomBits'(read_beats);
+  assign asked      = read_valid && read_ready;
+  assign taken      = m_valid && m_ready;
+
+  axis_fifo #(
+      .T    (logic [64:0]),
+      .DEPTH(DEPTH)
+  ) u_ahead (
+      .clk,
+      .rst,
+      .s_valid  (data_valid),
+      .s_ready  (unused_ready),
+      .s_payload({data_error, data}),
+      .m_valid,
+      .m_ready,
+      .m_payload({m_error, m_data}),
+      .level    (unused_level)
+  );
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      to_ask  <= '0;
+      to_take <= '0;
+      room    <= RoomBits'(DEPTH);
+    end else begin
+      room <= room - (asked ? RoomBits'(read_beats) : '0) + RoomBits'(taken);
+      if (start) begin
+        to_ask  <= beats;
+        to_take <= beats;
+      end else begin
+        if (asked) to_ask <= to_ask - 29'(read_beats);
+        if (taken) to_take <= to_take - 1'b1;
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (start) read_address <= address;
+    else if (asked) read_address <= read_address + {55'd0, read_beats, 3'b000};
+  end
+
+  // A beat comes only for a request, for which there was room.
+  room_holds : assert property (@(posedge clk) disable iff (rst) data_valid |-> unused_ready);
+
+endmodule

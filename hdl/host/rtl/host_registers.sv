@@ -1,0 +1,169 @@
+// The host port's registers: what the board is, its scheduler's settings, its function table, and the doorbell.
+//
+// One 32-bit word at an address, in words; README.md lists them. A read answers a cycle later. A write that starts
+// something (Change, Doorbell, Forget) while the same is under way is lost: the host looks first.
+//
+// Parameters: REGIONS; SHELL, the id that images are made for; IMAGE_BYTES, the longest image's body.
+module host_registers
+  import fn_pkg::*;
+  import functions_pkg::*;
+#(
+    parameter int REGIONS = 4,
+    parameter logic [31:0] SHELL = 32'h1,
+    parameter int IMAGE_BYTES = 1 << 26
+) (
+    input  logic        clk,
+    input  logic        rst,
+    // The bus.
+    input  logic        write,
+    input  logic [5:0]  address,
+    input  logic [31:0] data,
+    output logic [31:0] read_data,
+    // The scheduler's settings.
+    output policy_t     policy,
+    output logic [ 7:0] patience,
+    output logic [31:0] load_cost,
+    // The function table (fn_table).
+    output logic        change_valid,
+    input  logic        change_ready,
+    output logic        change_remove,
+    output name_t       change_name,
+    output entry_t      change_entry,
+    input  logic        changed_valid,
+    input  logic        changed,
+    input  logic [NUMBER_BITS-1:0] changed_function,
+    // A program of the host's is another one now: no region that holds it answers for it again.
+    output logic        forget,
+    output logic [NUMBER_BITS-1:0] forget_program,
+    // Descriptors (host_engine).
+    output logic        post_valid,
+    input  logic        post_ready,
+    output logic [63:0] post_address,
+    input  logic        ended,
+    // The regions.
+    input  logic [REGIONS-1:0] decouple,
+    input  logic [31:0] region_loads[REGIONS],
+    input  logic [31:0] region_busy[REGIONS]
+);
+
+  localparam logic [31:0] Magic = 32'h5048_4C42;  // "BLHP" in memory
+  localparam logic [31:0] Version = 32'd1;
+  localparam int EntryWords = $bits(entry_t) / 32;
+
+  typedef enum logic [5:0] {
+    AtMagic    = 6'd0,
+    AtVersion  = 6'd1,
+    AtShell    = 6'd2,
+    AtSizes    = 6'd3,   // regions; slots of the table from bit 16 on
+    AtImage    = 6'd4,   // bytes that an image's body may have
+    AtCycles   = 6'd5,   // reading it keeps the upper half
+    AtCyclesUp = 6'd6,
+    AtDecouple = 6'd7,   // regions that are empty, or being loaded
+    AtPolicy   = 6'd8,   // fn_pkg::policy_t; patience from bit 8 on
+    AtLoadCost = 6'd9,
+    AtPostLow  = 6'd10,  // a descriptor's address
+    AtPostHigh = 6'd11,  // writing it is the doorbell; reading: 1 if there is room for one more
+    AtEnded    = 6'd12,  // descriptors that have ended, since the reset
+    AtForget   = 6'd13,  // a program's number
+    AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 under way, 2 done; the function from bit 16 on
+    AtName     = 6'd16,  // 4 words
+    AtEntry    = 6'd20,  // 11 words
+    AtLoads    = 6'd32,  // of each region, up to 16
+    AtBusy     = 6'd48
+  } at_t;
+
+  if (REGIONS > 16) $error("there are registers for 16 regions");
+
+  logic [63:0] cycles;
+  logic [31:0] upper, count_ended;
+  logic [31:0] value;
+  logic changing, change_done;
+  logic [NUMBER_BITS-1:0] change_number;
+
+  always_comb begin
+    value = '0;
+    unique case (address)
+      AtMagic:    value = Magic;
+      AtVersion:  value = Version;
+      AtShell:    value = SHELL;
+      AtSizes:    value = {16'(FUNCTIONS), 16'(REGIONS)};
+      AtImage:    value = 32'(IMAGE_BYTES);
+      AtCycles:   value = cycles[31:0];
+      AtCyclesUp: value = upper;
+      AtDecouple: value = 32'(decouple);
+      AtPolicy:   value = {16'd0, patience, 6'd0, policy};
+      AtLoadCost: value = load_cost;
+      AtPostHigh: value = 32'(post_ready && !post_valid);
+      AtEnded:    value = count_ended;
+      AtChange:   value = {16'(change_number), 14'd0, change_done, changing};
+      default:
+      for (int i = 0; i < REGIONS; i++) begin
+        if (address == 6'(AtLoads) + 6'(i)) value = region_loads[i];
+        if (address == 6'(AtBusy) + 6'(i)) value = region_busy[i];
+      end
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    read_data <= value;
+    if (address == AtCycles) upper <= cycles[63:32];
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      cycles       <= '0;
+      count_ended  <= '0;
+      policy       <= Affinity;
+      patience     <= 8'd16;
+      load_cost    <= 32'd65536;
+      post_valid   <= 1'b0;
+      forget       <= 1'b0;
+      change_valid <= 1'b0;
+      changing     <= 1'b0;
+    end else begin
+      cycles <= cycles + 1'b1;
+      if (ended) count_ended <= count_ended + 1'b1;
+      forget <= write && address == AtForget;
+      if (post_ready) post_valid <= 1'b0;
+      if (change_ready) change_valid <= 1'b0;
+      if (changed_valid) changing <= 1'b0;
+      if (write) begin
+        unique case (address)
+          AtPolicy: begin
+            policy   <= policy_t'(data[1:0]);
+            patience <= data[15:8];
+          end
+          AtLoadCost: load_cost <= data;
+          AtPostHigh: post_valid <= 1'b1;
+          AtChange: if (!changing) begin
+            change_valid <= 1'b1;
+            changing     <= 1'b1;
+          end
+          default: ;
+        endcase
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (changed_valid) begin
+      change_done   <= changed;
+      change_number <= changed_function;
+    end
+    if (write) begin
+      if (address == AtPostLow) post_address[31:0] <= data;
+      if (address == AtPostHigh) post_address[63:32] <= data;
+      if (address == AtForget) forget_program <= data[NUMBER_BITS-1:0];
+      // What is on its way into the table stays as it is.
+      if (!changing) begin
+        if (address == AtChange) begin
+          change_remove <= data[1];
+          change_done   <= 1'b0;
+        end
+        for (int i = 0; i < 4; i++) if (address == 6'(AtName) + 6'(i)) change_name[32*i+:32] <= data;
+        for (int i = 0; i < EntryWords; i++) if (address == 6'(AtEntry) + 6'(i)) change_entry[32*i+:32] <= data;
+      end
+    end
+  end
+
+endmodule

@@ -1,0 +1,452 @@
+#include "clocked.hpp"
+
+#include <deque>
+#include <map>
+
+using namespace bench;
+
+namespace {
+
+enum At { Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget, Change, Name = 16, Entry = 20, Loads = 32, Busy = 48 };
+enum Status { Ok, Killed, Room, HostError, BoardError, Malformed, ImageRefused = 16 };
+
+constexpr size_t kHostBytes = 1 << 16, kBoardBytes = 1 << 14;
+constexpr uint64_t kDescriptor = 0x100;
+
+struct Descriptor {
+    uint8_t kind = 2, function = 3;
+    uint32_t bytes = 0;
+    uint64_t source = 0x1000;
+    uint32_t board = 0x200, timeout = 77;
+    uint64_t answer = 0x8000;
+    uint32_t room = 0x4000, cost = 55;
+    uint32_t params[4] = {1, 2, 3, 0xffffffff};
+    Bytes bytes_of() const {
+        Bytes b(64);
+        auto put = [&](size_t at, uint64_t v, size_t n) {
+            for (size_t i = 0; i < n; i++) b[at + i] = static_cast<uint8_t>(v >> (8 * i));
+        };
+        put(0, kind, 1), put(1, function, 1), put(4, bytes, 4), put(8, source, 8), put(16, board, 4), put(20, timeout, 4);
+        put(24, answer, 8), put(32, room, 4), put(36, cost, 4);
+        for (size_t i = 0; i < 4; i++) put(40 + 4 * i, params[i], 4);
+        return b;
+    }
+};
+
+struct Report {
+    unsigned status, loaded, region;
+    uint32_t bytes, kernel_cycles, cycles;
+};
+
+// The port, and around it all that it talks to: host memory behind a late bus, board memory, a function table, a
+// function engine and a region whose kernel gives back what it gets.
+struct Port : Clocked {
+    Bytes host = Bytes(kHostBytes), board = Bytes(kBoardBytes);
+    unsigned idle = 0, stall = 0, latency = 0;
+    // What the next call comes to.
+    unsigned load_result = 0, grant_delay = 3, region = 2, ended = 0;
+    bool killed = false, room_in_table = true;
+    uint32_t kernel_cycles = 1234;
+    uint64_t granted_at = 0, first_in = 0;
+    // What was seen of it.
+    struct {
+        unsigned function = 999, count = 0;
+        uint32_t cost = 0, timeout = 0, image = 0, params[4] = {};
+        Bytes body;
+    } asked;
+    struct {
+        Bytes name, entry;
+        bool remove = false;
+        unsigned count = 0;
+    } change;
+    std::vector<unsigned> forgotten;
+
+    Port() {
+        for (auto &x : host) x = static_cast<uint8_t>(random.next());
+        auto &d = *this;
+        d->host_write = d->dma_data_valid = d->bvalid = d->changed_valid = d->grant = d->finish_valid = d->m_valid = 0;
+        d->decouple = 5;
+        for (int i = 0; i < 4; i++) d->region_loads[i] = 10u + static_cast<uint32_t>(i), d->region_busy[i] = 20u + static_cast<uint32_t>(i);
+        reset();
+    }
+
+    uint64_t word(const Bytes &from, uint64_t at) {
+        uint64_t v = 0;
+        for (size_t i = 0; i < 8; i++) v |= static_cast<uint64_t>(from[at + i]) << (8 * i);
+        return v;
+    }
+
+    void step() {
+        auto &d = *this;
+        // Host memory: reads come late and in order.
+        d->dma_read_ready = !random.percent(stall);
+        d->dma_data_valid = 0;
+        if (!reads_.empty() && reads_.front().due <= cycles && !random.percent(idle)) {
+            const auto r = reads_.front();
+            reads_.pop_front();
+            d->dma_data_valid = 1;
+            d->dma_data_error = r.address + 8 > kHostBytes;
+            d->dma_data = d->dma_data_error ? 0 : word(host, r.address);
+        }
+        d->dma_write_ready = !random.percent(stall);
+        // Board memory: one burst at a time.
+        d->awready = burst_left_ == 0 && !answering_ && !random.percent(stall);
+        d->wready = burst_left_ > 0 && !random.percent(stall);
+        d->bvalid = answering_ && !random.percent(idle);
+        d->bresp = burst_fails_ ? 2 : 0;
+        // The table.
+        d->change_ready = !changing_ && !random.percent(stall);
+        d->changed_valid = changing_ && cycles >= changed_at_;
+        d->changed = room_in_table;
+        d->changed_function = 9;
+        // The function engine and its region.
+        d->request_ready = !random.percent(stall);
+        d->grant = running_ == 1 && cycles >= grant_at_ && load_result == 0;
+        d->grant_region = static_cast<uint8_t>(region);
+        const bool over = running_ == 2 && in_ended_ && out_ended_;
+        d->finish_valid = (running_ == 1 && cycles >= grant_at_ && load_result != 0) || over;
+        d->finish_load = static_cast<uint8_t>(load_result);
+        d->finish_killed = killed;
+        d->finish_loaded = 1;
+        d->finish_cycles = kernel_cycles;
+        d->s_ready = running_ == 2 && !in_ended_ && !random.percent(stall);
+        if (running_ == 2 && !out_ended_ && !offered_ && !random.percent(idle) && (!out_.empty() || (in_ended_ && !out_ended_))) offered_ = true;
+        d->m_valid = offered_;
+        if (offered_) {
+            const size_t n = std::min<size_t>(8, out_.size());
+            uint64_t v = 0;
+            for (size_t i = 0; i < n; i++) v |= static_cast<uint64_t>(out_[i]) << (8 * i);
+            d->m_data = v;
+            d->m_keep = static_cast<uint8_t>((1u << n) - 1);
+            d->m_last = in_ended_ && out_.size() <= 8;
+            // More may come behind a beat that is not full yet.
+            if (!d->m_last && n < 8) offered_ = false, d->m_valid = 0;
+        }
+        settle();
+        if (d->host_ended) ended++;
+        if (d->dma_read_valid && d->dma_read_ready) {
+            check(d->dma_read_beats >= 1 && d->dma_read_beats <= 32, "a read of " + std::to_string(d->dma_read_beats) + " beats");
+            for (unsigned i = 0; i < d->dma_read_beats; i++) reads_.push_back({d->dma_read_address + 8 * i, cycles + latency});
+        }
+        if (d->dma_write_valid && d->dma_write_ready)
+            for (size_t i = 0; i < 8; i++)
+                if (d->dma_write_keep >> i & 1) {
+                    check(d->dma_write_address + i < kHostBytes, "a write beyond host memory");
+                    host[d->dma_write_address + i] = static_cast<uint8_t>(d->dma_write_data >> (8 * i));
+                }
+        if (d->awvalid && d->awready) {
+            check(d->awaddr % 256 == 0, "a burst that is not aligned");
+            burst_at_ = d->awaddr;
+            burst_fails_ = d->awaddr + 256 > kBoardBytes;
+            burst_left_ = 32;
+        } else if (d->wvalid && d->wready) {
+            for (size_t i = 0; i < 8 && !burst_fails_; i++) board[burst_at_ + i] = static_cast<uint8_t>(d->wdata >> (8 * i));
+            burst_at_ += 8;
+            check(d->wlast == (burst_left_ == 1), "a burst's end is not said");
+            if (--burst_left_ == 0) answering_ = true;
+        } else if (d->bvalid) {
+            answering_ = false;
+        }
+        if (d->change_valid && d->change_ready) {
+            changing_ = true;
+            changed_at_ = cycles + 20;
+            change.count++;
+            change.remove = d->change_remove;
+            auto wide = [](auto &w, size_t words) {
+                Bytes b;
+                for (size_t i = 0; i < words; i++)
+                    for (int k = 0; k < 4; k++) b.push_back(static_cast<uint8_t>(w[i] >> (8 * k)));
+                return b;
+            };
+            change.name = wide(d->change_name, 4);
+            change.entry = wide(d->change_entry, 11);
+        } else if (d->changed_valid) {
+            changing_ = false;
+        }
+        if (d->forget) forgotten.push_back(d->forget_function);
+        if (d->request_valid && d->request_ready) {
+            check(running_ == 0, "a second request while one runs");
+            asked.function = d->request_function;
+            asked.cost = d->request_cost;
+            asked.timeout = d->request_timeout;
+            asked.image = d->request_image;
+            for (int i = 0; i < 4; i++) asked.params[i] = d->request_params[i];
+            asked.count++;
+            asked.body.clear();
+            running_ = 1;
+            grant_at_ = cycles + grant_delay;
+        } else if (d->grant) {
+            running_ = 2;
+            in_ended_ = out_ended_ = offered_ = false;
+            out_.clear();
+            granted_at = cycles;
+            first_in = 0;
+        } else if (d->finish_valid && d->finish_ready) {
+            running_ = 0;
+        }
+        if (d->s_valid && running_ == 2 && !d->grant) {
+            check(d->region_on == 1u << region, "another region is connected");
+            if (d->s_ready) {
+                if (!first_in) first_in = cycles;
+                for (size_t i = 0; i < 8; i++)
+                    if (d->s_keep >> i & 1) asked.body.push_back(static_cast<uint8_t>(d->s_data >> (8 * i)));
+                check(d->s_last || d->s_keep == 0xff, "a beat that is not full");
+                if (d->s_last) in_ended_ = true;
+                if (!killed)
+                    for (size_t i = 0; i < 8; i++)
+                        if (d->s_keep >> i & 1) out_.push_back(static_cast<uint8_t>(d->s_data >> (8 * i)));
+            }
+        } else {
+            check(!d->s_valid || running_ == 2, "a body for no region");
+        }
+        if (d->m_valid && d->m_ready) {
+            out_.erase(out_.begin(), out_.begin() + std::min<long>(8, static_cast<long>(out_.size())));
+            out_ended_ = d->m_last;
+            offered_ = false;
+        }
+        rise();
+    }
+
+    void write(unsigned at, uint32_t value) {
+        (*this)->host_write = 1;
+        (*this)->host_address = static_cast<uint8_t>(at);
+        (*this)->host_data = value;
+        step();
+        (*this)->host_write = 0;
+    }
+    uint32_t read(unsigned at) {
+        (*this)->host_address = static_cast<uint8_t>(at);
+        step();
+        return (*this)->host_read_data;
+    }
+    void post(const Descriptor &d, uint64_t at = kDescriptor) {
+        const Bytes b = d.bytes_of();
+        std::copy(b.begin(), b.end(), host.begin() + static_cast<long>(at));
+        write(PostLow, static_cast<uint32_t>(at));
+        write(PostHigh, 0);
+    }
+    Report report(uint64_t at = kDescriptor) {
+        const uint64_t a = word(host, at + 64), b = word(host, at + 72);
+        return {static_cast<unsigned>(a & 255), static_cast<unsigned>(a >> 8 & 255), static_cast<unsigned>(a >> 16 & 255),
+                static_cast<uint32_t>(a >> 32), static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32)};
+    }
+    Report run(const Descriptor &d) {
+        const unsigned before = ended;
+        post(d);
+        for (int i = 0; ended == before; i++) {
+            check(i < 200000, "hangs");
+            step();
+        }
+        return report();
+    }
+    Bytes part(uint64_t at, size_t count) { return Bytes(host.begin() + static_cast<long>(at), host.begin() + static_cast<long>(at + count)); }
+
+private:
+    struct Read {
+        uint64_t address, due;
+    };
+    std::deque<Read> reads_;
+    int burst_left_ = 0, running_ = 0;  // 1: asked, 2: granted
+    uint64_t burst_at_ = 0, changed_at_ = 0, grant_at_ = 0;
+    bool burst_fails_ = false, answering_ = false, changing_ = false, in_ended_ = false, out_ended_ = false, offered_ = false;
+    std::deque<uint8_t> out_;
+};
+
+void is_well(Port &port, const std::string &after) {
+    port.load_result = 0;
+    port.killed = false;
+    port.region = 2;
+    Descriptor d;
+    d.bytes = 100;
+    const Report r = port.run(d);
+    check(r.status == Ok && r.bytes == 100, "status " + std::to_string(r.status) + " after " + after);
+    expect(port.part(d.answer, 100), port.part(d.source, 100), "the call after " + after);
+}
+
+}  // namespace
+
+TEST(registers_say_what_the_board_is) {
+    Port port;
+    check(port.read(Magic) == 0x50484C42 && port.read(Version) == 1, "magic and version");
+    check(port.read(Shell) == 1 && port.read(Sizes) == (64u << 16 | 4) && port.read(Image) == 1 << 26, "shell and sizes");
+    check(port.read(Decouple) == 5 && port.read(Loads + 3) == 13 && port.read(Busy + 1) == 21, "the regions");
+    check(port.read(Loads + 4) == 0 && port.read(Busy + 15) == 0, "regions that are not there");
+    port.write(Policy, 2 | 99 << 8);
+    port.write(LoadCost, 12345);
+    check(port.read(Policy) == (2 | 99 << 8) && port.read(LoadCost) == 12345 && port->policy == 2 && port->patience == 99, "settings");
+    const uint64_t low = port.read(Cycles), high = port.read(CyclesUp);
+    for (int i = 0; i < 100; i++) port.step();
+    check((high << 32 | low) + 102 == (static_cast<uint64_t>(port.read(Cycles)) | high << 32), "cycles");
+}
+
+TEST(the_table_gets_what_was_written) {
+    Port port;
+    for (unsigned traffic : {0, 60}) {
+        port.stall = traffic;
+        Bytes name = port.random.bytes(16), entry = port.random.bytes(44);
+        for (unsigned i = 0; i < 4; i++) port.write(Name + i, static_cast<uint32_t>(port.word(name, 4 * (i & ~1u)) >> (32 * (i & 1))));
+        for (unsigned i = 0; i < 11; i++) {
+            Bytes padded = entry;
+            padded.resize(48);
+            port.write(Entry + i, static_cast<uint32_t>(port.word(padded, 4 * (i & ~1u)) >> (32 * (i & 1))));
+        }
+        const bool remove = traffic;
+        port.room_in_table = !remove;
+        const unsigned before = port.change.count;
+        port.write(Change, remove ? 2 : 1);
+        port.write(Name, 0xdeadbeef);       // too early: the change keeps what it was made of
+        port.write(Change, remove ? 1 : 2);
+        uint32_t value;
+        for (int i = 0; (value = port.read(Change)) & 1; i++) check(i < 1000, "a change hangs");
+        check((value >> 16) == 9 && (value >> 1 & 1) == !remove, "its answer is " + std::to_string(value));
+        check(port.change.count == before + 1 && port.change.remove == remove, "another change");
+        expect(port.change.name, name, "the name");
+        expect(port.change.entry, entry, "the entry");
+        check(port.forgotten.size() == 1, "regions of the function are not forgotten");
+    }
+    port.write(Forget, 7);
+    port.step();
+    check(port.forgotten.back() == 64 + 7, "a program is not forgotten");
+}
+
+TEST(calls_of_any_length_under_any_traffic) {
+    Port port;
+    for (unsigned traffic : {0, 10, 60})
+        for (unsigned late : {1, 40, 300}) {
+            port.idle = port.stall = traffic;
+            port.latency = late;
+            for (uint32_t bytes : {0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 2047, 2048, 2049, 6000}) {
+                Descriptor d;
+                d.bytes = bytes;
+                d.function = static_cast<uint8_t>(port.random.percent(50) ? 5 : 128 + 6);
+                d.room = bytes + 8;
+                port.region = port.random.below(4);
+                port.grant_delay = port.random.below(50);
+                for (auto &x : port.host) x = static_cast<uint8_t>(port.random.next());
+                const Bytes before = port.host;
+                const Report r = port.run(d);
+                check(r.status == Ok && r.bytes == bytes && r.loaded == 1 && r.region == port.region && r.kernel_cycles == 1234,
+                      "the report of " + std::to_string(bytes) + " bytes: status " + std::to_string(r.status));
+                check(port.asked.function == (d.function == 5 ? 5 : 64 + 6) && port.asked.image == d.board && port.asked.timeout == 77 &&
+                          port.asked.cost == 55 && port.asked.params[0] == 1 && port.asked.params[3] == 0xffffffff,
+                      "what was asked for");
+                expect(port.part(d.answer, bytes), port.part(d.source, bytes), "the answer");
+                // Nothing else is written but the report.
+                Bytes rest = port.host;
+                std::copy(before.begin() + 0x8000, before.begin() + 0x8000 + bytes, rest.begin() + 0x8000);
+                std::copy(before.begin() + kDescriptor, before.begin() + kDescriptor + 80, rest.begin() + kDescriptor);
+                expect(rest, before, "host memory elsewhere");
+            }
+        }
+}
+
+TEST(copies_reach_board_memory) {
+    Port port;
+    for (unsigned traffic : {0, 50})
+        for (uint32_t bytes : {256, 512, 8192}) {
+            port.idle = port.stall = traffic;
+            port.latency = traffic;
+            Descriptor d;
+            d.kind = 1;
+            d.bytes = bytes;
+            d.board = 0x300;
+            Bytes before = port.board;
+            const Report r = port.run(d);
+            check(r.status == Ok, "status " + std::to_string(r.status));
+            const Bytes from = port.part(d.source, bytes);
+            std::copy(from.begin(), from.end(), before.begin() + 0x300);
+            expect(port.board, before, "board memory");
+        }
+}
+
+TEST(whatever_fails_is_said_and_hurts_nothing_later) {
+    Port port;
+    for (unsigned traffic : {0, 40}) {
+        port.idle = port.stall = traffic;
+        port.latency = 30;
+        Descriptor d;
+        d.bytes = 3000;
+        for (unsigned refusal = 1; refusal <= 9; refusal++) {
+            port.load_result = refusal;
+            const Bytes before = port.part(d.answer, 3000);
+            const Report r = port.run(d);
+            check(r.status == ImageRefused + refusal && r.bytes == 0, "status " + std::to_string(r.status) + " of a refused image");
+            expect(port.part(d.answer, 3000), before, "an answer without a run");
+            is_well(port, "a refused image");
+        }
+        port.killed = true;
+        check(port.run(d).status == Killed, "a killed call");
+        is_well(port, "a killed call");
+        d.room = 2997;
+        const Bytes behind = port.part(d.answer + 2997, 100);
+        const Report r = port.run(d);
+        check(r.status == Room && r.bytes == 3000, "an answer that is too long");
+        expect(port.part(d.answer + 2997, 100), behind, "bytes behind the room");
+        is_well(port, "an answer that was too long");
+        d.room = 4000;
+        d.source = kHostBytes - 1000;
+        check(port.run(d).status == HostError, "a body beyond host memory");
+        is_well(port, "a body beyond host memory");
+        Descriptor copy;
+        copy.kind = 1;
+        copy.bytes = 1024;
+        copy.board = kBoardBytes - 512;
+        check(port.run(copy).status == BoardError, "a copy beyond board memory");
+        is_well(port, "a copy beyond board memory");
+        copy.board = 0;
+        copy.source = kHostBytes - 512;
+        check(port.run(copy).status == HostError, "a copy from beyond host memory");
+        is_well(port, "a copy from beyond host memory");
+        const unsigned asked = port.asked.count;
+        std::vector<Descriptor> wrong(8);
+        wrong[0].kind = 0, wrong[1].kind = 3, wrong[2].source = 0x1004, wrong[3].answer = 0x8001;
+        for (int i = 4; i < 8; i++) wrong[i].kind = 1, wrong[i].bytes = 256;
+        wrong[4].bytes = 0, wrong[5].bytes = 255, wrong[6].board = 128, wrong[7].source = 0x1002;
+        for (size_t i = 0; i < wrong.size(); i++) check(port.run(wrong[i]).status == Malformed, "descriptor " + std::to_string(i) + " is taken");
+        check(port.asked.count == asked, "a malformed call is asked for");
+        is_well(port, "malformed descriptors");
+    }
+}
+
+TEST(descriptors_wait_in_order) {
+    Port port;
+    port.latency = 100;
+    std::vector<uint64_t> places;
+    for (unsigned i = 0; i < 8; i++) {
+        Descriptor d;
+        d.bytes = 64;
+        d.answer = 0x8000 + 0x100 * i;
+        places.push_back(0x100 + 0x80 * i);
+        for (int k = 0; port.read(PostHigh) != 1; k++) check(k < 5, "there is no room for " + std::to_string(i));
+        port.post(d, places.back());
+    }
+    for (int i = 0; port.ended < 8; i++) {
+        check(i < 100000, "hangs");
+        port.step();
+    }
+    check(port.read(Ended) == 8, "they are not counted");
+    for (unsigned i = 0; i < 8; i++) {
+        check(port.report(places[i]).status == Ok, "one fails");
+        expect(port.part(0x8000 + 0x100 * i, 64), port.part(0x1000, 64), "an answer");
+    }
+}
+
+TEST(a_call_takes_what_is_said) {
+    Port port;
+    Descriptor d;
+    d.bytes = 8;
+    const Report r = port.run(d);
+    const uint64_t wait = port.first_in - port.granted_at;
+    std::printf("    8 bytes, a bus that answers at once, a grant after 3 cycles: %u cycles; granted to first beat %llu\n", r.cycles,
+                (unsigned long long)wait);
+    check(wait == 1, "the body waits for " + std::to_string(wait) + " cycles after the grant");
+    d.bytes = 16384;
+    d.answer = 0x8000;
+    d.room = 0x8000;
+    port.latency = 200;
+    const Report long_one = port.run(d);
+    std::printf("    16 KB at a latency of 200 cycles: %u cycles, %u of them beats\n", long_one.cycles, 16384 / 8);
+    check(long_one.cycles < 2048 + 2 * 200 + 60, "the bus's latency is not covered");
+}
+
+BENCH_MAIN()
