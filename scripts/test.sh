@@ -133,6 +133,9 @@ for group in "${groups[@]}"; do
             run board-units make -s -C hdl/board units
             run board-check hdl/syn/shell.py --check
             run board-host hdl/board/tests/host_test.py
+            # Within all tests everything is built already.
+            [[ -n $is_built ]] || run build build
+            run board-device hdl/board/tests/device_test.py
             ;;
         board)
             run setup scripts/setup.sh base board

@@ -8,7 +8,7 @@ mod vm;
 
 pub use board::{Board, BoardCommand, Network, Policy, Trace};
 pub use daemon::{Background, Config, Gateway, Manager, Registry, Up};
-pub use function::{Door, Function, Invoke};
+pub use function::{Door, Function, Invoke, Push};
 pub use pool::{Device, Instances, Pool, RegistryAt};
 pub use vm::{Attach, Vfun, Vm};
 

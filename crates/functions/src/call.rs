@@ -116,8 +116,7 @@ pub enum Buffer {
 /// How one implementation carries a call out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Launch {
-    /// Kernels, one after the other. A native implementation has one step, whose `kernel` is the symbol; a board's has
-    /// none.
+    /// Kernels, one after the other. A native implementation has one step, whose `kernel` is the symbol; a board has one.
     pub steps: Vec<Step>,
     /// Bytes of the device memory that only this implementation uses, between steps; undefined before the first.
     pub scratch: Vec<u64>,

@@ -140,7 +140,7 @@ fn named_files(manifest: &Manifest) -> BTreeSet<&str> {
         .filter_map(|implementation| match implementation {
             Implementation::Opencl(opencl) => opencl.source.as_deref(),
             Implementation::Native(native) => Some(native.library.as_str()),
-            Implementation::Board(_) => None,
+            Implementation::Board(board) => Some(board.image.as_str()),
         });
     constants.chain(implementations).collect()
 }

@@ -240,6 +240,17 @@ pub enum Implementation {
     Board(Board),
 }
 
+impl Implementation {
+    /// Which devices will do, for what runs on one.
+    pub fn device(&self) -> Option<&DeviceQuery> {
+        match self {
+            Implementation::Opencl(opencl) => Some(&opencl.device),
+            Implementation::Board(board) => Some(&board.device),
+            Implementation::Native(_) => None,
+        }
+    }
+}
+
 /// Kernels on an OpenCL device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -346,8 +357,21 @@ pub struct Native {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Board {
-    /// The name or digest of an image in the store.
-    pub accelerator: String,
+    /// The region's image beside the manifest.
+    pub image: String,
+    /// Which devices will do; none said: every board.
+    #[serde(default = "boards")]
+    pub device: DeviceQuery,
+    /// Its arguments: the body, the answer, the image's scalars. None: inputs, outputs, and the scalars by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+}
+
+fn boards() -> DeviceQuery {
+    DeviceQuery {
+        vendor: Some("Baltra".into()),
+        ..DeviceQuery::default()
+    }
 }
 
 /// What a call may cost.

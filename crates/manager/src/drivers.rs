@@ -51,7 +51,7 @@ pub fn announced(directory: &Path) -> Vec<Announced> {
     files.into_iter().filter_map(read).collect()
 }
 
-/// The library to load for a device's `driver`.
+/// The library to load for a device's `driver`, or the board (`board:PATH`), which is the executor's to find.
 pub fn resolve(driver: &str, directory: &Path) -> Result<PathBuf, Error> {
     if driver != "auto" {
         let path = PathBuf::from(driver);

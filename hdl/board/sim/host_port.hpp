@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -104,6 +105,7 @@ class HostPort : HostMemory {
   static constexpr uint64_t kDescriptor = 1ull << 40;  // where the board finds its descriptor; below is the window
   static constexpr uint32_t kClockKhz = 156250;
   static constexpr unsigned kLook = 8;
+  static constexpr uint32_t kTimeoutMost = 1 << 26;  // cycles: there is one call at a time, and it is nobody's for good
   enum Kind : uint8_t { Copy = 1, Call = 2 };
 
   struct Program {
@@ -289,7 +291,7 @@ class HostPort : HostMemory {
     put(4, request.bytes, 4);
     put(8, request.offset, 8);
     put(16, image, 4);
-    put(20, request.timeout, 4);
+    put(20, request.timeout == 0 ? kTimeoutMost : std::min(request.timeout, kTimeoutMost), 4);
     put(24, request.answer, 8);
     put(32, std::min<uint64_t>(request.room, UINT32_MAX), 4);
     put(36, request.cost, 4);

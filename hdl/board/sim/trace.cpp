@@ -223,7 +223,8 @@ int main(int argc, char** argv) {
     Board board(kMac, o.ip, o.port, o.seed, o.kernels);
     board.require(o.api_key);
     board.schedule(Policy::Affinity, 16, kLoadCost);
-    functions::provision(board, o.functions, false);  // a store would be asked over a network
+    functions::Store images(board);
+    functions::provision(board, images, o.functions, false);  // a store would be asked over a network
     if (o.replay.empty()) fresh(board, o);
     else recorded(board, o);
     printf("%s: for GTKWave, 10 ns a cycle\n", o.out.c_str());

@@ -72,6 +72,9 @@ pub struct Board {
     /// Which call goes next [default: affinity]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<Policy>,
+    /// A socket for programs of this host: `baltra function push`, a Device Manager
+    #[arg(long, value_name = "PATH")]
+    pub host_port: Option<PathBuf>,
     /// Keep every frame, and its cycle, in this file
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,

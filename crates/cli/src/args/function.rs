@@ -77,6 +77,11 @@ pub enum Function {
         #[command(flatten)]
         json: Json,
     },
+    /// Put functions into a running board: images of regions, over its host port
+    #[command(after_help = "Examples:
+  baltra function push sobel.img --board board.sock
+  baltra function push edges=sobel.img --scalars width --timeout 4000000 --board board.sock")]
+    Push(Push),
     /// List the functions
     #[command(alias = "ls", after_help = "Example:\n  baltra function list --json")]
     List {
@@ -120,12 +125,15 @@ pub enum Function {
     /// Remove functions
     #[command(
         alias = "rm",
-        after_help = "Example:\n  baltra function remove sobel matmul"
+        after_help = "Examples:\n  baltra function remove sobel matmul\n  baltra function remove edges --board board.sock"
     )]
     Remove {
         /// Their names
         #[arg(required = true)]
         names: Vec<String>,
+        /// Those of a running board, by its host port's socket
+        #[arg(long, value_name = "PATH", conflicts_with = "gateway")]
+        board: Option<PathBuf>,
         #[command(flatten)]
         door: Door,
     },
@@ -173,4 +181,24 @@ pub struct Invoke {
     pub include: bool,
     #[command(flatten)]
     pub door: Door,
+}
+
+/// `baltra function push`
+#[derive(Debug, ClapArgs)]
+pub struct Push {
+    /// Images, each under its kernel's name or another one
+    #[arg(required = true, value_name = "[NAME=]FILE")]
+    pub images: Vec<String>,
+    /// The socket of the board's host port (`baltra board --host-port`)
+    #[arg(long, env = "BALTRA_BOARD_PORT", value_name = "PATH")]
+    pub board: PathBuf,
+    /// Query parameters that become the kernel's scalars, in their order [default: the image's own]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub scalars: Option<Vec<String>>,
+    /// Cycles that a call may take, 0: any number [default: the image's own, or 16777216]
+    #[arg(long, value_name = "CYCLES")]
+    pub timeout: Option<u32>,
+    /// log2 of the cycles that the kernel takes for eight bytes [default: the image's own, or 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..8))]
+    pub speed: Option<u32>,
 }

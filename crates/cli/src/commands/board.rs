@@ -132,6 +132,7 @@ fn arguments(args: &Board) -> Result<Vec<OsString>> {
             .into()
         }),
     );
+    put("--host-port", args.host_port.as_ref().map(Into::into));
     put("--pcap", args.pcap.as_ref().map(Into::into));
     put("--replay", args.replay.as_ref().map(Into::into));
     put("--seed", args.seed.map(|n| n.to_string().into()));
@@ -156,7 +157,7 @@ mod tests {
     #[test]
     fn every_option_reaches_the_model() {
         let line = "--tap tap0 --ip 10.0.0.2 --port 81 --functions dir --store 10.0.0.1:80/images \
-                    --gateway 10.0.0.9 --netmask 255.255.0.0 --policy fifo --pcap frames";
+                    --gateway 10.0.0.9 --netmask 255.255.0.0 --policy fifo --host-port port --pcap frames";
         assert_eq!(
             parse(&format!("board {line}")).unwrap().join(" ".as_ref()),
             OsString::from(line)

@@ -3,6 +3,7 @@
 mod deploy;
 mod init;
 mod invoke;
+mod push;
 mod show;
 
 use crate::args::Function;
@@ -33,6 +34,7 @@ pub fn function(command: Function, paths: &PathOptions) -> Result<ExitCode> {
             door,
             json,
         } => deploy::deploy(&Gateway::new(&door, paths)?, &files, json.json),
+        Function::Push(args) => push::push(&args),
         Function::List { door, json } => show::list(&Gateway::new(&door, paths)?, json.json),
         Function::Describe { name, door, json } => {
             show::describe(&Gateway::new(&door, paths)?, &name, json.json)
@@ -46,7 +48,12 @@ pub fn function(command: Function, paths: &PathOptions) -> Result<ExitCode> {
             lines,
             door,
         } => show::logs(&Gateway::new(&door, paths)?, &name, follow, lines),
-        Function::Remove { names, door } => remove(&Gateway::new(&door, paths)?, &names),
+        Function::Remove {
+            names,
+            board: Some(board),
+            ..
+        } => push::remove(&board, &names),
+        Function::Remove { names, door, .. } => remove(&Gateway::new(&door, paths)?, &names),
         Function::Scale {
             name,
             replicas,

@@ -5,6 +5,7 @@
 //! little: `clGetExtensionFunctionAddress("clIcdGetPlatformIDsKHR")` names the platforms, and the
 //! first word of every object is the dispatch table.
 
+mod board;
 mod describe;
 mod handle;
 mod pin;
@@ -278,9 +279,12 @@ fn linker_error() -> String {
 type GetAddress = unsafe extern "C" fn(*const c_char) -> *mut c_void;
 type GetPlatforms = unsafe extern "C" fn(cl_uint, *mut cl_platform_id, *mut cl_uint) -> cl_int;
 
-/// Loads a driver; one entry a platform. It stays loaded for the process's life: drivers do not
+/// Loads a driver, or connects with a board; one entry a platform. It stays loaded for the process's life: drivers do not
 /// unload cleanly.
 fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
+    if let Some(path) = library.strip_prefix(board::SCHEME) {
+        return board::load(path);
+    }
     let failed = |text: String| LoadError::Library {
         library: library.into(),
         text,

@@ -46,7 +46,6 @@ symbols:
   width: {min: 2, max: 4096}
   height: {min: 2, max: 4096, default: 480}
 implementations:
-  - board: {accelerator: whole-7}
   - opencl:
       source: k.cl
       options: -DX=1
@@ -218,97 +217,97 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
         (
             "source: k.cl",
             "source: /etc/passwd",
-            "implementations[1].opencl.source",
+            "implementations[0].opencl.source",
             "beside the manifest",
         ),
         (
             "source: k.cl",
             "source: bad.cl",
-            "implementations[1].opencl.source",
+            "implementations[0].opencl.source",
             "not text",
         ),
         (
             "source: k.cl",
             "accelerator: ''",
-            "implementations[1].opencl.accelerator",
+            "implementations[0].opencl.accelerator",
             "name or digest",
         ),
         (
             "      source: k.cl\n",
             "",
-            "implementations[1].opencl",
+            "implementations[0].opencl",
             "either source",
         ),
         (
             "{kernel: a,",
             "{kernel: 'a b',",
-            "implementations[1].opencl.steps[0]",
+            "implementations[0].opencl.steps[0]",
             "no name of C",
         ),
         (
             "[image, table, weights, noise, mid,",
             "[image, table, weights, nose, mid,",
-            "implementations[1].opencl.steps[0].args[3]",
+            "implementations[0].opencl.steps[0].args[3]",
             "'nose'",
         ),
         (
             "\"i32(width)\"",
             "width",
-            "implementations[1].opencl.steps[0].args[5]",
+            "implementations[0].opencl.steps[0].args[5]",
             "i32(width)",
         ),
         (
             "\"i32(width)\"",
             "\"int(width)\"",
-            "implementations[1].opencl.steps[0].args[5]",
+            "implementations[0].opencl.steps[0].args[5]",
             "no type",
         ),
         (
             "global: [width, height]",
             "global: [1, 2, 3, 4]",
-            "implementations[1].opencl.steps[0].global",
+            "implementations[0].opencl.steps[0].global",
             "1 to 3",
         ),
         (
             "local: [64]",
             "local: [64, 1]",
-            "implementations[1].opencl.steps[1].local",
+            "implementations[0].opencl.steps[1].local",
             "as many",
         ),
         (
             "local: [64]",
             "local: [0]",
-            "implementations[1].opencl.steps[1].local[0]",
+            "implementations[0].opencl.steps[1].local[0]",
             "at least 1",
         ),
         (
             "[mid, gain, depth,",
             "[mid, gain,",
-            "implementations[1].opencl",
+            "implementations[0].opencl",
             "'depth' is not an argument",
         ),
         (
             "log, gain, depth]",
             "log, depth]",
-            "implementations[2].native",
+            "implementations[1].native",
             "'gain' is not an argument",
         ),
         (
             "noise, out, written",
             "out, written",
-            "implementations[2].native",
+            "implementations[1].native",
             "'noise' is not an argument",
         ),
         (
             "symbol: whole",
             "symbol: wh-ole",
-            "implementations[2].native",
+            "implementations[1].native",
             "no name of C",
         ),
         (
             "library: lib.so",
             "library: lib.dll",
-            "implementations[2].native.library",
+            "implementations[1].native.library",
             "did not come",
         ),
         (
@@ -457,5 +456,97 @@ proptest! {
     #[test]
     fn no_text_panics(text in "(\\PC|\n){0,200}") {
         let _ = from_text(&text);
+    }
+}
+
+/// An image of a region whose kernel takes one scalar.
+fn image(described: bool) -> Vec<u8> {
+    let words = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|w| w.to_le_bytes()).collect() };
+    let mut file = b"BLRG".to_vec();
+    let crc = crc32fast::hash(&[7; 8]);
+    file.extend(words(&[1, 1, u32::MAX, 8, crc, 3]));
+    file.extend(crc32fast::hash(&file).to_le_bytes());
+    file.extend([7; 8]);
+    file.resize(256, 0);
+    if described {
+        let mut about = b"BLRN".to_vec();
+        about.extend(words(&[1]));
+        about.extend(b"sobel\0\0\0\0\0\0\0\0\0\0\0width\0\0\0");
+        about.resize(64, 0);
+        about.extend(crc32fast::hash(&about).to_le_bytes());
+        file.extend(about);
+    }
+    file
+}
+
+fn with_board(board: &str) -> Result<Function, ManifestError> {
+    let text = format!(
+        "name: edges\ninputs:\n  - {{name: picture, type: u16, shape: [height, width]}}\noutputs:\n  \
+         - {{name: edges, type: u8, shape: [height, width]}}\nsymbols: {{width: {{max: 99}}, height: {{max: 99}}}}\n\
+         implementations:\n  - board: {board}\n"
+    );
+    let mut damaged = image(true);
+    damaged[33] ^= 1;
+    let file = |name: &str, bytes: Vec<u8>| (name.to_owned(), Bytes::from(bytes));
+    let files = [
+        file("k.img", image(true)),
+        file("bare.img", image(false)),
+        file("damaged.img", damaged),
+    ];
+    Function::from_files(&text, Files::from_contents(BTreeMap::from(files)))
+}
+
+#[test]
+fn a_board_is_called_with_body_answer_and_the_images_scalars() {
+    let explicit = "{image: k.img, args: [picture, edges, u32(width)], device: {name: b0}}";
+    for text in ["{image: k.img}", explicit] {
+        let function = with_board(text).unwrap();
+        let headers = http::HeaderMap::new();
+        let request = Request {
+            method: &http::Method::POST,
+            path: "",
+            query: "width=6&height=4",
+            headers: &headers,
+        };
+        let call = function.bind(&request, Body::from(vec![0; 48])).unwrap();
+        let step = &call.launches[0].steps[0];
+        assert_eq!((&*step.kernel, step.arguments.len()), ("sobel", 3));
+        // A work-item for each byte of the body.
+        assert_eq!(step.global, [48, 1, 1]);
+    }
+    let query = |text| {
+        let function = with_board(text).unwrap();
+        function.manifest.implementations[0]
+            .device()
+            .cloned()
+            .unwrap()
+    };
+    assert_eq!(query("{image: k.img}").vendor.as_deref(), Some("Baltra"));
+    assert_eq!(query(explicit).name.as_deref(), Some("b0"));
+}
+
+#[test]
+fn a_boards_wrong_image_or_arguments_are_refused() {
+    for (text, entry, reason) in [
+        ("{image: none.img}", "image", "did not come"),
+        ("{image: bare.img}", "image", "how its kernel is called"),
+        ("{image: damaged.img}", "image", "checksum"),
+        ("{image: ../k.img}", "image", "'..'"),
+        ("{image: k.img, args: [picture, edges]}", "args", "takes 3"),
+        (
+            "{image: k.img, args: [edges, picture, u32(width)]}",
+            "args",
+            "takes 3",
+        ),
+        (
+            "{image: k.img, args: [picture, edges, u32(depth)]}",
+            "args[2]",
+            "depth",
+        ),
+    ] {
+        let error = with_board(text).expect_err(text);
+        let at = format!("implementations[0].board.{entry}");
+        assert_eq!(error.entry, at, "{text}: {error}");
+        assert!(error.reason.contains(reason), "{text}: {error}");
     }
 }

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const PLATFORM_NAME: u32 = 0x0902;
 /// `CL_DEVICE_VENDOR`
 const DEVICE_VENDOR: u32 = 0x102C;
+/// `CL_DEVICE_COMPILER_AVAILABLE`
+const DEVICE_COMPILER_AVAILABLE: u32 = 0x1028;
 /// `CL_DEVICE_NAME`
 const DEVICE_NAME: u32 = 0x102B;
 
@@ -78,6 +80,14 @@ impl Place {
             && has(&query.platform, platform)
     }
 
+    /// Whether the device has a compiler, as all but boards do; one that does not say may have.
+    fn compiles(&self) -> bool {
+        let said = self.device.device.iter();
+        let mut said = said.filter(|info| info.param == DEVICE_COMPILER_AVAILABLE);
+        said.next()
+            .is_none_or(|info| info.value.iter().any(|byte| *byte != 0))
+    }
+
     /// Whether the accelerator that the query wishes for is loaded there.
     pub fn has_loaded(&self, query: &DeviceQuery) -> bool {
         let wanted = query.accelerator.as_ref();
@@ -87,10 +97,17 @@ impl Place {
 
 /// The conditions of an implementation.
 pub fn query_of(function: &Function, implementation: usize) -> Option<&DeviceQuery> {
-    match function.manifest.implementations.get(implementation)? {
-        Implementation::Opencl(opencl) => Some(&opencl.device),
-        _ => None,
-    }
+    function
+        .manifest
+        .implementations
+        .get(implementation)?
+        .device()
+}
+
+/// Whether an implementation is source that the device must compile.
+fn needs_compiler(function: &Function, implementation: usize) -> bool {
+    let implementation = function.manifest.implementations.get(implementation);
+    matches!(implementation, Some(Implementation::Opencl(opencl)) if opencl.source.is_some())
 }
 
 /// Devices, or why none are known.
@@ -210,6 +227,9 @@ impl Placement for Local {
             let mut places = self.ask(tenant.unwrap_or_default()).await?;
             if let Some(query) = query_of(&wanted.function, wanted.implementation) {
                 places.retain(|place| place.suits(query));
+            }
+            if needs_compiler(&wanted.function, wanted.implementation) {
+                places.retain(Place::compiles);
             }
             Ok(places)
         })

@@ -5,7 +5,6 @@ use super::replica::{Common, Replica, ReplicaStatus, Site};
 use super::stats::Snapshot;
 use super::Breakers;
 use arc_swap::ArcSwap;
-use baltra_functions::manifest::Implementation;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -86,9 +85,8 @@ impl Unit {
 
     /// Whether it needs a device at all.
     pub fn wants_devices(&self) -> bool {
-        let implementations = &self.common.function.manifest.implementations;
-        let mut kinds = implementations.iter();
-        kinds.any(|i| matches!(i, Implementation::Opencl(_)))
+        let mut implementations = self.common.function.manifest.implementations.iter();
+        implementations.any(|implementation| implementation.device().is_some())
     }
 
     /// What is looked for: one entry for each implementation that needs a device.
@@ -100,7 +98,7 @@ impl Unit {
         let implementations = self.common.function.manifest.implementations.iter();
         let devices = implementations
             .enumerate()
-            .filter(|(_, i)| matches!(i, Implementation::Opencl(_)));
+            .filter(|(_, implementation)| implementation.device().is_some());
         let wanted = devices.map(|(implementation, _)| Wanted {
             function: self.common.function.clone(),
             implementation,
@@ -119,11 +117,11 @@ impl Unit {
         let implementations = &self.common.function.manifest.implementations;
         for (index, implementation) in implementations.iter().enumerate() {
             let before = old.iter().filter(|r| r.implementation == index);
-            match (implementation, found.get(&index)) {
-                (Implementation::Opencl(_), None) => new.extend(before.cloned()),
-                (Implementation::Opencl(opencl), Some(places)) => {
+            match (implementation.device(), found.get(&index)) {
+                (Some(_), None) => new.extend(before.cloned()),
+                (Some(query), Some(places)) => {
                     let mut places: Vec<&Place> = places.iter().collect();
-                    places.sort_by_key(|place| !place.has_loaded(&opencl.device));
+                    places.sort_by_key(|place| !place.has_loaded(query));
                     for place in places {
                         let mut before = before.clone();
                         let same = before.find(|r| r.place().is_some_and(|p| p.is_same(place)));
@@ -134,14 +132,13 @@ impl Unit {
                         }));
                     }
                 }
-                (Implementation::Native(_), _) => {
+                (None, _) => {
                     let mut before = before;
                     new.push(before.next().cloned().unwrap_or_else(|| {
                         let breaker = breakers.of("native");
                         Arc::new(Replica::new(&self.common, index, Site::Native, breaker))
                     }));
                 }
-                (Implementation::Board(_), _) => {}
             }
         }
         if !found.is_empty() || !self.wants_devices() {

@@ -84,7 +84,7 @@ impl Functions {
         let has = |way: fn(&Way) -> bool| manifest.implementations.iter().any(way);
         let software = has(|way| matches!(way, Way::Native(_)));
         let hardware = match &self.hardware {
-            Some(hardware) if has(|way| matches!(way, Way::Opencl(_))) => {
+            Some(hardware) if has(|way| way.device().is_some()) => {
                 hardware.is_free(&self.definition.tenant)
             }
             _ => false,
@@ -144,7 +144,7 @@ impl Functions {
         let mut manifest: Manifest = function.manifest.clone();
         let wanted = |way: &Way| match how {
             Implementation::Software => matches!(way, Way::Native(_)),
-            Implementation::Hardware => matches!(way, Way::Opencl(_)),
+            Implementation::Hardware => way.device().is_some(),
         };
         manifest.implementations.retain(wanted);
         manifest.implementations.truncate(1);

@@ -3,9 +3,10 @@
 use super::{names::is_identifier, Checked};
 use crate::error::ManifestError;
 use crate::files::Files;
-use crate::manifest::{Dimension, Implementation, Manifest, Native, Opencl, Source};
+use crate::manifest::{Board, Dimension, Implementation, Manifest, Native, Opencl, Source};
 use crate::plan::arguments::{self, Names};
 use crate::plan::{ArgumentPlan, BufferPlan, ImplementationPlan, Plan, ScratchPlan, StepPlan};
+use baltra_board::Image;
 use std::collections::BTreeSet;
 
 /// Bytes of OpenCL C, at most.
@@ -32,11 +33,10 @@ impl Plan {
                     let entry = format!("implementations[{index}].native");
                     self.native(manifest, native, &entry, files)?
                 }
-                Implementation::Board(board) if board.accelerator.is_empty() => {
-                    let entry = format!("implementations[{index}].board.accelerator");
-                    return Err(ManifestError::at(entry, "the image's name or digest"));
+                Implementation::Board(board) => {
+                    let entry = format!("implementations[{index}].board");
+                    self.board(manifest, board, &entry, files)?
                 }
-                Implementation::Board(_) => ImplementationPlan::default(),
             };
             self.implementations.push(plan);
         }
@@ -142,6 +142,61 @@ impl Plan {
         let one = [Dimension("1".into())];
         plan.steps
             .push(self.compile_step(&native.symbol, args, &one, &[], entry)?);
+        self.nothing_unbound(&plan, entry)?;
+        Ok(plan)
+    }
+
+    /// One step: a call of the image's kernel, with a work-item for each byte of the body.
+    fn board(
+        &self,
+        manifest: &Manifest,
+        board: &Board,
+        entry: &str,
+        files: &mut Files,
+    ) -> Checked<ImplementationPlan> {
+        let at =
+            |field: &str, reason: String| ManifestError::at(format!("{entry}.{field}"), reason);
+        let file = files.open(&board.image);
+        let file = file.map_err(|reason| at("image", reason))?;
+        let image =
+            Image::parse(&file).map_err(|e| at("image", format!("'{}': {e}", board.image)))?;
+        let about = image.description.ok_or_else(|| {
+            let reason = "does not say how its kernel is called and what it takes";
+            at("image", format!("'{}' {reason}", board.image))
+        })?;
+        let args = board.args.clone().unwrap_or_else(|| {
+            let inputs = manifest.inputs.iter().filter(|i| !i.shape.is_empty());
+            let outputs = manifest.outputs.iter().map(|output| output.name.clone());
+            let scalars = about.scalars.iter().map(|name| match self.variable(name) {
+                Some(_) => format!("u32({name})"),
+                None => name.clone(),
+            });
+            let inputs = inputs.map(|input| input.name.clone());
+            inputs.chain(outputs).chain(scalars).collect()
+        });
+        let args_entry = format!("{entry}.args");
+        let body = manifest.inputs.iter().find(|input| {
+            !input.shape.is_empty() && args.first().is_some_and(|name| *name == input.name)
+        });
+        let answers = |name: &String| manifest.outputs.iter().any(|o| o.name == *name);
+        let wanted = 2 + about.scalars.len();
+        let (Some(body), true, true) =
+            (body, args.get(1).is_some_and(answers), args.len() == wanted)
+        else {
+            let scalars = about.scalars.join(", ");
+            let reason = format!(
+                "the kernel takes {wanted}: an input (the body), an output (the answer){}{scalars}",
+                if scalars.is_empty() { "" } else { ", and " }
+            );
+            return Err(ManifestError::at(args_entry, reason));
+        };
+        let sizes = body.shape.iter().map(|size| format!("({})", size.0));
+        let sizes: Vec<_> = sizes.chain([body.kind.size().to_string()]).collect();
+        let global = [Dimension(sizes.join(" * "))];
+        let mut plan = ImplementationPlan::default();
+        let args = self.arguments(manifest, &plan, Some(&args), &args_entry)?;
+        plan.steps
+            .push(self.compile_step(&about.name, args, &global, &[], entry)?);
         self.nothing_unbound(&plan, entry)?;
         Ok(plan)
     }

@@ -47,42 +47,47 @@ pub struct Constant {
     _block: OnceLock<Block>,
 }
 
-/// The OpenCL implementation of this index.
-pub fn opencl(function: &Function, implementation: usize) -> Option<&Opencl> {
-    match function.manifest.implementations.get(implementation)? {
-        Implementation::Opencl(opencl) => Some(opencl),
-        _ => None,
-    }
-}
-
 impl Program {
-    /// Builds the function's program: from a binary that the driver once made of it, else from
-    /// its source.
+    /// Builds the function's program: from its image, where it is a board's; from a binary that the driver once made of
+    /// it; else from its source.
     pub fn build(
         client: &Arc<Client>,
         function: &Arc<Function>,
         implementation: usize,
         binaries: &Binaries,
     ) -> Result<Program, StartError> {
-        let wanted = opencl(function, implementation)
-            .ok_or_else(|| StartError::Function("this implementation is not OpenCL".into()))?;
         let context = client.new_id();
         client.control(&Control::Context {
             id: context,
             devices: &0u32.to_le_bytes(),
         })?;
-        let key = binaries::key(client.device(), function, implementation);
-        let mut built = None;
-        if let Some(binary) = binaries.get(&key) {
-            built = from_binary(client, context, &binary, &wanted.options)?;
-            if built.is_none() {
-                binaries.remove(&key);
+        let mut new_key = None;
+        let wanted = function.manifest.implementations.get(implementation);
+        let (id, kernels) = match wanted {
+            Some(Implementation::Board(board)) => {
+                from_image(client, context, function, &board.image)?
             }
-        }
-        let is_new = built.is_none();
-        let (id, kernels) = match built {
-            Some(built) => built,
-            None => from_source(client, context, function, wanted)?,
+            Some(Implementation::Opencl(wanted)) => {
+                let key = binaries::key(client.device(), function, implementation);
+                let mut built = None;
+                if let Some(binary) = binaries.get(&key) {
+                    built = from_binary(client, context, &binary, &wanted.options)?;
+                    if built.is_none() {
+                        binaries.remove(&key);
+                    }
+                }
+                match built {
+                    Some(built) => built,
+                    None => {
+                        new_key = Some(key);
+                        from_source(client, context, function, wanted)?
+                    }
+                }
+            }
+            _ => {
+                let reason = "this implementation runs on no device";
+                return Err(StartError::Function(reason.into()));
+            }
         };
         let kernels = kernels.into_iter().map(|k| (k.name.clone(), k)).collect();
         Ok(Program {
@@ -92,7 +97,7 @@ impl Program {
             kernels,
             function: function.clone(),
             constants: Mutex::default(),
-            new_key: is_new.then_some(key),
+            new_key,
         })
     }
 
@@ -192,6 +197,45 @@ fn from_binary(
     })
 }
 
+/// A board's image, which is the program as it is.
+fn from_image(
+    client: &Client,
+    context: Id,
+    function: &Function,
+    name: &str,
+) -> Result<Built, StartError> {
+    let image = file(function, name)?;
+    let id = client.new_id();
+    let made = client.call(Request::ProgramBinary {
+        id,
+        context,
+        devices: &0u32.to_le_bytes(),
+        binaries: vec![image],
+    })?;
+    match made {
+        Reply::Binaries(statuses) if statuses.iter().all(|s| *s == SUCCESS) => {}
+        Reply::Binaries(statuses) => {
+            let code = statuses.into_iter().find(|s| *s != SUCCESS);
+            return Err(build_error(name, code.unwrap_or_default(), &[]));
+        }
+        other => return built(client, id, name, other),
+    }
+    let reply = client.call(Request::Build {
+        program: id,
+        devices: &[],
+        options: "",
+        files: Vec::new(),
+    })?;
+    built(client, id, name, reply)
+}
+
+/// A file of the function's.
+fn file<'a>(function: &'a Function, name: &str) -> Result<&'a [u8], StartError> {
+    let contents = function.files.contents.get(name);
+    let missing = || StartError::Function(format!("{name} is not among the function's files"));
+    contents.map(|bytes| &bytes[..]).ok_or_else(missing)
+}
+
 fn from_source(
     client: &Client,
     context: Id,
@@ -206,9 +250,7 @@ fn from_source(
                 .into(),
         )
     })?;
-    let text = function.files.contents.get(source).ok_or_else(|| {
-        StartError::Function(format!("{source} is not among the function's files"))
-    })?;
+    let text = file(function, source)?;
     client.control(&Control::ProgramSource {
         id,
         context,
@@ -220,6 +262,11 @@ fn from_source(
         options: &wanted.options,
         files: included(function, source),
     })?;
+    built(client, id, source, reply)
+}
+
+/// What a build has come to; `source` is the file's name.
+fn built(client: &Client, id: Id, source: &str, reply: Reply) -> Result<Built, StartError> {
     match reply {
         Reply::Built {
             code: SUCCESS,
@@ -270,7 +317,7 @@ fn build_error(source: &str, code: i32, log: &[u8]) -> StartError {
         .collect();
     let code = text_of(code);
     match log.is_empty() {
-        true => StartError::Function(format!("{source} does not compile: {code}")),
-        false => StartError::Function(format!("{source} does not compile: {code}\n{log}")),
+        true => StartError::Function(format!("{source} cannot be built: {code}")),
+        false => StartError::Function(format!("{source} cannot be built: {code}\n{log}")),
     }
 }

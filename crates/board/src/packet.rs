@@ -1,0 +1,170 @@
+//! The packets of the host port's socket, each of a fixed size (`hdl/board/sim/host_protocol.h`).
+
+/// The protocol's version.
+pub const VERSION: u32 = 1;
+/// Bytes of a request.
+pub const REQUEST_BYTES: usize = 120;
+/// Bytes of a reply.
+pub const REPLY_BYTES: usize = 120;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// For a window.
+    Hello = 1,
+    /// A function for everybody.
+    Define = 2,
+    /// It is no more.
+    Remove = 3,
+    /// A program of this connection's own.
+    Load = 4,
+    /// It is no more.
+    Unload = 5,
+    /// A call.
+    Call = 6,
+}
+
+/// A request; what an op does not need is zero.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Comes back with the reply.
+    pub id: u32,
+    /// Where the body or image is in the window.
+    pub offset: u64,
+    /// Where the answer goes.
+    pub answer: u64,
+    /// Bytes of the body, image or window.
+    pub bytes: u64,
+    /// Bytes that the answer may have.
+    pub room: u64,
+    /// The function or program.
+    pub number: u32,
+    /// Cycles that a call may take; 0: any number.
+    pub timeout: u32,
+    /// Cycles that it is expected to take.
+    pub cost: u32,
+    /// log2 of the cycles for eight bytes.
+    pub speed: u32,
+    /// Scalars.
+    pub params: [u32; 4],
+    /// The function's name.
+    pub name: String,
+    /// The scalars' names.
+    pub scalars: Vec<String>,
+}
+
+impl Request {
+    /// As it is sent. Names that are too long are cut; who makes them has checked them.
+    pub fn encode(&self, op: Op) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        let mut at = 0;
+        let mut put = |part: &[u8], room: usize| {
+            let part = &part[..part.len().min(room)];
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += room;
+        };
+        put(&(op as u32).to_ne_bytes(), 4);
+        put(&self.id.to_ne_bytes(), 4);
+        for word in [self.offset, self.answer, self.bytes, self.room] {
+            put(&word.to_ne_bytes(), 8);
+        }
+        let words = [self.number, self.timeout, self.cost, self.speed];
+        for word in words.into_iter().chain(self.params) {
+            put(&word.to_ne_bytes(), 4);
+        }
+        put(self.name.as_bytes(), 16);
+        for scalar in self.scalars.iter().take(4) {
+            put(scalar.as_bytes(), 8);
+        }
+        bytes
+    }
+}
+
+/// A reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// Whose.
+    pub id: u32,
+    /// 0: it is done.
+    pub status: u32,
+    /// Of the function or program.
+    pub number: u32,
+    /// Of the answer, whatever there was room for; of the window.
+    pub bytes: u64,
+    /// From the call's descriptor to its report.
+    pub cycles: u32,
+    /// Of the kernel.
+    pub kernel_cycles: u32,
+    /// Where it ran.
+    pub region: u32,
+    /// The region was loaded for it.
+    pub loaded: bool,
+    /// To a hello: the protocol's version.
+    pub version: u32,
+    /// The shell that images must be made for.
+    pub shell: u32,
+    /// Regions.
+    pub regions: u32,
+    /// The clock that cycles are counted in, kHz.
+    pub clock_khz: u32,
+    /// Bytes of board memory that are free.
+    pub memory_free: u64,
+    /// What is wrong.
+    pub text: String,
+}
+
+impl Reply {
+    /// As it came.
+    pub fn decode(bytes: &[u8; REPLY_BYTES]) -> Reply {
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four"));
+        let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight"));
+        let text = bytes[64..].split(|b| *b == 0).next().unwrap_or_default();
+        Reply {
+            id: word(4),
+            status: word(8),
+            number: word(12),
+            bytes: long(16),
+            cycles: word(24),
+            kernel_cycles: word(28),
+            region: word(32),
+            loaded: word(36) != 0,
+            version: word(40),
+            shell: word(44),
+            regions: word(48),
+            clock_khz: word(52),
+            memory_free: long(56),
+            text: String::from_utf8_lossy(text).into_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_fields_stand_where_the_other_side_has_them() {
+        let request = Request {
+            id: 7,
+            offset: 8,
+            answer: 16,
+            bytes: 24,
+            room: 32,
+            number: 40,
+            timeout: 41,
+            cost: 42,
+            speed: 43,
+            params: [44, 45, 46, 47],
+            name: "sobel".into(),
+            scalars: vec!["width".into()],
+        };
+        let bytes = request.encode(Op::Define);
+        let at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!((at(0), at(4), at(8), at(32), at(40)), (2, 7, 8, 32, 40));
+        assert_eq!((at(52), at(56), at(68)), (43, 44, 47));
+        assert_eq!(
+            (&bytes[72..78], &bytes[88..94]),
+            (&b"sobel\0"[..], &b"width\0"[..])
+        );
+    }
+}

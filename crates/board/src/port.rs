@@ -1,0 +1,292 @@
+//! A connection with a board's host port.
+
+use crate::image::{self, Description, Image};
+use crate::packet::{Op, Reply, Request, REPLY_BYTES, VERSION};
+use baltra_ring::memory::{Memory, Range};
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::net::{
+    recvmsg, send, socket_with, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
+    RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Why the board did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no board.
+    #[error("no board's host port at {path}: is `baltra board --host-port {path}` running?")]
+    Connect {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is gone, or says nonsense.
+    #[error("the board's host port is gone")]
+    Lost(#[source] io::Error),
+    /// Another version.
+    #[error("the board speaks version {0} of the host port's protocol, and this program version {VERSION}")]
+    Version(u32),
+    /// The image is none, or not one for this board.
+    #[error(transparent)]
+    Image(#[from] image::Error),
+    /// The window is too small for it.
+    #[error("{0} bytes do not fit the window that this program shares with the board")]
+    Window(u64),
+    /// The kernel took too long.
+    #[error("the kernel did not end in time, and was cut")]
+    Killed,
+    /// The answer had so many bytes.
+    #[error("the answer has {0} bytes, and there was room for fewer")]
+    Room(u64),
+    /// The board loaded the image and refused it; the number is fn_pkg's.
+    #[error("the board refused the image as it loaded it ({0})")]
+    Refused(u32),
+    /// No room in the board.
+    #[error("no room on the board: {0}")]
+    Full(String),
+    /// No such function or program.
+    #[error("{0}")]
+    Unknown(String),
+    /// Anything else that it does not do.
+    #[error("the board does not do it ({status}): {text}")]
+    Wrong {
+        /// `host_status`, or host_pkg::end_t.
+        status: u32,
+        /// Its words.
+        text: String,
+    },
+}
+
+/// What a call took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Bytes of the answer.
+    pub bytes: u64,
+    /// From the call's descriptor to its report.
+    pub cycles: u32,
+    /// Of these, the kernel's.
+    pub kernel_cycles: u32,
+    /// Where it ran.
+    pub region: u32,
+    /// The region was loaded for it.
+    pub loaded: bool,
+}
+
+/// A call of a program or function; body and answer are places in the window.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Call {
+    /// Which.
+    pub number: u32,
+    /// Offset and bytes of the body.
+    pub body: (u64, u64),
+    /// Offset of the answer, and bytes that it may have.
+    pub answer: (u64, u64),
+    /// Scalars.
+    pub params: [u32; 4],
+    /// Cycles that it may take; 0: any number.
+    pub timeout: u32,
+}
+
+/// A connection; its window is [`Port::window`].
+pub struct Port {
+    socket: Mutex<OwnedFd>,
+    /// The same, for who waits for its end.
+    watched: OwnedFd,
+    window: Memory,
+    /// What the board said of itself.
+    pub about: Reply,
+}
+
+impl Port {
+    /// Connects, with a window of so many bytes.
+    pub fn connect(path: &Path, window_bytes: u64) -> Result<Port, Error> {
+        let failed = |source: io::Error| Error::Connect {
+            path: path.to_owned(),
+            source,
+        };
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|e| failed(e.into()))?;
+        let address = SocketAddrUnix::new(path).map_err(|e| failed(e.into()))?;
+        rustix::net::connect(&socket, &address).map_err(|e| failed(e.into()))?;
+        let request = Request {
+            bytes: window_bytes,
+            ..Request::default()
+        };
+        let (about, fd) = exchange(&socket, Op::Hello, &request)?;
+        let about = outcome(about)?;
+        if about.version != VERSION {
+            return Err(Error::Version(about.version));
+        }
+        let fd = fd.ok_or_else(|| nonsense("it gave no window"))?;
+        let window = Memory::map(&fd, window_bytes).map_err(Error::Lost)?;
+        let watched = socket.try_clone().map_err(Error::Lost)?;
+        Ok(Port {
+            watched,
+            socket: Mutex::new(socket),
+            window,
+            about,
+        })
+    }
+
+    /// Blocks until the board is gone.
+    pub fn wait_gone(&self) {
+        let mut fds = [PollFd::new(&self.watched, PollFlags::empty())];
+        let ended = PollFlags::HUP | PollFlags::ERR;
+        while !fds[0].revents().intersects(ended) {
+            // Only a signal interrupts it.
+            let _ = poll(&mut fds, None);
+        }
+    }
+
+    /// The memory that is shared with the board; what lies where is up to who connected.
+    pub fn window(&self) -> &Memory {
+        &self.window
+    }
+
+    /// A function for everybody, HTTP too: `name`, or the image's own. Replaces one of that name. `image` goes through
+    /// the window's first bytes. Its number.
+    pub fn define(&self, image: &Image<'_>, about: &Description) -> Result<u32, Error> {
+        let request = Request {
+            timeout: about.timeout,
+            speed: about.speed,
+            name: about.name.clone(),
+            scalars: about.scalars.clone(),
+            ..self.bring(image, 0)?
+        };
+        Ok(self.ask(Op::Define, &request)?.number)
+    }
+
+    /// It is no more.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let request = Request {
+            name: name.into(),
+            ..Request::default()
+        };
+        self.ask(Op::Remove, &request).map(drop)
+    }
+
+    /// A program of this connection's own, of an image that is put at `offset` of the window. Its number.
+    pub fn load(&self, image: &Image<'_>, offset: u64) -> Result<u32, Error> {
+        Ok(self.ask(Op::Load, &self.bring(image, offset)?)?.number)
+    }
+
+    /// It is no more.
+    pub fn unload(&self, number: u32) -> Result<(), Error> {
+        let request = Request {
+            number,
+            ..Request::default()
+        };
+        self.ask(Op::Unload, &request).map(drop)
+    }
+
+    /// Calls a function or program; blocks until it has ended.
+    pub fn call(&self, call: &Call) -> Result<Done, Error> {
+        let reply = self.ask(
+            Op::Call,
+            &Request {
+                number: call.number,
+                offset: call.body.0,
+                bytes: call.body.1,
+                answer: call.answer.0,
+                room: call.answer.1,
+                params: call.params,
+                timeout: call.timeout,
+                cost: call.body.1.min(u32::MAX.into()) as u32,
+                ..Request::default()
+            },
+        )?;
+        Ok(Done {
+            bytes: reply.bytes,
+            cycles: reply.cycles,
+            kernel_cycles: reply.kernel_cycles,
+            region: reply.region,
+            loaded: reply.loaded,
+        })
+    }
+
+    /// So many bytes of the window.
+    pub fn range(&self, offset: u64, bytes: u64) -> Result<Range, Error> {
+        let range = self.window.slice(offset, bytes);
+        range.ok_or(Error::Window(bytes))
+    }
+
+    fn bring(&self, image: &Image<'_>, offset: u64) -> Result<Request, Error> {
+        image.suits(self.about.shell, self.about.regions)?;
+        let bytes = image.bytes.len() as u64;
+        self.range(offset, bytes)?.copy_in(0, image.bytes);
+        Ok(Request {
+            offset,
+            bytes,
+            ..Request::default()
+        })
+    }
+
+    fn ask(&self, op: Op, request: &Request) -> Result<Reply, Error> {
+        let socket = self.socket.lock().expect("no panic under this lock");
+        outcome(exchange(&socket, op, request)?.0)
+    }
+}
+
+fn nonsense(what: &str) -> Error {
+    Error::Lost(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
+}
+
+/// One request and its reply.
+fn exchange(
+    socket: &OwnedFd,
+    op: Op,
+    request: &Request,
+) -> Result<(Reply, Option<OwnedFd>), Error> {
+    let lost = |e: rustix::io::Errno| Error::Lost(e.into());
+    let packet = request.encode(op);
+    rustix::io::retry_on_intr(|| send(socket, &packet, SendFlags::NOSIGNAL)).map_err(lost)?;
+    let mut bytes = [0; REPLY_BYTES + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })
+    .map_err(lost)?;
+    let mut fd = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut rights) = message {
+            fd = rights.next();
+        }
+    }
+    match received.bytes {
+        REPLY_BYTES => {
+            let packet = bytes[..REPLY_BYTES].try_into().expect("as many");
+            Ok((Reply::decode(packet), fd))
+        }
+        0 => Err(Error::Lost(io::ErrorKind::UnexpectedEof.into())),
+        n => Err(nonsense(&format!("a reply of {n} bytes"))),
+    }
+}
+
+/// What a reply says, as a result (host_pkg::end_t, and host_status of the protocol's header).
+fn outcome(reply: Reply) -> Result<Reply, Error> {
+    match reply.status {
+        0 => Ok(reply),
+        1 => Err(Error::Killed),
+        2 => Err(Error::Room(reply.bytes)),
+        status @ 16..=31 => Err(Error::Refused(status - 16)),
+        65 => Err(Error::Full(reply.text)),
+        66 => Err(Error::Unknown(reply.text)),
+        status => Err(Error::Wrong {
+            status,
+            text: reply.text,
+        }),
+    }
+}

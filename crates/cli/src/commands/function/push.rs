@@ -1,0 +1,107 @@
+//! `baltra function push`: images of regions into a running board, over its host port.
+
+use crate::args::Push;
+use anyhow::{bail, Context, Result};
+use baltra_board::image::{Description, BYTES_MAX, NAME_MAX, SCALARS, SCALAR_MAX};
+use baltra_board::{is_plain, Image, Port};
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+/// Cycles that a call may take where nobody says.
+const TIMEOUT: u32 = 1 << 24;
+
+/// Puts each image into board memory and its name into the function table. All are checked before the first one goes.
+pub fn push(args: &Push) -> Result<()> {
+    let files = args.images.iter().map(|text| read(text));
+    let files: Vec<(String, &str, Vec<u8>)> = files.collect::<Result<_>>()?;
+    let mut ready = Vec::new();
+    for (name, path, bytes) in &files {
+        let image = Image::parse(bytes).with_context(|| path.to_string())?;
+        let about = describe(args, name, &image).with_context(|| path.to_string())?;
+        ready.push((path, image, about));
+    }
+    let largest = ready.iter().map(|(_, image, _)| image.bytes.len());
+    let port = Port::connect(&args.board, largest.max().unwrap_or(1) as u64)?;
+    for (path, image, _) in &ready {
+        image
+            .suits(port.about.shell, port.about.regions)
+            .with_context(|| path.to_string())?;
+    }
+    let count = ready.len();
+    let progress = std::io::stderr().is_terminal();
+    for (index, (path, image, about)) in ready.iter().enumerate() {
+        if progress {
+            eprint!(
+                "\r\x1b[K{}/{count} {} ({} bytes)",
+                index + 1,
+                about.name,
+                image.bytes.len()
+            );
+            std::io::stderr().flush()?;
+        }
+        let pushed = port.define(image, about);
+        if progress {
+            eprint!("\r\x1b[K");
+        }
+        let number = pushed.with_context(|| format!("{path}: {} of {count} are pushed", index))?;
+        println!(
+            "{}: function {number}, {} bytes",
+            about.name,
+            image.bytes.len()
+        );
+    }
+    Ok(())
+}
+
+/// Takes functions out of a board's table.
+pub fn remove(board: &Path, names: &[String]) -> Result<()> {
+    let port = Port::connect(board, 1)?;
+    for name in names {
+        port.remove(name).with_context(|| name.clone())?;
+        println!("{name} is removed");
+    }
+    Ok(())
+}
+
+/// The name, if one is given, the path and what is there.
+fn read(text: &str) -> Result<(String, &str, Vec<u8>)> {
+    let (name, path) = text.split_once('=').unwrap_or(("", text));
+    let about = std::fs::metadata(path).with_context(|| path.to_owned())?;
+    if !about.is_file() || about.len() > BYTES_MAX as u64 {
+        bail!("{path} is no file of at most {BYTES_MAX} bytes");
+    }
+    let bytes = std::fs::read(path).with_context(|| path.to_owned())?;
+    Ok((name.to_owned(), path, bytes))
+}
+
+/// What the table is to say: the command line's word, else the image's own.
+fn describe(args: &Push, name: &str, image: &Image<'_>) -> Result<Description> {
+    let mut about = image.description.clone().unwrap_or(Description {
+        timeout: TIMEOUT,
+        ..Description::default()
+    });
+    if !name.is_empty() {
+        about.name = name.to_owned();
+    }
+    if let Some(scalars) = &args.scalars {
+        about.scalars = scalars.clone();
+    }
+    about.timeout = args.timeout.unwrap_or(about.timeout);
+    about.speed = args.speed.unwrap_or(about.speed);
+    if about.name.is_empty() {
+        bail!("the image does not say how its kernel is called: give it as NAME=FILE");
+    }
+    if !is_plain(&about.name, NAME_MAX) {
+        bail!(
+            "'{}' is no function's name (letters, digits, - and _, up to {NAME_MAX})",
+            about.name
+        );
+    }
+    if let Some(wrong) = about.scalars.iter().find(|s| !is_plain(s, SCALAR_MAX)) {
+        bail!("'{wrong}' is no scalar's name (letters, digits, - and _, up to {SCALAR_MAX})");
+    }
+    if about.scalars.len() > SCALARS {
+        bail!("a kernel has {SCALARS} scalars at most");
+    }
+    Ok(about)
+}

@@ -1,0 +1,417 @@
+//! What is enqueued. Everything is complete when its call returns.
+
+use super::object;
+use super::objects::{handle, Arg, Event, Kernel, Mem, Queue, BUFFER_ARGS};
+use baltra_board::port::{Call, Error};
+use baltra_opencl::*;
+use baltra_ring::lease::monotonic_ns;
+use std::ffi::c_void;
+
+pub fn fill(api: &mut cl_icd_dispatch) {
+    api.clFlush = Some(nothing_left);
+    api.clFinish = Some(nothing_left);
+    api.clEnqueueMarkerWithWaitList = Some(marker);
+    api.clEnqueueBarrierWithWaitList = Some(marker);
+    api.clEnqueueNDRangeKernel = Some(launch);
+    api.clEnqueueReadBuffer = Some(read);
+    api.clEnqueueWriteBuffer = Some(write);
+    api.clEnqueueReadBufferRect = Some(read_rect);
+    api.clEnqueueWriteBufferRect = Some(write_rect);
+    api.clEnqueueCopyBuffer = Some(copy);
+    api.clEnqueueCopyBufferRect = Some(copy_rect);
+    api.clEnqueueFillBuffer = Some(fill_buffer);
+    api.clEnqueueMigrateMemObjects = Some(migrate);
+}
+
+type Result<T> = std::result::Result<T, cl_int>;
+
+/// The end of a command: its event, or its error. `ns`: of the whole, and of the part that profiling calls the command.
+///
+/// # Safety
+/// `event` is null or writable.
+unsafe fn done(result: Result<(u64, u64)>, event: *mut cl_event) -> cl_int {
+    match result {
+        Ok((whole_ns, own_ns)) => {
+            let ended_ns = monotonic_ns();
+            let made = Event {
+                submitted_ns: ended_ns.saturating_sub(whole_ns),
+                started_ns: ended_ns.saturating_sub(own_ns),
+                ended_ns,
+            };
+            if !event.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { *event = handle(made) };
+            }
+            CL_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// Does something on the host, and says how long it took.
+fn timed(work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
+    let begun = monotonic_ns();
+    work()?;
+    let took = monotonic_ns() - begun;
+    Ok((took, took))
+}
+
+unsafe extern "C" fn nothing_left(_: cl_command_queue) -> cl_int {
+    CL_SUCCESS
+}
+
+unsafe extern "C" fn marker(
+    _: cl_command_queue,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    // SAFETY: OpenCL's promise.
+    unsafe { done(Ok((0, 0)), event) }
+}
+
+unsafe extern "C" fn launch(
+    queue: cl_command_queue,
+    kernel: cl_kernel,
+    dimensions: cl_uint,
+    _: *const usize,
+    global: *const usize,
+    _: *const usize,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    if !(1..=3).contains(&dimensions) {
+        return CL_INVALID_WORK_DIMENSION;
+    }
+    // SAFETY: live objects; `global` has as many entries as there are dimensions.
+    unsafe {
+        let global = std::slice::from_raw_parts(global, dimensions as usize);
+        done(run(object(queue), object(kernel), global), event)
+    }
+}
+
+/// Calls the program: the first buffer is the body, as many bytes of it as there are work-items, and the second takes
+/// the answer.
+///
+/// # Safety
+/// The kernel's buffers are live.
+unsafe fn run(queue: &Queue, kernel: &Kernel, global: &[usize]) -> Result<(u64, u64)> {
+    let items = global.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
+    let items = items.ok_or(CL_INVALID_GLOBAL_WORK_SIZE)?;
+    let args = kernel
+        .args
+        .lock()
+        .expect("no panic under this lock")
+        .clone();
+    let mut params = [0; 4];
+    let mut buffers = [None; BUFFER_ARGS];
+    for (at, arg) in args.iter().enumerate() {
+        match *arg {
+            // SAFETY: the caller's promise.
+            Arg::Memory(raw) if raw != 0 => buffers[at] = Some(unsafe { &*(raw as *const Mem) }),
+            Arg::Scalar(value) => params[at - BUFFER_ARGS] = value,
+            Arg::Memory(_) | Arg::Nothing => return Err(CL_INVALID_KERNEL_ARGS),
+        }
+    }
+    let [Some(body), Some(answer)] = buffers else {
+        return Err(CL_INVALID_KERNEL_ARGS);
+    };
+    let number = kernel.program.number();
+    let port = &queue.board.port;
+    let called = port.call(&Call {
+        number: number.ok_or(CL_INVALID_PROGRAM_EXECUTABLE)?,
+        body: (body.offset(), items.min(body.bytes) as u64),
+        answer: (answer.offset(), answer.bytes as u64),
+        params,
+        timeout: kernel.program.timeout(),
+    });
+    let done = called.map_err(|error| {
+        tracing::info!(%error, "a call failed");
+        match error {
+            Error::Lost(_) => CL_DEVICE_NOT_AVAILABLE,
+            _ => CL_OUT_OF_RESOURCES,
+        }
+    })?;
+    let ns = |cycles: u32| u64::from(cycles) * 1_000_000 / u64::from(port.about.clock_khz.max(1));
+    Ok((ns(done.cycles), ns(done.kernel_cycles)))
+}
+
+unsafe extern "C" fn read(
+    _: cl_command_queue,
+    mem: cl_mem,
+    _: cl_bool,
+    offset: usize,
+    len: usize,
+    host: *mut c_void,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    // SAFETY: a live buffer, and `len` bytes at `host`, which is not the window.
+    unsafe {
+        let part = object::<Mem, _>(mem).part(offset, len);
+        let work = || {
+            let part = part.ok_or(CL_INVALID_VALUE)?;
+            std::ptr::copy_nonoverlapping(part.ptr(), host.cast(), len);
+            Ok(())
+        };
+        done(timed(work), event)
+    }
+}
+
+unsafe extern "C" fn write(
+    _: cl_command_queue,
+    mem: cl_mem,
+    _: cl_bool,
+    offset: usize,
+    len: usize,
+    host: *const c_void,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        let part = object::<Mem, _>(mem).part(offset, len);
+        let work = || {
+            let part = part.ok_or(CL_INVALID_VALUE)?;
+            std::ptr::copy_nonoverlapping(host.cast(), part.ptr(), len);
+            Ok(())
+        };
+        done(timed(work), event)
+    }
+}
+
+/// Where a rectangle's rows lie: its origin, pitches and size. What is zero is tight.
+#[derive(Clone, Copy)]
+struct Rect {
+    origin: [usize; 3],
+    row: usize,
+    slice: usize,
+    size: [usize; 3],
+}
+
+impl Rect {
+    /// # Safety
+    /// Both lists have three entries.
+    unsafe fn new(origin: *const usize, size: *const usize, row: usize, slice: usize) -> Rect {
+        // SAFETY: the caller's promise.
+        let (origin, size) = unsafe { (*origin.cast::<[usize; 3]>(), *size.cast::<[usize; 3]>()) };
+        let row = if row == 0 { size[0] } else { row };
+        let slice = if slice == 0 {
+            row.saturating_mul(size[1])
+        } else {
+            slice
+        };
+        Rect {
+            origin,
+            row,
+            slice,
+            size,
+        }
+    }
+
+    /// Where each row begins; an error where it does not fit in `bytes`.
+    fn rows(self, bytes: usize) -> Result<impl Iterator<Item = usize>> {
+        let Rect {
+            origin,
+            row,
+            slice,
+            size,
+        } = self;
+        let place = move |z: usize, y: usize| {
+            let z = slice.checked_mul(origin[2].checked_add(z)?)?;
+            let y = row.checked_mul(origin[1].checked_add(y)?)?;
+            z.checked_add(y)?.checked_add(origin[0])
+        };
+        if size.contains(&0) {
+            return Err(CL_INVALID_VALUE);
+        }
+        let last = place(size[2] - 1, size[1] - 1).and_then(|at| at.checked_add(size[0]));
+        if last.is_none_or(|end| end > bytes) {
+            return Err(CL_INVALID_VALUE);
+        }
+        let places = move |z| (0..size[1]).map(move |y| place(z, y).expect("the last one fits"));
+        Ok((0..size[2]).flat_map(places))
+    }
+}
+
+macro_rules! rect {
+    ($name:ident, $host:ty, $copy:expr) => {
+        unsafe extern "C" fn $name(
+            _: cl_command_queue,
+            mem: cl_mem,
+            _: cl_bool,
+            buffer_origin: *const usize,
+            host_origin: *const usize,
+            size: *const usize,
+            buffer_row: usize,
+            buffer_slice: usize,
+            host_row: usize,
+            host_slice: usize,
+            host: $host,
+            _: cl_uint,
+            _: *const cl_event,
+            event: *mut cl_event,
+        ) -> cl_int {
+            // SAFETY: a live buffer; the lists have three entries, and `host` has the rectangle's bytes.
+            unsafe {
+                let mem: &Mem = object(mem);
+                let here = Rect::new(buffer_origin, size, buffer_row, buffer_slice);
+                let there = Rect::new(host_origin, size, host_row, host_slice);
+                let work = || {
+                    let whole = mem.part(0, mem.bytes).ok_or(CL_INVALID_VALUE)?;
+                    let rows = here.rows(mem.bytes)?.zip(there.rows(usize::MAX)?);
+                    for (here_at, there_at) in rows {
+                        let here_row: *mut u8 = whole.ptr().add(here_at);
+                        $copy(here_row, host.cast::<u8>().add(there_at), here.size[0]);
+                    }
+                    Ok(())
+                };
+                done(timed(work), event)
+            }
+        }
+    };
+}
+rect!(read_rect, *mut c_void, |here: *mut u8,
+                               there: *mut u8,
+                               len| {
+    std::ptr::copy_nonoverlapping(here.cast_const(), there, len);
+});
+rect!(
+    write_rect,
+    *const c_void,
+    |here: *mut u8, there: *const u8, len| {
+        std::ptr::copy_nonoverlapping(there, here, len);
+    }
+);
+
+unsafe extern "C" fn copy(
+    _: cl_command_queue,
+    source: cl_mem,
+    target: cl_mem,
+    from: usize,
+    to: usize,
+    len: usize,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    // SAFETY: live buffers.
+    unsafe {
+        let source = object::<Mem, _>(source).part(from, len);
+        let target = object::<Mem, _>(target).part(to, len);
+        let work = || {
+            let (source, target) = source.zip(target).ok_or(CL_INVALID_VALUE)?;
+            std::ptr::copy(source.ptr(), target.ptr(), len);
+            Ok(())
+        };
+        done(timed(work), event)
+    }
+}
+
+unsafe extern "C" fn copy_rect(
+    _: cl_command_queue,
+    source: cl_mem,
+    target: cl_mem,
+    source_origin: *const usize,
+    target_origin: *const usize,
+    size: *const usize,
+    source_row: usize,
+    source_slice: usize,
+    target_row: usize,
+    target_slice: usize,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    // SAFETY: live buffers; the lists have three entries.
+    unsafe {
+        let (source, target): (&Mem, &Mem) = (object(source), object(target));
+        let from = Rect::new(source_origin, size, source_row, source_slice);
+        let to = Rect::new(target_origin, size, target_row, target_slice);
+        let work = || {
+            let parts = source
+                .part(0, source.bytes)
+                .zip(target.part(0, target.bytes));
+            let (source_bytes, target_bytes) = parts.ok_or(CL_INVALID_VALUE)?;
+            for (here, there) in from.rows(source.bytes)?.zip(to.rows(target.bytes)?) {
+                let source = source_bytes.ptr().add(here);
+                std::ptr::copy(source, target_bytes.ptr().add(there), from.size[0]);
+            }
+            Ok(())
+        };
+        done(timed(work), event)
+    }
+}
+
+unsafe extern "C" fn fill_buffer(
+    _: cl_command_queue,
+    mem: cl_mem,
+    pattern: *const c_void,
+    pattern_len: usize,
+    offset: usize,
+    len: usize,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    // SAFETY: a live buffer and pattern.
+    unsafe {
+        let part = object::<Mem, _>(mem).part(offset, len);
+        let pattern = std::slice::from_raw_parts(pattern.cast::<u8>(), pattern_len);
+        let work = || {
+            let part = part.ok_or(CL_INVALID_VALUE)?;
+            if pattern.is_empty() || !len.is_multiple_of(pattern.len()) {
+                return Err(CL_INVALID_VALUE);
+            }
+            for at in (0..len).step_by(pattern.len()) {
+                part.copy_in(at, pattern);
+            }
+            Ok(())
+        };
+        done(timed(work), event)
+    }
+}
+
+unsafe extern "C" fn migrate(
+    _: cl_command_queue,
+    _: cl_uint,
+    _: *const cl_mem,
+    _: cl_mem_migration_flags,
+    _: cl_uint,
+    _: *const cl_event,
+    event: *mut cl_event,
+) -> cl_int {
+    // SAFETY: OpenCL's promise.
+    unsafe { done(Ok((0, 0)), event) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_rectangles_stay_inside() {
+        let rect = Rect {
+            origin: [1, 1, 0],
+            row: 10,
+            slice: 100,
+            size: [3, 2, 2],
+        };
+        let rows: Vec<_> = rect.rows(200).unwrap().collect();
+        assert_eq!(rows, [11, 21, 111, 121]);
+        assert!(rect.rows(124).is_ok() && rect.rows(123).is_err());
+        let huge = Rect {
+            row: usize::MAX,
+            ..rect
+        };
+        assert!(huge.rows(usize::MAX).is_err());
+        let empty = Rect {
+            size: [0, 1, 1],
+            ..rect
+        };
+        assert!(empty.rows(200).is_err());
+    }
+}
