@@ -74,10 +74,11 @@ bench-cluster: setup build ## five functions on three nodes beside three native 
 	@scripts/setup.sh bench
 	@bench/cluster/run.py
 
-bench-board: ## the board in cycles, and its live model's speed; writes bench/results/board
+bench-board: build ## the board in cycles, and its live model's speed; writes bench/results/board
 	@scripts/setup.sh base board bench
 	@$(MAKE) -s -C hdl/board bench tuned
 	@bench/board/run.py
+	@bench/board/three_ways.py --write
 
 bench-messages: humboldt ## messages beside MPICH and Open MPI; writes bench/results/messages
 	@scripts/setup.sh bench

@@ -124,6 +124,49 @@ void latency(int calls) {
   printf("}}\n");
 }
 
+// The bytes of a host that the board reads and writes.
+struct Bytes : HostMemory {
+  std::vector<uint64_t> words = std::vector<uint64_t>(256);
+  bool read(uint64_t address, uint64_t& data) override {
+    data = words.at(address / 8);
+    return true;
+  }
+  void write(uint64_t address, uint64_t data, uint8_t keep) override {
+    for (size_t i = 0; i < 8; i++)
+      if (keep >> i & 1) reinterpret_cast<uint8_t*>(words.data())[address + i] = static_cast<uint8_t>(data >> (8 * i));
+  }
+};
+
+// The same calls over the host port: from the write of the doorbell to the report's last beat in host memory.
+void host(int calls) {
+  Bench bench;
+  Bytes memory;
+  bench.board.host_memory = &memory;
+  FunctionEntry entry;
+  entry.image = bench.image(kSmallImage);
+  const auto number = bench.board.define("echo", entry);
+  std::mt19937 draw(1);
+  std::map<uint64_t, int> counts;
+  constexpr uint64_t kBody = 0x100, kAnswer = 0x200, kCall = 2;
+  for (int i = -1; i < calls; i++) {
+    for (size_t k = 0; k < 8; k++) memory.words[kBody / 8 + k] = static_cast<uint64_t>(draw()) << 32 | draw(), memory.words[kAnswer / 8 + k] = 0;
+    const uint64_t descriptor[8] = {kCall | *number << 8 | 64ull << 32, kBody, entry.image, kAnswer, 64 | 64ull << 32, 0, 0, 0};
+    std::copy(descriptor, descriptor + 8, memory.words.begin());
+    bench.board.write_register(Register::PostLow, 0);
+    const uint64_t from = bench.board.cycles, ended = bench.board.host_ended;
+    bench.board.write_register(Register::PostHigh, 0);
+    while (bench.board.host_ended == ended) bench.step();
+    if ((memory.words[8] & 0xff) != 0 || !std::equal(memory.words.begin() + kBody / 8, memory.words.begin() + kBody / 8 + 8, memory.words.begin() + kAnswer / 8))
+      wrong("an answer is not its request");
+    if (i >= 0) counts[bench.board.cycles - from]++;  // the first one is cold
+    bench.steps(100 + draw() % 300);
+  }
+  uint64_t total = 0;
+  for (auto [cycles, n] : counts) total += cycles * static_cast<uint64_t>(n);
+  printf("{\"measure\": \"host\", \"body\": 64, \"calls\": %d, \"bus_latency\": %u, \"least\": %lu, \"mean\": %.2f, \"most\": %lu}\n", calls,
+         Board::kHostLatency, counts.begin()->first, static_cast<double>(total) / calls, counts.rbegin()->first);
+}
+
 void bulk(size_t bytes) {
   Bench bench;
   Peer& peer = bench.connect();
@@ -266,6 +309,7 @@ int main(int argc, char** argv) {
     return argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* a) { return std::string(a) == which; });
   };
   if (wanted("latency")) latency(5000);
+  if (wanted("host")) host(5000);
   if (wanted("bulk")) bulk(1000000);
   if (wanted("calls")) {
     calls(16, 1, 1, 5000);

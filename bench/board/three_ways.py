@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""One kernel (echo, 64 bytes) called 5,000 times by three ways: a board's host port, its HTTP, and the gateway with an
+OpenCL kernel on PoCL.
+
+usage: bench/board/three_ways.py [--calls N] [--write]
+
+Cycles and wall clock stay apart. Cycles are the RTL's, at both ways into the board; wall clock is the live model's own
+speed, and the gateway's on this host's processor. The clients are this program: one call at a time over one socket,
+the ways in turn, so that what else the host does meets all of them. --write keeps bench/results/board/DATE-three-ways-COMMIT.
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = ROOT / "target" / "board"
+CLOCK_MHZ = 156.25
+BLOCK = 250  # calls of a way before the next one has its turn
+sys.path.insert(0, str(ROOT / "hdl" / "board" / "tests"))
+import device_test  # noqa: E402
+import harness  # noqa: E402
+import host_test  # noqa: E402
+
+MANIFEST = """
+name: echo
+inputs:
+  - {name: body, type: u8, shape: [n], codecs: [raw]}
+outputs:
+  - {name: answer, type: u8, shape: [n], codecs: [raw]}
+symbols:
+  n: {min: 1, max: 65536}
+implementations:
+  - opencl: {source: echo.cl, kernel: echo, args: [body, answer], global: [n]}
+"""
+SOURCE = "kernel void echo(global const uchar *body, global uchar *answer) { answer[get_global_id(0)] = body[get_global_id(0)]; }\n"
+
+
+class Http:
+    """One connection; a call is one write, and reads until the answer is whole."""
+
+    def __init__(self, url):
+        parts = urllib.parse.urlsplit(url)
+        self.socket = socket.create_connection((parts.hostname, parts.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.head = (f"POST /function/echo HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
+                     "Content-Length: 64\r\n\r\n").encode()
+
+    def __call__(self, body):
+        self.socket.sendall(self.head + body)
+        answer = b""
+        while b"\r\n\r\n" not in answer or len(answer) - answer.index(b"\r\n\r\n") - 4 < 64:
+            more = self.socket.recv(65536)
+            if not more:
+                sys.exit("error: the connection ended")
+            answer += more
+        return answer[answer.index(b"\r\n\r\n") + 4 :]
+
+
+def percentiles(seconds):
+    ordered = sorted(seconds)
+    at = lambda share: round(1e6 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1)
+    return {"least": at(0), "p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "most": at(1)}
+
+
+def wall_clock(calls):
+    with device_test.node() as (board, pool), host_test.Port(board.path) as port:
+        directory = pool.home / "echo"
+        directory.mkdir()
+        (directory / "function.yaml").write_text(MANIFEST)
+        (directory / "echo.cl").write_text(SOURCE)
+        echo = port.bring(host_test.LOAD, harness.image("echo"))["number"]
+        with device_test.gateway(pool, directory) as url:
+            ways = {
+                "host port": lambda body: port.call(echo, body)[1],
+                "HTTP on the board": Http(board.url),
+                "gateway, OpenCL on PoCL": Http(url),
+            }
+            took = {name: [] for name in ways}
+            for name, call in ways.items():
+                for i in range(20):  # nothing is cold
+                    call(bytes(64))
+            for start in range(0, calls, BLOCK):
+                for name, call in ways.items():
+                    for i in range(start, min(start + BLOCK, calls)):
+                        body = i.to_bytes(8, "little") * 8
+                        begun = time.perf_counter()
+                        answer = call(body)
+                        took[name].append(time.perf_counter() - begun)
+                        if answer != body:
+                            sys.exit(f"error: {name} does not give the body back")
+    return {name: percentiles(seconds) for name, seconds in took.items()}
+
+
+def report(result):
+    lines = [
+        f"# One kernel, three ways: {result['calls']} calls of echo with 64 bytes",
+        "",
+        f"{result['date']}, commit {result['commit']}; one call at a time, the ways in turn, {BLOCK} calls each.",
+        "",
+        f"Cycles of the RTL, and what they are at {CLOCK_MHZ} MHz (a clock that this RTL has not been shown to reach):",
+        "",
+        "| way | cycles, least, mean, most | µs | what is counted |",
+        "|---|---|---|---|",
+    ]
+    counted = {
+        "host": "doorbell written to report in host memory; {bus_latency} cycles for each of two reads of host memory, assumed",
+        "latency": "last byte of the request in to first byte of the answer out, without the wire",
+    }
+    for row in result["cycles"]:
+        what = {"host": "host port", "latency": "HTTP on the board"}[row["measure"]]
+        lines.append(f"| {what} | {row['least']}, {row['mean']}, {row['most']} | {row['mean'] / CLOCK_MHZ:.2f} "
+                     f"| {counted[row['measure']].format(**row)} |")
+    lines += [
+        "",
+        "Wall clock, µs, a Python client's own time included. The first two are the speed of a simulation:",
+        "",
+        "| way | least | p50 | p95 | p99 | most |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in result["wall_clock_us"].items():
+        lines.append(f"| {name} | " + " | ".join(str(row[key]) for key in ("least", "p50", "p95", "p99", "most")) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--calls", type=int, default=5000)
+    arguments.add_argument("--write", action="store_true", help="keep the result in bench/results/board")
+    options = arguments.parse_args()
+    text = subprocess.run([DATA / "bench", "host", "latency"], capture_output=True, text=True, check=True).stdout
+    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True).stdout.strip()
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "commit": head or "none",
+        "calls": options.calls,
+        "cycles": [json.loads(line) for line in text.splitlines()],
+        "wall_clock_us": wall_clock(options.calls),
+    }
+    text = report(result)
+    print(text)
+    if options.write:
+        stem = ROOT / "bench" / "results" / "board" / f"{result['date']}-three-ways-{result['commit']}"
+        stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+        stem.with_suffix(".md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
