@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import functools
 import http.server
+import random
 import socket
 import subprocess
 import sys
@@ -198,6 +199,7 @@ def test_stores_that_answer_badly():
         "closes at once": b"",
         "closes in the head": b"HTTP/1.1 200 OK\r\nContent-Le",
         "closes in the body": good[:-1000],
+        "closes within a word": good[:-5],
         "no length": b"HTTP/1.1 200 OK\r\n\r\n" + body,
         "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4e20\r\n" + body,
         "both": b"HTTP/1.1 200 OK\r\n" + length + b"Transfer-Encoding: chunked\r\n\r\n" + body,
@@ -226,6 +228,43 @@ def test_stores_that_answer_badly():
     with rude_store(slowly) as address, table(up="") as directory:
         with Board("--functions", directory, "--store", address, log="store-odd"):
             assert call("up", b"x", seconds=30) == (200, b"X")
+
+
+def test_stores_that_answer_anything():
+    body = image("uppercase", 1000)
+    good = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nServer: x\r\n\r\n" % len(body) + body
+    draw = random.Random(7)
+    seen = set()
+
+    def anything(s, over):
+        answer = bytearray(good)
+        for _ in range(draw.randrange(3)):
+            at = draw.randrange(80)
+            match draw.randrange(4):
+                case 0:
+                    answer[at] = draw.randrange(256)
+                case 1:
+                    del answer[at : at + draw.randrange(20)]
+                case 2:
+                    answer[at:at] = draw.randbytes(draw.randrange(20))
+                case 3:
+                    del answer[draw.randrange(len(answer)) :]
+                    answer.extend(b"\r\n" * 40)
+        for at in range(0, len(answer), n := draw.randrange(1, 400)):
+            s.sendall(answer[at : at + n])
+
+    # Twenty functions, more than there are slots, so that each call fetches.
+    names = [f"f{i}" for i in range(20)]
+    with rude_store(anything) as address, table(**dict.fromkeys(names, "")) as directory:
+        with Board("--functions", directory, "--store", address, log="store-anything"):
+            for turn in range(200):
+                status, text = call(names[turn % 20], b"x", seconds=30)
+                assert status in (200, 500, 502) and (status != 200 or text == b"X"), (turn, status, text)
+                seen.add(status)
+                if turn % 50 == 0:
+                    answers_still()
+            answers_still()
+    assert seen == {200, 500, 502}, seen
 
 
 def test_stores_that_are_down_or_silent():

@@ -210,7 +210,10 @@ module http_fetch
       if (silent) begin
         quit = 1'b1;
         quit_result = FetchSilent;
-      end else if (dead || (state inside {HEAD, BODY} && !reader_start && ended && drained && count == '0)) quit = 1'b1;
+      end else if (dead) quit = 1'b1;
+      // The stream has ended, and what is left of it is not enough to go on with.
+      else if (state inside {HEAD, BODY} && !reader_start && ended && drained && (state == BODY ? !m_valid : count == '0))
+        quit = 1'b1;
       else if (state == HEAD && (bad || head_bytes == 14'(HeadMost))) quit = 1'b1;
     end
   end
