@@ -232,6 +232,7 @@ int main(int argc, char** argv) {
   const bool user = net == "user";
   const bool replays = !replay_path.empty();
   if (replays && (!net.empty() || !tap.empty())) fail("--replay has no network: neither --tap nor --net");
+  if (replays && !host_path.empty()) fail("--replay has no host: a recording is of the network alone");
   if (replays && faults.any()) fail("--replay has no link: a recording has what the faults left");
   if (!replays && !user && tap.empty()) fail("--tap, --net user or --replay is missing (--help lists the options)");
   if (user && !tap.empty()) fail("--tap is nothing for --net user");

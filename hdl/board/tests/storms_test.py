@@ -383,6 +383,7 @@ def test_recordings_play_again():
             assert done.returncode in (0, 1, 2), (done.returncode, done.stderr)
         assert replayed("/nowhere").returncode == 2
         assert "neither --tap nor --net" in replayed(first, "--net", "user").stderr
+        assert "no host" in replayed(first, "--host-port", Path(directory) / "host").stderr
 
 
 def signals_of(path):
