@@ -64,12 +64,13 @@ is_built=
 built() {
     [[ -z $is_built ]] || return 0
     is_built=yes
-    run setup scripts/setup.sh base test
+    run setup scripts/setup.sh base test fabric
     run photo scripts/photo.sh
     run apps make -s -C apps
     run functions make -s -C apps/functions
     run bench-programs make -s -C bench/opencl
     run build build
+    run boards make -s -C hdl/messages
 }
 build() {
     cargo build --release --workspace --locked --lib --bins --tests \

@@ -84,7 +84,13 @@ int HUM_Finalize(void)
 {
     int error = hum_comm_check(HUM_COMM_WORLD, HUM_IN_Finalize);
     if (error != HUM_SUCCESS) return error;
-    /* Everything that this rank sent is on its way, then all ranks meet: what is unmatched after that stays so. */
+    /* Everything that this rank sent is on its way, then all ranks that are processes meet: what is unmatched after that
+     * stays so. Kernels on boards just end. */
+    int meet[HUM_RANKS_MAX], size = 0, own = 0;
+    for (int r = 0; r < hum_job.size; r++) {
+        if (r == hum_job.rank) own = size;
+        if (!hum_job.peers[r].board) meet[size++] = r;
+    }
     struct hum_wait wait = {.function = HUM_IN_Finalize, .peer = HUM_ANY_SOURCE, .tag = HUM_UNDEFINED, .comm = HUM_COMM_WORLD};
     char text[HUM_MAX_ERROR_STRING];
     while (!hum_all_sent() && error == HUM_SUCCESS) {
@@ -93,8 +99,8 @@ int HUM_Finalize(void)
     }
     hum_wait_over(&wait);
     if (error != HUM_SUCCESS) return hum_fail(HUM_COMM_WORLD, error, HUM_IN_Finalize, "%s", text);
-    for (int distance = 1; distance < hum_job.size; distance *= 2) {
-        int to = (hum_job.rank + distance) % hum_job.size, from = (hum_job.rank - distance + hum_job.size) % hum_job.size;
+    for (int distance = 1; distance < size; distance *= 2) {
+        int to = meet[(own + distance) % size], from = meet[(own - distance + size) % size];
         struct hum_request *out = hum_isend(NULL, 0, HUM_BYTE, to, distance, HUM_COMM_WORLD, 1, false);
         if (out == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Finalize, "no memory");
         error = hum_recv(NULL, 0, HUM_BYTE, from, distance, HUM_COMM_WORLD, 1, HUM_STATUS_IGNORE, HUM_IN_Finalize);

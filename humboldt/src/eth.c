@@ -428,9 +428,21 @@ int hum_eth_start(uint64_t deadline_ns, char *text, size_t room)
     }
 }
 
+/* A peer's message without payload has not had its last packet. */
+static bool half_done(void)
+{
+    for (int rank = 0; rank < hum_job.size; rank++)
+        if (hum_job.peers[rank].reach == HUM_ETH && stations[rank].empty && !hum_job.peers[rank].lost && !hum_job.peers[rank].left) return true;
+    return false;
+}
+
 void hum_eth_finish(void)
 {
-    uint64_t until = hum_now_ns() + UINT64_C(2000000000);
+    uint64_t until = hum_now_ns() + UINT64_C(5000000000);
+    while (half_done() && hum_now_ns() < until) {
+        hum_progress();
+        hum_job_events(1);
+    }
     for (int rank = 0; rank < hum_job.size; rank++)
         if (hum_job.peers[rank].reach == HUM_ETH && !hum_job.peers[rank].lost && !hum_job.peers[rank].left)
             put(rank, word_of(HUM_PACKET_BYE, rank, 0, 0, 0, 0), NULL, 0);

@@ -84,6 +84,7 @@ struct hum_peer {
     enum hum_reach reach;
     int local;        /* index among the node's ranks, or -1 */
     bool lost;        /* dead: nothing goes there, nothing comes */
+    bool board;       /* a kernel on a board */
     bool left;        /* has finalized: what it sent is here, no more comes */
     char why[96];     /* why it is lost */
     int pid_fd, bell_fd;

@@ -4,7 +4,7 @@
  * The launcher (crates/cluster, tests/job.py) gives each rank, in its environment:
  *   HUM_RANK, HUM_SIZE
  *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens, or
- *                eth:MAC@SOCKET where it is reached over raw Ethernet
+ *                eth:MAC@SOCKET where it is reached over raw Ethernet, fab:MAC@SOCKET if it is a kernel on a board
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order
  *   HUM_LISTEN   a descriptor: this rank's listening socket, where there are ranks elsewhere
@@ -77,7 +77,8 @@ static int read_peers(char *text, size_t room)
             }
         } else {
             if (rank == hum_job.rank) REFUSE("HUM_PEERS: rank %d itself is on another node", rank);
-            peer->reach = strncmp(peers, "eth:", 4) == 0 ? HUM_ETH : HUM_TCP;
+            peer->board = strncmp(peers, "fab:", 4) == 0;
+            peer->reach = peer->board || strncmp(peers, "eth:", 4) == 0 ? HUM_ETH : HUM_TCP;
             memcpy(peer->address, peers, length);
             hum_job.remote = true;
             if (peer->reach == HUM_ETH) hum_job.ether = true;

@@ -1,9 +1,10 @@
-//! Compiles software kernels: each kernel's C sources, against `libhumboldt`, into a program. What is up to date is left
-//! alone; the rest is compiled in parallel.
+//! Compiles kernels: each kernel's C sources, against `libhumboldt`, into a process and, where it is on a board, into what
+//! a processor there runs; and makes the board's model. What is up to date is left alone; the rest is compiled in parallel.
 
 use crate::model::{Cluster, Kernel, NodeKind};
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,20 +32,49 @@ pub struct Program {
     pub compiled: bool,
 }
 
-/// Refuses clusters with kernels on boards: those are not built yet.
-pub fn refuse_boards(cluster: &Cluster) -> Result<()> {
-    for (index, node) in cluster.map.nodes.iter().enumerate() {
-        if node.kind == NodeKind::Hardware {
-            bail!(
-                "{}:{}: {} is a board: kernels in fabric are checked, and cannot be built or run yet (type sw makes them processes)",
-                cluster.map.path.display(),
-                node.line,
-                cluster.node_name(index)
-            );
+/// What a build has made.
+#[derive(Clone, Debug, Default)]
+pub struct Built {
+    /// Where it is.
+    pub out: PathBuf,
+    /// Processes, by the number of their kernel's first copy.
+    pub programs: BTreeMap<u32, Program>,
+    /// Kernels on boards, by the same number: the model, and for a processor what it runs.
+    pub kernels: BTreeMap<u32, (PathBuf, Option<PathBuf>)>,
+    /// The program that is a board.
+    pub board: PathBuf,
+}
+
+/// How a kernel on a board is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Its C runs on a processor of its own.
+    Processor,
+    /// It is hardware: one of those in `hdl/messages/rtl`.
+    Rtl,
+}
+
+impl Form {
+    /// Which one, and why.
+    pub fn of(kernel: &Kernel) -> (Form, &'static str) {
+        let typed = kernel
+            .rest
+            .iter()
+            .find(|e| e.is("type"))
+            .map(|e| e.text.to_ascii_lowercase());
+        match typed.as_deref() {
+            Some("rtl" | "verilog" | "system_verilog") => (Form::Rtl, "its type says so"),
+            Some("core" | "processor") => (Form::Processor, "its type says so"),
+            _ if kernel.sources.is_empty() && RTL.contains(&kernel.name.as_str()) => {
+                (Form::Rtl, "it has no C, and the board has one of this name")
+            }
+            _ => (Form::Processor, "it is C"),
         }
     }
-    Ok(())
 }
+
+/// Kernels in RTL that boards have.
+const RTL: &[&str] = &["echo"];
 
 /// The C files of a kernel.
 fn sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
@@ -73,37 +103,100 @@ fn sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// Compiles what must be; the programs by the number of their kernel's first copy. `say` gets lines of progress.
+/// Which kernels, by their first copy's number, have copies on nodes of a kind.
+fn on(cluster: &Cluster, kind: NodeKind) -> BTreeSet<u32> {
+    let nodes = cluster.map.nodes.iter().filter(|n| n.kind == kind);
+    nodes
+        .flat_map(|n| &n.kernels)
+        .filter_map(|p| cluster.logical.kernel(p.kernel))
+        .map(|k| k.num)
+        .collect()
+}
+
+/// What a compile makes: a process, or what a board's processor runs.
+struct Target {
+    path: PathBuf,
+    sources: Vec<PathBuf>,
+    kernels: Vec<u32>,
+    name: String,
+    /// The file with a kernel's arguments and constants, for a processor.
+    start: Option<PathBuf>,
+}
+
+/// Compiles what must be. `say` gets lines of progress.
 ///
 /// # Errors
 ///
-/// A board, a missing source, a compiler that fails: its output is in the error.
-pub fn build(
-    cluster: &Cluster,
-    with: &Build,
-    say: &(dyn Fn(String) + Sync),
-) -> Result<BTreeMap<u32, Program>> {
-    refuse_boards(cluster)?;
+/// A missing source, a compiler that fails: its output is in the error.
+pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> Result<Built> {
     let library = library(with)?;
     fs::create_dir_all(&with.out).with_context(|| format!("cannot make {}", with.out.display()))?;
+    let out = with.out.canonicalize().context("the build's folder")?;
+    let (software, hardware) = (
+        on(cluster, NodeKind::Software),
+        on(cluster, NodeKind::Hardware),
+    );
+    let mut built = Built {
+        out: out.clone(),
+        ..Built::default()
+    };
+    let mut models = String::new();
+    if !hardware.is_empty() {
+        models = boards(cluster, with, &hardware, say)?;
+        built.board = Path::new(&models).join("board");
+    }
 
     // Kernels of one name and the same sources share a program.
-    let mut jobs: Vec<(PathBuf, Vec<PathBuf>, Vec<&Kernel>)> = Vec::new();
+    let mut jobs: Vec<Target> = Vec::new();
     for kernel in &cluster.logical.kernels {
-        let sources = sources(cluster, kernel)?;
-        match jobs
-            .iter_mut()
-            .find(|(_, s, k)| *s == sources && k[0].name == kernel.name)
-        {
-            Some((_, _, kernels)) => kernels.push(kernel),
-            None => {
-                let taken = jobs.iter().any(|(_, _, k)| k[0].name == kernel.name);
-                let name = match taken {
-                    true => format!("{}-{}", kernel.name, kernel.num),
-                    false => kernel.name.clone(),
-                };
-                jobs.push((with.out.join(name), sources, vec![kernel]));
+        if software.contains(&kernel.num) {
+            let sources = sources(cluster, kernel)?;
+            match (jobs.iter_mut())
+                .find(|j| j.sources == sources && j.name == kernel.name && j.start.is_none())
+            {
+                Some(job) => job.kernels.push(kernel.num),
+                None => {
+                    let taken = jobs
+                        .iter()
+                        .any(|j| j.name == kernel.name && j.start.is_none());
+                    let name = match taken {
+                        true => format!("{}-{}", kernel.name, kernel.num),
+                        false => kernel.name.clone(),
+                    };
+                    jobs.push(Target {
+                        path: out.join(name),
+                        sources,
+                        kernels: vec![kernel.num],
+                        name: kernel.name.clone(),
+                        start: None,
+                    });
+                }
             }
+        }
+        if hardware.contains(&kernel.num) {
+            if Form::of(kernel).0 == Form::Rtl {
+                let model = Path::new(&models).join(format!("kernels/{}.so", kernel.name));
+                ensure!(
+                    model.is_file(),
+                    "{}:{}: boards have no kernel '{}' in RTL; there is {}",
+                    cluster.logical.path.display(),
+                    kernel.line,
+                    kernel.name,
+                    RTL.join(", ")
+                );
+                built.kernels.insert(kernel.num, (model, None));
+                continue;
+            }
+            let name = format!("{}-{}", kernel.name, kernel.num);
+            let start = out.join(format!("{name}.start.c"));
+            write_changed(&start, &start_file(kernel))?;
+            jobs.push(Target {
+                path: out.join(format!("{name}.elf")),
+                sources: sources(cluster, kernel)?,
+                kernels: vec![kernel.num],
+                name: kernel.name.clone(),
+                start: Some(start),
+            });
         }
     }
 
@@ -116,27 +209,129 @@ pub fn build(
         for _ in 0..workers {
             scope.spawn(|| loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some((path, sources, kernels)) = jobs.get(index) else {
+                let Some(job) = jobs.get(index) else {
                     return;
                 };
-                let step = format!("[{}/{}] {}", index + 1, jobs.len(), kernels[0].name);
-                let result = compile(path, sources, with, &library, &|what| {
-                    say(format!("{step}: {what}"))
-                });
+                let what = if job.start.is_some() {
+                    " for a processor"
+                } else {
+                    ""
+                };
+                let step = format!("[{}/{}] {}{what}", index + 1, jobs.len(), job.name);
+                let result = compile(job, with, &library, &|what| say(format!("{step}: {what}")));
                 if let Ok(mut results) = results.lock() {
                     results.insert(index, result);
                 }
             });
         }
     });
-    let mut programs = BTreeMap::new();
     for (index, result) in results.into_inner().unwrap_or_default() {
         let program = result?;
-        for kernel in &jobs[index].2 {
-            programs.insert(kernel.num, program.clone());
+        let job = &jobs[index];
+        for &kernel in &job.kernels {
+            match job.start {
+                None => {
+                    built.programs.insert(kernel, program.clone());
+                }
+                Some(_) => {
+                    let model = Path::new(&models).join("kernels/core.so");
+                    let image = job.path.with_extension("bin");
+                    built.kernels.insert(kernel, (model, Some(image)));
+                }
+            }
         }
     }
-    Ok(programs)
+    Ok(built)
+}
+
+/// The boards' models, made if they have to be; the folder that they are in.
+fn boards(
+    cluster: &Cluster,
+    with: &Build,
+    kernels: &BTreeSet<u32>,
+    say: &(dyn Fn(String) + Sync),
+) -> Result<String> {
+    let hdl = with.humboldt.join("../hdl/messages");
+    ensure!(
+        hdl.join("Makefile").is_file(),
+        "{} is missing: boards are made from it",
+        hdl.display()
+    );
+    let folder = with.humboldt.join("../target/messages");
+    let mut targets = vec!["board".to_owned()];
+    let names = cluster
+        .logical
+        .kernels
+        .iter()
+        .filter(|k| kernels.contains(&k.num));
+    let models: BTreeSet<String> = names
+        .map(|kernel| match Form::of(kernel).0 {
+            Form::Rtl if RTL.contains(&kernel.name.as_str()) => {
+                format!("kernels/{}.so", kernel.name)
+            }
+            _ => "kernels/core.so".to_owned(),
+        })
+        .collect();
+    targets.extend(models);
+    let make = |options: &[&str]| {
+        let root = with
+            .humboldt
+            .join("..")
+            .canonicalize()
+            .context("Baltra's tree")?;
+        Command::new("make")
+            .args(options)
+            .arg("-C")
+            .arg(&hdl)
+            .args(targets.iter().map(|t| root.join("target/messages").join(t)))
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run make")
+    };
+    // A question first, so that what takes a while is announced.
+    if !make(&["-s", "-q"])?.status.success() {
+        say("[board] making the model: this takes a minute, once".to_owned());
+        let made = make(&["-s"])?;
+        ensure!(
+            made.status.success(),
+            "making the board's model failed (scripts/setup.sh fabric installs what it needs):\n{}{}",
+            String::from_utf8_lossy(&made.stdout),
+            String::from_utf8_lossy(&made.stderr)
+        );
+    }
+    let folder = folder.canonicalize().context("the boards' folder")?;
+    folder
+        .to_str()
+        .map(str::to_owned)
+        .context("a folder whose name is no text")
+}
+
+/// Writes a file if it would change.
+fn write_changed(path: &Path, text: &str) -> Result<()> {
+    if fs::read_to_string(path).ok().as_deref() != Some(text) {
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// What a process has from its environment, as C.
+fn start_file(kernel: &Kernel) -> String {
+    let quoted = |text: &str| {
+        let bytes: String = text.bytes().map(|b| format!("\\{b:03o}")).collect();
+        format!("\"{bytes}\"")
+    };
+    let list = |words: Vec<String>| words.iter().map(|w| quoted(w) + ", ").collect::<String>();
+    let arguments = kernel.args.clone().unwrap_or_default();
+    let count = kernel.args.as_ref().map_or(-1, |a| a.len() as i64);
+    let constants = kernel.constants.iter();
+    let constants = constants
+        .map(|(name, value, _)| format!("HUM_CONST_{name}={value}"))
+        .collect();
+    format!(
+        "const char *const hum_fabric_arguments[] = {{{}0}};\nconst int hum_fabric_argument_count = {count};\nchar *hum_fabric_environment[] = {{{}0}};\n",
+        list(arguments),
+        list(constants)
+    )
 }
 
 /// The library, built if it has to be.
@@ -197,14 +392,13 @@ fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
     files.all(|file| modified(file).is_some_and(|m| m <= made))
 }
 
-fn compile(
-    path: &Path,
-    sources: &[PathBuf],
-    with: &Build,
-    library: &Path,
-    say: &dyn Fn(&str),
-) -> Result<Program> {
-    let mut command = Command::new(&with.compiler);
+fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Result<Program> {
+    let path = &job.path;
+    let compiler = match job.start {
+        Some(_) => "riscv64-unknown-elf-gcc",
+        None => &with.compiler,
+    };
+    let mut command = Command::new(compiler);
     command
         .args([
             "-std=gnu11",
@@ -221,9 +415,37 @@ fn compile(
         .arg(with.humboldt.join("include"))
         .arg("-o")
         .arg(path)
-        .args(sources)
-        .arg(library)
-        .arg("-lm");
+        .args(&job.sources);
+    match &job.start {
+        None => command.arg(library),
+        Some(start) => {
+            let fabric = with.humboldt.join("fabric");
+            command
+                .args([
+                    "--specs=picolibc.specs",
+                    "-march=rv32im",
+                    "-mabi=ilp32",
+                    "-nostartfiles",
+                ])
+                .args([
+                    "-ffunction-sections",
+                    "-fdata-sections",
+                    "-Wl,--gc-sections",
+                    "-Wl,--no-warn-rwx-segments",
+                ])
+                .arg("-I")
+                .arg(with.humboldt.join("src"))
+                .arg("-T")
+                .arg(fabric.join("link.ld"))
+                .args([
+                    fabric.join("start.S"),
+                    fabric.join("fabric.c"),
+                    start.clone(),
+                ])
+                .arg(with.humboldt.join("src/types.c"))
+        }
+    };
+    command.arg("-lm");
     let words = format!("{command:?}");
     if up_to_date(path, library, &words) {
         say("up to date");
@@ -236,7 +458,10 @@ fn compile(
     let done = command
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("cannot run {}", with.compiler))?;
+        .with_context(|| match job.start {
+            Some(_) => format!("cannot run {compiler}: scripts/setup.sh fabric installs it"),
+            None => format!("cannot run {compiler}"),
+        })?;
     let told = String::from_utf8_lossy(&done.stderr);
     ensure!(
         done.status.success(),
@@ -245,6 +470,21 @@ fn compile(
     );
     if !told.is_empty() {
         say(&format!("the compiler says\n{told}"));
+    }
+    if job.start.is_some() {
+        let made = Command::new("riscv64-unknown-elf-objcopy")
+            .args(["-O", "binary"])
+            .arg(path)
+            .arg(path.with_extension("bin"))
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run riscv64-unknown-elf-objcopy")?;
+        let told = String::from_utf8_lossy(&made.stderr);
+        ensure!(
+            made.status.success(),
+            "making {}'s image failed:\n{told}",
+            path.display()
+        );
     }
     // Last: without it the program counts as out of date.
     fs::write(with_suffix(path, ".command"), words).context("cannot write beside the program")?;

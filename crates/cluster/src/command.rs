@@ -1,6 +1,6 @@
 //! `baltra cluster`: the command line.
 
-use crate::build::{build, Build};
+use crate::build::{build, Build, Form};
 use crate::job::Counters;
 use crate::model::{Cluster, NodeKind};
 use crate::read::formatted;
@@ -30,7 +30,7 @@ pub enum Command {
         #[arg(long)]
         write: bool,
     },
-    /// Compile the software kernels
+    /// Compile the kernels, and make the boards' model
     #[command(after_help = "Examples:\n  baltra cluster build logical.xml map.xml")]
     Build(BuildArgs),
     /// Build, start the ranks, wait for their end
@@ -246,6 +246,20 @@ fn check(cluster: &Cluster, out: &mut dyn Write) -> Result<ExitCode> {
             cluster.node_name(index),
             parts.join(", ")
         )?;
+        if node.kind == NodeKind::Hardware {
+            let mut kernels: Vec<_> = (numbers.iter())
+                .filter_map(|n| cluster.logical.kernel(*n))
+                .collect();
+            kernels.dedup_by_key(|k| k.num);
+            for kernel in kernels {
+                let (form, why) = Form::of(kernel);
+                let what = match form {
+                    Form::Processor => "on a processor of its own",
+                    Form::Rtl => "in RTL",
+                };
+                writeln!(out, "  {}: {what} ({why})", kernel.name)?;
+            }
+        }
     }
     let nodes = cluster.map.nodes.len();
     let plural = if nodes == 1 { "" } else { "s" };
@@ -256,7 +270,7 @@ fn check(cluster: &Cluster, out: &mut dyn Write) -> Result<ExitCode> {
 fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
     let cluster = read(&args.build.files.files)?;
     let quiet = args.quiet;
-    let programs = build(&cluster, &args.build.build()?, &|line| {
+    let built = build(&cluster, &args.build.build()?, &|line| {
         if !quiet {
             eprintln!("{line}");
         }
@@ -283,7 +297,7 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
         state: args.node.is_empty().then_some(state),
     };
     let mut failed = None;
-    let outcome = run(&cluster, &programs, &options, &mut |error, line| {
+    let outcome = run(&cluster, &built, &options, &mut |error, line| {
         // The launcher's own lines begin with "rank", those of a rank with its number.
         let own = !line.starts_with('[');
         let written = match (own, error) {

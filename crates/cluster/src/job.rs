@@ -1,17 +1,20 @@
 //! The resources that ranks share, and the words that tell them so: `humboldt/src/job.c` is the other end.
 //!
 //! Ranks of one node share a memfd and a doorbell (eventfd) each; a rank that others reach over TCP gets a listening
-//! socket. Descriptors are made close-on-exec and handed down as copies while a rank is started, so that a rank gets its
+//! socket, one on raw Ethernet a datagram socket for its frames. A board is one process with the ranks of its kernels; it
+//! has the node's memfd, where it counts, and one socket. Descriptors are made close-on-exec and handed down as copies while a rank is started, so that a rank gets its
 //! own node's and nothing else.
 
 use anyhow::{Context, Result};
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::fs::{memfd_create, MemfdFlags};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, DirBuilder, File};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 
 /// The first page of a node's segment, and a rank's block in it, in bytes.
@@ -29,6 +32,62 @@ pub struct Member {
     pub port: u16,
     /// Whether this process starts it.
     pub here: bool,
+    /// Its node's hardware address, where ranks of other groups are reached over raw Ethernet.
+    pub mac: Option<String>,
+    /// Whether it is a kernel of a board, of which its group is one process.
+    pub board: bool,
+}
+
+/// The wire between stations on raw Ethernet: a folder of sockets that goes with the job.
+#[derive(Debug)]
+struct Wire {
+    folder: PathBuf,
+    /// By rank; a board's is at its first one.
+    sockets: Vec<Option<UnixDatagram>>,
+}
+
+impl Wire {
+    fn new(members: &[Member]) -> Result<Wire> {
+        let name = format!("baltra-{}", &new_key()?[..12]);
+        let folder = std::env::temp_dir().join(name);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut wire = Wire {
+            folder,
+            sockets: Vec::new(),
+        };
+        for rank in 0..members.len() {
+            let socket = match station(members, rank) == rank {
+                true => Some(UnixDatagram::bind(wire.path(rank)).context("cannot make a socket")?),
+                false => None,
+            };
+            wire.sockets.push(socket);
+        }
+        Ok(wire)
+    }
+
+    fn path(&self, station: usize) -> PathBuf {
+        self.folder.join(station.to_string())
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The rank whose socket has a rank's frames.
+fn station(members: &[Member], rank: usize) -> usize {
+    match members[rank].board {
+        true => members
+            .iter()
+            .position(|m| m.group == members[rank].group)
+            .unwrap_or(rank),
+        false => rank,
+    }
 }
 
 /// What a rank counts.
@@ -77,6 +136,7 @@ pub struct Job {
     bells: Vec<Option<OwnedFd>>,
     listeners: Vec<Option<TcpListener>>,
     addresses: Vec<Option<SocketAddr>>,
+    wire: Option<Wire>,
     key: String,
 }
 
@@ -84,6 +144,10 @@ impl Job {
     /// Makes the shared things of those ranks that are started here.
     pub fn new(members: Vec<Member>, key: String) -> Result<Job> {
         let several = members.iter().any(|m| m.group != members[0].group);
+        let wire = match members.iter().any(|m| m.mac.is_some()) {
+            true => Some(Wire::new(&members)?),
+            false => None,
+        };
         let mut segments = BTreeMap::new();
         let mut bells = Vec::new();
         let mut listeners = Vec::new();
@@ -99,11 +163,11 @@ impl Job {
                         .context("cannot make shared memory")?;
                     free.insert(File::from(segment));
                 }
-                bell = Some(
+                bell = (!member.board).then_some(
                     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                         .context("cannot make a doorbell")?,
                 );
-                if let (true, Some(wanted)) = (several, address) {
+                if let (true, Some(wanted), None) = (several, address, &wire) {
                     let socket = TcpListener::bind(wanted)
                         .with_context(|| format!("rank {rank} cannot listen on {wanted}: is it this host's address? (--node starts the ranks of one node)"))?;
                     address = Some(socket.local_addr().context("a listening socket")?);
@@ -120,8 +184,16 @@ impl Job {
             bells,
             listeners,
             addresses,
+            wire,
             key,
         })
+    }
+
+    /// Where a rank's frames go: its node's hardware address and its socket.
+    pub fn frames_to(&self, rank: usize) -> Option<(&str, PathBuf)> {
+        let mac = self.members[rank].mac.as_deref()?;
+        let path = self.wire.as_ref()?.path(station(&self.members, rank));
+        Some((mac, path))
     }
 
     /// Starts a rank: `command` with what it must inherit.
@@ -136,9 +208,28 @@ impl Job {
             Ok(number)
         };
         let segment = hand(self.segments[&group].as_fd())?;
+        if let Some(wire) = &self.wire {
+            let station = station(&self.members, rank);
+            let socket = wire.sockets[station]
+                .as_ref()
+                .context("a station's socket")?;
+            command.env("HUM_WIRE", hand(socket.as_fd())?.to_string());
+            command.env(
+                "HUM_MAC",
+                self.members[rank].mac.as_deref().unwrap_or_default(),
+            );
+        }
         let mut bells = Vec::new();
         let mut peers = Vec::new();
         for (other, member) in self.members.iter().enumerate() {
+            if self.members[rank].board {
+                break; // its file says where the others are
+            }
+            if let (Some((mac, path)), false) = (self.frames_to(other), member.group == group) {
+                let kind = if member.board { "fab" } else { "eth" };
+                peers.push(format!("{kind}:{mac}@{}", path.display()));
+                continue;
+            }
             match (
                 member.group == group,
                 &self.bells[other],

@@ -2,8 +2,8 @@
 //! and what makes processes of them.
 //!
 //! [`Cluster::read`] reads both files in any of their dialects and says, with file and line, what is wrong;
-//! [`build`] compiles the C sources of software kernels against `libhumboldt`; [`run`] starts the ranks. Kernels on
-//! boards are read and checked; building them is refused.
+//! [`build`] compiles the kernels' C sources against `libhumboldt`, for processes and for processors on boards, and makes
+//! the boards' model; [`run`] starts the ranks: a process each, and one for each board.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -18,7 +18,7 @@ mod tests;
 mod tree;
 mod write;
 
-pub use build::{build, Build, Program};
+pub use build::{build, Build, Built, Form, Program};
 pub use command::{command, Command};
 pub use model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port};
 pub use read::{Problem, Problems};

@@ -1,17 +1,16 @@
 //! Starts the ranks of a cluster, says where each is, passes on what they print, and stops all when one fails.
 
-use crate::build::{refuse_boards, Program};
+use crate::build::{Built, Form};
 use crate::job::{counters, new_key, Counters, Job, Member};
-use crate::model::{Cluster, Comm};
+use crate::model::{Cluster, Comm, NodeKind};
 use anyhow::{bail, ensure, Context, Result};
 use rustix::process::{kill_process, Pid, Signal};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(5);
 /// After one has failed, the others have this long to say why they do, and then to end when told.
 const GRACE: Duration = Duration::from_millis(1500);
+/// A board that is alone needs no address of its own.
+const LONE_MAC: &str = "02:00:00:00:00:01";
 /// A line is cut here: a rank that never ends its line fills no memory.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
@@ -85,6 +86,11 @@ enum Event {
         error: bool,
         text: String,
     },
+    /// A kernel of a board is over.
+    Ended {
+        rank: usize,
+        code: u8,
+    },
     Silent,
 }
 
@@ -106,26 +112,34 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
     }
     let nodes: Vec<usize> = nodes.into_iter().flatten().collect();
     ensure!(nodes.len() == size, "a kernel is on no node");
-    if cluster.map.nodes.len() > 1 {
-        for (index, node) in cluster.map.nodes.iter().enumerate() {
-            if let Some(comm @ (Comm::Eth | Comm::Udp)) = node.comm {
-                bail!(
-                    "{}:{}: {}: software ranks reach other nodes over tcp; {} is for boards",
-                    cluster.map.path.display(),
-                    node.line,
-                    cluster.node_name(index),
-                    comm.word()
-                );
+    let several = cluster.map.nodes.len() > 1;
+    let boards = (cluster.map.nodes.iter()).any(|n| n.kind == NodeKind::Hardware);
+    let ether = boards || several && cluster.map.nodes.iter().any(|n| n.comm == Some(Comm::Eth));
+    for (index, node) in cluster.map.nodes.iter().enumerate() {
+        let what = match node.comm {
+            Some(Comm::Udp) if several || boards => {
+                Some("speaks udp: there are tcp and eth".to_owned())
             }
-            ensure!(
-                node.ip.is_some(),
-                "{}:{}: {} needs an <ip> for its ranks to be reached over TCP",
-                cluster.map.path.display(),
-                node.line,
-                cluster.node_name(index)
-            );
+            Some(Comm::Tcp) if boards => {
+                Some("speaks tcp: boards speak raw Ethernet (comm eth)".to_owned())
+            }
+            _ if ether && several && node.mac.is_none() => {
+                Some("needs a <mac> for its ranks to be reached over raw Ethernet".to_owned())
+            }
+            _ if !ether && several && node.ip.is_none() => {
+                Some("needs an <ip> for its ranks to be reached over TCP".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(what) = what {
+            let (path, name) = (cluster.map.path.display(), cluster.node_name(index));
+            bail!("{path}:{}: {name} {what}", node.line);
         }
     }
+    ensure!(
+        !ether || options.nodes.is_empty(),
+        "--node: raw Ethernet joins nodes of one host, by sockets"
+    );
     if !options.nodes.is_empty() {
         let known = cluster.map.nodes.len();
         ensure!(
@@ -153,6 +167,8 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
                 listen: Some(node.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))),
                 port: options.port.map_or(0, |p| p.saturating_add(rank as u16)),
                 here: options.nodes.is_empty() || options.nodes.contains(&nodes[rank]),
+                mac: ether.then(|| node.mac.clone().unwrap_or(LONE_MAC.to_owned())),
+                board: node.kind == NodeKind::Hardware,
             }
         })
         .collect();
@@ -166,14 +182,18 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
 /// What keeps ranks from being started. A rank that fails is not an error: [`Outcome::code`] has it.
 pub fn run(
     cluster: &Cluster,
-    programs: &BTreeMap<u32, Program>,
+    built: &Built,
     options: &Options,
     say: &mut dyn FnMut(bool, &str),
 ) -> Result<Outcome> {
-    refuse_boards(cluster)?;
     let (members, nodes) = members(cluster, options)?;
     let size = members.len();
     let here: Vec<usize> = (0..size).filter(|r| members[*r].here).collect();
+    let on_board: Vec<bool> = members.iter().map(|m| m.board).collect();
+    ensure!(
+        options.args.is_none() || !on_board.contains(&true),
+        "arguments after -- are for processes: kernels on boards have theirs from <args>"
+    );
     ensure!(!here.is_empty(), "no rank is to be started here");
     let key = match &options.key {
         Some(key) => {
@@ -189,12 +209,74 @@ pub fn run(
     let began = Instant::now();
     let (sender, lines) = sync_channel(1024);
     let mut children = Children(Vec::new());
+    for (index, node) in cluster.map.nodes.iter().enumerate() {
+        let ranks: Vec<usize> = node.kernels.iter().map(|p| p.kernel as usize).collect();
+        let Some(&first) = ranks.iter().min().filter(|r| on_board[**r]) else {
+            continue;
+        };
+        let file = built.out.join(format!("board-{index}.conf"));
+        let text = board_file(cluster, index, built, &job, &nodes)?;
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        let mut command = Command::new(&built.board);
+        command
+            .arg(&file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = job.spawn(first, command)?;
+        let name = cluster.node_name(index);
+        // A kernel in RTL serves until nobody needs it.
+        let runs = |rank: &&usize| {
+            let kernel = cluster.logical.kernel(**rank as u32);
+            kernel.is_some_and(|k| Form::of(k).0 == Form::Processor)
+        };
+        let ends = ranks.iter().filter(runs).count();
+        for &rank in &ranks {
+            let kernel = cluster
+                .logical
+                .kernel(rank as u32)
+                .map_or("?", |k| k.name.as_str());
+            let process = child.id();
+            say(
+                true,
+                &format!("rank {rank}: {kernel} on board {name}, process {process}"),
+            );
+        }
+        if let Some(out) = child.stdout.take() {
+            forward(
+                Source::Board(name.clone(), ranks.clone()),
+                false,
+                out,
+                sender.clone(),
+            );
+        }
+        if let Some(err) = child.stderr.take() {
+            forward(
+                Source::Board(name.clone(), ranks.clone()),
+                true,
+                err,
+                sender.clone(),
+            );
+        }
+        children.0.push(Running {
+            name: format!("board {name}"),
+            left: ends,
+            ranks,
+            input: child.stdin.take(),
+            child,
+            status: None,
+        });
+    }
     for &rank in &here {
+        if on_board[rank] {
+            continue;
+        }
         let kernel = cluster
             .logical
             .kernel(rank as u32)
             .context("a kernel without a number")?;
-        let program = programs
+        let program = built
+            .programs
             .get(&kernel.num)
             .with_context(|| format!("kernel '{}' is not built", kernel.name))?;
         let mut command = Command::new(&program.path);
@@ -221,12 +303,19 @@ pub fn run(
             ),
         );
         if let Some(out) = child.stdout.take() {
-            forward(rank, false, out, sender.clone());
+            forward(Source::Rank(rank), false, out, sender.clone());
         }
         if let Some(err) = child.stderr.take() {
-            forward(rank, true, err, sender.clone());
+            forward(Source::Rank(rank), true, err, sender.clone());
         }
-        children.0.push((rank, child, None));
+        children.0.push(Running {
+            name: format!("rank {rank} ({})", kernel.name),
+            ranks: vec![rank],
+            left: 0,
+            input: None,
+            child,
+            status: None,
+        });
     }
     drop(sender);
     let kernel_of = |rank: usize| {
@@ -242,12 +331,13 @@ pub fn run(
         ranks: children
             .0
             .iter()
-            .map(|(rank, child, _)| StateRank {
-                rank: *rank,
-                kernel: kernel_of(*rank),
-                node: cluster.node_name(nodes[*rank]),
-                pid: child.id(),
-                segment: job.segment_fd(*rank).unwrap_or(-1),
+            .flat_map(|running| running.ranks.iter().map(|rank| (*rank, running.child.id())))
+            .map(|(rank, pid)| StateRank {
+                rank,
+                kernel: kernel_of(rank),
+                node: cluster.node_name(nodes[rank]),
+                pid,
+                segment: job.segment_fd(rank).unwrap_or(-1),
             })
             .collect(),
     };
@@ -272,14 +362,66 @@ pub fn run(
     Ok(Outcome { code, wall, ranks })
 }
 
-/// Ranks that are ended when this goes, whatever the reason.
-struct Children(Vec<(usize, Child, Option<ExitStatus>)>);
+/// What a board's process reads: itself, its kernels, and where all other ranks are.
+fn board_file(
+    cluster: &Cluster,
+    index: usize,
+    built: &Built,
+    job: &Job,
+    nodes: &[usize],
+) -> Result<String> {
+    let node = &cluster.map.nodes[index];
+    let mac = node.mac.as_deref().unwrap_or(LONE_MAC);
+    let mut text = format!("address {mac}\nranks {}\n", nodes.len());
+    for (port, place) in node.kernels.iter().enumerate() {
+        let kernel = cluster
+            .logical
+            .kernel(place.kernel)
+            .context("a kernel without a number")?;
+        let (library, image) = built
+            .kernels
+            .get(&kernel.num)
+            .with_context(|| format!("kernel '{}' is not built for a board", kernel.name))?;
+        let image = image
+            .as_ref()
+            .map(|i| i.display().to_string())
+            .unwrap_or_default();
+        text += &format!(
+            "kernel {} {port} {} {image}\n",
+            place.kernel,
+            library.display()
+        );
+    }
+    for rank in (0..nodes.len()).filter(|r| nodes[*r] != index) {
+        let (mac, path) = job.frames_to(rank).context("a rank without an address")?;
+        text += &format!("peer {rank} {mac} {}\n", path.display());
+    }
+    for fault in node.rest.iter().filter(|e| e.is("fault")) {
+        text += &format!("fault {}\n", fault.text);
+    }
+    Ok(text)
+}
+
+/// A process: a rank, or a board with the ranks of its kernels.
+struct Running {
+    name: String,
+    ranks: Vec<usize>,
+    /// Kernels of a board that are not over.
+    left: usize,
+    /// A board ends when this goes.
+    input: Option<ChildStdin>,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+/// Processes that are ended when this goes, whatever the reason.
+struct Children(Vec<Running>);
 
 impl Children {
     fn signal(&mut self, signal: Signal) {
-        for (_, child, status) in &self.0 {
+        for running in &self.0 {
             // Not waited for yet, so the number is still its own.
-            if let (None, Some(pid)) = (status, Pid::from_raw(child.id() as i32)) {
+            if let (None, Some(pid)) = (running.status, Pid::from_raw(running.child.id() as i32)) {
                 let _ = kill_process(pid, signal);
             }
         }
@@ -288,10 +430,10 @@ impl Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        for (_, child, status) in &mut self.0 {
-            if status.is_none() {
-                let _ = child.kill();
-                let _ = child.wait();
+        for running in &mut self.0 {
+            if running.status.is_none() {
+                let _ = running.child.kill();
+                let _ = running.child.wait();
             }
         }
     }
@@ -321,6 +463,19 @@ fn attend(
     loop {
         match lines.recv_timeout(LOOK) {
             Ok(Event::Line { rank, error, text }) => say(error, &format!("[{rank}] {text}")),
+            Ok(Event::Ended { rank, code: ended }) => {
+                for running in &mut children.0 {
+                    if running.ranks.contains(&rank) {
+                        running.left = running.left.saturating_sub(1);
+                    }
+                }
+                if ended != 0 && failed.is_none() {
+                    failed = Some(Instant::now());
+                    code = ended;
+                    let kernel = kernel_of(rank);
+                    say(true, &format!("rank {rank} ({kernel}) failed: exit status: {ended}; stopping the others"));
+                }
+            }
             Ok(Event::Silent) => silent += 1,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -329,22 +484,28 @@ fn attend(
             }
         }
         let mut running = false;
-        for (rank, child, status) in &mut children.0 {
-            if status.is_some() {
+        // Boards serve until nobody needs them.
+        let over = (children.0.iter()).all(|c| match c.input {
+            Some(_) => c.left == 0,
+            None => c.status.is_some(),
+        });
+        for each in &mut children.0 {
+            if over {
+                each.input = None;
+            }
+            if each.status.is_some() {
                 continue;
             }
-            match child.try_wait() {
+            match each.child.try_wait() {
                 Ok(Some(ended)) => {
-                    *status = Some(ended);
-                    if !ended.success() && failed.is_none() {
+                    each.status = Some(ended);
+                    if (!ended.success() || each.left > 0) && failed.is_none() {
                         failed = Some(Instant::now());
                         code = status_code(ended).max(1);
+                        let name = &each.name;
                         say(
                             true,
-                            &format!(
-                                "rank {rank} ({}) failed: {ended}; stopping the others",
-                                kernel_of(*rank)
-                            ),
+                            &format!("{name} failed: {ended}; stopping the others"),
                         );
                     }
                 }
@@ -373,8 +534,42 @@ fn attend(
     }
 }
 
-/// Reads a rank's output line by line in a thread of its own.
-fn forward(rank: usize, error: bool, from: impl Read + Send + 'static, to: SyncSender<Event>) {
+/// Whose output it is.
+enum Source {
+    Rank(usize),
+    Board(String, Vec<usize>),
+}
+
+impl Source {
+    /// A board says which kernel's line it is, and which one is over; the rest is its own.
+    fn event(&self, error: bool, text: String) -> Event {
+        let (name, ranks) = match self {
+            Source::Rank(rank) => {
+                let rank = *rank;
+                return Event::Line { rank, error, text };
+            }
+            Source::Board(name, ranks) => (name, ranks),
+        };
+        let known = |word: &str| word.parse().ok().filter(|r| ranks.contains(r));
+        if let (false, Some((rank, line))) = (error, text.split_once(": ")) {
+            if let Some(rank) = known(rank) {
+                let text = line.to_owned();
+                return Event::Line { rank, error, text };
+            }
+        }
+        if let (false, Some((rank, code))) = (error, text.split_once(" ended ")) {
+            if let (Some(rank), Ok(code)) = (known(rank), code.parse()) {
+                return Event::Ended { rank, code };
+            }
+        }
+        let rank = ranks.first().copied().unwrap_or_default();
+        let text = format!("board {name}: {text}");
+        Event::Line { rank, error, text }
+    }
+}
+
+/// Reads a process's output line by line in a thread of its own.
+fn forward(source: Source, error: bool, from: impl Read + Send + 'static, to: SyncSender<Event>) {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from);
         let mut line = Vec::new();
@@ -390,7 +585,7 @@ fn forward(rank: usize, error: bool, from: impl Read + Send + 'static, to: SyncS
                     let text = String::from_utf8_lossy(&line)
                         .trim_end_matches(['\n', '\r'])
                         .to_owned();
-                    if to.send(Event::Line { rank, error, text }).is_err() {
+                    if to.send(source.event(error, text)).is_err() {
                         return;
                     }
                 }

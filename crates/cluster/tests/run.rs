@@ -1,72 +1,12 @@
 //! Clusters of real processes: compiled, started, failing, on one node and on several.
 
-use baltra_cluster::{build, run, Build, Cluster, Options, Outcome};
+mod common;
+
+use baltra_cluster::Options;
+use common::Bench;
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-fn tree() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The library is one for all tests: one at a time sees to it that it is built.
-static LIBRARY: Mutex<()> = Mutex::new(());
-
-struct Bench {
-    dir: TempDir,
-}
-
-impl Bench {
-    fn new(files: &[(&str, &str)]) -> Bench {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            fs::write(dir.path().join(name), text).unwrap();
-        }
-        Bench { dir }
-    }
-
-    fn with(&self) -> Build {
-        Build {
-            out: self.dir.path().join("out"),
-            humboldt: tree().join("humboldt"),
-            compiler: "cc".to_owned(),
-        }
-    }
-
-    fn cluster(&self, map: &str) -> Cluster {
-        fs::write(self.dir.path().join("map.yaml"), map).unwrap();
-        let [logical, map] = ["logical.yaml", "map.yaml"].map(|f| self.dir.path().join(f));
-        Cluster::read(&logical, &map).unwrap_or_else(|e| panic!("{e}"))
-    }
-
-    /// How many programs were compiled.
-    fn compile(&self, map: &str) -> Result<usize, String> {
-        let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
-        let built =
-            build(&self.cluster(map), &self.with(), &|_| {}).map_err(|e| format!("{e:#}"))?;
-        Ok(built.values().filter(|p| p.compiled).count())
-    }
-
-    fn run(&self, map: &str, options: &Options) -> Result<(Outcome, Vec<String>), String> {
-        let (cluster, programs) = {
-            // Nodes that run at once are of the same files.
-            let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
-            let cluster = self.cluster(map);
-            let programs = build(&cluster, &self.with(), &|_| {}).map_err(|e| format!("{e:#}"))?;
-            (cluster, programs)
-        };
-        let mut lines = Vec::new();
-        let outcome = run(&cluster, &programs, options, &mut |_, line| {
-            lines.push(line.to_owned())
-        })
-        .map_err(|e| format!("{e:#}"))?;
-        lines.sort();
-        Ok((outcome, lines))
-    }
-}
 
 const SHM: &str = "node: {type: sw, comm: shm, kernel: 0-3}";
 const TCP: &str = "node: {type: sw, comm: tcp, kernel: 0-3}";
@@ -154,14 +94,6 @@ fn test_what_cannot_be_built_is_refused_with_its_line() {
         said.contains("compiling") && said.contains("nothing"),
         "{said}"
     );
-    let said = bench
-        .compile("node:\n  - {type: hw, board: b, kernel: 0}\n")
-        .unwrap_err();
-    assert!(
-        said.contains("map.yaml:2: node 0 is a board")
-            && said.contains("cannot be built or run yet"),
-        "{said}"
-    );
 }
 
 #[test]
@@ -217,13 +149,56 @@ fn test_ranks_that_cannot_be_started() {
         .run("node: {type: sw, kernel: 5}", &Options::default())
         .unwrap_err();
     assert!(said.contains("numbered from 0 without gaps"), "{said}");
-    let raw = NODES
-        .replace("ip:", "comm: eth, mac: '00:11:22:33:44:55', ip:")
-        .replacen("44:55", "44:56", 1);
-    let said = bench.run(&raw, &Options::default()).unwrap_err();
+    let udp = NODES.replace("ip:", "comm: udp, ip:");
+    let said = bench.run(&udp, &Options::default()).unwrap_err();
+    assert!(said.contains("speaks udp: there are tcp and eth"), "{said}");
+}
+
+/// The same program where the nodes' ranks speak raw Ethernet.
+#[test]
+fn test_software_nodes_speak_raw_ethernet() {
+    let program = r#"
+#include "HUMBoldt.h"
+#include <stdio.h>
+static unsigned char data[70000];
+int main(int argc, char **argv) {
+    int rank, size;
+    HUM_Init(&argc, &argv);
+    HUM_Comm_rank(HUM_COMM_WORLD, &rank);
+    HUM_Comm_size(HUM_COMM_WORLD, &size);
+    unsigned long sum = 0;
+    for (int bytes = 0; bytes < 70000; bytes = bytes * 3 + 1) {
+        for (int i = 0; i < bytes; i++) data[i] = (unsigned char)(i * 7 + rank);
+        HUM_Request request;
+        static unsigned char out[70000];
+        for (int i = 0; i < bytes; i++) out[i] = data[i];
+        HUM_Isend(out, bytes, HUM_BYTE, (rank + 1) % size, bytes % 200, HUM_COMM_WORLD, &request);
+        HUM_Recv(data, bytes, HUM_BYTE, (rank + size - 1) % size, bytes % 200, HUM_COMM_WORLD, HUM_STATUS_IGNORE);
+        HUM_Wait(&request, HUM_STATUS_IGNORE);
+        for (int i = 0; i < bytes; i++) sum += data[i];
+    }
+    unsigned long all;
+    HUM_Allreduce(&sum, &all, 1, HUM_UNSIGNED_LONG, HUM_SUM, HUM_COMM_WORLD);
+    HUM_Barrier(HUM_COMM_WORLD);
+    if (rank == 0) printf("sum %lu\n", all);
+    HUM_Finalize();
+    return 0;
+}
+"#;
+    let bench = Bench::new(&[
+        ("logical.yaml", "kernel: {name: a, num: 0, rep: 4}"),
+        ("a.c", program),
+    ]);
+    let ether = "node: [{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: [0, 2]}, {type: sw, comm: eth, mac: '02:00:00:00:00:02', kernel: [1, 3]}]";
+    let mut answers = Vec::new();
+    for map in [SHM, ether] {
+        let (outcome, lines) = bench.run(map, &Options::default()).unwrap();
+        assert_eq!(outcome.code, 0, "{lines:?}");
+        answers.push(lines.into_iter().find(|l| l.starts_with("[0] sum")));
+    }
     assert!(
-        said.contains("software ranks reach other nodes over tcp"),
-        "{said}"
+        answers[0].is_some() && answers[0] == answers[1],
+        "{answers:?}"
     );
 }
 

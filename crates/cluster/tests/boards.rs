@@ -1,0 +1,246 @@
+//! Clusters with live boards: the same C source as processes and on processors in fabric, kernels in RTL, and what is said
+//! when a board or its wire fails. `scripts/setup.sh fabric` installs what the boards' model needs.
+
+mod common;
+
+use baltra_cluster::{build, run, Cluster, Options};
+use common::Bench;
+
+const LOGICAL: &str = "kernel: [{name: first, num: 0, source: fork.c}, {name: worker, num: 1, rep: 3, source: fork.c}]";
+const SOFTWARE: &str = "node: {type: sw, comm: shm, kernel: 0-3}";
+
+/// The paper's example, smaller: one deals out, the others multiply and give back.
+const FORK: &str = r#"
+#include "HUMBoldt.h"
+#include <stdio.h>
+#include <stdlib.h>
+#define COUNT 700
+static int data[COUNT];
+int main(int argc, char *argv[]) {
+    HUM_Init(&argc, &argv);
+    int size = atoi(argv[1]), rank = atoi(argv[2]);
+    for (int turn = 0; turn < 2; turn++) {
+        if (rank != 0) {
+            HUM_Recv(data, COUNT, MPI_INT, 0, 7, MPI_COMM_WORLD);
+            for (int i = 0; i < COUNT; i++) data[i] *= rank;
+            HUM_Send(data, turn == 0 ? COUNT : 0, MPI_INT, 0, 8, MPI_COMM_WORLD);
+            continue;
+        }
+        for (int i = 0; i < COUNT; i++) data[i] = i + turn;
+        for (int r = 1; r < size; r++) HUM_Send(data, COUNT, MPI_INT, r, 7, MPI_COMM_WORLD);
+        for (int n = 1; n < size; n++) {
+            MPI_Status status;
+            HUM_Recv(data, COUNT, MPI_INT, turn == 0 ? n : MPI_ANY_SOURCE, 8, MPI_COMM_WORLD, &status);
+            long sum = 0;
+            for (int i = 0; i < COUNT; i++) sum += data[i];
+            if (turn == 0) printf("from %d: %ld\n", n, sum);
+        }
+        for (int i = 0; i < COUNT; i++) data[i] = 0;
+    }
+    HUM_Finalize();
+    return 0;
+}
+"#;
+
+fn bench() -> Bench {
+    Bench::new(&[("logical.yaml", LOGICAL), ("fork.c", FORK)])
+}
+
+fn board(mac: u8, kernels: &str) -> String {
+    format!("{{type: hw, comm: eth, mac: '02:00:00:00:00:0{mac}', kernel: {kernels}}}")
+}
+
+fn host(kernels: &str) -> String {
+    format!("{{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: {kernels}}}")
+}
+
+#[test]
+fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_half() {
+    let bench = bench();
+    let maps = [
+        SOFTWARE.to_owned(),
+        "node: {type: hw, kernel: 0-3}".to_owned(),
+        format!("node: [{}, {}]", host("0-1"), board(2, "2-3")),
+        format!("node: [{}, {}]", host("2-3"), board(2, "0-1")),
+        format!("node: [{}, {}]", board(1, "[0, 2]"), board(2, "[1, 3]")),
+    ];
+    let mut first: Option<Vec<String>> = None;
+    for map in maps {
+        let (outcome, lines) = bench.run(&map, &Options::default()).unwrap();
+        assert_eq!(outcome.code, 0, "{map}: {lines:?}");
+        let answers: Vec<String> = (lines.into_iter())
+            .filter(|l| l.starts_with("[0] from"))
+            .collect();
+        assert_eq!(answers.len(), 3, "{map}: {answers:?}");
+        assert_eq!(
+            first.get_or_insert_with(|| answers.clone()),
+            &answers,
+            "{map}"
+        );
+        // Counted alike in a process and on a board.
+        let bytes: u64 = outcome
+            .ranks
+            .iter()
+            .map(|r| r.counters.received_bytes)
+            .sum();
+        assert_eq!(bytes, 9 * 2800, "{map}");
+    }
+}
+
+/// As the tree has it, with the map file that puts half of it on a board.
+#[test]
+fn test_the_papers_example_runs_half_on_a_board() {
+    let fork = common::tree().join("apps/messages/fork");
+    let bench = bench();
+    let cluster = Cluster::read(&fork.join("logical-4.xml"), &fork.join("map-boards.xml"));
+    let cluster = cluster.unwrap_or_else(|e| panic!("{e}"));
+    let built = build(&cluster, &bench.with(), &|_| {}).unwrap();
+    let mut lines = Vec::new();
+    let outcome = run(&cluster, &built, &Options::default(), &mut |_, line| {
+        lines.push(line.to_owned());
+    });
+    assert_eq!(outcome.unwrap().code, 0, "{lines:?}");
+    assert!(lines.contains(&"[0] all: 450144".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn test_a_kernel_in_rtl_answers_a_process() {
+    let program = r#"
+#include <humboldt.h>
+#include <stdio.h>
+#include <string.h>
+static unsigned char out[20000], in[20000];
+int main(int argc, char **argv) {
+    HUM_Init(&argc, &argv);
+    int sizes[] = {0, 1, 8, 1479, 1480, 1481, 20000};
+    for (int n = 0; n < 7; n++) {
+        for (int i = 0; i < sizes[n]; i++) out[i] = (unsigned char)(i * 31 + n);
+        HUM_Status status;
+        HUM_Send(out, sizes[n], HUM_BYTE, 1, n, HUM_COMM_WORLD);
+        HUM_Recv(in, sizeof in, HUM_BYTE, HUM_ANY_SOURCE, HUM_ANY_TAG, HUM_COMM_WORLD, &status);
+        if (status.source != 1 || status.tag != n || status.bytes != (size_t)sizes[n] || memcmp(in, out, sizes[n]) != 0) return 1;
+    }
+    puts("all came back");
+    HUM_Finalize();
+    return 0;
+}
+"#;
+    let bench = Bench::new(&[
+        (
+            "logical.yaml",
+            "kernel: [{name: asks, num: 0}, {name: echo, num: 1}]",
+        ),
+        ("asks.c", program),
+    ]);
+    let map = format!("node: [{}, {}]", host("0"), board(2, "1"));
+    let (outcome, lines) = bench.run(&map, &Options::default()).unwrap();
+    assert_eq!(outcome.code, 0, "{lines:?}");
+    assert!(lines.contains(&"[0] all came back".to_owned()), "{lines:?}");
+}
+
+/// What is said when the board's wire does something to the Nth frame that comes.
+fn faulty(fault: &str) -> Vec<String> {
+    let hurt = board(2, "2-3").replace('}', &format!(", fault: {fault}}}"));
+    let map = format!("node: [{}, {hurt}]", host("0-1"));
+    let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
+    assert_ne!(outcome.code, 0, "{fault}: {lines:?}");
+    lines
+}
+
+#[test]
+fn test_lost_and_reordered_frames_are_reported() {
+    for fault in ["lose 4", "lose 6", "swap 5"] {
+        let lines = faulty(fault);
+        assert!(
+            lines.iter().any(|l| l.contains("lost on the wire")),
+            "{fault}: {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn test_a_frame_that_comes_twice_does_no_harm() {
+    let twice = board(2, "2-3").replace('}', ", fault: repeat 5}");
+    let map = format!("node: [{}, {twice}]", host("0-1"));
+    let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
+    assert_eq!(outcome.code, 0, "{lines:?}");
+}
+
+#[test]
+fn test_a_board_that_vanishes_stops_all() {
+    let lines = faulty("vanish 6");
+    assert!(
+        lines
+            .iter()
+            .any(|l| l.starts_with("board node 1") && l.contains("failed: signal: 9")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
+    let cases = [
+        (
+            "HUM_Send(data, 4, MPI_INT, 99, 7, MPI_COMM_WORLD);",
+            "rank 1: HUM_Send: to rank 99, tag 7: there is no such rank",
+        ),
+        (
+            "HUM_Recv(data, 3, MPI_INT, 0, 7, MPI_COMM_WORLD);",
+            "rank 1: HUM_Recv: from rank 0, tag 7: a message of 40 bytes",
+        ),
+        (
+            "HUM_Recv(data, 10, MPI_FLOAT, 0, 7, MPI_COMM_WORLD);",
+            "rank 1: HUM_Recv: from rank 0, tag 7: send and receive are of different types",
+        ),
+        ("exit(7);", "rank 1 (b) failed: exit status: 7"),
+        ("__builtin_trap();", "rank 1 (b) failed: exit status: 132"),
+    ];
+    for (statement, said) in cases {
+        let text = |body: &str| {
+            format!("#include \"HUMBoldt.h\"\n#include <stdlib.h>\nint data[10];\nint main(int argc, char **argv) {{ HUM_Init(&argc, &argv); {body} HUM_Finalize(); return 0; }}\n")
+        };
+        let a = text("HUM_Send(data, 10, MPI_INT, 1, 7, MPI_COMM_WORLD);");
+        let b = text(statement);
+        let bench = Bench::new(&[
+            (
+                "logical.yaml",
+                "kernel: [{name: a, num: 0}, {name: b, num: 1}]",
+            ),
+            ("a.c", &a),
+            ("b.c", &b),
+        ]);
+        let map = format!("node: [{}, {}]", host("0"), board(2, "1"));
+        let (outcome, lines) = bench.run(&map, &Options::default()).unwrap();
+        assert_ne!(outcome.code, 0, "{statement}: {lines:?}");
+        assert!(
+            lines.iter().any(|l| l.contains(said)),
+            "{statement}: {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn test_what_a_board_cannot_be_is_refused() {
+    let bench = bench();
+    let said = bench
+        .run(
+            "node: {type: hw, comm: tcp, ip: 127.0.0.1, kernel: 0-3}",
+            &Options::default(),
+        )
+        .unwrap_err();
+    assert!(said.contains("boards speak raw Ethernet"), "{said}");
+    let large = Bench::new(&[
+        ("logical.yaml", "kernel: {name: a, num: 0}"),
+        (
+            "a.c",
+            "static volatile char x[200000]; int main(void) { return x[99]; }",
+        ),
+    ]);
+    let said = large
+        .run("node: {type: hw, kernel: 0}", &Options::default())
+        .unwrap_err();
+    assert!(
+        said.contains("compiling") && said.contains("overflow"),
+        "{said}"
+    );
+}
