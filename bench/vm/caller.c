@@ -3,25 +3,33 @@
  *   caller call TRANSPORT WHERE FUNCTION N REPETITIONS CALLS ROUNDS [IDLE_US]
  *
  * TRANSPORT is `vfun` (WHERE: a device as vfun_open takes it, or - for the default), `kept` (a TCP
- * connection that stays open; WHERE: ADDRESS:PORT) or `each` (a connection a call). Prints a line of
+ * connection that stays open; WHERE: ADDRESS:PORT), `each` (a connection a call) or `serial` (a
+ * virtio-serial port; WHERE: its device). Prints a line of
  * JSON a round: total seconds, and of the calls' microseconds the least, the median and more.
  * N = 0: the empty function.
  *
  *   caller serve PORT
  *
- * answers over TCP with the very code that the daemon loads. */
+ * answers over TCP with the very code that the daemon loads, and
+ *
+ *   caller port PATH
+ *
+ * at the host's end of a virtio-serial port, a Unix socket. */
 #define _GNU_SOURCE
 #include "vfun.h"
 #include <arpa/inet.h>
 #include <err.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,7 +66,7 @@ static int all(ssize_t (*step)(int, void *, size_t), int fd, void *bytes, size_t
   return 0;
 }
 
-static ssize_t put(int fd, void *bytes, size_t length) { return send(fd, bytes, length, MSG_NOSIGNAL); }
+static ssize_t put(int fd, void *bytes, size_t length) { return write(fd, bytes, length); }
 
 static uint64_t compute(const struct work *work) {
   /* Bytes: one function writes a double there, the other a whole number. */
@@ -84,6 +92,16 @@ static void *serve_one(void *connection) {
   }
   close(fd);
   return NULL;
+}
+
+static int port(const char *path) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  if (strlen(path) >= sizeof at.sun_path) errx(2, "%s is too long", path);
+  strcpy(at.sun_path, path);
+  if (connect(fd, (void *)&at, sizeof at)) err(1, "%s", path);
+  serve_one((void *)(intptr_t)fd);
+  return 0;
 }
 
 static int serve(int port) {
@@ -138,6 +156,8 @@ static uint64_t over_vfun(void) {
 }
 
 int main(int count, char **words) {
+  signal(SIGPIPE, SIG_IGN);
+  if (count == 3 && !strcmp(words[1], "port")) return port(words[2]);
   if (count == 3 && !strcmp(words[1], "serve")) return serve(atoi(words[2]));
   if (count < 9 || strcmp(words[1], "call")) errx(2, "see the head of caller.c");
   const char *transport = words[2], *where = words[3], *name = words[4];
@@ -149,6 +169,9 @@ int main(int count, char **words) {
         vfun_activate(function))
       errx(1, "%s", vfun_reason(door));
     if (work.n) snprintf(arguments, sizeof arguments, "n=%u&repetitions=%" PRIu64, work.n, work.repetitions);
+  } else if (!strcmp(transport, "serial")) {
+    kept = open(where, O_RDWR);
+    if (kept < 0) err(1, "%s", where);
   } else {
     char address[64];
     const char *colon = strchr(where, ':');
@@ -156,9 +179,9 @@ int main(int count, char **words) {
     snprintf(address, sizeof address, "%.*s", (int)(colon - where), where);
     server = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(colon + 1))};
     if (inet_pton(AF_INET, address, &server.sin_addr) != 1) errx(2, "%s", address);
-    work.function = strstr(name, "factorial") ? 1 : strstr(name, "fibonacci") ? 2 : 0;
     if (!strcmp(transport, "kept")) kept = connected();
   }
+  work.function = strstr(name, "factorial") ? 1 : strstr(name, "fibonacci") ? 2 : 0;
   uint64_t *times = malloc(sizeof *times * (size_t)calls);
   if (!times) err(1, "memory");
   for (long round = 0; round < rounds; round++) {

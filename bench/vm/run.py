@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures the VM door: calls from a guest over shared memory beside the same calls from a host process
-over the same rings, and from the guest over TCP.
+over the same rings, from the guest over TCP and virtio-serial, and OpenCL programs in both places.
 
-usage: bench/vm/run.py [--scale 50] [--rounds 3] [--parts trip,table,curve] [--label NAME]
+usage: bench/vm/run.py [--scale 50] [--rounds 3] [--parts trip,table,curve,opencl] [--label NAME]
 
 Needs `make build apps` and scripts/guest.sh. README.md says what each number covers. Writes
 bench/results/vm/DATE-LABEL-COMMIT.{json,md,svg}.
@@ -38,8 +38,17 @@ PAPER = {
 }
 CURVE = [0, 100, 500, 1000, 2500, 5000, 10_000, 25_000, 100_000]
 NAMES = {"host": "host–host, shared memory", "guest": "guest–host, shared memory",
-         "kept": "guest, TCP kept open", "each": "guest, TCP, connect a call"}
+         "serial": "guest, virtio-serial", "kept": "guest, TCP kept open", "each": "guest, TCP, connect a call"}
+OPENCL = ["sobel --size 640x360 --repeat 10", "sobel --repeat 5", "matmul --n 256 --repeat 10", "matmul --n 512 --repeat 5"]
+# What travels another way than the region is measured in so many rounds of the tables, at their ends.
+SLOW_ROUNDS = 2
 SLOWER_MAX = 0.028
+
+
+def device(attached):
+    """QEMU's arguments for a region."""
+    return ["-chardev", f"socket,path={attached['socket']},id=vfun", "-device",
+            f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun"]
 
 
 class Bench:
@@ -61,8 +70,10 @@ class Bench:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.server = subprocess.Popen([CALLER, "serve", str(self.port)], **quiet)
-        self.guest = Guest("guest", ["-chardev", f"socket,path={attached['socket']},id=vfun", "-device",
-                                     f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun"], net=True).ready()
+        port = self.home / "port"
+        self.guest = Guest("guest", device(attached), net=True, serial=port).ready()
+        self.port_server = subprocess.Popen([CALLER, "port", str(port)], **quiet)
+        self.serial = "/dev/" + self.guest.command("ls /sys/class/virtio-ports").split()[0]
 
     def attach(self, name, functions):
         command = [BALTRA, "--runtime-dir", self.home / "run", "vm", "attach", name, "--functions", functions, "--json"]
@@ -70,7 +81,8 @@ class Bench:
 
     def call(self, transport, function, n, repetitions, calls, idle_us=0):
         """One round of calls: what caller.c says of it."""
-        where = {"host": f"unix:{self.socket}", "guest": "-"}.get(transport, f"10.0.2.2:{self.port}")
+        where = {"host": f"unix:{self.socket}", "guest": "-", "serial": self.serial}
+        where = where.get(transport, f"10.0.2.2:{self.port}")
         kind = "vfun" if transport in ("host", "guest") else transport
         words = ["call", kind, where, function, n, repetitions, calls, 1, idle_us]
         if transport == "host":
@@ -81,7 +93,7 @@ class Bench:
 
     def end(self):
         self.guest.kill()
-        for process in (self.server, self.daemon):
+        for process in (self.server, self.port_server, self.daemon):
             process.terminate()
             process.wait()
 
@@ -99,18 +111,21 @@ def trips(bench, rounds):
             result.setdefault(f"{transport} awake", []).append(awake)
             slept = bench.call(transport, "empty-native", 0, 0, 60, 10_000)
             result.setdefault(f"{transport} slept", []).append(slept)
-        for transport in ("kept", "each"):
+        for transport in ("serial", "kept", "each"):
             result.setdefault(f"{transport}", []).append(bench.call(transport, "empty-native", 0, 0, 200))
     return result
 
 
 def table(bench, scale, rounds):
-    """The paper's tables, transports by turns."""
+    """The paper's tables. Host and guest follow each other at once, and in each round in the other order, so
+    that what the machine does besides falls on both."""
     result = {}
-    for _ in range(rounds):
+    for turn in range(rounds):
         for short, (name, n) in FUNCTIONS.items():
             for column, (repetitions, calls) in enumerate(COLUMNS):
-                for transport in NAMES:
+                shared = ["host", "guest"] if turn % 2 else ["guest", "host"]
+                others = ["serial", "kept", "each"] if turn < SLOW_ROUNDS else []
+                for transport in shared + others:
                     got = bench.call(transport, name, n, repetitions // scale, calls)
                     result.setdefault(short, {}).setdefault(transport, [[] for _ in COLUMNS])[column].append(got)
     values = {short: {r["value"] for t in of.values() for c in t for r in c} for short, of in result.items()}
@@ -127,6 +142,50 @@ def curve(bench, rounds):
                 calls = max(5, min(100, 2_000_000 // (repetitions + 10_000)))
                 got = bench.call(transport, "repeated-factorial", 51, repetitions, calls)
                 result.setdefault(transport, {}).setdefault(repetitions, []).append(got)
+    return result
+
+
+def opencl(bench, rounds):
+    """OpenCL programs, the same files, on the host over its own door and in a guest over the region."""
+    home = bench.home / "opencl"
+    (home / "lib").mkdir(parents=True)
+    (home / "lib/libOpenCL.so.1").symlink_to(ROOT / "target/release/libbaltra_opencl.so")
+    (home / "config").write_text("")
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": bench.log, "stderr": bench.log}
+    endpoint = f"unix:{home}/run/baltra.sock"
+    manager = subprocess.Popen([BALTRA, "manager", "--runtime-dir", home / "run", "--state-dir", home / "state", "--config",
+                                home / "config", "--set", "metrics.address="], **quiet)
+    door = subprocess.Popen([BALTRA, "--runtime-dir", home / "run", "vfun", "--state-dir", home / "state", "--functions",
+                             ROOT / "target/functions", "--endpoint", endpoint], **quiet)
+    for name in ("baltra.sock", "vfun.sock"):
+        while not (home / "run" / name).exists():
+            assert manager.poll() is None and door.poll() is None, (bench.home / "log").read_text()
+            time.sleep(0.02)
+    words = [BALTRA, "--runtime-dir", home / "run", "vm", "attach", "opencl", "--opencl", "--memory", "128M", "--parts", "2", "--json"]
+    attached = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    guest = Guest("opencl", device(attached)).ready()
+    environment = {"LD_LIBRARY_PATH": str(home / "lib"), "BALTRA_ENDPOINT": endpoint}
+    result = {}
+    try:
+        for turn in range(rounds):
+            for program in OPENCL:
+                for place in ("host", "guest") if turn % 2 else ("guest", "host"):
+                    if place == "host":
+                        name, *more = program.split()
+                        text = subprocess.run([ROOT / "target/apps" / name, *more, "--json"], env=environment, check=True,
+                                              capture_output=True, text=True).stdout
+                    else:
+                        text = guest.command(f"LD_LIBRARY_PATH=/opencl BALTRA_TRANSPORT=ivshmem /opencl/{program} --json")
+                    got = json.loads(text.strip().splitlines()[-1])
+                    result.setdefault(program, {}).setdefault(place, []).append(got)
+        for program, of in result.items():
+            sums = {got["checksum"] for rounds_ in of.values() for got in rounds_}
+            assert len(sums) == 1, f"{program}: not the same bytes: {sums}"
+    finally:
+        guest.kill()
+        for process in (door, manager):
+            process.terminate()
+            process.wait()
     return result
 
 
@@ -176,7 +235,7 @@ def report(result):
                 paper.append(f"{PAPER[short]['guest'][column] / PAPER[short]['host'][column] - 1:+.1%}")
             out.append("| guest over host (≤ 2.8 % from 400 µs on) | " + " | ".join(cells) + " |")
             out.append("| the paper's | " + " | ".join(paper) + " |")
-            for transport in ("each", "kept"):
+            for transport in ("each", "kept", "serial"):
                 times = [f"{least(of[transport][c]) / least(of['guest'][c]):.2f} ×" for c in range(len(COLUMNS))]
                 out.append(f"| {NAMES[transport]} over guest–host | " + " | ".join(times) + " |")
             ours = [f"{PAPER[short]['each'][c] / PAPER[short]['guest'][c]:.2f} ×" for c in range(len(COLUMNS))]
@@ -185,7 +244,7 @@ def report(result):
         of = result["curve"]
         series = {}
         out.append("A call's time by its work (factorial(51), so many repetitions), p50 µs:\n")
-        out.append("| repetitions | " + " | ".join(NAMES.values()) + " | connect/shared | kept/shared |\n|--:|" + "--:|" * 6)
+        out.append("| repetitions | " + " | ".join(NAMES.values()) + " | connect/shared | kept/shared |\n|--:|" + "--:|" * 7)
         for repetitions in CURVE:
             p50 = {t: median(of[t][repetitions], "p50_us") for t in NAMES}
             work = min(r["min_us"] for r in of["host"][repetitions])
@@ -196,6 +255,17 @@ def report(result):
         out.append("\nAsked: at least 4.3 × faster than connect-a-call up to 200 µs of work, and than a kept-open "
                    "connection up to 40 µs.\n")
         picture = svg.chart("A call's time by its work", "work in the call, µs (least, host–host)", "p50, µs", series)
+    if "opencl" in result:
+        out.append("OpenCL programs, write + kernel + read, ms: least and median of the runs, and what the guest adds:\n")
+        out.append("| program | host, least | guest, least | host, median | guest, median | guest over host, least; median | bytes |")
+        out.append("|---|--:|--:|--:|--:|--:|---|")
+        for program, of in result["opencl"].items():
+            least_ms = {p: min(got["total_ms"]["min"] for got in rounds_) for p, rounds_ in of.items()}
+            median_ms = {p: statistics.median(got["total_ms"]["median"] for got in rounds_) for p, rounds_ in of.items()}
+            out.append(f"| {program} | {least_ms['host']:.2f} | {least_ms['guest']:.2f} | {median_ms['host']:.2f} | "
+                       f"{median_ms['guest']:.2f} | {least_ms['guest'] / least_ms['host'] - 1:+.0%}; "
+                       f"{median_ms['guest'] / median_ms['host'] - 1:+.0%} | the same |")
+        out.append("")
     return "\n".join(out) + "\n", picture
 
 
@@ -203,7 +273,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=int, default=50, help="what the paper's repetitions are divided by")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", default="trip,table,curve")
+    parser.add_argument("--parts", default="trip,table,curve,opencl")
     parser.add_argument("--label", default=platform.node().split(".")[0] or "host")
     parser.add_argument("--merge", type=pathlib.Path, help="an earlier result of this commit, to be completed")
     options = parser.parse_args()
@@ -226,6 +296,8 @@ def main():
                     result["table"] = table(bench, options.scale, options.rounds)
                 elif part == "curve":
                     result["curve"] = curve(bench, options.rounds)
+                elif part == "opencl":
+                    result["opencl"] = opencl(bench, options.rounds)
                 else:
                     sys.exit(f"error: there is no part {part}")
                 print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
