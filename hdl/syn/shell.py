@@ -53,7 +53,7 @@ def measure(design, seed, mhz):
     top, more = DESIGNS[design]
     work = TARGET / "work" / design
     work.mkdir(parents=True, exist_ok=True)
-    read = f"read_slang --top {top} {sources(more)}"
+    read = f"read_slang --ignore-assertions --top {top} {sources(more)}"
     started = time.monotonic()
     # The ports are all that the harness needs.
     yosys([read, "hierarchy -check", f"write_json -noscopeinfo {work}/ports.json"])
@@ -71,7 +71,7 @@ def estimate(design):
     """UltraScale+, mapped: there is no open place and route for it."""
     top, more = DESIGNS[design]
     path = TARGET / "work" / design / "ultrascale.json"
-    yosys([f"read_slang --top {top} {sources(more)}", f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}",
+    yosys([f"read_slang --ignore-assertions --top {top} {sources(more)}", f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}",
            f"tee -q -o {path} stat -json"])
     return ultrascale(json.loads(path.read_text())["design"]["num_cells_by_type"])
 
@@ -79,7 +79,7 @@ def estimate(design):
 def parts(top):
     path = TARGET / "work" / f"parts-{top}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    yosys([f"read_slang --best-effort-hierarchy --top {top} {sources(DESIGNS['board'][1])}",
+    yosys([f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} {sources(DESIGNS['board'][1])}",
            f"synth_ecp5 -abc9 -noflatten -top {top}", f"tee -q -o {path} stat -json"])
     modules = {name.lstrip("\\"): ecp5(m["num_cells_by_type"]) for name, m in json.loads(path.read_text())["modules"].items()}
     print(f"{'LUT':>6} {'FF':>6} {'RAM':>4} {'DSP':>4}  module")
@@ -131,7 +131,7 @@ def main():
     install()
     if options.check:
         for top, more in DESIGNS.values():
-            yosys([f"read_slang --top {top} {sources(more)}", "hierarchy -check"])
+            yosys([f"read_slang --ignore-assertions --top {top} {sources(more)}", "hierarchy -check"])
         return
     if options.parts:
         parts(options.top)

@@ -134,6 +134,7 @@ module host_engine
 
   // ---- host memory ----
   logic reader_start, read_over, in_valid, in_ready, in_error;
+  logic right;  // the descriptor is one
   logic [63:0] in_data;
 
   assign reader_start = (state == Idle && posted) || (state == Check && right);
@@ -171,8 +172,6 @@ module host_engine
   end
 
   // ---- what a descriptor may be ----
-  logic right;
-
   always_comb begin
     unique case (kind_t'(d.kind))
       KindCopy: right = d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0;
