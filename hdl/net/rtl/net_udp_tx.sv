@@ -47,6 +47,11 @@ module net_udp_tx
   assign ip_length = out.length + 16'd28;
   assign folded = fold(sum);
 
+  // Read in one place, so that it fits block RAM.
+  logic next;
+  assign next = state == READ || (state == SEND && (!m_valid || m_ready) && sent >= 11'd5);
+  always_ff @(posedge clk) if (next) current <= store[place[A-1:0]];
+
   always_ff @(posedge clk) begin
     if (m_valid && m_ready) m_valid <= 1'b0;
     case (state)
@@ -83,7 +88,6 @@ module net_udp_tx
         place <= '0;
       end
       READ: begin  // the first word
-        current <= store[0];
         state <= SEND;
         place <= (A + 1)'(1);
       end
@@ -104,7 +108,6 @@ module net_udp_tx
         endcase
         if (sent >= 11'd5) begin
           carried <= current;
-          current <= store[place[A-1:0]];
           place <= place + 1'b1;
         end
         if (sent == last_beat) begin
