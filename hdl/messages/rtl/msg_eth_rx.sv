@@ -100,17 +100,16 @@ module msg_eth_rx
         end
       end
       Judge:
-      if (!m_valid || m_ready) begin
+      // A question waits for the answer to the one before it.
+      if ((!m_valid || m_ready) && !(head.kind == PacketProbe && a_valid && !a_ready)) begin
         state <= ended ? To : Rest;
         if (head.kind == PacketProbe) begin
-          if (!a_valid || a_ready) begin
-            a_valid <= 1'b1;
-            a_port  <= pair[11:8];
-            a_own   <= head.dest;
-            a_rank  <= head.src;
-            a_count <= expected;
-            a_state <= states[{pair[11:8], 1'b0}+:2];
-          end
+          a_valid <= 1'b1;
+          a_port  <= pair[11:8];
+          a_own   <= head.dest;
+          a_rank  <= head.src;
+          a_count <= expected;
+          a_state <= states[{pair[11:8], 1'b0}+:2];
         end else if (ahead == '0) begin
           m_valid <= 1'b1;
           m_beat  <= '{last: left == '0, data: head};

@@ -80,7 +80,7 @@ module msg_receive
   noted_t     noted[256];
   noted_t     found;
   logic [7:0] scan;
-  logic       clearing, note, forget;
+  logic       clearing, note, forget, fitting;
 
   assign note   = inlet == Note && free && !found.there;
   assign forget = phase == Compare && fitting && free;
@@ -93,7 +93,7 @@ module msg_receive
 
   // ---- an envelope that is for this receive: one that comes, or one that was noted ----
 
-  logic        fitting, offer;
+  logic        offer;
   logic [7:0]  offer_source, offer_tag;
   logic [3:0]  offer_dtype;
   logic [23:0] offer_size;

@@ -41,7 +41,7 @@ const char kUsage[] =
     "  ranks N                            in the cluster\n"
     "  kernel RANK PORT LIBRARY [IMAGE]   a kernel here: its library, its program if it is a processor\n"
     "  peer RANK MAC SOCKET               a rank elsewhere\n"
-    "  fault KIND N                       lose, repeat or swap the Nth frame that comes, or vanish at it\n"
+    "  fault KIND N                       lose, repeat or swap the Nth numbered frame, or vanish at it\n"
     "\n"
     "HUM_WIRE is the descriptor of its socket, HUM_SEGMENT that of the counters that the launcher reads. What kernels print\n"
     "comes out with the rank and a colon before each line, \"RANK ended CODE\" when one is over. It ends when its input does.\n";
@@ -342,8 +342,10 @@ void Board::cycle() {
 }
 
 void Board::deliver(Frame frame) {
-  came_++;
-  auto is = [&](const char* kind) { return faults_.count(kind) && faults_[kind] == came_; };
+  // Questions come when they like.
+  const bool numbered = HUM_FIELD(frame[2], TYPE) != HUM_PACKET_PROBE;
+  came_ += numbered;
+  auto is = [&](const char* kind) { return numbered && faults_.count(kind) && faults_[kind] == came_; };
   if (is("vanish")) raise(SIGKILL);
   if (is("lose")) return;
   if (is("swap")) {

@@ -421,8 +421,9 @@ TEST(a_question_about_a_pair_is_answered_with_its_counts) {
     ask.beats[1] = 0x0000'0074'1100'0000ull;
     ask.beats[2] = 0x00'00'000000'08'05'00ull;
     b.wire[0].push_back(ask);
+    b.wire[0].push_back(ask);  // one behind another
     for (int i = 0; i < 200; i++) b.step();
-    check(answers.size() == 1, "no answer");
+    check(answers.size() == 2, "answers: " + std::to_string(answers.size()));
     const auto &a = answers[0].beats;
     check((a[2] & 0xffffff) == 0x090005, "not a STATE from 0 to 5: " + std::to_string(a[2]));
     check((a[3] & 0xffff) == 2 && (a[3] >> 16 & 0xffff) == 2 && (a[3] >> 32 & 3) == 0, "counts are wrong");
