@@ -128,9 +128,10 @@ for group in "${groups[@]}"; do
             run vm crates/vfun/tests/vm_test.py
             ;;
         hdl)
-            run setup scripts/setup.sh base board
+            run setup scripts/setup.sh base board fabric
             run hdl make -s -C hdl test-units
             run board-lint make -s -C hdl/board all lint
+            run messages-lint make -s -C hdl/messages lint
             run board-units make -s -C hdl/board units
             run board-check hdl/syn/shell.py --check
             run board-host hdl/board/tests/host_test.py
