@@ -54,7 +54,7 @@ board-synth: ## the board placed and routed for an ECP5-85: area, clock, slack; 
 	@scripts/setup.sh base
 	@hdl/syn/shell.py --write
 
-cluster-demo: build ## ranks that pass messages: the paper's example by shared memory and TCP, heat on a plate
+cluster-demo: build ## ranks that pass messages: the paper's example by shared memory, TCP and half on a board; heat on a plate
 	@scripts/cluster-demo.sh
 
 cts: ## Khronos' conformance tests: make cts CTS=path/to/OpenCL-CTS

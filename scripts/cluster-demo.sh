@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The message door: the paper's example over shared memory, over TCP and on two nodes, by changes of words in the map
-# file; then a heat equation on one rank and on several. Leaves target/demo/heat.png and nothing running.
+# The message door: the paper's example over shared memory, over TCP, on two nodes and half on a board, by changes of
+# words in the map file; then a heat equation on one rank and on several. Leaves target/demo/heat.png and nothing running.
 #   scripts/cluster-demo.sh [--quick]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,6 +40,17 @@ for name, text in (("shm", "shared memory"), ("tcp", "TCP"), ("nodes", "two node
     total = lambda what: sum(rank[what] for rank in report["ranks"])
     print(f"{text:24}{total('sent'):>10}{total('sent_bytes'):>12}{report['wall_s'] * 1000:>9.1f}")
 PY
+
+step "Four ranks, two of them on a board: its live model, a processor for each kernel; messages are Ethernet's frames"
+scripts/setup.sh fabric
+four=$fork/logical-4.xml
+sed 's/ hw / sw /' $fork/map-boards.xml >"$work/map-software.xml"
+"$baltra" cluster check $four $fork/map-boards.xml
+run4() { "$baltra" cluster run --out target/cluster/fork-4 $four "$2" >"$work/$1.out"; }
+run4 software "$work/map-software.xml"
+run4 board $fork/map-boards.xml
+for place in software board; do printf '%-24s%s\n' "$place" "$(grep -h 'all:' "$work/$place.out")"; done
+cmp <(grep 'all:' "$work/software.out") <(grep 'all:' "$work/board.out")
 
 cores=$(nproc)
 step "Heat on a plate of $side × $side cells, $steps steps, by an ordinary MPI program, on $cores processors"

@@ -337,7 +337,7 @@ class OpenCl:
         self.works()
 
     def attacked(self, attack):
-        """An attack on part 0, which a program has, while another has part 1."""
+        """An attack on part 0, which a program of the guest has, while programs of the host compute."""
         worker = self.daemon.vm("c")["worker"]
         # Its kernel is compiled then, and the attacked program computes by the time of the attack.
         self.said("sobel --size 320x200 --json")
