@@ -38,7 +38,9 @@ JOBS ?= 2
 tb_rooms := common kernels functions messages
 tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv))
 tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
-tb_packages := $(filter %_pkg.sv,$(tb_rtl))
+# What messages' packages hold is for its own benches, and the waivers are, with which its modules are linted.
+tb_packages = $(if $(filter messages,$(1)),lint.vlt) \
+  $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter %_pkg.sv,$(tb_rtl)))
 tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)
 tb_cxx := $(CXX) -std=c++17 -O1 -w -I$(VERILATOR_INCLUDE) -I$(VERILATOR_INCLUDE)/vltstd
 tb_logs :=
@@ -52,7 +54,7 @@ test-$(2)-$(3): $(TB)/$(2)-$(3)/log
 	@cat $$<
 $(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o
 	@rm -rf $$(@D) && mkdir -p $$(@D)
-	@$(VERILATOR) --cc -O3 -Wall --assert --x-assign unique --x-initial unique $(tb_packages) $(tb_search) \
+	@$(VERILATOR) --cc -O3 -Wall --assert --x-assign unique --x-initial unique $(call tb_packages,$(1)) $(tb_search) \
 	  $(if $(filter-out 0,$(3)),-GW=$(3)) --top-module $$(basename $$(notdir $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(2)))) --prefix Vdut --Mdir $$(@D)/model \
 	  $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(1)/rtl/$(2).sv)
 	@cat $$(@D)/model/*.cpp >$$(@D)/model.cc
