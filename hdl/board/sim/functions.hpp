@@ -8,6 +8,7 @@
 // cycles that eight bytes take (0); scalars are the query parameters that become the kernel's scalars. # begins
 // a comment. What an image holds is the board's to check, when it is loaded.
 #pragma once
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -56,7 +57,8 @@ class Store {
 
   // Where so many bytes are kept from now on; none if there is no room.
   std::optional<uint32_t> take(size_t bytes) {
-    const size_t rounded = (bytes + Board::kImageAlignment - 1) / Board::kImageAlignment * Board::kImageAlignment;
+    // Nothing has a place of its own, too.
+    const size_t rounded = (std::max<size_t>(bytes, 1) + Board::kImageAlignment - 1) / Board::kImageAlignment * Board::kImageAlignment;
     size_t at = 0;
     for (const auto& [address, size] : held_) {
       if (address - at >= rounded) break;
@@ -73,8 +75,9 @@ class Store {
     return board_.memory_bytes() - used;
   }
 
-  // The address of the image, which need not be a good one.
-  uint32_t add(const std::string& where, const std::vector<char>& image) {
+  // The address of the image, which need not be a good one: one without a header must not stand before what was there.
+  uint32_t add(const std::string& where, std::vector<char> image) {
+    image.resize(std::max<size_t>(image.size(), Board::kImageAlignment));
     const auto address = take(image.size());
     if (!address || !board_.write(*address, image.data(), image.size()))
       wrong(where, "board memory (" + std::to_string(board_.memory_bytes()) + " bytes) is full");
