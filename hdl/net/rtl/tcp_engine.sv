@@ -298,19 +298,23 @@ module tcp_engine
   // ---- free sessions: those that were released, and those that never were in use ----
   logic [S-1:0] released[SESSIONS];
   logic [S:0] released_head, released_tail, born;
-  logic reclaim, slot_free, slot_taken;
+  logic reclaim, slot_free, slot_taken, slot_born;  // born: it was never in use
   logic [S-1:0] slot, reclaim_at;
 
   always_ff @(posedge clk) begin
     slot_free <= (released_head != released_tail || born != (S + 1)'(SESSIONS)) && !slot_taken;
-    slot <= released_head != released_tail ? released[released_head[S-1:0]] : born[S-1:0];
+    // The one that a connection is being opened in stays: the lookup has been told its number.
+    if (!(phase inside {ADD, BIRTH})) begin
+      slot <= released_head != released_tail ? released[released_head[S-1:0]] : born[S-1:0];
+      slot_born <= released_head == released_tail;
+    end
     if (release_valid || reclaim) begin
       released[released_tail[S-1:0]] <= release_valid ? release_at : reclaim_at;
       released_tail <= released_tail + 1'b1;
     end
     if (slot_taken) begin
-      if (released_head != released_tail) released_head <= released_head + 1'b1;
-      else born <= born + 1'b1;
+      if (slot_born) born <= born + 1'b1;
+      else released_head <= released_head + 1'b1;
     end
     if (rst) begin
       released_head <= '0;

@@ -378,3 +378,30 @@ TEST(full) {
 }
 
 BENCH_MAIN()
+
+TEST(a_session_is_released_while_another_is_opened) {
+    for (int delay = 0; delay < 300; delay++) {
+        Stack s;
+        s.connect(87);
+        const Got first = s.segment();
+        s.send(87, first.from, 100, first.seq + 1, kSyn | kAck, kMss1460);
+        s.until_done(5);
+        s.send(87, first.from, 101, first.seq + 1, kRst);
+        s.run_ms(2);
+        check(s.dead, "reset");
+        s.got.clear();
+        const uint32_t over = s.session;
+        s.connect(87);
+        s.run(static_cast<uint64_t>(delay));
+        s.dut->release_valid = 1, s.dut->release_at = over;
+        s.step();
+        s.dut->release_valid = 0;
+        const Got syn = s.segment();
+        s.send(87, syn.from, 500, syn.seq + 1, kSyn | kAck, kMss1460);
+        s.until_done(5);
+        check(s.result == Ok && s.next == 501, "open");
+        s.send(87, syn.from, 501, syn.seq + 1, kAck | kPsh, {}, text("hello"));
+        s.run_ms(2);
+        expect(s.read(), text("hello"), "what it is sent is taken");
+    }
+}
