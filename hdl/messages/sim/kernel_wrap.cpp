@@ -1,30 +1,11 @@
 // A Verilated kernel behind kernel_abi.h. The name comes with -DNAME.
-#include "Vkernel.h"
+#include "../../common/sim/verilated_kernel.hpp"
 #include "kernel_abi.h"
-#include "verilated.h"
 
 namespace {
 
-struct Kernel {
-  VerilatedContext context;
-  Vkernel top{&context};
-};
-
-void* create() {
-  Kernel* k = new Kernel;
-  k->top.clk = 0;
-  k->top.eval();
-  return k;
-}
-
-void destroy(void* kernel) {
-  Kernel* k = static_cast<Kernel*>(kernel);
-  k->top.final();
-  delete k;
-}
-
 void tick(void* kernel, const kernel_in* in, kernel_out* out) {
-  Vkernel& top = static_cast<Kernel*>(kernel)->top;
+  Vkernel& top = VerilatedKernel::of(kernel);
   top.rst = in->rst;
   top.own = in->own;
   top.ranks = in->ranks;
@@ -35,10 +16,7 @@ void tick(void* kernel, const kernel_in* in, kernel_out* out) {
   top.s_valid = in->s_valid;
   top.s_last = in->s_last;
   top.s_data = in->s_data;
-  top.clk = 1;
-  top.eval();
-  top.clk = 0;
-  top.eval();
+  VerilatedKernel::clock(top);
   out->text_valid = top.text_valid;
   out->text = top.text;
   out->ended = top.ended;
@@ -53,6 +31,6 @@ void tick(void* kernel, const kernel_in* in, kernel_out* out) {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const kernel_api* baltra_kernel() {
-  static const kernel_api api = {KERNEL_ABI, NAME, create, destroy, tick};
+  static const kernel_api api = {KERNEL_ABI, NAME, VerilatedKernel::create, VerilatedKernel::destroy, tick};
   return &api;
 }
