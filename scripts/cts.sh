@@ -18,6 +18,8 @@ usage: scripts/cts.sh SOURCE [options]
   --out DIR              build and results (default: target/cts)
   --timeout SECONDS      per sub-test (default 300)
   --jobs N               compiler processes (default 1)
+  --built                take what an earlier run built in DIR; SOURCE is not needed then
+  --at-once N            groups at the same time (default 1; more only where each finds cores of its own)
 
 Results: DIR/native.tsv, DIR/shared.tsv (group, sub-test, verdict, seconds) and a log per sub-test.
 Verdicts: pass, fail, skip, timeout, crash-SIGNAL, exit-CODE. What timed out natively is not run again.
@@ -31,7 +33,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 groups='basic api buffers events compiler computeinfo profiling multiple_device_context allocations mem_host_flags thread_dimensions'
 prefix="$root/target/release/baltra run --"
 out=$root/target/cts
-limit_s=300 jobs=1 only='*' skip='' native_only=0 native_from='' source=''
+limit_s=300 jobs=1 built=0 at_once=1 only='*' skip='' native_only=0 native_from='' source=''
 # The allocation tests take this part of what the device says it has: all of it would starve the host.
 allocation_part='2%'
 
@@ -39,7 +41,8 @@ while (($#)); do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --native-only) native_only=1; shift ;;
-    --prefix | --groups | --only | --skip | --native-from | --out | --timeout | --jobs)
+    --built) built=1; shift ;;
+    --prefix | --groups | --only | --skip | --native-from | --out | --timeout | --jobs | --at-once)
       (($# > 1)) || { echo "error: $1 wants a value" >&2; exit 2; }
       case $1 in
         --prefix) prefix=$2 ;;
@@ -50,17 +53,21 @@ while (($#)); do
         --out) out=$2 ;;
         --timeout) limit_s=$2 ;;
         --jobs) jobs=$2 ;;
+        --at-once) at_once=$2 ;;
       esac
       shift 2 ;;
     -*) echo "error: $1 is no option (--help lists them)" >&2; exit 2 ;;
     *) source=$1; shift ;;
   esac
 done
-if [[ -z $source || ! -d $source/test_conformance/basic ]]; then
+if ((built)); then
+  [[ -d $out/build/test_conformance ]] || { echo "error: nothing is built in $out: leave --built out" >&2; exit 2; }
+elif [[ -z $source || ! -d $source/test_conformance/basic ]]; then
   echo "error: '${source}' is no OpenCL-CTS source tree: give the directory that holds test_conformance/" >&2
   exit 2
+else
+  source=$(cd "$source" && pwd)
 fi
-source=$(cd "$source" && pwd)
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 
@@ -120,30 +127,38 @@ run_one() {
   printf '%s\t%s\t%s\t%.1f\n' "$group" "$name" "$verdict" "$(echo "$ended - $started" | bc)"
 }
 
+# run_group KIND GROUP PREFIX…: one group, into a table of its own.
+run_group() {
+  local kind=$1 group=$2 table=$out/$1/$2.tsv binary name line
+  shift 2
+  mkdir -p "${table%/*}"
+  : > "$table"
+  binary=$(binary_of "$group")
+  while read -r name; do
+    # shellcheck disable=SC2053 # a pattern on purpose
+    [[ $name == $only && " $skip " != *" $name "* ]] || continue
+    if [[ $kind == shared ]] && grep -qP "^$group\t$name\ttimeout\t" "$out/native.tsv"; then continue; fi
+    line=$(run_one "$kind" "$group" "$binary" "$name" "$@")
+    printf '%s\n' "$line" >> "$table"
+    [[ -t 2 ]] && printf '\r\033[K%s %s' "$kind" "${line//$'\t'/ }" >&2
+  done < <(subtests_of "$binary")
+  echo "$kind $group: $(awk '{ n[$3]++ } END { for (v in n) printf "%s %d  ", v, n[v] }' "$table")" >&2
+}
+
 # run_all KIND PREFIX…
 run_all() {
-  local kind=$1 group binary name line
+  local kind=$1 group
   shift
-  : > "$out/$kind.tsv"
   for group in $groups; do
-    binary=$(binary_of "$group")
-    while read -r name; do
-      # shellcheck disable=SC2053 # a pattern on purpose
-      [[ $name == $only && " $skip " != *" $name "* ]] || continue
-      if [[ $kind == shared ]] && grep -qP "^$group\t$name\ttimeout\t" "$out/native.tsv"; then
-        ((++left_out))
-        continue
-      fi
-      line=$(run_one "$kind" "$group" "$binary" "$name" "$@")
-      printf '%s\n' "$line" >> "$out/$kind.tsv"
-      [[ -t 2 ]] && printf '\r\033[K%s %s' "$kind" "${line//$'\t'/ }" >&2
-    done < <(subtests_of "$binary")
-    echo "$kind $group: $(awk -v g="$group" '$1 == g { n[$3]++ } END { for (v in n) printf "%s %d  ", v, n[v] }' "$out/$kind.tsv")" >&2
+    while (($(jobs -rp | wc -l) >= at_once)); do wait -n; done
+    run_group "$kind" "$group" "$@" &
   done
+  wait
+  for group in $groups; do cat "$out/$kind/$group.tsv"; done > "$out/$kind.tsv"
 }
 
 command -v bc > /dev/null || { echo "error: bc is missing: scripts/setup.sh bench installs it" >&2; exit 3; }
-build
+((built)) || build
 if [[ -n $native_from ]]; then
   [[ $native_from -ef $out/native.tsv ]] || cp "$native_from" "$out/native.tsv"
 else
@@ -154,8 +169,9 @@ fi
 read -r -a words <<< "$prefix"
 # The tests run in their own directories: a relative path of the prefix's program would be lost.
 [[ ${words[0]} == */* ]] && words[0]=$(realpath "${words[0]}")
-left_out=0
 run_all shared "${words[@]}"
+left_out=$(awk -F '\t' -v groups=" $groups " 'NR == FNR { run[$1 FS $2]; next }
+  $3 == "timeout" && index(groups, " " $1 " ") && !(($1 FS $2) in run)' "$out/shared.tsv" "$out/native.tsv" | wc -l)
 
 differences=$(awk -F '\t' -v groups=" $groups " -v OFS='\t' '
   NR == FNR { native[$1 FS $2] = $3; next }
