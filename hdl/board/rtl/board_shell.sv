@@ -133,13 +133,10 @@ module board_shell
 );
 
   // ---- sessions ----
-  logic [31:0] rcv_next[SESSIONS];
-  logic [31:0] snd_una[SESSIONS];
-  logic [31:0] read_to[SESSIONS];
-  logic [31:0] written_to[SESSIONS];
-  logic [SESSIONS-1:0] rcv_ended, dead, shut, finish;
-  logic open, arrived, woken, notify, release_valid;
-  logic [S-1:0] open_at, arrived_at, woken_at, notify_at, release_at;
+  logic [31:0] rcv_next, snd_una;
+  logic [SESSIONS-1:0] dead, shut;
+  logic open, arrived, woken, release_valid, look_ended;
+  logic [S-1:0] open_at, arrived_at, woken_at, release_at, rcv_of, una_of;
   logic [31:0] open_next, open_una;
   logic http_open, http_notify, http_release, http_finish, store_say, store_finish, store_release, store_rx_wants, store_rx_read, store_tx_write;
   logic http_rx_next, http_rx_read, http_tx_write;
@@ -259,25 +256,17 @@ module board_shell
       .tell_dead,
       .tell_shut,
       .tell_wake,
-      .app_valid(http_notify),
-      .app_at(http_at),
-      .app_read_to(http_read_to),
-      .app_written_to(http_written_to),
-      .app_finish(http_finish),
+      .rcv_of,
       .rcv_next,
-      .rcv_ended,
+      .rcv_ended(look_ended),
+      .una_of,
+      .snd_una,
       .arrived,
       .arrived_at,
-      .snd_una,
       .dead,
       .shut,
       .woken,
       .woken_at,
-      .read_to,
-      .written_to,
-      .finish,
-      .notify,
-      .notify_at,
       .release_valid(http_release),
       .release_at(http_release_at)
   );
@@ -826,16 +815,18 @@ module board_shell
       .arrived_at,
       .woken,
       .woken_at,
+      .rcv_of,
       .rcv_next,
-      .rcv_ended,
+      .rcv_ended(look_ended),
+      .una_of,
       .snd_una,
       .dead,
       .shut,
-      .read_to,
-      .written_to,
-      .finish,
-      .notify,
-      .notify_at,
+      .notify(http_notify),
+      .notify_at(http_at),
+      .notify_read_to(http_read_to),
+      .notify_written_to(http_written_to),
+      .notify_finish(http_finish),
       .release_valid(http_release),
       .release_at(http_release_at),
       .rx_next(http_rx_next),

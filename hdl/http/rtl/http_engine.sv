@@ -38,16 +38,18 @@ module http_engine
     input  logic [S-1:0]        arrived_at,
     input  logic                woken,
     input  logic [S-1:0]        woken_at,
-    input  logic [31:0]         rcv_next   [SESSIONS],
-    input  logic [SESSIONS-1:0] rcv_ended,
-    input  logic [31:0]         snd_una    [SESSIONS],
+    output logic [S-1:0]        rcv_of,           // whose stream in is looked at,
+    input  logic [31:0]         rcv_next,         // where it has come to,
+    input  logic                rcv_ended,        // and whether it has ended
+    output logic [S-1:0]        una_of,           // and of whom what is acknowledged
+    input  logic [31:0]         snd_una,
     input  logic [SESSIONS-1:0] dead,
     input  logic [SESSIONS-1:0] shut,
-    output logic [31:0]         read_to    [SESSIONS],
-    output logic [31:0]         written_to [SESSIONS],
-    output logic [SESSIONS-1:0] finish,
-    output logic                notify,
+    output logic                notify,           // something is new of this session:
     output logic [S-1:0]        notify_at,
+    output logic [31:0]         notify_read_to,   // what is used up,
+    output logic [31:0]         notify_written_to,// what is written,
+    output logic                notify_finish,    // and whether nothing more will be
     output logic                release_valid,
     output logic [S-1:0]        release_at,
     // rings
@@ -169,10 +171,11 @@ module http_engine
   call_t called[SESSIONS];           // what its answer needs,
   logic [31:0] afters[SESSIONS];     // where its request ends,
   logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
-  logic [31:0] begun_at;             // of the session in turn: what is used up, as `read_to` says,
+  logic [SESSIONS-1:0] finish;       // nothing more will be written
+  logic [31:0] begun_at;             // of the session in turn: what is used up, as its peer is told,
   logic [31:0] written_at;           // and what is written
 
-  // Bytes of `read_to` and what is behind, and of the answers, as far as their rings go.
+  // Bytes that are not used up yet and what is behind, and of the answers, as far as their rings go.
   localparam int RxBits = RX_RING_BITS + 2;
   localparam int TxBits = TX_RING_BITS + 1;
 
@@ -223,7 +226,8 @@ module http_engine
   logic [31:0] hint_from;
   logic [RxBits-1:0] look_to, hint_to;
   assign look = hints ? pick_next : s;
-  assign look_to = RxBits'(rcv_next[look]) - RxBits'(rcv_ended[look]);
+  assign rcv_of = look;
+  assign look_to = RxBits'(rcv_next) - RxBits'(rcv_ended);
 
   always_ff @(posedge clk) begin
     hints <= !hints && |pickable && !(state inside {PICK, LOAD});
@@ -235,7 +239,7 @@ module http_engine
     end
     if (!hints) begin
       arrived_to <= look_to;
-      arrived_all <= rcv_ended[look];
+      arrived_all <= rcv_ended;
     end
     if (rst || opens) hinted <= 1'b0;
   end
@@ -295,7 +299,7 @@ module http_engine
     seen_valid <= !reader_start && take == '0;
   end
 
-  // ---- putting a chunked body together: where it begins in its ring, which `read_to` says until it is used ----
+  // ---- putting a chunked body together: where it begins in its ring, up to which bytes are used up until it is ----
   localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // what chunks may take of the ring
   logic in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty, pending;
   logic [3:0] chunk_take;
@@ -465,7 +469,8 @@ module http_engine
   localparam int RingBytes = 1 << TX_RING_BITS;
 
   // A cycle late: what is written is said two cycles before it matters.
-  always_ff @(posedge clk) free_space <= TxBits'(RingBytes) - (TxBits'(written_at) - TxBits'(snd_una[s]));
+  always_ff @(posedge clk) free_space <= TxBits'(RingBytes) - (TxBits'(written_at) - TxBits'(snd_una));
+  assign una_of = s;
 
   // ---- looking up a function's name ----
   // What cannot go on before the answer is there.
@@ -610,9 +615,7 @@ module http_engine
   end
 
   always_ff @(posedge clk) begin
-    if (mark_begin) read_to[mark_at] <= mark_value;
     if (mark_resume) resumes[mark_at] <= mark_value;
-    if (mark_written) written_to[mark_at] <= mark_position;
     // Connections are opened many cycles apart.
     if (open) begin
       opening_at <= open_at;
@@ -622,12 +625,15 @@ module http_engine
     opening <= !rst && (open || (opening && !opens));
   end
 
-  // The same in memory, for a session's next turn.
+  // For a session's next turn, and for TCP.
   logic [31:0] begun_of[SESSIONS], written_of[SESSIONS];
   always_ff @(posedge clk) begin
     if (mark_begin) begun_of[mark_at] <= mark_value;
     if (mark_written) written_of[mark_at] <= mark_position;
   end
+  assign notify_read_to = begun_of[notify_at];
+  assign notify_written_to = written_of[notify_at];
+  assign notify_finish = finish[notify_at];
 
   always_comb begin
     take = '0;

@@ -1,7 +1,7 @@
-// What net_stack tells of its sessions and is told, as one number a session: for an application that looks at any of
-// them at any time. What the application says goes out with its `notify`.
+// What net_stack tells of its sessions, for an application that looks at one of them at a time: numbers are in
+// memories with one port to write and one to read, flags in a register for each session.
 //
-// Parameters: SESSIONS. Latency: one cycle to the application, none from it.
+// Parameters: SESSIONS. Latency: one cycle.
 module net_numbers #(
     parameter  int SESSIONS = 16,
     localparam int S = $clog2(SESSIONS)
@@ -23,47 +23,44 @@ module net_numbers #(
     input  logic                tell_dead,
     input  logic                tell_shut,
     input  logic                tell_wake,
-    output logic                app_valid,
-    output logic [S-1:0]        app_at,
-    output logic [31:0]         app_read_to,
-    output logic [31:0]         app_written_to,
-    output logic                app_finish,
-    // the application
-    output logic [31:0]         rcv_next   [SESSIONS],
-    output logic [SESSIONS-1:0] rcv_ended,
+    // the application: the stream in of one session, what is acknowledged of one, and what is new
+    input  logic [S-1:0]        rcv_of,
+    output logic [31:0]         rcv_next,
+    output logic                rcv_ended,
+    input  logic [S-1:0]        una_of,
+    output logic [31:0]         snd_una,
     output logic                arrived,
     output logic [S-1:0]        arrived_at,
-    output logic [31:0]         snd_una    [SESSIONS],
     output logic [SESSIONS-1:0] dead,
     output logic [SESSIONS-1:0] shut,
     output logic                woken,
     output logic [S-1:0]        woken_at,
-    input  logic [31:0]         read_to    [SESSIONS],
-    input  logic [31:0]         written_to [SESSIONS],
-    input  logic [SESSIONS-1:0] finish,
-    input  logic                notify,
-    input  logic [S-1:0]        notify_at,
     input  logic                release_valid,
     input  logic [S-1:0]        release_at
 );
 
-  assign app_valid = notify;
-  assign app_at = notify_at;
-  assign app_read_to = read_to[notify_at];
-  assign app_written_to = written_to[notify_at];
-  assign app_finish = finish[notify_at];
+  typedef struct packed {
+    logic        ended;
+    logic [31:0] next;
+  } stream_t;
+
+  stream_t streams[SESSIONS];
+  logic [31:0] unas[SESSIONS];
+
+  assign {rcv_ended, rcv_next} = streams[rcv_of];
+  assign snd_una = unas[una_of];
+
+  always_ff @(posedge clk) begin
+    if (rcv_told) streams[rcv_at] <= '{ended: rcv_told_ended, next: rcv_told_next};
+    // Nothing is told of a session in the cycle in which it is opened.
+    if (open || tell) unas[open ? open_at : tell_at] <= open ? open_una : tell_una;
+  end
 
   always_ff @(posedge clk) begin
     arrived <= rcv_arrived && !rst;
     arrived_at <= rcv_at;
     woken <= tell && tell_wake && !rst;
     woken_at <= tell_at;
-    if (rcv_told) begin
-      rcv_next[rcv_at]  <= rcv_told_next;
-      rcv_ended[rcv_at] <= rcv_told_ended;
-    end
-    // Nothing is told of a session in the cycle in which it is opened.
-    if (open || tell) snd_una[open ? open_at : tell_at] <= open ? open_una : tell_una;
     if (tell) begin
       dead[tell_at] <= tell_dead;
       shut[tell_at] <= tell_shut;
@@ -76,7 +73,6 @@ module net_numbers #(
     if (rst) begin
       dead <= '0;
       shut <= '0;
-      rcv_ended <= '0;
     end
   end
 
