@@ -40,6 +40,7 @@ http/rtl/http_call.sv
 http/rtl/http_engine.sv
 http/rtl/http_fetch.sv
 board/rtl/image_store.sv
+board/rtl/axi_writers.sv
 host/rtl/host_reader.sv
 host/rtl/host_registers.sv
 host/rtl/host_engine.sv

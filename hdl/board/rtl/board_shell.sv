@@ -424,11 +424,43 @@ module board_shell
   logic [31:0] unused_calls, unused_failures, unused_loads;
   logic [47:0] unused_cycles;
 
-  logic fetch_awvalid, fetch_wvalid, fetch_wlast, fetch_bready, copy_awvalid, copy_wvalid, copy_wlast;
-  logic [31:0] fetch_awaddr, copy_awaddr;
-  logic [63:0] fetch_wdata, copy_wdata;
-  logic [7:0] fetch_awlen, fetch_wstrb;
-  logic copy_may, fetch_may, aw_taken;
+  // Board memory is written by the host's copies and by what is fetched.
+  localparam int WRITERS = 2;
+  logic [WRITERS-1:0] w_awvalid, w_awready, w_wvalid, w_wready, w_wlast, w_bvalid, w_bready;
+  logic [31:0] w_awaddr[WRITERS];
+  logic [63:0] w_wdata[WRITERS];
+  logic [7:0] w_awlen[WRITERS], w_wstrb[WRITERS];
+
+  axi_writers #(
+      .N(WRITERS)
+  ) u_writers (
+      .clk,
+      .rst,
+      .s_awvalid(w_awvalid),
+      .s_awready(w_awready),
+      .s_awaddr (w_awaddr),
+      .s_awlen  (w_awlen),
+      .s_wvalid (w_wvalid),
+      .s_wready (w_wready),
+      .s_wdata  (w_wdata),
+      .s_wstrb  (w_wstrb),
+      .s_wlast  (w_wlast),
+      .s_bvalid (w_bvalid),
+      .s_bready (w_bready),
+      .awvalid,
+      .awready,
+      .awaddr,
+      .awlen,
+      .awsize,
+      .awburst,
+      .wvalid,
+      .wready,
+      .wdata,
+      .wstrb,
+      .wlast,
+      .bvalid,
+      .bready
+  );
 
   image_store #(
       .SESSIONS      (SESSIONS),
@@ -475,19 +507,17 @@ module board_shell
       .e_finish_ready,
       .e_finish_tag    (ended_tag[S-1:0]),
       .e_finish_refused(finish_load != LoadOk),
-      .awvalid(fetch_awvalid),
-      .awready(awready && fetch_may && !aw_taken),
-      .awaddr(fetch_awaddr),
-      .awlen          (fetch_awlen),
-      .awsize,
-      .awburst,
-      .wvalid(fetch_wvalid),
-      .wready(wready && fetch_may),
-      .wdata(fetch_wdata),
-      .wstrb          (fetch_wstrb),
-      .wlast(fetch_wlast),
-      .bvalid(bvalid && fetch_may),
-      .bready(fetch_bready),
+      .awvalid        (w_awvalid[1]),
+      .awready        (w_awready[1]),
+      .awaddr         (w_awaddr[1]),
+      .awlen          (w_awlen[1]),
+      .wvalid         (w_wvalid[1]),
+      .wready         (w_wready[1]),
+      .wdata          (w_wdata[1]),
+      .wstrb          (w_wstrb[1]),
+      .wlast          (w_wlast[1]),
+      .bvalid         (w_bvalid[1]),
+      .bready         (w_bready[1]),
       .bresp,
       .connect_valid,
       .connect_done,
@@ -666,32 +696,9 @@ module board_shell
   assign e_request_ready = asked_ready && !host_asks;
   assign busy = http_busy || host_busy;
 
-  // Board memory is written by one of two, a burst at a time: what is fetched, and the host's copies.
-  assign awvalid = !aw_taken && ((copy_may && copy_awvalid) || (fetch_may && fetch_awvalid));
-  assign awaddr = copy_may ? copy_awaddr : fetch_awaddr;
-  assign awlen = copy_may ? 8'd31 : fetch_awlen;
-  assign wvalid = (copy_may && copy_wvalid) || (fetch_may && fetch_wvalid);
-  assign wdata = copy_may ? copy_wdata : fetch_wdata;
-  assign wstrb = copy_may ? '1 : fetch_wstrb;
-  assign wlast = copy_may ? copy_wlast : fetch_wlast;
-  assign bready = copy_may || (fetch_may && fetch_bready);
-
-  always_ff @(posedge clk) begin
-    if (rst) begin
-      copy_may  <= 1'b0;
-      fetch_may <= 1'b0;
-      aw_taken  <= 1'b0;
-    end else if (!copy_may && !fetch_may) begin
-      copy_may  <= copy_awvalid;
-      fetch_may <= fetch_awvalid && !copy_awvalid;
-    end else if (bvalid && bready) begin
-      copy_may  <= 1'b0;
-      fetch_may <= 1'b0;
-      aw_taken  <= 1'b0;
-    end else if (awvalid && awready) begin
-      aw_taken <= 1'b1;
-    end
-  end
+  assign w_awlen[0]  = 8'd31;
+  assign w_wstrb[0]  = '1;
+  assign w_bready[0] = 1'b1;
 
   host_port #(
       .REGIONS    (REGIONS),
@@ -718,14 +725,14 @@ module board_shell
       .dma_write_address,
       .dma_write_data,
       .dma_write_keep,
-      .awvalid         (copy_awvalid),
-      .awready         (awready && copy_may && !aw_taken),
-      .awaddr          (copy_awaddr),
-      .wvalid          (copy_wvalid),
-      .wready          (wready && copy_may),
-      .wdata           (copy_wdata),
-      .wlast           (copy_wlast),
-      .bvalid          (bvalid && copy_may),
+      .awvalid         (w_awvalid[0]),
+      .awready         (w_awready[0]),
+      .awaddr          (w_awaddr[0]),
+      .wvalid          (w_wvalid[0]),
+      .wready          (w_wready[0]),
+      .wdata           (w_wdata[0]),
+      .wlast           (w_wlast[0]),
+      .bvalid          (w_bvalid[0]),
       .bresp,
       .policy,
       .patience,

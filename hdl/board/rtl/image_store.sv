@@ -64,13 +64,11 @@ module image_store
     output logic                    e_finish_ready,
     input  logic [S-1:0]            e_finish_tag,
     input  logic                    e_finish_refused,
-    // board memory: AXI4 writes of 256 bytes
+    // board memory: AXI4 writes of 256 bytes, by axi_writers
     output logic                    awvalid,
     input  logic                    awready,
     output logic [31:0]             awaddr,
     output logic [7:0]              awlen,
-    output logic [2:0]              awsize,
-    output logic [1:0]              awburst,
     output logic                    wvalid,
     input  logic                    wready,
     output logic [63:0]             wdata,
@@ -283,8 +281,6 @@ module image_store
   assign awvalid = bursting && !asked;
   assign awaddr = burst_at;
   assign awlen = 8'(Beats - 1);
-  assign awsize = 3'd3;
-  assign awburst = 2'b01;
   assign wvalid = bursting && asked && !answered && (filling || body_valid);
   assign wdata = body;
   assign wstrb = filling ? 8'h00 : 8'hff;
