@@ -232,7 +232,7 @@ module image_store
       .path,
       .start  (fetch_start),
       .ready  (fetch_ready),
-      .name,
+      .file   (name),
       .most   (32'(1 << SLOT_BITS)),
       .done   (fetched),
       .result (fetch_result),

@@ -24,11 +24,11 @@ module http_fetch
     input  logic                    tick,
     input  logic [31:0]             server_ip,
     input  logic [15:0]             server_port,
-    input  logic [8*PATH_BYTES-1:0] path,         // before the name; its first character in bits 7:0, zeros behind
-    // NAME.img, of at most so many bytes
+    input  logic [8*PATH_BYTES-1:0] path,         // before the file; its first character in bits 7:0, zeros behind
+    // FILE.img, of at most so many bytes
     input  logic                    start,
     output logic                    ready,
-    input  name_t                   name,
+    input  name_t                   file,
     input  logic [31:0]             most,
     output logic                    done,
     output fetch_result_t           result,
@@ -112,8 +112,8 @@ module http_fetch
         part_over = 32'(i) == PATH_BYTES - 1 || path[8*(32'(i)+1)+:8] == 8'd0;
       end
       NAME: begin
-        letter = name[8*4'(i)+:8];
-        part_over = 32'(i) == 15 || name[8*4'(4'(i)+4'd1)+:8] == 8'd0;
+        letter = file[8*4'(i)+:8];
+        part_over = 32'(i) == 15 || file[8*4'(4'(i)+4'd1)+:8] == 8'd0;
       end
       default: begin
         letter = End[8*(EndBytes-1-32'(i))+:8];
@@ -340,7 +340,7 @@ module http_fetch
         end
       end
       default: begin  // OVER: what still comes is passed over, so that the server gets to its end
-        if (mine) begin
+        if (mine && !dead) begin
           at <= rcv_next - 32'(rcv_ended);
           say <= 1'b1;
         end
