@@ -139,7 +139,8 @@ module image_store
   logic [L-1:0] slot, oldest;   // and where its image is, or may go
 
   // ---- functions' names ----
-  name_t names[1<<NUMBER_BITS], name, name_taken;
+  (* ram_style = "block", no_rw_check = 1 *) name_t names[1<<NUMBER_BITS];
+  name_t name, name_taken;
   always_ff @(posedge clk) begin
     if (change_taken) name_taken <= change_name;
     if (changed) names[changed_function] <= name_taken;

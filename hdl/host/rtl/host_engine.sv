@@ -103,7 +103,8 @@ module host_engine
   report_t     report;
   logic [63:0] at;            // the descriptor
   logic [2:0]  word;
-  logic [31:0] left, taken;   // bytes of the body to come; bytes of the answer that came
+  logic [31:0] left, taken;   // bytes of the body to come; bytes of the answer that came,
+  logic [31:0] room;          // and bytes that there is room for behind them
   logic [31:0] cycles;
   logic [BeatBits-1:0] beat;
   logic [RegionBits-1:0] region;
@@ -203,7 +204,7 @@ module host_engine
   // The answer is written as it comes, as far as there is room.
   logic [7:0] fits;
   logic [3:0] came;
-  always_comb for (int i = 0; i < 8; i++) fits[i] = m_keep[i] && taken + 32'(i) < d.room;
+  always_comb for (int i = 0; i < 8; i++) fits[i] = m_keep[i] && room > 32'(i);
   assign came = 4'($countones(m_keep));
   assign m_ready = on && !answered && write_ready;
 
@@ -290,6 +291,7 @@ module host_engine
       end
       Check: begin
         left          <= d.bytes;
+        room          <= d.room;
         report.status <= failed_read ? EndHost : right ? EndOk : EndMalformed;
       end
       Run: begin
@@ -302,6 +304,7 @@ module host_engine
         if (m_valid && m_ready) begin
           // Bytes that stand in no full beat end an answer.
           taken    <= taken + 32'(came);
+          room     <= room > 32'(came) ? room - 32'(came) : '0;
           answered <= m_last;
           if (fits != m_keep && report.status == EndOk) report.status <= EndRoom;
         end

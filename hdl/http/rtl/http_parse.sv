@@ -70,7 +70,7 @@ module http_parse
   assign b1 = bytes[15:8];
 
   // What the current part ends at: one of a set of characters, by the place.
-  logic [15:0] stops, first_stop;
+  logic [15:0] stops, first_stop, leading;
   logic [4:0] stop;
   logic stop_space, stop_line_feed, stop_end, stop_colon, stop_query, stop_equal, stop_control;
   logic full, found, two;
@@ -92,6 +92,9 @@ module http_parse
     stop = 5'd16;
     for (int i = 15; i >= 0; i--) if (stops[i]) stop = 5'(i);
     first_stop = stops & (~stops + 1'b1);
+    // What is before that, with zeros behind: a name, where one stands.
+    for (int i = 0; i < 16; i++) leading[i] = (stops << (15 - i)) == '0;
+    for (int i = 0; i < 16; i++) name[8*i+:8] = leading[i] ? bytes[8*i+:8] : 8'd0;
     stop_space = 1'b0;
     stop_line_feed = 1'b0;
     for (int i = 0; i < 16; i++) begin
@@ -122,7 +125,6 @@ module http_parse
     id_put = 1'b0;
     found = 1'b0;
     key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
-    name = '0;
     two = valid[1] && digit(b1);
     tens = (LengthBits + 7)'({from.length[LengthBits-1:0], 3'b000}) + (LengthBits + 7)'({from.length[LengthBits-1:0], 1'b0}) +
         (LengthBits + 7)'(b0[3:0]);
@@ -189,7 +191,6 @@ module http_parse
       end else take = count;
 
       AT_NAME: begin
-        for (int i = 0; i < 16; i++) if (5'(i) < stop) name[8*i+:8] = bytes[8*i+:8];
         if (stop != 5'd16) begin
           moved = 1'b1;
           take  = stop;
@@ -225,7 +226,6 @@ module http_parse
 
       AT_KEY: begin
         to.digits = 1'b0;
-        for (int i = 0; i < 16; i++) if (5'(i) < stop) name[8*i+:8] = bytes[8*i+:8];
         if (stop_equal && stop != '0) begin
           take = stop + 5'd1;
           to.place = AT_VALUE;
