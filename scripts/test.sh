@@ -135,15 +135,18 @@ for group in "${groups[@]}"; do
             run board-units make -s -C hdl/board units
             run board-check hdl/syn/shell.py --check
             run board-host hdl/board/tests/host_test.py
+            run board-two-regions make -s -C hdl/board REGIONS=2
+            run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
             # Within all tests everything is built already.
             [[ -n $is_built ]] || run build build
             run board-device hdl/board/tests/device_test.py
             ;;
         board)
             run setup scripts/setup.sh base board
-            run board-build make -s -C hdl/board all jumbo many trace
+            run board-build make -s -C hdl/board all jumbo lean many trace
             if [[ $EUID -eq 0 ]]; then
                 run board hdl/board/tests/board_test.py
+                run board-lean env BOARD=board-lean hdl/board/tests/board_test.py
                 run board-tcp hdl/board/tests/tcp_test.py
                 run board-http hdl/board/tests/http_test.py
                 run board-store hdl/board/tests/store_test.py
@@ -153,6 +156,7 @@ for group in "${groups[@]}"; do
                 run board-storms hdl/board/tests/storms_test.py
             else
                 skip board "a network namespace and a TAP device need root"
+                skip board-lean "a network namespace and a TAP device need root"
                 skip board-tcp "a network namespace and a TAP device need root"
                 skip board-http "a network namespace and a TAP device need root"
                 skip board-udp "a network namespace and a TAP device need root"

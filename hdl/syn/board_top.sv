@@ -3,6 +3,11 @@
 module board_top #(
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 13,
+    parameter  bit STORE = 1,
+    parameter  bit UDP = 1,
+    parameter  int ISLANDS = 4,
+    parameter  int QUEUE = 16,
+    parameter  bit HOST_CALLS = 1,
     localparam int REGIONS = 2,
     localparam int R = 1
 ) (
@@ -95,7 +100,12 @@ module board_top #(
       .SESSIONS    (SESSIONS),
       .REGIONS     (REGIONS),
       .RX_RING_BITS(RING_BITS),
-      .TX_RING_BITS(RING_BITS)
+      .TX_RING_BITS(RING_BITS),
+      .STORE       (STORE),
+      .UDP         (UDP),
+      .ISLANDS     (ISLANDS),
+      .QUEUE       (QUEUE),
+      .HOST_CALLS  (HOST_CALLS)
   ) u_shell (
       .*
   );

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Area, clock and slack of the board on an ECP5-85 (speed grade 8), with the open flow.
 
-    hdl/syn/shell.py [--mhz M] [--seed S] [--label NAME] [--write] [DESIGN…]
-    hdl/syn/shell.py --parts [--top MODULE]
+    hdl/syn/shell.py [--mhz M] [--seed S] [--mapped] [--label NAME] [--write] [DESIGN…]
+    hdl/syn/shell.py --parts [--top MODULE] [DESIGN]
     hdl/syn/shell.py --check
 
 Designs, each with 16 sessions and 64 bits, between shift registers where the chip's pins or a MAC would be:
 
     net      TCP/IP alone (net_stack), its rings outside
     board    the shell with two regions, echo and sobel in them, its rings of 8 KB in block RAM (board_top)
+    lean     the same without what few boards need (board/lean.conf): images from a store, with connections that the board
+             opens; UDP; calls by the host, which still provides for functions. Two pieces behind gaps a session in place
+             of four, eight calls that wait for a region in place of 16
 
-Each is placed and routed; then what it takes of an UltraScale+ chip is counted, mapped and not placed.
+Each is placed and routed; then what it takes of an UltraScale+ chip is counted, mapped and not placed. --mapped leaves
+out the first: minutes in place of an hour.
 
 --parts maps MODULE (board_top, else) with its hierarchy kept and lists what is in each module itself. Nothing is optimized
 across their boundaries there, so that the sum is more than the whole.
@@ -30,17 +34,24 @@ from flow import HDL, PART, TARGET, ecp5, harness, install, place, ultrascale, y
 ROOT = HDL.parent
 KERNELS = [f"common/rtl/{name}.sv" for name in ("kernel_control", "axis_skid", "axis_emit", "axis_packer", "axis_rows")]
 KERNELS += [f"kernels/rtl/kernel_{name}.sv" for name in ("echo", "sobel")]
-# Top, and sources besides those of the board.
+LEAN = dict(line.split("=") for line in (HDL / "board" / "lean.conf").read_text().splitlines() if not line.startswith("#"))
+# Top, sources besides those of the board, and parameters.
 DESIGNS = {
-    "net": ("net_stack", []),
-    "board": ("board_top", [*KERNELS, "syn/board_top.sv"]),
+    "net": ("net_stack", [], {}),
+    "board": ("board_top", [*KERNELS, "syn/board_top.sv"], {}),
+    "lean": ("board_top", [*KERNELS, "syn/board_top.sv"], LEAN),
 }
-# Others' figures, each for a part of this; the chips and the tools differ except where it says so.
+# Others' figures, each for a part of this: LUT, FF, block RAM, clock; the chips and the tools differ except where it says so.
 ANCHORS = [
-    ("verilog-ethernet, UDP and ARP, 8 bits (ECP5-45F, speed grade 6, the open flow)", "6,203 LUT, 3,014 FF", "79 to 83 MHz"),
-    ("ETH's 10G TCP engine, 64 bits, 10,000 sessions", "13,600 LUT, 13,500 FF, 508 block RAM", "-"),
-    ("Galapagos' TCP network bridge (UltraScale KU115)", "29,146 LUT, 32,582 FF, 86 block RAM", "156.25 MHz"),
-    ("asked: the 64-bit shell, 16 sessions, echo and sobel, this chip", "at most 30,000 LUT", "at least 100 MHz"),
+    ("verilog-ethernet, UDP and ARP, 8 bits (ECP5-45F, speed grade 6, the open flow)", 6203, 3014, None, "79 to 83 MHz"),
+    ("asked: the 64-bit shell, 16 sessions, echo and sobel, this chip", 30000, None, None, "at least 100 MHz"),
+]
+ANCHORS_ULTRASCALE = [
+    ("ETH's 10G TCP engine, 64 bits, 10,000 sessions", 13600, 13500, 508, "-"),
+    ("Galapagos' network bridge for TCP (KU115)", 29146, 32582, 86, "156.25 MHz"),
+    ("Galapagos' communication bridge for TCP (KU115)", 1039, 1585, 1, "156.25 MHz"),
+    ("Galapagos' router, 16 ports (KU115)", 5067, 6310, 1, "156.25 MHz"),
+    ("HUMboldt's send and receive (KU115)", 1569, 1444, 0, "156.25 MHz"),
 ]
 
 
@@ -49,11 +60,16 @@ def sources(more):
     return " ".join(str(HDL / name) for name in names + [name for name in more if name not in names])
 
 
+def read_command(design, options=""):
+    top, more, parameters = DESIGNS[design]
+    return f"read_slang --ignore-assertions {options} --top {top} {' '.join(f'-G {k}={v}' for k, v in parameters.items())} {sources(more)}"
+
+
 def measure(design, seed, mhz):
-    top, more = DESIGNS[design]
+    top = DESIGNS[design][0]
     work = TARGET / "work" / design
     work.mkdir(parents=True, exist_ok=True)
-    read = f"read_slang --ignore-assertions --top {top} {sources(more)}"
+    read = read_command(design)
     started = time.monotonic()
     # The ports are all that the harness needs.
     yosys([read, "hierarchy -check", f"write_json -noscopeinfo {work}/ports.json"])
@@ -61,6 +77,9 @@ def measure(design, seed, mhz):
     yosys([read, f"read_verilog {work}/harness.v", f"synth_ecp5 -abc9 -top harness -json {work}/harness.json"])
     synthesized = time.monotonic()
     result = place(work, "harness", seed, mhz)
+    ports = json.loads((work / "ports.json").read_text())["modules"][top]["ports"].values()
+    count = {way: sum(len(p["bits"]) for p in ports if p["direction"] == way) for way in ("input", "output")}
+    result["ports"] = {"LUT": count["output"], "FF": count["input"] + count["output"]}
     result["clock"] = next(reversed(result.pop("clocks").values()))
     result["slack_ns"] = round(1000 / mhz - 1000 / result["clock"], 2)
     result["synthesis_s"], result["placement_s"] = round(synthesized - started), round(time.monotonic() - synthesized)
@@ -69,18 +88,21 @@ def measure(design, seed, mhz):
 
 def estimate(design):
     """UltraScale+, mapped: there is no open place and route for it."""
-    top, more = DESIGNS[design]
+    top = DESIGNS[design][0]
     path = TARGET / "work" / design / "ultrascale.json"
-    yosys([f"read_slang --ignore-assertions --top {top} {sources(more)}", f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}",
+    path.parent.mkdir(parents=True, exist_ok=True)
+    yosys([read_command(design), f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}",
            f"tee -q -o {path} stat -json"])
     return ultrascale(json.loads(path.read_text())["design"]["num_cells_by_type"])
 
 
-def parts(top):
+def parts(design, top):
     path = TARGET / "work" / f"parts-{top}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    yosys([f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} {sources(DESIGNS['board'][1])}",
-           f"synth_ecp5 -abc9 -noflatten -top {top}", f"tee -q -o {path} stat -json"])
+    # Parameters are the top's: of another module they are its own defaults.
+    read = read_command(design, "--best-effort-hierarchy") if top == DESIGNS[design][0] else \
+        f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} {sources(DESIGNS[design][1])}"
+    yosys([read, f"synth_ecp5 -abc9 -noflatten -top {top}", f"tee -q -o {path} stat -json"])
     modules = {name.lstrip("\\"): ecp5(m["num_cells_by_type"]) for name, m in json.loads(path.read_text())["modules"].items()}
     print(f"{'LUT':>6} {'FF':>6} {'RAM':>4} {'DSP':>4}  module")
     for name, m in sorted(modules.items(), key=lambda item: -item[1]["LUT"]):
@@ -92,26 +114,34 @@ def commit():
     return text.stdout.strip() or "none"
 
 
+def anchors(rows):
+    number = lambda n: "-" if n is None else f"{n:,}"
+    return [f"| {name} | {number(lut)} | {number(ff)} | {number(ram)} | {clock} |" for name, lut, ff, ram, clock in rows]
+
+
 def report(results, mhz, seed):
     lines = [
         f"# The board, placed and routed, {datetime.date.today().isoformat()}, {commit()}",
         "",
-        f"{PART}; Yosys and nextpnr, seed {seed}, asked for {mhz} MHz; 16 sessions, 64 bits. LUT counts logic, carry and "
-        "distributed memory. The shift registers at the ports are in the figures: one flip-flop an input, one and a LUT an output.",
+        f"{PART}; Yosys and nextpnr, seed {seed}, asked for {mhz:g} MHz; 16 sessions, 64 bits. LUT counts logic, carry and "
+        "distributed memory. Ports are between shift registers, one flip-flop an input, one and a LUT an output; they are in "
+        "the figures, and what they take is said apart.",
         "",
-        "| design | LUT | FF | block RAM | DSP | MHz | slack, ns | slowest path |",
-        "|---|---|---|---|---|---|---|---|",
+        "| design | LUT | FF | block RAM | DSP | of these the ports' | MHz | slack, ns | slowest path |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, r in results.items():
-        lines.append(f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | {r['clock']:.1f} | {r['slack_ns']} "
-                     f"| {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
-    lines += ["", "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, block RAM of 36 Kbit:", "",
-              "| design | LUT | FF | block RAM | DSP |", "|---|---|---|---|---|"]
-    lines += [f"| {name} | {u['LUT']} | {u['FF']} | {u['RAM']:g} | {u['DSP']} |" for name, u in
+        if "clock" in r:
+            lines.append(f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | {r['ports']['LUT']} LUT, {r['ports']['FF']} FF "
+                         f"| {r['clock']:.1f} | {r['slack_ns']} | {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
+    lines += ["", f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv).", "",
+              "| beside it | LUT | FF | block RAM | clock |", "|---|---|---|---|---|", *anchors(ANCHORS)]
+    lines += ["", "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, without the ports' registers; block RAM of "
+              "36 Kbit. The others' are for parts of what this does, on chips of that family or the one before, by the vendor's tool:", "",
+              "| design | LUT | FF | block RAM | clock |", "|---|---|---|---|---|"]
+    lines += [f"| {name} | {u['LUT']:,} | {u['FF']:,} | {u['RAM']:g} | no open tool says |" for name, u in
               ((name, r["ultrascale"]) for name, r in results.items())]
-    lines += ["", "| beside it | area | clock |", "|---|---|---|"]
-    lines += [f"| {' | '.join(row)} |" for row in ANCHORS]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + anchors(ANCHORS_ULTRASCALE)) + "\n"
 
 
 def main():
@@ -119,6 +149,7 @@ def main():
     parser.add_argument("--mhz", type=float, default=100, help="the clock that is asked for")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--label", default="synthesis")
+    parser.add_argument("--mapped", action="store_true", help="only count for UltraScale+: no place and route")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true", help="only read the designs")
     parser.add_argument("--parts", action="store_true", help="the area of each module")
@@ -130,18 +161,18 @@ def main():
         parser.error(f"no design {', '.join(sorted(unknown))}; there are {', '.join(DESIGNS)}")
     install()
     if options.check:
-        for top, more in DESIGNS.values():
-            yosys([f"read_slang --ignore-assertions --top {top} {sources(more)}", "hierarchy -check"])
+        for design in DESIGNS:
+            yosys([read_command(design), "hierarchy -check"])
         return
     if options.parts:
-        parts(options.top)
+        parts((options.designs or ["board"])[0], options.top)
         return
     results = {}
     for design in options.designs or DESIGNS:
-        results[design] = measure(design, options.seed, options.mhz)
-        r = results[design]
-        print(f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; {r['clock']:.1f} MHz, slack "
-              f"{r['slack_ns']} ns at {options.mhz:g} MHz; {r['synthesis_s']} s + {r['placement_s']} s", flush=True)
+        r = results[design] = {} if options.mapped else measure(design, options.seed, options.mhz)
+        if r:
+            print(f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; {r['clock']:.1f} MHz, slack "
+                  f"{r['slack_ns']} ns at {options.mhz:g} MHz; {r['synthesis_s']} s + {r['placement_s']} s", flush=True)
         u = r["ultrascale"] = estimate(design)
         print(f"{design}, UltraScale+, mapped: {u['LUT']} LUT, {u['FF']} FF, {u['RAM']:g} block RAM of 36 Kbit, {u['DSP']} DSP", flush=True)
     text = report(results, options.mhz, options.seed)

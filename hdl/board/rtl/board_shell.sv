@@ -6,12 +6,15 @@
 // shell: a kernel's ports (docs/kernels.md) are outside, and `swap` says when the configuration port has put
 // another one there.
 //
-// A function whose image is REMOTE (functions_pkg) has it fetched from the store when it is called.
+// A function whose image is REMOTE (functions_pkg) has it fetched from the store when it is called, if there is a STORE.
 //
 // Parameters: SESSIONS, TCP connections at once; REGIONS, at least two; the rings' bits, log2 of the bytes of
 // each session's receive and transmit ring; MEMORY_LATENCY of the rings in cycles; BODY_BYTES, the longest body
 // of a request, less than the receive ring by its head; SHELL, what images must be made for; IMAGE_BYTES, the
-// longest image's body; STORE_SLOTS and STORE_SLOT_BITS, of the images that were fetched (image_store).
+// longest image's body; STORE, whether images can be fetched, which takes connections that the board opens; STORE_SLOTS
+// and STORE_SLOT_BITS, of those images (image_store); UDP, whether there are datagrams; ISLANDS, pieces behind gaps that a
+// session keeps (tcp_rx); QUEUE, calls that can wait for a region, one more waits with its session; HOST_CALLS, whether
+// the host calls functions, too, or only provides for them.
 module board_shell
   import net_pkg::*;
   import fn_pkg::*;
@@ -26,8 +29,13 @@ module board_shell
     parameter  int MSS = 1460,
     parameter  logic [31:0] SHELL = 32'h1,
     parameter  int IMAGE_BYTES = 1 << 26,
+    parameter  bit STORE = 1,
     parameter  int STORE_SLOTS = 8,
     parameter  int STORE_SLOT_BITS = 21,
+    parameter  bit UDP = 1,
+    parameter  int ISLANDS = 4,
+    parameter  int QUEUE = 16,
+    parameter  bit HOST_CALLS = 1,
     localparam int S = $clog2(SESSIONS),
     localparam int R = $clog2(REGIONS)
 ) (
@@ -170,7 +178,10 @@ module board_shell
       .RX_RING_BITS(RX_RING_BITS),
       .TX_RING_BITS(TX_RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
-      .MSS(MSS)
+      .MSS(MSS),
+      .ISLANDS(ISLANDS),
+      .ACTIVE_OPEN(STORE),
+      .UDP(UDP)
   ) u_net (
       .clk,
       .rst,
@@ -186,7 +197,7 @@ module board_shell
       .tx,
       .netmask,
       .gateway,
-      .reserve(store_ip != '0),
+      .reserve(STORE && store_ip != '0),
       .udp_port(udp_echo),
       .udp_from(datagram),
       .udp_rx_valid(udp_valid),
@@ -409,9 +420,11 @@ module board_shell
   logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, finish_loaded;
   logic [S-1:0] request_tag, finish_tag;
   logic asked_ready, ended_valid, ended_ready;
-  logic [S:0] grant_tag, ended_tag;  // the host's has the upper bit
+  localparam int T = HOST_CALLS ? S + 1 : S;  // of a call's tag: its session, the upper bit is the host's
+  logic [T-1:0] grant_tag, ended_tag;
+  logic grant_to_host, ended_of_host;
   logic [REGIONS-1:0] next_valid;
-  logic [S:0] next_tag[REGIONS];
+  logic [T-1:0] next_tag[REGIONS];
   logic [R-1:0] grant_region, finish_region;
   logic [NUMBER_BITS-1:0] request_function;
   logic [31:0] request_cost, request_timeout, request_image, finish_cycles, region_timeout;
@@ -425,7 +438,7 @@ module board_shell
   logic [47:0] unused_cycles;
 
   // Board memory is written by the host's copies and by what is fetched.
-  localparam int WRITERS = 2;
+  localparam int WRITERS = STORE ? 2 : 1;
   logic [WRITERS-1:0] w_awvalid, w_awready, w_wvalid, w_wready, w_wlast, w_bvalid, w_bready;
   logic [31:0] w_awaddr[WRITERS];
   logic [63:0] w_wdata[WRITERS];
@@ -462,103 +475,119 @@ module board_shell
       .bready
   );
 
-  image_store #(
-      .SESSIONS      (SESSIONS),
-      .RX_RING_BITS  (RX_RING_BITS),
-      .TX_RING_BITS  (TX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY),
-      .SLOTS         (STORE_SLOTS),
-      .SLOT_BITS     (STORE_SLOT_BITS),
-      .PATH_BYTES    (64)
-  ) u_store (
-      .clk,
-      .rst,
-      .tick,
-      .server_ip      (store_ip),
-      .server_port    (store_port),
-      .path           (store_path),
-      .base           (store_base),
-      .change_taken   (change_valid && change_ready),
-      .change_name,
-      .changed        (changed_valid && changed),
-      .changed_function,
-      .request_valid,
-      .request_ready,
-      .request_tag,
-      .request_function,
-      .request_cost,
-      .request_timeout,
-      .request_image,
-      .request_params,
-      .finish_valid,
-      .finish_ready,
-      .finish_tag,
-      .finish_refused,
-      .finish_fetch,
-      .e_request_valid,
-      .e_request_ready,
-      .e_request_tag,
-      .e_request_function,
-      .e_request_cost,
-      .e_request_timeout,
-      .e_request_image,
-      .e_request_params,
-      .e_finish_valid,
-      .e_finish_ready,
-      .e_finish_tag    (ended_tag[S-1:0]),
-      .e_finish_refused(finish_load != LoadOk),
-      .awvalid        (w_awvalid[1]),
-      .awready        (w_awready[1]),
-      .awaddr         (w_awaddr[1]),
-      .awlen          (w_awlen[1]),
-      .wvalid         (w_wvalid[1]),
-      .wready         (w_wready[1]),
-      .wdata          (w_wdata[1]),
-      .wstrb          (w_wstrb[1]),
-      .wlast          (w_wlast[1]),
-      .bvalid         (w_bvalid[1]),
-      .bready         (w_bready[1]),
-      .bresp,
-      .connect_valid,
-      .connect_done,
-      .connect_result,
-      .open           (open && open_active),
-      .open_at,
-      .open_next,
-      .open_una,
-      .rcv_told,
-      .rcv_at,
-      .rcv_next       (rcv_told_next),
-      .rcv_ended      (rcv_told_ended),
-      .tell_dead      (tell && tell_dead),
-      .tell_at,
-      .app_valid      (store_say),
-      .app_ready      (!http_notify),
-      .session        (store_session),
-      .app_read_to    (store_read_to),
-      .app_written_to (store_written_to),
-      .app_finish     (store_finish),
-      .release_valid  (store_release),
-      .release_ready  (!http_release),
-      .rx_wants       (store_rx_wants),
-      .rx_may         (!http_rx_next),
-      .rx_read        (store_rx_read),
-      .rx_read_address(store_rx_address),
-      .rx_read_data,
-      .tx_write       (store_tx_write),
-      .tx_may         (!http_tx_write),
-      .tx_write_address(store_tx_address),
-      .tx_write_data  (store_tx_data),
-      .tx_write_keep  (store_tx_keep),
-      .count_fetches  (unused_fetches),
-      .count_failures (unused_fetch_failures)
-  );
+  if (STORE) begin : g_store
+    image_store #(
+        .SESSIONS      (SESSIONS),
+        .RX_RING_BITS  (RX_RING_BITS),
+        .TX_RING_BITS  (TX_RING_BITS),
+        .MEMORY_LATENCY(MEMORY_LATENCY),
+        .SLOTS         (STORE_SLOTS),
+        .SLOT_BITS     (STORE_SLOT_BITS),
+        .PATH_BYTES    (64)
+    ) u_store (
+        .clk,
+        .rst,
+        .tick,
+        .server_ip      (store_ip),
+        .server_port    (store_port),
+        .path           (store_path),
+        .base           (store_base),
+        .change_taken   (change_valid && change_ready),
+        .change_name,
+        .changed        (changed_valid && changed),
+        .changed_function,
+        .request_valid,
+        .request_ready,
+        .request_tag,
+        .request_function,
+        .request_cost,
+        .request_timeout,
+        .request_image,
+        .request_params,
+        .finish_valid,
+        .finish_ready,
+        .finish_tag,
+        .finish_refused,
+        .finish_fetch,
+        .e_request_valid,
+        .e_request_ready,
+        .e_request_tag,
+        .e_request_function,
+        .e_request_cost,
+        .e_request_timeout,
+        .e_request_image,
+        .e_request_params,
+        .e_finish_valid,
+        .e_finish_ready,
+        .e_finish_tag    (ended_tag[S-1:0]),
+        .e_finish_refused(finish_load != LoadOk),
+        .awvalid        (w_awvalid[1]),
+        .awready        (w_awready[1]),
+        .awaddr         (w_awaddr[1]),
+        .awlen          (w_awlen[1]),
+        .wvalid         (w_wvalid[1]),
+        .wready         (w_wready[1]),
+        .wdata          (w_wdata[1]),
+        .wstrb          (w_wstrb[1]),
+        .wlast          (w_wlast[1]),
+        .bvalid         (w_bvalid[1]),
+        .bready         (w_bready[1]),
+        .bresp,
+        .connect_valid,
+        .connect_done,
+        .connect_result,
+        .open           (open && open_active),
+        .open_at,
+        .open_next,
+        .open_una,
+        .rcv_told,
+        .rcv_at,
+        .rcv_next       (rcv_told_next),
+        .rcv_ended      (rcv_told_ended),
+        .tell_dead      (tell && tell_dead),
+        .tell_at,
+        .app_valid      (store_say),
+        .app_ready      (!http_notify),
+        .session        (store_session),
+        .app_read_to    (store_read_to),
+        .app_written_to (store_written_to),
+        .app_finish     (store_finish),
+        .release_valid  (store_release),
+        .release_ready  (!http_release),
+        .rx_wants       (store_rx_wants),
+        .rx_may         (!http_rx_next),
+        .rx_read        (store_rx_read),
+        .rx_read_address(store_rx_address),
+        .rx_read_data,
+        .tx_write       (store_tx_write),
+        .tx_may         (!http_tx_write),
+        .tx_write_address(store_tx_address),
+        .tx_write_data  (store_tx_data),
+        .tx_write_keep  (store_tx_keep),
+        .count_fetches  (unused_fetches),
+        .count_failures (unused_fetch_failures)
+    );
+  end else begin : g_no_store
+    logic unused_ports;
+    assign unused_ports = &{1'b0, store_ip, store_port, store_path, store_base, connect_done, connect_result};
+    assign connect_valid = 1'b0;
+    assign {store_say, store_finish, store_release, store_rx_wants, store_rx_read, store_tx_write} = '0;
+    assign {store_session, store_read_to, store_written_to, store_rx_address, store_tx_address, store_tx_data, store_tx_keep} = '0;
+    assign request_ready = e_request_ready;
+    assign {e_request_valid, e_request_tag, e_request_function} = {request_valid, request_tag, request_function};
+    assign {e_request_cost, e_request_timeout, e_request_image} = {request_cost, request_timeout, request_image};
+    assign e_request_params = request_params;
+    assign e_finish_ready = finish_ready;
+    assign {finish_valid, finish_tag, finish_refused} = {e_finish_valid, ended_tag[S-1:0], finish_load != LoadOk};
+    assign finish_fetch = FetchOk;
+    assign {unused_fetches, unused_fetch_failures} = '0;
+  end
 
   fn_engine #(
       .REGIONS  (REGIONS),
-      .QUEUE    (16),  // a call more waits with its session
+      .QUEUE    (QUEUE),
       .FUNCTIONS(2 * FUNCTIONS),
-      .TAG_BITS (S + 1),
+      .TAG_BITS (T),
       .SHELL    (SHELL),
       .MAX_BYTES(IMAGE_BYTES)
   ) u_functions (
@@ -571,7 +600,7 @@ module board_shell
       .forget_function,
       .request_valid   (e_request_valid || host_asks),
       .request_ready   (asked_ready),
-      .request_tag     (host_asks ? {1'b1, {S{1'b0}}} : {1'b0, e_request_tag}),
+      .request_tag     (host_asks ? T'(SESSIONS) : T'(e_request_tag)),
       .request_function(host_asks ? host_function : {1'b0, e_request_function}),
       .request_cost    (host_asks ? host_cost : e_request_cost),
       .request_timeout (host_asks ? host_timeout : e_request_timeout),
@@ -686,13 +715,15 @@ module board_shell
       a_ready[i] = host_on[i] ? host_a_ready : http_a_ready[i];
       if (host_on[i]) host_a_data = a_data[i];
       if (host_on[i]) host_a_keep = a_keep[i];
-      http_next[i]     = next_valid[i] && !next_tag[i][S];
+      http_next[i]     = next_valid[i] && !(HOST_CALLS && next_tag[i][T-1]);
       http_next_tag[i] = next_tag[i][S-1:0];
     end
   end
 
-  assign ended_ready = ended_tag[S] ? host_finish_ready : e_finish_ready;
-  assign e_finish_valid = ended_valid && !ended_tag[S];
+  assign grant_to_host = HOST_CALLS && grant_tag[T-1];
+  assign ended_of_host = HOST_CALLS && ended_tag[T-1];
+  assign ended_ready = ended_of_host ? host_finish_ready : e_finish_ready;
+  assign e_finish_valid = ended_valid && !ended_of_host;
   assign e_request_ready = asked_ready && !host_asks;
   assign busy = http_busy || host_busy;
 
@@ -702,6 +733,7 @@ module board_shell
 
   host_port #(
       .REGIONS    (REGIONS),
+      .CALLS      (HOST_CALLS),
       .SHELL      (SHELL),
       .IMAGE_BYTES(IMAGE_BYTES)
   ) u_host (
@@ -754,9 +786,9 @@ module board_shell
       .request_timeout (host_timeout),
       .request_image   (host_image),
       .request_params  (host_params),
-      .grant           (grant && grant_tag[S]),
+      .grant           (grant && grant_to_host),
       .grant_region,
-      .finish_valid    (ended_valid && ended_tag[S]),
+      .finish_valid    (ended_valid && ended_of_host),
       .finish_ready    (host_finish_ready),
       .finish_killed,
       .finish_load,
@@ -872,7 +904,7 @@ module board_shell
       .request_timeout,
       .request_image,
       .request_params,
-      .grant(grant && !grant_tag[S]),
+      .grant(grant && !grant_to_host),
       .grant_region,
       .grant_tag(grant_tag[S-1:0]),
       .next_valid(http_next),

@@ -12,6 +12,11 @@ module board_model #(
     parameter  int IMAGE_LATENCY = 40,
     parameter  int STORE_SLOTS = 8,
     parameter  int STORE_SLOT_BITS = 21,
+    parameter  bit STORE = 1,
+    parameter  bit UDP = 1,
+    parameter  bit HOST_CALLS = 1,
+    parameter  int ISLANDS = 4,
+    parameter  int QUEUE = 16,
     localparam int R = $clog2(REGIONS)
 ) (
     input  logic        clk,
@@ -156,7 +161,12 @@ module board_model #(
       .MSS           (MSS),
       .IMAGE_BYTES   (MEMORY_BYTES),
       .STORE_SLOTS   (STORE_SLOTS),
-      .STORE_SLOT_BITS(STORE_SLOT_BITS)
+      .STORE_SLOT_BITS(STORE_SLOT_BITS),
+      .STORE         (STORE),
+      .UDP           (UDP),
+      .HOST_CALLS    (HOST_CALLS),
+      .ISLANDS       (ISLANDS),
+      .QUEUE         (QUEUE)
   ) u_shell (
       .icap_ready(1'b1),
       .rst(rst_q),

@@ -14,10 +14,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-MODEL = ROOT / "target" / "board" / "board"
+# Which model, and what it has: `make -C hdl/board REGIONS=2` and `make -C hdl/board lean` build others.
+MODEL = ROOT / "target" / "board" / os.environ.get("BOARD", "board")
+REGIONS = 4 if MODEL.name == "board" else 2
 LOGS = ROOT / "target" / "board" / "test-logs"
 BUILT_IN = ROOT / "target" / "board" / "functions"
-REGIONS = 4
 BOARD_IP, HOST_IP = "10.99.0.2", "10.99.0.1"
 BOARD_MAC = bytes.fromhex("020000000002")
 DEVICE = "tap0"
@@ -87,7 +88,7 @@ def enter_namespace():
 class Board:
     """The model, from `with` to its end."""
 
-    def __init__(self, *options, log="board", model="board"):
+    def __init__(self, *options, log="board", model=MODEL.name):
         self.options, self.log, self.model = options, log, MODEL.with_name(model)
 
     def __enter__(self):

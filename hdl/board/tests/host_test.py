@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The board's host port: functions pushed into a running board, calls by DMA beside those over HTTP, hostile programs.
 
-usage: host_test.py [PART OF A NAME …]     (no root: the board is behind a port of this host)
+usage: [BOARD=board-2-regions] host_test.py [PART OF A NAME …]     (no root: the board is behind a port of this host)
 """
 
 import array
@@ -19,7 +19,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import BUILT_IN, UserBoard, functions, image, run
+from harness import BUILT_IN, REGIONS, UserBoard, functions, image, run
 
 HELLO, DEFINE, REMOVE, LOAD, UNLOAD, CALL = range(1, 7)
 OK, KILLED, ROOM, IMAGE, WRONG, FULL, UNKNOWN = 0, 1, 2, 16, 64, 65, 66
@@ -121,7 +121,7 @@ def is_well(running):
 
 def test_what_the_board_says_of_itself():
     with board() as running, Port(running.path) as port:
-        assert port.about["version"] == 1 and port.about["shell"] == 1 and port.about["regions"] == 4, port.about
+        assert port.about["version"] == 1 and port.about["shell"] == 1 and port.about["regions"] == REGIONS, port.about
         assert port.about["clock"] == 156250 and 0 < port.about["memory_free"] < 1 << 25
         assert os.stat(running.path).st_mode & 0o777 == 0o600
 

@@ -4,7 +4,7 @@
 // body through it and the answer back, and says what it took. A copy writes host memory into board memory, where images
 // lie. The report stands in host memory, behind the descriptor, before `ended`.
 //
-// Parameters: REGIONS; NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats.
+// Parameters: REGIONS; CALLS, whether there are any, else they are malformed; NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats.
 // Latency: the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the region, if that
 // has the function. Throughput: 8 bytes a cycle each way; one descriptor at a time.
 module host_engine
@@ -12,6 +12,7 @@ module host_engine
   import fn_pkg::*;
 #(
     parameter int REGIONS = 4,
+    parameter bit CALLS = 1,
     parameter int NUMBER_BITS = 7,
     parameter int BURST = 32,
     parameter int READ_AHEAD = 256,
@@ -176,14 +177,14 @@ module host_engine
   always_comb begin
     unique case (kind_t'(d.kind))
       KindCopy: right = d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0;
-      KindCall: right = d.answer[2:0] == '0;
+      KindCall: right = CALLS && d.answer[2:0] == '0;
       default:  right = 1'b0;
     endcase
     if (d.source[2:0] != '0 || failed_read) right = 1'b0;
   end
 
   // ---- a call ----
-  assign request_valid    = state == Ask;
+  assign request_valid    = CALLS && state == Ask;
   assign request_function = {d.fn[7], d.fn[NUMBER_BITS-2:0]};
   assign request_cost     = d.cost;
   assign request_timeout  = d.timeout;
@@ -192,11 +193,11 @@ module host_engine
 
   always_comb begin
     region_on = '0;
-    region_on[region] = on;
+    region_on[region] = CALLS && on;
   end
 
   // An empty body is one beat without bytes.
-  assign s_valid = on && !fed && (in_valid || left == '0);
+  assign s_valid = CALLS && on && !fed && (in_valid || left == '0);
   assign s_data  = in_data;
   assign s_last  = left <= 32'd8;
   always_comb for (int i = 0; i < 8; i++) s_keep[i] = left > 32'(i);
@@ -206,7 +207,7 @@ module host_engine
   logic [3:0] came;
   always_comb for (int i = 0; i < 8; i++) fits[i] = m_keep[i] && room > 32'(i);
   assign came = 4'($countones(m_keep));
-  assign m_ready = on && !answered && write_ready;
+  assign m_ready = CALLS && on && !answered && write_ready;
 
   assign finish_ready = state == Run && (finish_load != LoadOk || answered);
 
@@ -216,7 +217,7 @@ module host_engine
     write_data    = m_data;
     write_keep    = fits;
     unique case (state)
-      Run:     write_valid = on && !answered && m_valid && fits != '0;
+      Run:     write_valid = CALLS && on && !answered && m_valid && fits != '0;
       Report: begin
         write_valid   = 1'b1;
         write_address = at + 64'(8 * DescriptorBeats);
@@ -251,10 +252,10 @@ module host_engine
       unique case (state)
         Idle:   if (posted) state <= Fetch;
         Fetch:  if (in_valid && word == '1) state <= Check;
-        Check:  state <= !right ? Report : kind_t'(d.kind) == KindCopy ? CopyAddress : Ask;
+        Check:  state <= !right ? Report : !CALLS || kind_t'(d.kind) == KindCopy ? CopyAddress : Ask;
         Ask:    if (request_ready) state <= Run;
         Run: begin
-          if (grant) on <= 1'b1;
+          if (CALLS && grant) on <= 1'b1;
           if (finish_valid && finish_ready) begin
             on    <= 1'b0;
             state <= Discard;

@@ -11,6 +11,7 @@ module host_port
   import functions_pkg::*;
 #(
     parameter  int REGIONS = 4,
+    parameter  bit CALLS = 1,
     parameter  logic [31:0] SHELL = 32'h1,
     parameter  int IMAGE_BYTES = 1 << 26,
     localparam int N = NUMBER_BITS + 1
@@ -138,6 +139,7 @@ module host_port
 
   host_engine #(
       .REGIONS    (REGIONS),
+      .CALLS      (CALLS),
       .NUMBER_BITS(N)
   ) u_engine (
       .clk,

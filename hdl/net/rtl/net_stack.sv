@@ -8,7 +8,8 @@
 // way out. `tick` comes once a millisecond of the network's time.
 //
 // Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each session's
-// receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`; MSS.
+// receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`; MSS; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether
+// connections can be opened by the application, and whether there are datagrams: if not, the ports for it are idle.
 module net_stack
   import net_pkg::*;
 #(
@@ -17,6 +18,9 @@ module net_stack
     parameter  int TX_RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int MSS = 1460,
+    parameter  int ISLANDS = 4,
+    parameter  bit ACTIVE_OPEN = 1,
+    parameter  bit UDP = 1,
     localparam int S = $clog2(SESSIONS)
 ) (
     input  logic                      clk,
@@ -172,7 +176,8 @@ module net_stack
 
   tcp_rx #(
       .SESSIONS (SESSIONS),
-      .RING_BITS(RX_RING_BITS)
+      .RING_BITS(RX_RING_BITS),
+      .ISLANDS  (ISLANDS)
   ) u_tcp_rx (
       .clk,
       .rst,
@@ -264,46 +269,59 @@ module net_stack
   end
 
   // ---- connections that the board opens: the address first ----
-  logic resolve_valid, resolve_done, resolve_ok, resolved, ask_valid, ask_ready, engine_done;
+  logic resolved, ask_valid, ask_ready, engine_done;
   logic [47:0] resolved_mac;
   logic [31:0] ask_ip;
   connect_result_t engine_result;
 
-  assign resolve_valid = connect_valid && !resolved && !connect_done;
-  assign connect_done = engine_done || (resolve_done && !resolve_ok);
-  assign connect_result = engine_done ? engine_result : CONNECT_UNREACHABLE;
+  if (ACTIVE_OPEN) begin : g_resolve
+    logic resolve_valid, resolve_done, resolve_ok;
+    assign resolve_valid = connect_valid && !resolved && !connect_done;
+    assign connect_done = engine_done || (resolve_done && !resolve_ok);
+    assign connect_result = engine_done ? engine_result : CONNECT_UNREACHABLE;
 
-  always_ff @(posedge clk) begin
-    if (rst || engine_done) resolved <= 1'b0;
-    else if (resolve_done && resolve_ok) resolved <= 1'b1;
+    always_ff @(posedge clk) begin
+      if (rst || engine_done) resolved <= 1'b0;
+      else if (resolve_done && resolve_ok) resolved <= 1'b1;
+    end
+
+    net_resolve u_resolve (
+        .clk,
+        .rst,
+        .tick,
+        .own_ip,
+        .netmask,
+        .gateway,
+        .valid(resolve_valid),
+        .ip(connect_ip),
+        .done(resolve_done),
+        .ok(resolve_ok),
+        .mac(resolved_mac),
+        .forget(engine_done && engine_result == CONNECT_TIMED_OUT),
+        .ask_valid,
+        .ask_ready,
+        .ask_ip,
+        .reply(parsed && verdict == FRAME_ARP_REPLY),
+        .reply_mac(parsed_head.mac),
+        .reply_ip(parsed_head.ip)
+    );
+  end else begin : g_no_resolve
+    logic unused_ports;
+    assign unused_ports = &{1'b0, connect_valid, netmask, gateway, ask_ready, engine_done, engine_result};
+    assign connect_done = 1'b0;
+    assign connect_result = CONNECT_UNREACHABLE;
+    assign resolved = 1'b0;
+    assign resolved_mac = '0;
+    assign ask_valid = 1'b0;
+    assign ask_ip = '0;
   end
-
-  net_resolve u_resolve (
-      .clk,
-      .rst,
-      .tick,
-      .own_ip,
-      .netmask,
-      .gateway,
-      .valid(resolve_valid),
-      .ip(connect_ip),
-      .done(resolve_done),
-      .ok(resolve_ok),
-      .mac(resolved_mac),
-      .forget(engine_done && engine_result == CONNECT_TIMED_OUT),
-      .ask_valid,
-      .ask_ready,
-      .ask_ip,
-      .reply(parsed && verdict == FRAME_ARP_REPLY),
-      .reply_mac(parsed_head.mac),
-      .reply_ip(parsed_head.ip)
-  );
 
   tcp_engine #(
       .SESSIONS(SESSIONS),
       .RX_RING_BITS(RX_RING_BITS),
       .MSS(MSS),
-      .SCALE(SCALE)
+      .SCALE(SCALE),
+      .ACTIVE_OPEN(ACTIVE_OPEN)
   ) u_tcp_engine (
       .clk,
       .rst,
@@ -393,8 +411,9 @@ module net_stack
   );
 
   // ---- to the wire ----
-  logic [3:0] mux_valid, mux_ready;
-  beat_t mux[4];
+  localparam int SENDERS = UDP ? 4 : 3;
+  logic [SENDERS-1:0] mux_valid, mux_ready;
+  beat_t mux[SENDERS];
 
   tcp_tx #(
       .SESSIONS(SESSIONS),
@@ -451,41 +470,50 @@ module net_stack
       .m(mux[2])
   );
 
-  net_udp_rx #(
-      .BYTES(MSS + 12)
-  ) u_udp_rx (
-      .clk,
-      .rst,
-      .port(udp_port),
-      .beat_valid,
-      .beat,
-      .beat_index,
-      .good(parsed && verdict == FRAME_UDP),
-      .head(parsed_head),
-      .from(udp_from),
-      .m_valid(udp_rx_valid),
-      .m_ready(udp_rx_ready),
-      .m(udp_rx)
-  );
+  if (UDP) begin : g_udp
+    net_udp_rx #(
+        .BYTES(MSS + 12)
+    ) u_udp_rx (
+        .clk,
+        .rst,
+        .port(udp_port),
+        .beat_valid,
+        .beat,
+        .beat_index,
+        .good(parsed && verdict == FRAME_UDP),
+        .head(parsed_head),
+        .from(udp_from),
+        .m_valid(udp_rx_valid),
+        .m_ready(udp_rx_ready),
+        .m(udp_rx)
+    );
 
-  net_udp_tx #(
-      .BYTES(MSS + 12)
-  ) u_udp_tx (
-      .clk,
-      .rst,
-      .own_mac,
-      .own_ip,
-      .to(udp_to),
-      .s_valid(udp_tx_valid),
-      .s_ready(udp_tx_ready),
-      .s(udp_tx),
-      .m_valid(mux_valid[3]),
-      .m_ready(mux_ready[3]),
-      .m(mux[3])
-  );
+    net_udp_tx #(
+        .BYTES(MSS + 12)
+    ) u_udp_tx (
+        .clk,
+        .rst,
+        .own_mac,
+        .own_ip,
+        .to(udp_to),
+        .s_valid(udp_tx_valid),
+        .s_ready(udp_tx_ready),
+        .s(udp_tx),
+        .m_valid(mux_valid[3]),
+        .m_ready(mux_ready[3]),
+        .m(mux[3])
+    );
+  end else begin : g_no_udp
+    logic unused_ports;
+    assign unused_ports = &{1'b0, udp_port, udp_rx_ready, udp_to, udp_tx_valid, udp_tx};
+    assign udp_from = '0;
+    assign udp_rx_valid = 1'b0;
+    assign udp_rx = '0;
+    assign udp_tx_ready = 1'b0;
+  end
 
   net_mux #(
-      .N(4)
+      .N(SENDERS)
   ) u_mux (
       .clk,
       .rst,

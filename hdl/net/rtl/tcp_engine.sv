@@ -25,7 +25,8 @@
 // Windows are scaled (RFC 7323) if the peer can: our shift is that of the ring's size; of the peer's, the
 // cookie remembers 0, 4 or 7, the next one below, which makes its windows look smaller than they are.
 //
-// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS, log2 of a receive ring's bytes; MSS; SCALE, our shift; the limits in ms.
+// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS, log2 of a receive ring's bytes; MSS; SCALE, our
+// shift; ACTIVE_OPEN, whether the board opens connections (else `connect_valid` is not looked at); the limits in ms.
 // Latency: 8 cycles from a descriptor to the segment; 8 cycles an event, 20 with a cookie, 26 to open a session.
 module tcp_engine
   import net_pkg::*;
@@ -34,6 +35,7 @@ module tcp_engine
     parameter  int RX_RING_BITS = 21,
     parameter  int MSS = 1460,
     parameter  int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0,
+    parameter  bit ACTIVE_OPEN = 1,
     parameter  int IDLE_MS = 60000,         // then a session is closed
     parameter  int IDLE_WANTED_MS = 1000,   // the same while others wait for a session
     parameter  int LINGER_MS = 5000,        // after our FIN; then the session is reset
@@ -414,7 +416,7 @@ module tcp_engine
   // A session may have ended, and its place been taken, since the segment came in.
   assign gone = t.state == DEAD;
   assign ours = hit && !gone && t.ip == d.ip && t.port == d.port && t.own_port == d.own_port &&
-      !(t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
+      !(ACTIVE_OPEN && t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
   assign took = now - t.timed_from;
 
   always_ff @(posedge clk) begin
@@ -439,8 +441,8 @@ module tcp_engine
       out_end <= said.written_to;
       finished <= said.finish;
       // The peer's SYN says where its stream begins. Nothing is taken of it before the session is open.
-      if (t.state == SYN_SENT) stream <= d.seq + 32'd1;
-      if (t.state inside {SYN_SENT, SYN_RECEIVED}) begin
+      if (ACTIVE_OPEN && t.state == SYN_SENT) stream <= d.seq + 32'd1;
+      if (ACTIVE_OPEN && t.state inside {SYN_SENT, SYN_RECEIVED}) begin
         stream_ended <= 1'b0;
         used <= '0;
       end
@@ -485,7 +487,7 @@ module tcp_engine
 
     case (kind)
       EVENT_SEGMENT: begin
-        if (t.state == SYN_SENT) begin
+        if (ACTIVE_OPEN && t.state == SYN_SENT) begin
           // RFC 9293 section 3.10.7.3. What acknowledges anything but our SYN was a stranger's.
           if (d.flags[RST]) die = d.flags[ACK];
           else if (d.flags[SYN]) begin
@@ -502,7 +504,7 @@ module tcp_engine
             // Who lost a SYN begins with one segment (RFC 5681 section 3.1).
             stepped.cwnd = t.retries != '0 ? 22'(stepped.mss) : first_window(mss_index(d.mss));
           end
-        end else if (t.state == SYN_RECEIVED) begin
+        end else if (ACTIVE_OPEN && t.state == SYN_RECEIVED) begin
           if (d.flags[RST]) die = exact;
           else if (d.flags[ACK]) establish = acked == 32'd1;
           else syn = d.flags[SYN];
@@ -592,7 +594,7 @@ module tcp_engine
               stepped.rto = backed_off;
               stepped.retries = t.retries + 4'd1;
               stepped.timing = 1'b0;  // Karn: what is sent again is not timed
-              if (t.state != OPEN) begin
+              if (ACTIVE_OPEN && t.state != OPEN) begin
                 syn = 1'b1;
                 die = t.retries == 4'(CONNECT_RETRIES);
               end else if (t.window == '0) probe = 1'b1;
@@ -611,7 +613,7 @@ module tcp_engine
           end
         end
       end
-      default: syn = t.state == SYN_SENT && t.timer == '0;
+      default: syn = ACTIVE_OPEN && t.state == SYN_SENT && t.timer == '0;
     endcase
 
     if (establish) begin
@@ -703,7 +705,7 @@ module tcp_engine
       syn_q <= syn_step;
       begin_q <= begin_step;
       establish_q <= establish_step;
-      opening_q <= n.state inside {SYN_SENT, SYN_RECEIVED};
+      opening_q <= ACTIVE_OPEN && n.state inside {SYN_SENT, SYN_RECEIVED};
       end_at <= tx_end;
       // Once the FIN is out there is nothing left.
       avail <= precedes(n.nxt, tx_end) ? tx_end - n.nxt : 32'd0;
@@ -843,7 +845,7 @@ module tcp_engine
   tcb_t fresh;
   // If what application and timers send filled the way out, segments would wait behind it, and be dropped.
   assign choose_other = (app_chosen || tick_chosen) && seg_free;
-  assign choose_connect = connect_valid && !connecting && !connect_done && !desc_valid;
+  assign choose_connect = ACTIVE_OPEN && connect_valid && !connecting && !connect_done && !desc_valid;
   assign choose_segment = desc_valid && (turn || !choose_other);
   // A change of the lookup, or what an event has left to be done, is over before the next event begins.
   assign settled_down = !change_valid && !kick;
@@ -1019,7 +1021,7 @@ module tcp_engine
         end
       end
       BEGIN:
-      if (begins) begin
+      if (ACTIVE_OPEN && begins) begin
         phase <= IDLE;
         begun <= 1'b1;
         begun_ended <= !establish_q;
@@ -1096,7 +1098,7 @@ module tcp_engine
         // Else perhaps a later segment of a connection whose first one was lost: the peer begins again.
       end
       PORT:
-      if (cookie_done) begin
+      if (ACTIVE_OPEN && cookie_done) begin
         // From the last half of the dynamic ports, IANA's.
         d.own_port <= {2'b11, cookie_hash[13:0] + port_from};
         port_from <= port_from + 14'd1;
@@ -1105,7 +1107,7 @@ module tcp_engine
         phase <= NUMBER;
       end
       NUMBER:
-      if (cookie_done) begin
+      if (ACTIVE_OPEN && cookie_done) begin
         // A number a 4 µs, about.
         d.ack <= cookie_hash + {epoch[10:0], now[12:0], 8'd0} + 32'd1;
         connects <= 1'b1;

@@ -10,7 +10,7 @@
 //
 // What is known of a session is in memories that are read with the lookup's answer and written in one place.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted, an even number.
 // Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `told` (7 if a session is opened at that
 // moment). Two cycles after `told` the ring may be read.
 module tcp_rx
@@ -76,6 +76,8 @@ module tcp_rx
     output logic               desc_inside,   // or within the window
     output logic               desc_near       // or at most a window away from it
 );
+
+  if (ISLANDS < 2 || ISLANDS % 2 != 0) $error("ISLANDS must be even");
 
   localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
 
