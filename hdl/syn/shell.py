@@ -3,6 +3,7 @@
 
     hdl/syn/shell.py [--mhz M] [--seed S] [--mapped] [--label NAME] [--write] [DESIGN…]
     hdl/syn/shell.py --parts [--top MODULE] [DESIGN]
+    hdl/syn/shell.py --paths [--mhz M] [DESIGN]
     hdl/syn/shell.py --check
 
 Designs, each with 16 sessions and 64 bits, between shift registers where the chip's pins or a MAC would be:
@@ -19,6 +20,9 @@ out the first: minutes in place of an hour.
 --parts maps MODULE (board_top, else) with its hierarchy kept and lists what is in each module itself. Nothing is optimized
 across their boundaries there, so that the sum is more than the whole.
 
+--paths maps DESIGN (board, else) if that has not been done, and lists the slowest paths from module to module, estimated
+(paths.py): what to shorten, without the hour that place and route takes.
+
 --check only reads the designs: Yosys' front end refuses some of what Verilator takes, a name before its declaration, say.
 
 --write keeps the figures as bench/results/board/DATE-synthesis-COMMIT.{json,md}, beside the figures of others.
@@ -28,8 +32,10 @@ import datetime
 import json
 import subprocess
 import time
+from pathlib import Path
 
 from flow import HDL, PART, TARGET, ecp5, harness, install, place, ultrascale, yosys
+from paths import slowest
 
 ROOT = HDL.parent
 KERNELS = [f"common/rtl/{name}.sv" for name in ("kernel_control", "axis_skid", "axis_emit", "axis_packer", "axis_rows")]
@@ -65,16 +71,33 @@ def read_command(design, options=""):
     return f"read_slang --ignore-assertions {options} --top {top} {' '.join(f'-G {k}={v}' for k, v in parameters.items())} {sources(more)}"
 
 
-def measure(design, seed, mhz):
-    top = DESIGNS[design][0]
-    work = TARGET / "work" / design
+def map_ecp5(design):
+    """The design between its shift registers, mapped: work/DESIGN/harness.json."""
+    top, work = DESIGNS[design][0], TARGET / "work" / design
     work.mkdir(parents=True, exist_ok=True)
     read = read_command(design)
-    started = time.monotonic()
     # The ports are all that the harness needs.
     yosys([read, "hierarchy -check", f"write_json -noscopeinfo {work}/ports.json"])
     (work / "harness.v").write_text(harness(top, work / "ports.json"))
     yosys([read, f"read_verilog {work}/harness.v", f"synth_ecp5 -abc9 -top harness -json {work}/harness.json"])
+    return work / "harness.json"
+
+
+def show_paths(design, mhz):
+    path = TARGET / "work" / design / "harness.json"
+    changed = max(Path(name).stat().st_mtime for name in sources(DESIGNS[design][1]).split())
+    if not path.exists() or path.stat().st_mtime < changed:
+        path = map_ecp5(design)
+    print(f"{'ns':>5} {'LUT':>4} {'ends over ' + f'{1000 / mhz:g} ns':>17}  slowest path, estimated")
+    for ns, luts, start, end, late in slowest(path, 1000 / mhz, 40):
+        print(f"{ns:>5.1f} {luts:>4} {late:>17}  {start} to {end}")
+
+
+def measure(design, seed, mhz):
+    top = DESIGNS[design][0]
+    work = TARGET / "work" / design
+    started = time.monotonic()
+    map_ecp5(design)
     synthesized = time.monotonic()
     result = place(work, "harness", seed, mhz)
     ports = json.loads((work / "ports.json").read_text())["modules"][top]["ports"].values()
@@ -153,6 +176,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true", help="only read the designs")
     parser.add_argument("--parts", action="store_true", help="the area of each module")
+    parser.add_argument("--paths", action="store_true", help="the slowest paths, estimated")
     parser.add_argument("--top", default="board_top", metavar="MODULE", help="of --parts")
     parser.add_argument("designs", nargs="*", metavar="DESIGN")
     options = parser.parse_args()
@@ -163,6 +187,9 @@ def main():
     if options.check:
         for design in DESIGNS:
             yosys([read_command(design), "hierarchy -check"])
+        return
+    if options.paths:
+        show_paths((options.designs or ["board"])[0], options.mhz)
         return
     if options.parts:
         parts((options.designs or ["board"])[0], options.top)
