@@ -15,9 +15,12 @@ static const char source[] =
     "}\n"
     "kernel void stray(global uint *a, ulong n) {\n"
     "  for (ulong i = 1; i <= n; i++) ((volatile global uint *)a)[i] = 0x5a5a5a5au;\n"
+    "}\n"
+    "kernel void hoard(global uint *a, ulong n) {\n"
+    "  for (ulong i = 0; i < n; i += 4096) ((volatile global uchar *)a)[i] = 1;\n"
     "}\n";
 
-/* harm fault|endless|stray: its last line is "survived" if the session is of use afterwards. */
+/* harm fault|endless|stray|hoard [N]: its last line is "survived" if the session is of use afterwards. */
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "fault";
   cl_ulong n = argc > 2 ? strtoull(argv[2], NULL, 0) : 64;
@@ -26,7 +29,7 @@ int main(int argc, char **argv) {
   cl_command_queue queue = clu_queue(&cl, 0);
   cl_program program = clu_program(&cl, source, "");
   cl_kernel kernel = clu_kernel(program, name);
-  cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, 4096);
+  cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, strcmp(name, "hoard") ? 4096 : n);
   clu_arg(kernel, 0, sizeof buffer, &buffer);
   clu_arg(kernel, 1, sizeof n, &n);
   cl_uint word = 7;

@@ -3,16 +3,19 @@
 
 use baltra_session::handshake;
 use baltra_testkit::{hello, until, Daemon, Options};
+use baltra_tests::{baltra, compile, tenants, through, Running};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-const BALTRA: &str = env!("CARGO_BIN_EXE_baltra");
+/// `CL_DEVICE_NOT_AVAILABLE`
+const NOT_AVAILABLE: i64 = -2;
 
 /// A group of the test's own, as a service manager that delegates would make it.
 struct Delegated {
     dir: PathBuf,
+    scripts: tempfile::TempDir,
 }
 
 impl Delegated {
@@ -22,7 +25,32 @@ impl Delegated {
         let dir =
             Path::new(line.split(' ').nth(4)?).join(format!("baltra-test-{}", std::process::id()));
         fs::create_dir(&dir).ok()?;
-        Some(Delegated { dir })
+        let scripts = tempfile::tempdir().ok()?;
+        Some(Delegated { dir, scripts })
+    }
+
+    /// A daemon in this group.
+    fn daemon(&self, set: &[&str]) -> (Daemon, Options) {
+        let program = self.scripts.path().join("baltra");
+        let (group, baltra) = (self.dir.display(), baltra());
+        let text = format!(
+            "#!/bin/sh\n[ \"$1\" != manager ] || echo $$ > '{group}/cgroup.procs'\nexec '{}' \"$@\"\n",
+            baltra.display()
+        );
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let options = Options {
+            set: set.iter().map(|s| s.to_string()).collect(),
+            ..Options::default()
+        };
+        let daemon = Daemon::start_with(&program, &options).unwrap();
+        (daemon, options)
+    }
+
+    /// Whether cgroup v2 has this controller here, rather than its predecessor.
+    fn has(&self, controller: &str) -> bool {
+        let controllers = fs::read_to_string(self.dir.join("cgroup.controllers"));
+        controllers.is_ok_and(|text| text.split_whitespace().any(|name| name == controller))
     }
 
     fn groups(&self) -> Vec<PathBuf> {
@@ -65,20 +93,8 @@ fn test_what_an_executor_started_ends_with_it() {
         eprintln!("passed over: no cgroup v2 that this test may write to");
         return;
     };
-    let scripts = tempfile::tempdir().unwrap();
-    let program = scripts.path().join("baltra");
-    let group = delegated.dir.display();
-    let text = format!(
-        "#!/bin/sh\n[ \"$1\" != manager ] || echo $$ > '{group}/cgroup.procs'\nexec '{BALTRA}' \"$@\"\n"
-    );
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-    let set = ["executors.prestart=1", "executors.processes=1000"];
-    let options = Options {
-        set: set.map(str::to_owned).into(),
-        ..Options::default()
-    };
-    let mut daemon = Daemon::start_with(&program, &options).unwrap();
+    let (mut daemon, options) =
+        delegated.daemon(&["executors.prestart=1", "executors.processes=1000"]);
     let open = daemon.connect().unwrap();
     let (welcome, _segment) = handshake::hello(&open, &hello("device0")).unwrap();
     assert!(welcome.is_ok());
@@ -117,4 +133,26 @@ fn test_what_an_executor_started_ends_with_it() {
     .unwrap();
     drop((open, daemon));
     until("all groups are gone", || delegated.groups().is_empty()).unwrap();
+}
+
+#[test]
+fn test_an_executor_beyond_its_memory_ends_alone() {
+    let Some(delegated) = Delegated::make().filter(|group| group.has("memory")) else {
+        eprintln!("passed over: no cgroup v2 with memory that this test may write to");
+        return;
+    };
+    let (daemon, _) = delegated.daemon(&["executors.memory_bytes=536870912"]);
+    tenants(&daemon, &["red", "blue"]);
+    let mut neighbour = through(&daemon, "blue", compile("work"));
+    neighbour.arg("0");
+    let mut neighbour = Running::start(neighbour);
+    neighbour.wait_line("round");
+    let mut hoard = through(&daemon, "red", compile("harm"));
+    hoard.args(["hoard", "1073741824"]);
+    let answer = Running::run(hoard).ok();
+    assert_eq!(answer.number("finish"), Some(NOT_AVAILABLE), "{answer:?}");
+    neighbour.wait_progress();
+    let mut again = through(&daemon, "red", compile("work"));
+    again.arg("5");
+    Running::run(again).ok();
 }
