@@ -9,9 +9,10 @@
 //! * a request: a postcard-encoded [`Head`], then, at the next multiple of [`ALIGN`] from the
 //!   message's start, the bytes of its inputs in the order of its buffers, each padded to
 //!   [`ALIGN`];
-//! * an answer: the call's number (8 bytes), the status (4), the error text's length (4), then
-//!   that text, or, with status 0 and no text, the outputs in the order of the buffers, each
-//!   padded to [`ALIGN`]; a buffer that is both takes the longer one's room.
+//! * an answer: the call's number (8 bytes), the nanoseconds that it took (8), the status (4), the
+//!   error text's length (4), nothing (8), then that text, or, with status 0 and no text, the
+//!   outputs in the order of the buffers, each padded to [`ALIGN`]; a buffer that is both takes the
+//!   longer one's room.
 
 use baltra_ring::{ring_bytes, Memory, Range};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use std::io;
 /// Buffers start at a multiple of it: C's `max_align_t`.
 pub const ALIGN: usize = 16;
 /// Bytes of an answer before its outputs.
-pub const ANSWER_HEAD_BYTES: usize = 16;
+pub const ANSWER_HEAD_BYTES: usize = 32;
 /// Bytes of an error text.
 pub const TEXT_BYTES_MAX: usize = 4096;
 /// The longest message on the socket.
@@ -147,19 +148,40 @@ pub fn framed<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     Ok([&(body.len() as u32).to_le_bytes()[..], &body].concat())
 }
 
-/// The number, the status and the text's length at an answer's start.
-pub fn answer_head(answer: &[u8]) -> Option<(u64, i32, usize)> {
-    let id = u64::from_le_bytes(*answer.first_chunk()?);
-    let status = i32::from_le_bytes(answer.get(8..12)?.try_into().ok()?);
-    let text = u32::from_le_bytes(answer.get(12..16)?.try_into().ok()?);
-    Some((id, status, text as usize))
+/// How an answer begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnswerHead {
+    /// The call's number.
+    pub id: u64,
+    /// How long the thread was at it, nanoseconds.
+    pub ran_ns: u64,
+    /// 0, or the call failed.
+    pub status: i32,
+    /// Bytes of the text that says why.
+    pub text: u32,
 }
 
-/// Writes an answer's start.
-pub fn put_answer_head(answer: &mut [u8], id: u64, status: i32, text: usize) {
-    answer[..8].copy_from_slice(&id.to_le_bytes());
-    answer[8..12].copy_from_slice(&status.to_le_bytes());
-    answer[12..16].copy_from_slice(&(text as u32).to_le_bytes());
+impl AnswerHead {
+    /// `None`: the answer is too short to have one.
+    pub fn read(answer: &[u8]) -> Option<AnswerHead> {
+        let head: &[u8; ANSWER_HEAD_BYTES] = answer.first_chunk()?;
+        let number = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes"));
+        let last = number(16);
+        Some(AnswerHead {
+            id: number(0),
+            ran_ns: number(8),
+            status: last as u32 as i32,
+            text: (last >> 32) as u32,
+        })
+    }
+
+    /// Writes it at an answer's start, which has room for it.
+    pub fn write(&self, answer: &mut [u8]) {
+        let last = u64::from(self.text) << 32 | u64::from(self.status as u32);
+        for (at, number) in [self.id, self.ran_ns, last].into_iter().enumerate() {
+            answer[at * 8..][..8].copy_from_slice(&number.to_le_bytes());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -186,8 +208,14 @@ mod tests {
     #[test]
     fn test_an_answers_head_is_read_as_written() {
         let mut answer = vec![0; 40];
-        put_answer_head(&mut answer, 7, -3, 24);
-        assert_eq!(answer_head(&answer), Some((7, -3, 24)));
-        assert_eq!(answer_head(&answer[..15]), None);
+        let head = AnswerHead {
+            id: 7,
+            ran_ns: 1 << 40,
+            status: -3,
+            text: 24,
+        };
+        head.write(&mut answer);
+        assert_eq!(AnswerHead::read(&answer), Some(head));
+        assert_eq!(AnswerHead::read(&answer[..ANSWER_HEAD_BYTES - 1]), None);
     }
 }

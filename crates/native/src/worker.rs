@@ -2,8 +2,8 @@
 
 use crate::library::{Aligned, Library, Memory as Block};
 use crate::protocol::{
-    aligned, answer_head, framed, memory_bytes, put_answer_head, rings, Buffer, Head, Start,
-    Started, ANSWER_HEAD_BYTES, SOCKET_BYTES_MAX, TEXT_BYTES_MAX,
+    aligned, framed, memory_bytes, rings, AnswerHead, Buffer, Head, Start, Started,
+    ANSWER_HEAD_BYTES, SOCKET_BYTES_MAX, TEXT_BYTES_MAX,
 };
 use anyhow::{bail, ensure, Context, Result};
 use baltra_executor::{sandbox, Options as ExecutorOptions};
@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Answers that may lie in the ring before the other side is told.
 const TELL_EVERY: u32 = 32;
@@ -145,6 +145,7 @@ impl Lane {
     }
 
     fn carry_out(&mut self, request: &[u8], room: &mut Room) -> Result<()> {
+        let began = Instant::now();
         let (head, rest): (Head, &[u8]) = postcard::take_from_bytes(request)?;
         let bytes = aligned(request.len() - rest.len());
         let bytes = request.get(bytes..).unwrap_or_default();
@@ -167,7 +168,7 @@ impl Lane {
                 let called = self
                     .library
                     .call(symbol as usize, &mut room.memory(&buffers), &args);
-                room.end(id, &called);
+                room.end(id, began, &called);
                 self.answer(&room.answer)
             }
         }
@@ -268,22 +269,23 @@ impl Room {
     }
 
     /// Completes the answer.
-    fn end(&mut self, id: u64, called: &Result<(), String>) {
-        match called {
-            Ok(()) => put_answer_head(self.answer.bytes_mut(), id, 0, 0),
-            Err(text) => {
-                let mut cut = TEXT_BYTES_MAX.min(text.len());
-                while !text.is_char_boundary(cut) {
-                    cut -= 1;
-                }
-                let text = &text.as_bytes()[..cut];
-                self.answer.resize(ANSWER_HEAD_BYTES + text.len());
-                let answer = self.answer.bytes_mut();
-                put_answer_head(answer, id, -1, text.len());
-                answer[ANSWER_HEAD_BYTES..].copy_from_slice(text);
+    fn end(&mut self, id: u64, began: Instant, called: &Result<(), String>) {
+        let mut head = AnswerHead {
+            id,
+            ran_ns: began.elapsed().as_nanos() as u64,
+            ..AnswerHead::default()
+        };
+        if let Err(text) = called {
+            let mut cut = TEXT_BYTES_MAX.min(text.len());
+            while !text.is_char_boundary(cut) {
+                cut -= 1;
             }
+            let text = &text.as_bytes()[..cut];
+            (head.status, head.text) = (-1, text.len() as u32);
+            self.answer.resize(ANSWER_HEAD_BYTES + text.len());
+            self.answer.bytes_mut()[ANSWER_HEAD_BYTES..].copy_from_slice(text);
         }
-        debug_assert!(answer_head(self.answer.bytes()).is_some());
+        head.write(self.answer.bytes_mut());
     }
 }
 

@@ -1,13 +1,14 @@
 //! One thread of a native function's process, as its callers see it: a ring of calls, a ring of
 //! answers, and the calls on their way. Answers come in the order of the calls.
 
+use super::pace::Pace;
 use crate::engine::device::error::StartError;
 use crate::engine::device::input_bytes;
 use crate::engine::pending::{Backlog, Outcome, Pending};
 use crate::engine::reply::{CallError, Timing};
 use crate::engine::stats::Stats;
 use baltra_functions::{Argument, Buffer, Call, Function};
-use baltra_native::protocol::{self, aligned, answer_head, Arg, Head, ANSWER_HEAD_BYTES};
+use baltra_native::protocol::{self, aligned, AnswerHead, Arg, Head, ANSWER_HEAD_BYTES};
 use baltra_ring::{Consumer, Producer, Range};
 use bytes::Bytes;
 use std::collections::{HashSet, VecDeque};
@@ -39,6 +40,7 @@ pub struct Lane {
     implementation: usize,
     flying_max: usize,
     stats: Arc<Stats>,
+    pace: Arc<Pace>,
     out: Mutex<Out>,
     flights: Mutex<VecDeque<Flight>>,
     answers: Mutex<Consumer>,
@@ -75,7 +77,7 @@ impl Lane {
         implementation: usize,
         (requests, answers): (Range, Range),
         flying_max: usize,
-        stats: &Arc<Stats>,
+        (stats, pace): (&Arc<Stats>, &Arc<Pace>),
     ) -> Result<Lane, StartError> {
         let layout = |e| StartError::Node(format!("no ring: {e}"));
         Ok(Lane {
@@ -83,6 +85,7 @@ impl Lane {
             implementation,
             flying_max,
             stats: stats.clone(),
+            pace: pace.clone(),
             out: Mutex::new(Out {
                 producer: Producer::new(requests).map_err(layout)?,
                 message: Vec::new(),
@@ -313,19 +316,21 @@ impl Lane {
 
     fn answer(&self, flight: Flight, answer: Vec<u8>) -> Result<(), String> {
         let broken = || "the native worker broke the protocol".to_owned();
-        let (id, status, text) = answer_head(&answer).ok_or_else(broken)?;
+        let head = AnswerHead::read(&answer).ok_or_else(broken)?;
         let Flight {
             id: expected,
             pending,
             pushed,
         } = flight;
-        if id != expected {
+        if head.id != expected {
             pending.lose(true, &broken());
             return Err(broken());
         }
         let waiter = pending.waiter;
-        if status != 0 {
-            let text = answer.get(ANSWER_HEAD_BYTES..ANSWER_HEAD_BYTES.saturating_add(text));
+        self.pace.ran(head.ran_ns);
+        if head.status != 0 {
+            let end = ANSWER_HEAD_BYTES.saturating_add(head.text as usize);
+            let text = answer.get(ANSWER_HEAD_BYTES..end);
             let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
             waiter.fail(CallError::Failed(text));
             return Ok(());

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`process`] | starts the process and notices its end |
 //! | [`lane`] | one of its threads: a pair of rings and the calls on their way |
+//! | [`pace`] | how many calls a thread gets before the next one does |
 //!
 //! A caller writes its call into a ring itself, and takes what answers there are in the other one:
 //! under load the work is then on all threads alike. Answers that nobody comes along for are taken by
@@ -11,6 +12,7 @@
 //! gateway's.
 
 mod lane;
+mod pace;
 mod process;
 
 use super::device::error::StartError;
@@ -22,6 +24,7 @@ use super::stats::Stats;
 use baltra_functions::manifest::{Implementation, Native};
 use baltra_functions::Function;
 use lane::{Lane, Pumped};
+use pace::Pace;
 use process::Process;
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -37,6 +40,7 @@ const FLYING_MAX: usize = 64;
 /// A function that is loaded in a process. Dropping it ends the process.
 pub struct Runner {
     lanes: Vec<Lane>,
+    pace: Arc<Pace>,
     backlog: Backlog,
     process: Process,
     lost: AtomicBool,
@@ -70,9 +74,10 @@ impl Runner {
             flying_max = flying_max.min(most / count).max(1);
         }
         let (process, rings, cold) = Process::start(function, wanted, count as u32, options, log)?;
+        let pace = Arc::new(Pace::default());
         let lanes = rings
             .into_iter()
-            .map(|rings| Lane::new(function, implementation, rings, flying_max, stats));
+            .map(|rings| Lane::new(function, implementation, rings, flying_max, (stats, &pace)));
         let lanes = lanes.collect::<Result<_, _>>()?;
         let socket = process.socket.try_clone();
         let socket = socket.and_then(tokio::net::UnixStream::from_std);
@@ -83,6 +88,7 @@ impl Runner {
         };
         let runner = Arc::new(Runner {
             lanes,
+            pace,
             backlog: Backlog::new(options.queue_calls_max),
             process,
             lost: AtomicBool::new(false),
@@ -124,9 +130,11 @@ impl Runner {
     /// Puts calls that wait into rings; `patient`: this thread may wait for room.
     fn pump(self: &Arc<Self>, patient: bool) {
         let stop = || self.is_lost();
+        let fill = self.pace.fill();
         let open = || {
-            let open = self.lanes.iter().filter(|lane| lane.has_room());
-            open.min_by_key(|lane| lane.flying())
+            let mut open = self.lanes.iter().filter(|lane| lane.has_room());
+            let unfilled = open.clone().find(|lane| lane.flying() < fill);
+            unfilled.or_else(|| open.min_by_key(|lane| lane.flying()))
         };
         while let Some(lane) = open().filter(|lane| lane.waits() || !self.backlog.is_empty()) {
             match lane.pump(&self.backlog, patient, &stop) {
