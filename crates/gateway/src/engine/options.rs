@@ -1,6 +1,7 @@
 //! The engine's configuration: `[gateway.engine]`.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// Shown to managers over TCP.
     pub token: String,
+    /// Shown instead to the managers of these nodes of a registry's pool, by name.
+    pub tokens: BTreeMap<String, String>,
     /// The registry to ask for devices, `http://host:port`; empty: none.
     pub registry: String,
     /// Shown to the registry.
@@ -48,6 +51,7 @@ impl Default for Options {
         Options {
             endpoints: Vec::new(),
             token: String::new(),
+            tokens: BTreeMap::new(),
             registry: String::new(),
             registry_token: String::new(),
             registry_ca: None,
@@ -88,6 +92,11 @@ impl Options {
         Ok(())
     }
 
+    /// What a node's manager is shown over TCP.
+    pub(crate) fn token_of(&self, node: &str) -> &str {
+        self.tokens.get(node).unwrap_or(&self.token)
+    }
+
     /// Command queues of a function on a device. A second one hides the gap between a batch's
     /// end and the next one's copies; on few processors its threads cost more than that.
     pub(crate) fn lane_count(&self) -> usize {
@@ -116,6 +125,14 @@ fn processors() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn test_a_nodes_own_token_comes_first() {
+        let text = "token = \"all\"\n[tokens]\nnode1 = \"one\"\n";
+        let options: Options = toml::from_str(text).unwrap();
+        assert_eq!(options.token_of("node1"), "one");
+        assert_eq!(options.token_of("node2"), "all");
+    }
 
     #[test]
     fn test_defaults_are_allowed_and_nonsense_is_not() {

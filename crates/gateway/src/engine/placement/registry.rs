@@ -25,7 +25,7 @@ pub struct Registry {
     instances: Instances,
     operators: Operators,
     gateway: String,
-    token: String,
+    options: Options,
     /// Which node answers at a socket of this host.
     sockets: Mutex<HashMap<Endpoint, String>>,
     /// By function's digest and implementation: the instance's name and how many devices it has.
@@ -47,7 +47,7 @@ impl Registry {
             instances: client::instances(&registry).map_err(wrong)?,
             operators: client::operators(&registry).map_err(wrong)?,
             gateway: format!("gateway-{}-{}", plain(&host), std::process::id()),
-            token: options.token.clone(),
+            options: options.clone(),
             sockets: Mutex::default(),
             allocated: Mutex::default(),
         })
@@ -117,7 +117,7 @@ impl Registry {
         Some(Place {
             node: assignment.node.clone(),
             endpoint,
-            token: self.token.clone(),
+            token: self.options.token_of(&assignment.node).to_owned(),
             device: Arc::new(DeviceDescription {
                 name: assignment.device.clone(),
                 ..DeviceDescription::default()
@@ -205,9 +205,9 @@ impl Placement for Registry {
                     continue;
                 };
                 places.push(Place {
+                    token: self.options.token_of(&device.node).to_owned(),
                     node: device.node,
                     endpoint,
-                    token: self.token.clone(),
                     device: Arc::new(DeviceDescription {
                         name: description.name,
                         ..DeviceDescription::default()
