@@ -40,7 +40,10 @@ pub(crate) fn allocate(
                         "the instance '{name}' is another tenant's: choose another name"
                     )));
                 }
-                if !before.devices.is_empty() && is_same_demand(before, &wanted) {
+                if !before.devices.is_empty()
+                    && is_same_demand(before, &wanted)
+                    && (request.devices.is_empty() || has(before, &request.devices))
+                {
                     repeated = true;
                     return Ok((Vec::new(), Ok(())));
                 }
@@ -50,7 +53,10 @@ pub(crate) fn allocate(
                     registry.options.limits.instances
                 )));
             }
-            place(state, wanted, &[], &[])
+            match request.devices.is_empty() {
+                true => place(state, wanted, &[], &[]),
+                false => Ok((adopt(state, wanted, &request.devices)?, Ok(()))),
+            }
         },
         |state| state.renewed(&name),
     )?;
@@ -163,6 +169,53 @@ fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
         && a.count == b.count
         && a.pool == b.pool
         && a.lease_s == b.lease_s
+}
+
+/// Whether an instance has these devices and no others.
+fn has(instance: &InstanceRecord, devices: &[DeviceId]) -> bool {
+    let had: BTreeSet<DeviceId> = instance
+        .devices
+        .iter()
+        .map(|a| device_id(&a.node, &a.device))
+        .collect();
+    had.iter().eq(devices.iter().collect::<BTreeSet<_>>())
+}
+
+/// Writes down what an instance has already. Nothing is chosen and nothing refused but a device
+/// that nobody has registered (yet).
+fn adopt(
+    state: &State,
+    mut wanted: InstanceRecord,
+    devices: &[DeviceId],
+) -> Result<Vec<Change>, Status> {
+    check::count(
+        "devices",
+        devices.len(),
+        crate::allocate::DEVICES_MAX as usize,
+    )?;
+    let query = state.demand(&wanted).query;
+    for id in devices.iter().collect::<BTreeSet<_>>() {
+        let known = state.index().snapshot().devices.get(id);
+        let known = known.ok_or_else(|| {
+            Status::failed_precondition(format!(
+                "the device '{}' is not registered: ask again when its node has joined",
+                check::shown(id)
+            ))
+        })?;
+        wanted.devices.push(AssignmentRecord {
+            node: known.node.clone(),
+            device: known.name.clone(),
+            region: query.region(known).unwrap_or(0) as u32,
+        });
+    }
+    if let Some(before) = state.image().instances.get(&wanted.name) {
+        wanted.revision = before.revision + 1;
+        wanted.created_at_s = before.created_at_s;
+    }
+    if let Some(first) = wanted.devices.first() {
+        wanted.node.clone_from(&first.node);
+    }
+    Ok(vec![Change::PutInstance(wanted)])
 }
 
 type Placed = Result<(), Box<Refusal>>;
@@ -307,7 +360,8 @@ pub(crate) fn renew(
     let steady = {
         let mut state = registry.live();
         let instance = state.image().instances.get(name).ok_or_else(unknown)?;
-        let steady = !wants_others(&state, instance, &request.except);
+        let steady = !wants_others(&state, instance, &request.except)
+            && request.lease_s.is_none_or(|s| s == instance.lease_s);
         state.renewed(name);
         steady
     };
@@ -315,7 +369,11 @@ pub(crate) fn renew(
         let replaced = registry.change(
             |state| {
                 let instance = state.image().instances.get(name).ok_or_else(unknown)?;
-                replace(state, instance, &request.except)
+                let (mut changes, ()) = replace(state, instance, &request.except)?;
+                if let Some(lease_s) = request.lease_s {
+                    lease(&mut changes, instance, lease_s);
+                }
+                Ok((changes, ()))
             },
             |_| {},
         );
@@ -329,6 +387,22 @@ pub(crate) fn renew(
     let state = registry.state();
     let instance = state.image().instances.get(name).ok_or_else(unknown)?;
     Ok(message(&state, instance))
+}
+
+/// Gives an instance another lease, in whatever else becomes of it.
+fn lease(changes: &mut Vec<Change>, instance: &InstanceRecord, lease_s: u32) {
+    let own = changes.iter_mut().find_map(|change| match change {
+        Change::PutInstance(changed) if changed.name == instance.name => Some(changed),
+        _ => None,
+    });
+    match own {
+        Some(changed) => changed.lease_s = lease_s,
+        None if instance.lease_s == lease_s => {}
+        None => changes.push(Change::PutInstance(InstanceRecord {
+            lease_s,
+            ..instance.clone()
+        })),
+    }
 }
 
 fn is_draining(state: &State, a: &AssignmentRecord) -> bool {

@@ -221,6 +221,12 @@ impl Query {
         Ok(self)
     }
 
+    /// This query without what it asks of a field.
+    pub fn without(mut self, field: Field) -> Query {
+        self.terms.remove(&field);
+        self
+    }
+
     fn insert(&mut self, name: &str, value: &str, at: usize) -> Result<(), QueryError> {
         let bad = |reason| QueryError::BadValue {
             field: name.to_owned(),

@@ -300,6 +300,7 @@ async fn an_instance_that_cannot_reach_its_device_is_given_another() {
     let renew = |except: &str| RenewRequest {
         instance: "app".into(),
         except: vec![except.into()],
+        ..RenewRequest::default()
     };
     let moved = c.instances.renew(renew("n1/a")).await.unwrap().into_inner();
     assert_eq!(places(&moved), ["n2/a"]);
@@ -352,5 +353,59 @@ async fn an_instance_that_is_silent_loses_its_devices() {
         }
     })
     .await;
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn what_an_instance_has_already_is_written_down_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 90.0), gpu("b", 0.0)]).await;
+    let had = AllocateRequest {
+        instance: "app".into(),
+        query: "vendor=Shader*".into(),
+        devices: vec!["n1/a".into()],
+        lease_s: Some(0),
+        ..AllocateRequest::default()
+    };
+    // Not the idlest, and not even one that takes instances.
+    let cordon = CordonRequest {
+        device: "n1/a".into(),
+    };
+    c.operators.cordon(cordon).await.unwrap();
+    let instance = given(c.ask(had.clone()).await);
+    assert_eq!(places(&instance), ["n1/a"]);
+    assert_eq!(given(c.ask(had.clone()).await), instance);
+    // A node that has not joined yet: later.
+    let later = AllocateRequest {
+        devices: vec!["n2/a".into()],
+        ..had
+    };
+    let status = c.instances.allocate(later).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_renewal_may_change_the_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 0.0)]).await;
+    let asked = AllocateRequest {
+        instance: "app".into(),
+        lease_s: Some(60),
+        ..AllocateRequest::default()
+    };
+    let given = given(c.ask(asked).await);
+    let renew = |lease_s| RenewRequest {
+        instance: "app".into(),
+        lease_s,
+        ..RenewRequest::default()
+    };
+    let kept = c.instances.renew(renew(Some(0))).await.unwrap();
+    let kept = kept.into_inner();
+    assert_eq!((kept.lease_s, places(&kept)), (0, places(&given)));
+    let same = c.instances.renew(renew(None)).await.unwrap().into_inner();
+    assert_eq!(same.lease_s, 0);
     handle.stop().await;
 }

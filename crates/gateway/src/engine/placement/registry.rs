@@ -66,6 +66,7 @@ impl Registry {
                 let renew = RenewRequest {
                     instance: name,
                     except: wanted.except.clone(),
+                    ..RenewRequest::default()
                 };
                 match instances.renew(renew).await {
                     Ok(instance) => return Ok(instance.into_inner()),
