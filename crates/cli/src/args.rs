@@ -310,6 +310,12 @@ pub enum Tenant {
         /// The higher goes first (policy priority)
         #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
         priority: i32,
+        /// Percent of a device's time that it gets at least while it wants it (policy fair); 0: by weight
+        #[arg(long, default_value_t = 0, value_name = "PERCENT")]
+        share: u32,
+        /// Percent of a device's time that it never exceeds; 0: no bound
+        #[arg(long, default_value_t = 0, value_name = "PERCENT")]
+        share_max: u32,
         #[command(flatten)]
         quota: Quota,
     },

@@ -23,6 +23,8 @@ pub enum Door {
     Unix,
     /// The relay socket: a process of ours speaks for a remote client, who has a token.
     Relay,
+    /// The token socket: whoever connects is who its token says, whatever user it is to the kernel.
+    Token,
 }
 
 /// Bounds how many connections have not said who they are.
@@ -122,7 +124,7 @@ fn welcome(
     let (uid, pid) = (credentials.uid.as_raw(), credentials.pid.as_raw_nonzero());
     let peer = match door {
         Door::Unix => Peer::User(uid),
-        Door::Relay => Peer::Remote,
+        Door::Relay | Door::Token => Peer::Remote,
     };
     let tenant = node
         .tenants
@@ -131,6 +133,7 @@ fn welcome(
             TenantError::NotAllowed(text) => Refusal::NotAllowed(text),
             other => Refusal::NotAllowed(other.to_string()),
         })?;
+    own_instance(&tenant, &hello.instance)?;
     let limits = tenant.limits.or(node.options.limits);
     let mut welcome = Welcome {
         version: VERSION,
@@ -145,7 +148,7 @@ fn welcome(
         },
     };
     if hello.device.is_empty() {
-        let own = node.devices.iter().filter(|d| d.allows(&tenant.name));
+        let own = node.devices.iter().filter(|d| allows(d, &tenant));
         let described = own.filter_map(|d| description(node, d));
         welcome.devices = described.collect();
         let _ = stream.set_write_timeout(Some(node.options.listen.hello_timeout()));
@@ -154,7 +157,8 @@ fn welcome(
     }
     let device = choose(node, &hello.device, &tenant)?;
     let link = node.registry.as_ref();
-    if let Some(why) = link.and_then(|l| l.refusal(device.name(), &hello.instance, &tenant.name)) {
+    if let Some(why) = link.and_then(|l| l.refusal(device.name(), &hello.instance, tenant.owner()))
+    {
         return Err(Refusal::Busy(format!("device '{}' {why}", device.name())));
     }
     if node.is_draining() {
@@ -198,10 +202,27 @@ fn description(node: &Node, device: &Device) -> Option<baltra_wire::DeviceDescri
     }
 }
 
+/// A tenant that is a part of another is one instance, and can say that it is no other.
+fn own_instance(tenant: &Tenant, said: &str) -> Result<(), Refusal> {
+    let named = crate::registry::instance(said).map(|(name, _)| name);
+    if tenant.owner.is_empty() || named == Some(tenant.name.as_str()) {
+        return Ok(());
+    }
+    Err(Refusal::NotAllowed(format!(
+        "this token is instance '{}''s and nobody else's: leave BALTRA_INSTANCE as it was given",
+        tenant.name
+    )))
+}
+
+/// Whether both the device's configuration and the tenant's own say so.
+fn allows(device: &Device, tenant: &Tenant) -> bool {
+    device.allows(&tenant.name) && tenant.may_use(device.name())
+}
+
 fn choose(node: &Node, name: &str, tenant: &Tenant) -> Result<Arc<Device>, Refusal> {
-    let named = node.device(name).filter(|d| d.allows(&tenant.name));
+    let named = node.device(name).filter(|d| allows(d, tenant));
     named.cloned().ok_or_else(|| {
-        let own = node.devices.iter().filter(|d| d.allows(&tenant.name));
+        let own = node.devices.iter().filter(|d| allows(d, tenant));
         let names: Vec<&str> = own.map(|d| d.name()).collect();
         Refusal::NoDevice(format!(
             "'{}' is not here; tenant '{}' may use: {}",
@@ -366,7 +387,7 @@ fn register(
         uid: client.uid,
         transport: match (client.door, &client.brought) {
             (_, Some(_)) => "ivshmem",
-            (Door::Unix, None) => "unix",
+            (Door::Unix | Door::Token, None) => "unix",
             (Door::Relay, None) => "tcp",
         },
         since: Instant::now(),

@@ -104,6 +104,10 @@ fn tenant_message(tenant: Tenant) -> proto::Tenant {
         has_token: !tenant.token_sha256.is_empty(),
         users: tenant.users,
         origin: tenant.origin.to_string(),
+        owner: tenant.owner,
+        devices: tenant.devices,
+        share: tenant.share,
+        share_max: tenant.share_max,
     }
 }
 
@@ -323,6 +327,10 @@ impl Control for Operator {
             priority: r.priority,
             limits: limits(r.quota),
             users: r.users,
+            owner: r.owner,
+            devices: r.devices,
+            share: r.share,
+            share_max: r.share_max,
             ..Tenant::named(&r.name)
         };
         let tenant = self.node.tenants.add(tenant)?;

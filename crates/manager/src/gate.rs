@@ -4,6 +4,7 @@
 //! order among waiting clients is a [`Policy`]'s, one file each. [`thread`] joins it to lease
 //! pages and the clock.
 
+mod ceiling;
 mod fair;
 mod fifo;
 mod priority;
@@ -23,7 +24,7 @@ use std::time::Duration;
 pub type ClientId = u64;
 
 /// What a client is entitled to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Clients of one tenant share its entitlement.
     pub tenant: String,
@@ -31,6 +32,11 @@ pub struct Share {
     pub weight: u32,
     /// Under `priority`; the higher goes first.
     pub priority: i32,
+    /// Under `fair`: percent of the device's time that the tenant gets at least while it wants it;
+    /// 0: its part by weight.
+    pub floor: u32,
+    /// Percent of the device's time that it never exceeds, whoever else wants it; 0: no bound.
+    pub ceiling: u32,
 }
 
 /// Orders clients. All times are nanoseconds of one monotonic clock.

@@ -31,6 +31,7 @@ impl Lock {
         for path in [
             self.paths.session_socket(),
             self.paths.relay_socket(),
+            self.paths.token_socket(),
             self.paths.control_socket(),
             self.paths.adopt_socket(),
         ] {

@@ -121,6 +121,11 @@ impl PathOptions {
         self.runtime.join("relay.sock")
     }
 
+    /// Where clients connect who are to be known by their token alone.
+    pub fn token_socket(&self) -> PathBuf {
+        self.runtime.join("token.sock")
+    }
+
     /// Where executors of a manager that died come back to.
     pub fn adopt_socket(&self) -> PathBuf {
         self.runtime.join("executors.sock")
@@ -148,6 +153,9 @@ impl PathOptions {
 pub struct ListenOptions {
     /// The session socket's permissions, octal: who may connect at all.
     pub unix_mode: String,
+    /// Whether there is a second socket, `token.sock`, where only a token counts and not the user
+    /// that the kernel names: for containers, whose users say nothing.
+    pub token_socket: bool,
     /// A TCP address for clients elsewhere; absent: none.
     pub tcp: Option<SocketAddr>,
     /// Certificate chain for TCP, PEM; with `tls_key`.
@@ -166,6 +174,7 @@ impl Default for ListenOptions {
     fn default() -> Self {
         ListenOptions {
             unix_mode: "0666".into(),
+            token_socket: false,
             tcp: None,
             tls_cert: None,
             tls_key: None,

@@ -91,6 +91,9 @@ impl Service {
         let mode = options.listen.mode().unwrap_or(0o600);
         let sessions = bind(&options.paths.session_socket(), mode)?;
         let relays = bind(&options.paths.relay_socket(), 0o600)?;
+        let tokens = options.listen.token_socket;
+        let tokens = tokens.then(|| bind(&options.paths.token_socket(), 0o666));
+        let tokens = tokens.transpose()?.map(|l| (l, Door::Token));
         let control = bind(&options.paths.control_socket(), 0o600)?;
         let adopted = adoption::bind(&options.paths.adopt_socket())?;
         match metrics {
@@ -116,7 +119,8 @@ impl Service {
             let node = node.clone();
             move || adoption::serve(&node, &adopted)
         })?;
-        for (listener, door) in [(sessions, Door::Unix), (relays, Door::Relay)] {
+        let doors = [(sessions, Door::Unix), (relays, Door::Relay)];
+        for (listener, door) in doors.into_iter().chain(tokens) {
             let node = node.clone();
             spawn("accept", move || accept::serve(node, listener, door))?;
         }

@@ -46,6 +46,18 @@ pub struct Tenant {
     pub token_sha256: String,
     /// Users who may be it over the Unix socket.
     pub users: Vec<u32>,
+    /// The tenant that it is a part of, as the registry knows it; empty: itself.
+    #[serde(default)]
+    pub owner: String,
+    /// The only devices that it may use; none: all.
+    #[serde(default)]
+    pub devices: Vec<String>,
+    /// Percent of a device's time that it gets at least while it wants it; 0: its fair part.
+    #[serde(default)]
+    pub share: u32,
+    /// Percent of a device's time that it never exceeds; 0: no bound.
+    #[serde(default)]
+    pub share_max: u32,
     /// Where it comes from.
     #[serde(default)]
     pub origin: Origin,
@@ -61,6 +73,10 @@ impl Tenant {
             limits: LimitOptions::default(),
             token_sha256: String::new(),
             users: Vec::new(),
+            owner: String::new(),
+            devices: Vec::new(),
+            share: 0,
+            share_max: 0,
             origin: Origin::Store,
         }
     }
@@ -71,7 +87,22 @@ impl Tenant {
             tenant: self.name.clone(),
             weight: self.weight,
             priority: self.priority,
+            floor: self.share,
+            ceiling: self.share_max,
         }
+    }
+
+    /// Who it is to the registry.
+    pub fn owner(&self) -> &str {
+        match self.owner.as_str() {
+            "" => &self.name,
+            owner => owner,
+        }
+    }
+
+    /// Whether it may use a device.
+    pub fn may_use(&self, device: &str) -> bool {
+        self.devices.is_empty() || self.devices.iter().any(|d| d == device)
     }
 }
 
@@ -85,6 +116,7 @@ impl From<&TenantOptions> for Tenant {
             token_sha256: options.token_sha256.to_lowercase(),
             users: options.users.clone(),
             origin: Origin::Configuration,
+            ..Tenant::named(&options.name)
         }
     }
 }
@@ -216,6 +248,7 @@ impl Tenants {
     pub fn add(&self, tenant: Tenant) -> Result<Tenant, Error> {
         check_name(&tenant.name)?;
         check_weight(tenant.weight)?;
+        check_share(tenant.share, tenant.share_max)?;
         let mut known = self.known();
         if known
             .get(&tenant.name)
@@ -286,6 +319,15 @@ fn check_weight(weight: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid("a weight lies between 1 and 10000".into()))
+}
+
+fn check_share(share: u32, share_max: u32) -> Result<(), Error> {
+    if share <= 100 && share_max <= 100 && (share_max == 0 || share <= share_max) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "a share of {share} % and at most {share_max} %: both lie between 0 and 100, the share below the most"
+    )))
 }
 
 /// sha256, hexadecimal.

@@ -27,6 +27,8 @@ pub fn tenant(paths: &PathOptions, command: Tenant) -> Result<()> {
             name,
             weight,
             priority,
+            share,
+            share_max,
             quota,
         } => {
             let request = proto::TenantAddRequest {
@@ -35,6 +37,9 @@ pub fn tenant(paths: &PathOptions, command: Tenant) -> Result<()> {
                 priority,
                 quota: Some(message(&quota)),
                 users: quota.user,
+                share,
+                share_max,
+                ..proto::TenantAddRequest::default()
             };
             let made = control.call(|mut c| async move { c.tenant_add(request).await })?;
             println!("tenant {} added", made.name);
@@ -84,6 +89,8 @@ fn list(control: &mut Control, as_json: bool) -> Result<()> {
                 let q = t.quota.unwrap_or_default();
                 json!({
                     "name": t.name, "weight": t.weight, "priority": t.priority,
+                    "share": t.share, "share_max": t.share_max,
+                    "owner": t.owner, "devices": t.devices,
                     "has_token": t.has_token, "users": t.users, "origin": t.origin,
                     "quota": {
                         "memory_bytes": q.memory_bytes, "arena_bytes": q.arena_bytes,

@@ -4,6 +4,9 @@
 //! device while somebody waits. The tenant that is furthest behind goes first, and a holder makes
 //! way once its quantum is over and it is ahead of a waiting tenant. A tenant that comes back from
 //! sleep keeps at most [`CREDIT_NS`] of its backlog: nobody saves up the device by not using it.
+//!
+//! A tenant with a floor counts for at least that part of all who want the device now; the others share what is
+//! left by weight. Where its part by weight is more than its floor, the floor changes nothing.
 
 use super::{ClientId, Policy, Share};
 use std::collections::HashMap;
@@ -16,9 +19,14 @@ const CREDIT_NS: i128 = 200_000_000;
 /// Virtual nanoseconds in one nanosecond at weight 1.
 const SCALE: i128 = 1 << 20;
 
+/// The unit of [`Fair::worth`].
+const UNIT: i128 = 1_000_000;
+
 #[derive(Debug, Default)]
 struct Tenant {
     weight: i128,
+    /// Percent; 0: none.
+    floor: i128,
     virtual_time: i128,
     clients: u32,
     awake: u32,
@@ -35,6 +43,30 @@ pub(super) struct Fair {
 impl Fair {
     fn tenant(&self, client: ClientId) -> Option<&Tenant> {
         self.tenants.get(&self.clients.get(&client)?.0)
+    }
+
+    /// What a tenant's weight is worth now, times [`UNIT`]: together the awake tenants' come to as much as their
+    /// weights, so that virtual times stay comparable whoever comes and goes.
+    fn worth(&self, name: &str) -> i128 {
+        let Some(own) = self.tenants.get(name) else {
+            return UNIT;
+        };
+        let counts = |(other, t): &(&String, &Tenant)| t.awake > 0 || *other == name;
+        let awake = || self.tenants.iter().filter(counts).map(|(_, t)| t);
+        if awake().all(|t| t.floor == 0) {
+            return own.weight * UNIT;
+        }
+        let all: i128 = awake().map(|t| t.weight).sum();
+        // More than its floor by weight: as if it had none.
+        let floored = |t: &Tenant| t.floor * all > t.weight * 100;
+        let floors: i128 = awake().filter(|t| floored(t)).map(|t| t.floor).sum();
+        if floored(own) {
+            return own.floor * all * UNIT / floors.max(100);
+        }
+        let rest: i128 = awake().filter(|t| !floored(t)).map(|t| t.weight).sum();
+        // Who has no floor is never starved, whatever was promised to others.
+        let left = (100 - floors).max(1);
+        (left * all * own.weight * UNIT / (100 * rest)).max(1)
     }
 
     fn update_floor(&mut self) {
@@ -56,6 +88,7 @@ impl Policy for Fair {
                 ..Tenant::default()
             });
         tenant.weight = i128::from(share.weight.max(1));
+        tenant.floor = i128::from(share.floor.min(100));
         tenant.clients += 1;
         self.clients.insert(client, (share.tenant.clone(), false));
     }
@@ -110,8 +143,9 @@ impl Policy for Fair {
 
     fn charge(&mut self, client: ClientId, device_ns: u64) {
         if let Some((name, _)) = self.clients.get(&client) {
+            let worth = self.worth(name);
             let tenant = self.tenants.get_mut(name).expect("clients have tenants");
-            tenant.virtual_time += i128::from(device_ns) * SCALE / tenant.weight;
+            tenant.virtual_time += i128::from(device_ns) * SCALE * UNIT / worth;
         }
         self.update_floor();
     }

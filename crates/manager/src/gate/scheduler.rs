@@ -4,6 +4,7 @@
 //! ([`Scheduler::decide`]), does it, tells the states again, and sleeps until a lease changes or
 //! [`Scheduler::deadline_ns`] passes.
 
+use super::ceiling::Ceilings;
 use super::{ClientId, GateOptions, Policy, Share};
 use baltra_ring::LeaseState;
 use std::collections::BTreeMap;
@@ -55,6 +56,9 @@ struct Client {
     charged_ns: u64,
     /// Of its processor time; `None`: not known when it was last charged.
     processor_charged_ns: Option<u64>,
+    /// The same for its ceiling, which counts whether anybody waits or not.
+    capped_ns: u64,
+    processor_capped_ns: Option<u64>,
     /// The holder's counts when it was granted the device, and when it was last seen.
     work_granted: Work,
     work: Work,
@@ -84,6 +88,18 @@ impl Client {
         }
     }
 
+    /// What counts against its ceiling since that was last asked.
+    fn spend(&mut self, now_ns: u64) -> u64 {
+        let held_ns = now_ns.saturating_sub(self.capped_ns);
+        let before = self.processor_capped_ns;
+        self.capped_ns = now_ns;
+        self.processor_capped_ns = self.work.processor_ns;
+        match (before, self.work.processor_ns) {
+            (Some(before), Some(now)) => now.saturating_sub(before),
+            _ => held_ns,
+        }
+    }
+
     /// Learns from the present hold how long its gaps between tasks are.
     fn learn(&mut self, awaited_ns: u64, now_ns: u64) {
         let tasks = self.work.tasks.saturating_sub(self.work_granted.tasks);
@@ -105,6 +121,7 @@ pub struct Scheduler {
     quantum_ns: u64,
     linger_ns: u64,
     policy: Box<dyn Policy>,
+    ceilings: Ceilings,
     clients: BTreeMap<ClientId, Client>,
     arrivals: u64,
 }
@@ -118,6 +135,7 @@ impl Scheduler {
             quantum_ns: options.quantum.as_nanos() as u64,
             linger_ns: options.linger.as_nanos() as u64,
             policy: super::policy(options.policy),
+            ceilings: Ceilings::default(),
             clients: BTreeMap::new(),
             arrivals: 0,
         }
@@ -137,12 +155,15 @@ impl Scheduler {
     /// A client comes; its lease is free.
     pub fn add(&mut self, client: ClientId, share: &Share) {
         self.policy.add(client, share);
+        self.ceilings.add(client, share, 0);
         let fresh = Client {
             phase: Phase::Free,
             arrival: 0,
             granted_ns: 0,
             charged_ns: 0,
             processor_charged_ns: None,
+            capped_ns: 0,
+            processor_capped_ns: None,
             work_granted: Work::default(),
             work: Work::default(),
             expected: false,
@@ -155,6 +176,7 @@ impl Scheduler {
     pub fn remove(&mut self, client: ClientId) {
         if self.clients.remove(&client).is_some() {
             self.policy.remove(client);
+            self.ceilings.remove(client);
         }
     }
 
@@ -166,6 +188,8 @@ impl Scheduler {
         let awake = c.phase != Phase::Free;
         self.policy.remove(client);
         self.policy.add(client, share);
+        self.ceilings.remove(client);
+        self.ceilings.add(client, share, now_ns);
         if awake {
             self.policy.wake(client, now_ns);
         }
@@ -198,6 +222,10 @@ impl Scheduler {
         if held && worked {
             c.learn(awaited_ns, now_ns);
         }
+        if held && !holds && self.ceilings.has(client) {
+            let used = c.spend(now_ns);
+            self.ceilings.charge(client, used);
+        }
         if held && !holds && contended {
             let owed = c.settle(now_ns);
             self.policy.charge(client, owed);
@@ -206,6 +234,7 @@ impl Scheduler {
         if holds && !held {
             c.granted_ns = now_ns;
             c.settle(now_ns);
+            c.spend(now_ns);
             c.work_granted = work;
             c.expected = before == Phase::Waiting && matches!(c.phase, Phase::Idle { .. });
         }
@@ -230,10 +259,11 @@ impl Scheduler {
         }
     }
 
+    /// Clients that wait for others; not those that wait for their own ceiling's sake.
     fn waiting(&self) -> impl Iterator<Item = ClientId> + '_ {
         self.clients
             .iter()
-            .filter(|(_, c)| c.phase == Phase::Waiting)
+            .filter(|(id, c)| c.phase == Phase::Waiting && !self.ceilings.is_spent(**id))
             .map(|(id, _)| *id)
     }
 
@@ -255,8 +285,14 @@ impl Scheduler {
         self.waiting().count()
     }
 
-    /// A hold counts only while somebody waits: then it is another's.
+    /// A hold counts only while somebody waits: then it is another's. For a ceiling it always does.
     fn charge(&mut self, now_ns: u64) {
+        for (id, c) in &mut self.clients {
+            if c.holds() && self.ceilings.has(*id) {
+                let used = c.spend(now_ns);
+                self.ceilings.charge(*id, used);
+            }
+        }
         let contended = self.waiting().next().is_some();
         for (id, c) in &mut self.clients {
             if c.holds() {
@@ -266,6 +302,8 @@ impl Scheduler {
                 }
             }
         }
+        // After that: whoever may go on again has not been waiting until now.
+        self.ceilings.fill(now_ns, self.slots);
     }
 
     /// What to do now. Each action is done (or fails, because the lease moved) and its lease
@@ -275,13 +313,13 @@ impl Scheduler {
         if self.paused {
             return self.clear();
         }
+        let mut actions = self.cap(now_ns);
         let mut order: Vec<ClientId> = self.waiting().collect();
         if order.is_empty() {
-            return Vec::new();
+            return actions;
         }
         order.sort_by_key(|id| (self.policy.rank(*id), self.clients[id].arrival));
         let holders: Vec<ClientId> = self.holders().collect();
-        let mut actions = Vec::new();
         let free = self.slots.saturating_sub(holders.len());
         let mut waiting = order.into_iter();
         actions.extend(waiting.by_ref().take(free).map(Action::Grant));
@@ -295,6 +333,8 @@ impl Scheduler {
         let mut candidates: Vec<ClientId> = holders
             .into_iter()
             .filter(|id| self.clients[id].phase != Phase::Revoked)
+            .filter(|id| !actions.contains(&Action::Take(*id)))
+            .filter(|id| !actions.contains(&Action::Revoke(*id)))
             .collect();
         for wanting in waiting {
             let victim = candidates
@@ -320,6 +360,45 @@ impl Scheduler {
             }
         }
         actions
+    }
+
+    /// Takes the device from whoever has used up what its ceiling gives it. Who has one keeps the device only
+    /// while it works: what it holds counts.
+    fn cap(&self, now_ns: u64) -> Vec<Action> {
+        let holders = self
+            .clients
+            .iter()
+            .filter(|(id, _)| self.ceilings.has(**id));
+        let ends = |(id, c): (&ClientId, &Client)| match c.phase {
+            Phase::Busy if self.ceilings.is_spent(*id) => Some(Action::Revoke(*id)),
+            Phase::Idle { since_ns } => {
+                let lingered = now_ns.saturating_sub(since_ns) >= self.patience_ns(c);
+                (lingered || self.ceilings.is_spent(*id)).then_some(Action::Take(*id))
+            }
+            _ => None,
+        };
+        holders.filter_map(ends).collect()
+    }
+
+    /// When a ceiling next has a say.
+    fn cap_deadline_ns(&self, now_ns: u64) -> Option<u64> {
+        let capped = self
+            .clients
+            .iter()
+            .filter(|(id, _)| self.ceilings.has(**id));
+        let at = capped.filter_map(|(id, c)| {
+            let turns = self.ceilings.deadline_ns(*id, now_ns, self.slots);
+            match c.phase {
+                Phase::Idle { since_ns } => {
+                    let lingered = since_ns + self.patience_ns(c);
+                    Some(turns.map_or(lingered, |at| at.min(lingered)))
+                }
+                Phase::Busy => turns,
+                Phase::Waiting if self.ceilings.is_spent(*id) => turns,
+                _ => None,
+            }
+        });
+        at.min().map(|at| at.max(now_ns))
     }
 
     fn clear(&self) -> Vec<Action> {
@@ -365,9 +444,10 @@ impl Scheduler {
         if self.paused {
             return None;
         }
+        let capped = self.cap_deadline_ns(now_ns);
         let waiting = self.waiting().count();
         if waiting == 0 {
-            return None;
+            return capped;
         }
         let phases = self.clients.values().map(|c| c.phase);
         let leaving = phases.filter(|p| *p == Phase::Revoked).count();
@@ -390,6 +470,7 @@ impl Scheduler {
                     _ => None,
                 }
             })
+            .chain(capped)
             .min()
             .map(|at| at.max(now_ns))
     }

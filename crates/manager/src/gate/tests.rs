@@ -10,6 +10,8 @@ struct Load {
     priority: i32,
     task_ns: u64,
     think_ns: u64,
+    floor: u32,
+    ceiling: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ impl World {
                 tenant: format!("t{id}"),
                 weight: load.weight,
                 priority: load.priority,
+                floor: load.floor,
+                ceiling: load.ceiling,
             };
             scheduler.add(id, &share);
             let fresh = Simulated {
@@ -182,6 +186,16 @@ fn load(weight: u32, priority: i32, task_us: u64, think_us: u64) -> Load {
         priority,
         task_ns: task_us * 1000,
         think_ns: think_us * 1000,
+        floor: 0,
+        ceiling: 0,
+    }
+}
+
+fn bounded(floor: u32, ceiling: u32, task_us: u64, think_us: u64) -> Load {
+    Load {
+        floor,
+        ceiling,
+        ..load(1, 0, task_us, think_us)
     }
 }
 
@@ -303,7 +317,7 @@ fn test_two_clients_of_one_tenant_take_turns_and_share_one_entitlement() {
     let share = |tenant: &str| Share {
         tenant: tenant.into(),
         weight: 1,
-        priority: 0,
+        ..Share::default()
     };
     scheduler.add(1, &share("a"));
     scheduler.add(2, &share("a"));
@@ -320,7 +334,7 @@ fn test_time_held_while_nobody_waited_is_not_charged() {
         let share = Share {
             tenant: format!("t{id}"),
             weight: 1,
-            priority: 0,
+            ..Share::default()
         };
         scheduler.add(id, &share);
     }
@@ -350,7 +364,7 @@ fn contended() -> Scheduler {
         let share = Share {
             tenant: format!("t{id}"),
             weight: 1,
-            priority: 0,
+            ..Share::default()
         };
         scheduler.add(id, &share);
         scheduler.observe(id, LeaseState::Waiting, Work::default(), 0);
@@ -399,7 +413,7 @@ fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
         let share = Share {
             tenant: format!("t{id}"),
             weight: 1,
-            priority: 0,
+            ..Share::default()
         };
         scheduler.add(id, &share);
     }
@@ -434,7 +448,7 @@ fn test_where_processors_are_the_device_their_time_is_what_counts() {
         let share = Share {
             tenant: format!("t{id}"),
             weight: 1,
-            priority: 0,
+            ..Share::default()
         };
         scheduler.add(id, &share);
     }
@@ -452,4 +466,87 @@ fn test_where_processors_are_the_device_their_time_is_what_counts() {
     scheduler.observe(1, LeaseState::Busy, used(9 * MS), 10 * MS);
     scheduler.observe(2, LeaseState::Busy, used(6 * MS), 10 * MS);
     assert_eq!(scheduler.decide(10 * MS), [Action::Revoke(1)]);
+}
+
+#[test]
+fn test_a_floor_holds_whoever_else_wants_the_device() {
+    for (task_us, slots) in [(300, 1), (5_000, 1), (300, 2)] {
+        let mut loads = vec![bounded(30, 0, task_us, 0)];
+        loads.extend((0..8).map(|n| load(1 + n, 0, 100 * u64::from(n) + 50, 0)));
+        let mut world = World::new(PolicyKind::Fair, slots, &loads);
+        world.run(20_000 * MS);
+        let part = world.share(1);
+        assert!(
+            part > 0.28,
+            "{part} with tasks of {task_us} us, {slots} slots"
+        );
+        // And it is no more than that: the others share the rest by weight.
+        assert!(
+            part < 0.34,
+            "{part} with tasks of {task_us} us, {slots} slots"
+        );
+    }
+}
+
+#[test]
+fn test_floors_of_several_hold_together() {
+    let loads = [
+        bounded(30, 0, 400, 0),
+        bounded(30, 0, 1_000, 0),
+        bounded(30, 0, 90, 0),
+        load(5, 0, 400, 0),
+    ];
+    let mut world = World::new(PolicyKind::Fair, 1, &loads);
+    world.run(20_000 * MS);
+    for id in 1..=3 {
+        let part = world.share(id);
+        assert!((0.28..0.33).contains(&part), "{id}: {part}");
+    }
+    assert!(world.share(4) > 0.05);
+}
+
+#[test]
+fn test_a_floor_takes_nothing_from_whom_it_serves() {
+    // One of two has half anyway.
+    let mut world = World::new(
+        PolicyKind::Fair,
+        1,
+        &[bounded(30, 0, 400, 0), load(1, 0, 400, 0)],
+    );
+    world.run(10_000 * MS);
+    assert!((0.45..0.55).contains(&world.share(1)), "{}", world.share(1));
+}
+
+#[test]
+fn test_a_ceiling_holds_even_alone() {
+    for (task_us, think_us, slots) in [
+        (300, 0, 1),
+        (5_000, 0, 1),
+        (95_000, 0, 1),
+        (300, 20, 1),
+        (300, 0, 2),
+    ] {
+        let mut world = World::new(
+            PolicyKind::Fair,
+            slots,
+            &[bounded(0, 30, task_us, think_us)],
+        );
+        world.run(60_000 * MS);
+        let busy = world.clients[&1].busy_ns as f64;
+        let part = busy / (60_000.0 * MS as f64 * slots as f64);
+        assert!(part < 0.33, "{part}: {task_us} {think_us} {slots}");
+        assert!(part > 0.25, "{part}: {task_us} {think_us} {slots}");
+    }
+}
+
+#[test]
+fn test_a_ceiling_and_a_floor_hold_among_others() {
+    let mut loads = vec![bounded(30, 30, 400, 0)];
+    loads.extend((0..4).map(|_| load(1, 0, 700, 0)));
+    let mut world = World::new(PolicyKind::Fair, 1, &loads);
+    world.run(60_000 * MS);
+    let part = world.share(1);
+    assert!((0.27..0.33).contains(&part), "{part}");
+    // What it may not have the others get.
+    assert!(world.wasted_ns < 600 * MS, "{}", world.wasted_ns);
 }

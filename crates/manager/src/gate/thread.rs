@@ -447,7 +447,7 @@ mod tests {
         let share = Share {
             tenant: lease.tenant.clone(),
             weight: 1,
-            priority: 0,
+            ..Share::default()
         };
         gate.add(lease, share, None, None, |_| {});
         holder

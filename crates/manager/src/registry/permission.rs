@@ -61,9 +61,10 @@ impl Node {
         let open = self.sessions();
         let record = open.get(&session)?;
         let (instance, _) = super::instance(&record.instance)?;
+        let tenant = self.tenants.get(&record.tenant);
         Some(Who {
             instance: instance.to_owned(),
-            tenant: record.tenant.clone(),
+            tenant: tenant.map_or(record.tenant.clone(), |t| t.owner().to_owned()),
         })
     }
 

@@ -145,6 +145,7 @@ impl World<'_> {
             tenant: function.tenant.to_string(),
             weight: spec.weight,
             priority: spec.priority,
+            ..Share::default()
         };
         board
             .device

@@ -1,0 +1,196 @@
+//! Ceilings: the part of a device's time that a tenant never exceeds, whoever else wants it.
+//!
+//! Each tenant with a ceiling has a budget of device time, which fills at its rate and holds at most what
+//! [`WINDOW_NS`] fill. A task that is longer than the budget is carried out and paid for afterwards.
+
+use super::{ClientId, Share};
+use std::collections::HashMap;
+
+/// What was not used for longer than that is lost: over any time a tenant has at most so much more than its ceiling.
+const WINDOW_NS: i128 = 20_000_000;
+/// A tenant that has used its budget up waits until there is so much of it again: it does not stop for every task.
+const RESUME_NS: i128 = 2_000_000;
+
+#[derive(Debug)]
+struct Budget {
+    /// Percent of the device.
+    ceiling: i128,
+    /// What may be used; below zero: what has been used before its time. Nanoseconds, times 100.
+    left: i128,
+    filled_ns: u64,
+    /// It has used its budget up and waits.
+    spent: bool,
+    clients: usize,
+}
+
+/// The budgets of one device's tenants.
+#[derive(Debug, Default)]
+pub(super) struct Ceilings {
+    budgets: HashMap<String, Budget>,
+    clients: HashMap<ClientId, String>,
+}
+
+impl Ceilings {
+    /// A client came.
+    pub fn add(&mut self, client: ClientId, share: &Share, now_ns: u64) {
+        if share.ceiling == 0 || share.ceiling >= 100 {
+            return;
+        }
+        let fresh = || Budget {
+            ceiling: 0,
+            left: 0,
+            filled_ns: now_ns,
+            spent: false,
+            clients: 0,
+        };
+        let budget = self
+            .budgets
+            .entry(share.tenant.clone())
+            .or_insert_with(fresh);
+        budget.ceiling = i128::from(share.ceiling);
+        budget.clients += 1;
+        self.clients.insert(client, share.tenant.clone());
+    }
+
+    /// A client went, or its share changes. A debt is remembered until it is paid: leaving does not forgive it.
+    pub fn remove(&mut self, client: ClientId) {
+        if let Some(budget) = self
+            .clients
+            .remove(&client)
+            .and_then(|t| self.budgets.get_mut(&t))
+        {
+            budget.clients -= 1;
+        }
+        self.budgets.retain(|_, b| b.clients > 0 || b.left < 0);
+    }
+
+    /// Whether a client has a ceiling.
+    pub fn has(&self, client: ClientId) -> bool {
+        self.clients.contains_key(&client)
+    }
+
+    /// Whether a client has to wait for its own sake.
+    pub fn is_spent(&self, client: ClientId) -> bool {
+        self.of(client).is_some_and(|b| b.spent)
+    }
+
+    fn of(&self, client: ClientId) -> Option<&Budget> {
+        self.budgets.get(self.clients.get(&client)?)
+    }
+
+    /// Time passes, on a device that does the work of `slots`.
+    pub fn fill(&mut self, now_ns: u64, slots: usize) {
+        for budget in self.budgets.values_mut() {
+            let rate = budget.ceiling * slots as i128;
+            let passed = i128::from(now_ns.saturating_sub(budget.filled_ns));
+            budget.filled_ns = budget.filled_ns.max(now_ns);
+            budget.left = (budget.left + passed * rate).min(WINDOW_NS * rate);
+            if budget.left >= RESUME_NS * budget.ceiling {
+                budget.spent = false;
+            }
+        }
+    }
+
+    /// A client had so much of the device.
+    pub fn charge(&mut self, client: ClientId, device_ns: u64) {
+        let tenant = self.clients.get(&client);
+        if let Some(budget) = tenant.and_then(|t| self.budgets.get_mut(t)) {
+            budget.left -= i128::from(device_ns) * 100;
+            budget.spent |= budget.left <= 0;
+        }
+    }
+
+    /// When a client's standing may change by itself: its budget ends, or is there again.
+    pub fn deadline_ns(&self, client: ClientId, now_ns: u64, slots: usize) -> Option<u64> {
+        let budget = self.of(client)?;
+        let wait = match budget.spent {
+            true => {
+                let missing = RESUME_NS * budget.ceiling - budget.left;
+                missing / (budget.ceiling * slots.max(1) as i128) + 1
+            }
+            // At most one slot's whole time is used meanwhile.
+            false => budget.left / 100 + 1,
+        };
+        Some(now_ns.saturating_add(wait.max(1) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(ceiling: u32) -> Share {
+        Share {
+            tenant: "a".into(),
+            weight: 1,
+            ceiling,
+            ..Share::default()
+        }
+    }
+
+    #[test]
+    fn test_over_a_long_time_a_tenant_has_its_ceiling_and_no_more() {
+        for (ceiling, slots, task_ns) in [
+            (30, 1, 1_000_000u64),
+            (30, 2, 95_000_000),
+            (1, 1, 50_000),
+            (99, 4, 7_000_000),
+        ] {
+            let mut ceilings = Ceilings::default();
+            ceilings.add(1, &share(ceiling), 0);
+            let (mut now, mut used) = (0u64, 0u64);
+            // A client that always wants the device, and whose tasks end when they end.
+            while now < 60_000_000_000 {
+                ceilings.fill(now, slots);
+                if ceilings.is_spent(1) {
+                    now = ceilings.deadline_ns(1, now, slots).unwrap();
+                } else {
+                    now += task_ns;
+                    used += task_ns;
+                    ceilings.charge(1, task_ns);
+                }
+            }
+            let part = used as f64 * 100.0 / (now as f64 * slots as f64);
+            let most = f64::from(ceiling).min(100.0 / slots as f64);
+            assert!(
+                part <= most * 1.02 && part >= most * 0.95,
+                "{ceiling} % on {slots}: {part}"
+            );
+        }
+    }
+
+    #[test]
+    fn test_what_is_not_used_is_not_saved_up() {
+        let mut ceilings = Ceilings::default();
+        ceilings.add(1, &share(50), 0);
+        ceilings.fill(3_600_000_000_000, 1);
+        let mut burst = 0;
+        while !ceilings.is_spent(1) {
+            ceilings.charge(1, 100_000);
+            burst += 100_000;
+        }
+        assert!(i128::from(burst) <= WINDOW_NS / 2 + 100_000, "{burst}");
+    }
+
+    #[test]
+    fn test_leaving_forgives_no_debt() {
+        let mut ceilings = Ceilings::default();
+        ceilings.add(1, &share(10), 0);
+        ceilings.charge(1, 1_000_000_000);
+        ceilings.remove(1);
+        ceilings.add(2, &share(10), 0);
+        assert!(ceilings.is_spent(2));
+        ceilings.fill(11_000_000_000, 1);
+        assert!(!ceilings.is_spent(2));
+    }
+
+    #[test]
+    fn test_who_has_no_ceiling_is_never_held_up() {
+        let mut ceilings = Ceilings::default();
+        for all in [0, 100] {
+            ceilings.add(1, &share(all), 0);
+            ceilings.charge(1, u64::MAX / 2);
+            assert!(!ceilings.is_spent(1) && !ceilings.has(1));
+        }
+    }
+}
