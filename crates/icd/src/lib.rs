@@ -7,7 +7,8 @@
 //!
 //! Environment: `BALTRA_ENDPOINT` (managers, separated by commas), `BALTRA_DEVICE` (of their
 //! devices, those of these names), `BALTRA_TENANT`, `BALTRA_TOKEN`, `BALTRA_INSTANCE` (who the
-//! process says it is), `BALTRA_RUNTIME_DIR`.
+//! process says it is), `BALTRA_RUNTIME_DIR`; `BALTRA_ENVIRONMENT` names a file with those that the
+//! environment lacks.
 #![allow(non_snake_case)]
 // The safety contract of every entry point is the OpenCL specification's.
 #![allow(clippy::missing_safety_doc)]

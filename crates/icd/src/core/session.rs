@@ -20,8 +20,29 @@ pub struct Offer {
     pub memory_bytes: u64,
 }
 
+/// The environment's, or else that of the file that `BALTRA_ENVIRONMENT` names: `NAME=value` lines,
+/// which whoever starts the program can write and others cannot read in its description.
 fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_default()
+    match std::env::var(name) {
+        Ok(value) => value,
+        Err(_) => file_variable(name).unwrap_or_default(),
+    }
+}
+
+fn file_variable(name: &str) -> Option<String> {
+    let path = std::env::var_os("BALTRA_ENVIRONMENT").filter(|path| !path.is_empty())?;
+    // Read each time: what a program may use changes while it runs.
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) => {
+            let path = path.to_string_lossy();
+            eprintln!("baltra: BALTRA_ENVIRONMENT: {path}: {error}");
+            return None;
+        }
+    };
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    let mut found = lines.filter(|(key, _)| key.trim() == name);
+    found.next().map(|(_, value)| value.trim().to_owned())
 }
 
 /// The directory of the daemons' sockets: `$BALTRA_RUNTIME_DIR`, `$XDG_RUNTIME_DIR/baltra`,
