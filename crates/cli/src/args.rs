@@ -140,6 +140,8 @@ pub enum Command {
     #[command(subcommand)]
     Cluster(baltra_cluster::Command),
     Simulate(baltra_simulate::Args),
+    #[command(subcommand)]
+    Kubernetes(baltra_kubernetes::Command),
     /// The Device Manager itself, in the foreground (`baltra up` starts it in the background)
     #[command(after_help = "Examples:
   baltra manager --config /etc/baltra.toml

@@ -63,6 +63,10 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Cluster(command) => baltra_cluster::command(&command, &mut Stdout),
+        Command::Kubernetes(command) => {
+            daemon::log_to_stderr("info");
+            baltra_kubernetes::command(command, &mut Stdout).map(done)
+        }
         Command::Simulate(args) => baltra_simulate::command(&args, &mut Stdout).map(done),
         Command::NativeWorker { arguments } => {
             baltra_gateway::engine::native_worker_main(&arguments).map(done)

@@ -1,0 +1,297 @@
+//! What a Pod asks for, by annotation.
+//!
+//! The thesis's spellings (`blastfunction.io/device`, `vendor`, `platform`, `accelerator`, `acceleratorhash`)
+//! mean the same as ours. What nobody knows is refused by name: a typing error must not start a Pod without
+//! its device.
+
+use baltra_registry::query::{Field, Query};
+use std::collections::BTreeMap;
+
+/// Before each of ours.
+pub const PREFIX: &str = "baltra.io/";
+/// Before each of the thesis's.
+const THESIS: &str = "blastfunction.io/";
+
+const OURS: [&str; 11] = [
+    "device",
+    "vendor",
+    "platform",
+    "accelerator",
+    "acceleratorhash",
+    "pool",
+    "count",
+    "function",
+    "share",
+    "limit",
+    "containers",
+];
+const THESIS_S: [&str; 5] = [
+    "device",
+    "vendor",
+    "platform",
+    "accelerator",
+    "acceleratorhash",
+];
+/// What the webhook writes; nobody else may.
+const WRITTEN: [&str; 2] = ["allocated", "application"];
+
+/// The longest value, bytes.
+const VALUE_BYTES_MAX: usize = 1_024;
+
+/// What a Pod asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Of its devices.
+    pub query: Query,
+    /// How many; 0: one, or what the function says.
+    pub count: u32,
+    /// A pool, by name; empty: none.
+    pub pool: String,
+    /// A Function of its namespace; empty: none.
+    pub function: String,
+    /// What it can count on, and what it never exceeds.
+    pub share: Share,
+    /// Which containers get it; empty: all.
+    pub containers: Vec<String>,
+}
+
+/// Device time, percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Under contention it gets at least so much; 0: what is left, as everybody.
+    pub request: u32,
+    /// It never gets more; 0: no bound.
+    pub limit: u32,
+}
+
+/// Why annotations make no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nobody knows it.
+    #[error("the annotation '{0}' is unknown: there are {PREFIX}{known}", known = OURS.join(", "))]
+    Unknown(String),
+    /// It is the webhook's.
+    #[error("the annotation '{0}' is written by Baltra and says who a Pod is: leave it out")]
+    Forged(String),
+    /// Its value cannot be.
+    #[error("the annotation '{name}' is '{value}': {reason}")]
+    Value {
+        /// The annotation.
+        name: String,
+        /// What it says.
+        value: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Two say different things of one field.
+    #[error("the annotation '{0}' asks for what another one asks for already: keep one of them")]
+    Twice(String),
+}
+
+/// Whether annotations ask for a device.
+pub fn asks(annotations: &BTreeMap<String, String>) -> bool {
+    annotations
+        .keys()
+        .any(|k| k.starts_with(PREFIX) || k.starts_with(THESIS))
+}
+
+/// The annotations that ask, to be copied into a Pod template.
+pub fn asking(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let asks = |k: &&String| k.starts_with(PREFIX) || k.starts_with(THESIS);
+    let keys = annotations.keys().filter(asks);
+    keys.map(|k| (k.clone(), annotations[k].clone())).collect()
+}
+
+/// What annotations ask for; `None`: nothing.
+///
+/// # Errors
+/// The first that makes no sense, and why.
+pub fn wanted(annotations: &BTreeMap<String, String>) -> Result<Option<Wanted>, Error> {
+    let mut wanted = Wanted::default();
+    let mut any = false;
+    for (name, value) in annotations {
+        let ours = name.strip_prefix(PREFIX);
+        let thesis = name.strip_prefix(THESIS);
+        let Some(key) = ours.or(thesis) else {
+            continue;
+        };
+        if ours.is_some() && WRITTEN.contains(&key) {
+            return Err(Error::Forged(name.clone()));
+        }
+        let known = match ours {
+            Some(key) => OURS.contains(&key),
+            None => THESIS_S.contains(&key),
+        };
+        if !known {
+            return Err(Error::Unknown(name.clone()));
+        }
+        any = true;
+        take(&mut wanted, name, key, value.trim())?;
+    }
+    let Share { request, limit } = wanted.share;
+    if limit > 0 && limit < request {
+        return Err(Error::Value {
+            name: format!("{PREFIX}limit"),
+            value: limit.to_string(),
+            reason: format!("it is below the share of {request} that the Pod asks for"),
+        });
+    }
+    Ok(any.then_some(wanted))
+}
+
+fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), Error> {
+    let wrong = |reason: &str| Error::Value {
+        name: name.to_owned(),
+        value: value.chars().take(64).collect(),
+        reason: reason.to_owned(),
+    };
+    if value.is_empty() || value.len() > VALUE_BYTES_MAX {
+        return Err(wrong("it must have 1 to 1,024 bytes"));
+    }
+    let number = |least: u32, most: u32| -> Result<u32, Error> {
+        let parsed = value.trim_end_matches('%').trim().parse::<u32>().ok();
+        parsed
+            .filter(|n| (least..=most).contains(n))
+            .ok_or_else(|| wrong(&format!("it must be a number from {least} to {most}")))
+    };
+    let mut term = |field: Field| -> Result<(), Error> {
+        if wanted.query.term(field).is_some() {
+            return Err(Error::Twice(name.to_owned()));
+        }
+        let query = std::mem::take(&mut wanted.query);
+        wanted.query = query
+            .with(field, value)
+            .map_err(|e| wrong(&e.to_string()))?;
+        Ok(())
+    };
+    match key {
+        "device" if value.contains('=') => {
+            let query: Query = value
+                .parse()
+                .map_err(|e| wrong(&format!("as a device query, {e}")))?;
+            wanted.query =
+                merged(&wanted.query, &query).ok_or_else(|| Error::Twice(name.to_owned()))?;
+        }
+        "device" if value.contains('/') => term(Field::Id)?,
+        "device" => term(Field::Model)?,
+        "vendor" => term(Field::Vendor)?,
+        "platform" => term(Field::Platform)?,
+        "accelerator" | "acceleratorhash" => term(Field::Accelerator)?,
+        "pool" => wanted.pool = value.to_owned(),
+        "function" => wanted.function = value.to_owned(),
+        "count" => wanted.count = number(1, baltra_registry::allocate::DEVICES_MAX)?,
+        "share" => wanted.share.request = number(1, 100)?,
+        "limit" => wanted.share.limit = number(1, 100)?,
+        "containers" => {
+            let names = value.split(',').map(|n| n.trim().to_owned());
+            wanted.containers = names.filter(|n| !n.is_empty()).collect();
+        }
+        _ => return Err(Error::Unknown(name.to_owned())),
+    }
+    Ok(())
+}
+
+/// The terms of both; `None`: both have one for a field.
+pub fn merged(a: &Query, b: &Query) -> Option<Query> {
+    let (a, b) = (a.to_string(), b.to_string());
+    match (a.as_str(), b.as_str()) {
+        ("", other) | (other, "") => other.parse().ok(),
+        // A field that is asked for twice is no query.
+        (a, b) => format!("{a},{b}").parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(pairs: &[(&str, &str)]) -> Result<Option<Wanted>, Error> {
+        let pairs = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+        wanted(&pairs.collect())
+    }
+
+    #[test]
+    fn test_a_pod_that_asks_for_nothing_is_left_alone() {
+        assert_eq!(parsed(&[]).unwrap(), None);
+        assert_eq!(parsed(&[("example.org/device", "x")]).unwrap(), None);
+    }
+
+    #[test]
+    fn test_the_thesis_s_spellings_mean_the_same() {
+        let thesis = parsed(&[
+            ("blastfunction.io/vendor", "altera"),
+            ("blastfunction.io/device", "de5a net e1"),
+        ]);
+        let ours = parsed(&[
+            ("baltra.io/vendor", "altera"),
+            ("baltra.io/device", "de5a net e1"),
+        ]);
+        let query = "vendor=altera,model=de5a net e1".parse().unwrap();
+        assert_eq!(thesis.unwrap().unwrap().query, query);
+        assert_eq!(ours.unwrap().unwrap().query, query);
+    }
+
+    #[test]
+    fn test_a_device_is_a_query_an_id_or_a_model() {
+        for (value, query) in [
+            (
+                "vendor=Intel*,accelerator=sobel",
+                "vendor=Intel*,accelerator=sobel",
+            ),
+            ("node-1/fpga0", "id=node-1/fpga0"),
+            ("A10*", "model=A10*"),
+            ("a,b", "model=\"a,b\""),
+        ] {
+            let got = parsed(&[("baltra.io/device", value)]).unwrap().unwrap();
+            assert_eq!(got.query, query.parse().unwrap(), "{value}");
+        }
+    }
+
+    #[test]
+    fn test_what_makes_no_sense_is_named() {
+        for (pairs, word) in [
+            (vec![("baltra.io/devise", "x")], "baltra.io/devise"),
+            (
+                vec![("blastfunction.io/count", "1")],
+                "blastfunction.io/count",
+            ),
+            (vec![("baltra.io/allocated", "n/d")], "written by Baltra"),
+            (vec![("baltra.io/count", "0")], "1 to 256"),
+            (vec![("baltra.io/share", "130")], "1 to 100"),
+            (vec![("baltra.io/share", "x")], "1 to 100"),
+            (
+                vec![("baltra.io/share", "40"), ("baltra.io/limit", "30")],
+                "below the share",
+            ),
+            (vec![("baltra.io/device", "colour=red")], "colour"),
+            (
+                vec![("baltra.io/device", "vendor=a"), ("baltra.io/vendor", "b")],
+                "already",
+            ),
+            (vec![("baltra.io/accelerator", "")], "1 to 1,024"),
+            (
+                vec![
+                    ("baltra.io/accelerator", "a"),
+                    ("baltra.io/acceleratorhash", "b"),
+                ],
+                "already",
+            ),
+        ] {
+            let error = parsed(&pairs).unwrap_err().to_string();
+            assert!(error.contains(word), "{pairs:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn test_shares_are_percent() {
+        let wanted = parsed(&[("baltra.io/share", "30%"), ("baltra.io/limit", "40")]);
+        let share = wanted.unwrap().unwrap().share;
+        assert_eq!(
+            share,
+            Share {
+                request: 30,
+                limit: 40
+            }
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! The controller: objects follow the registry, the registry follows objects.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`plan`] | what has to happen to a Pod and its instance, pure |
+//! | [`pods`] | carries it out: instances live as long as their Pods, Pods that have to move are replaced first |
+//! | [`mirror`] | devices and accelerators as objects; what operators write on Device objects |
+//! | [`functions`] | Function objects become the registry's |
+//!
+//! One copy leads. Each round looks at everything anew and does what is missing, so that it does not matter which
+//! step a copy died after.
+
+mod functions;
+mod mirror;
+pub mod plan;
+mod pods;
+
+use crate::command::Common;
+use crate::events::Events;
+use crate::health::{self, Counters};
+use crate::registry::Registry;
+use crate::resources::{Accelerator, Device, Function};
+use crate::{lease, INSTANCE};
+use anyhow::{Context, Result};
+use baltra_registry::proto::{DevicesRequest, InstancesRequest};
+use clap::Args;
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{watcher, WatchStreamExt};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// `baltra kubernetes controller`
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// What each daemon here takes.
+    #[command(flatten)]
+    pub common: Common,
+    /// The Lease by which one of several copies leads
+    #[arg(long, default_value = "baltra-controller")]
+    pub lease: String,
+    /// This copy's name
+    #[arg(long, env = "HOSTNAME", default_value = "controller")]
+    pub identity: String,
+}
+
+/// Between rounds in which nothing calls for one.
+const ROUND: Duration = Duration::from_secs(1);
+/// News is gathered for so long.
+const GATHER: Duration = Duration::from_millis(50);
+
+pub(crate) const KEPT: usize = 0;
+pub(crate) const PLACED: usize = 1;
+pub(crate) const MOVED: usize = 2;
+pub(crate) const RELEASED: usize = 3;
+pub(crate) const ADOPTED: usize = 4;
+pub(crate) const FAILURES: usize = 5;
+const COUNTERS: [(&str, &str); 6] = [
+    ("instances_kept", "Instances whose Pods were seen"),
+    ("pods_placed", "Pods that waited and were given a device"),
+    (
+        "pods_moved",
+        "Pods that were replaced because their device is another's now",
+    ),
+    ("instances_released", "Instances whose Pods are gone"),
+    (
+        "instances_adopted",
+        "Instances that the registry had forgotten and was told of",
+    ),
+    ("round_failures", "Rounds that failed"),
+];
+
+/// Everything that a round looks at and works with.
+pub(crate) struct Controller {
+    pub client: Client,
+    pub registry: Registry,
+    pub events: Events,
+    pub counters: Arc<Counters<6>>,
+    pub pods: Store<Pod>,
+    pub nodes: Store<Node>,
+    pub namespaces: Store<Namespace>,
+    pub devices: Store<Device>,
+    pub accelerators: Store<Accelerator>,
+    pub functions: Store<Function>,
+    /// What was said last about a Pod that waits, so that it is said once.
+    pub said: std::sync::Mutex<HashMap<String, String>>,
+}
+
+/// Runs until it fails.
+///
+/// # Errors
+/// When it cannot begin to.
+pub async fn run(options: Options) -> Result<()> {
+    let client = Client::try_default()
+        .await
+        .context("no cluster: run in a Pod, or set KUBECONFIG")?;
+    let registry = Registry::new(&options.common.registry)?;
+    let counters = Counters::new(COUNTERS);
+    let metrics = health::serve(options.common.metrics, counters.clone()).await?;
+    let mut leads = lease::lead(
+        client.clone(),
+        &options.common.namespace,
+        &options.lease,
+        &options.identity,
+    );
+    let news = Arc::new(Notify::new());
+    let ours = watcher::Config::default().labels(INSTANCE);
+    let all = watcher::Config::default;
+    let controller = Controller {
+        events: Events::new(client.clone(), "controller"),
+        pods: watched(Api::<Pod>::all(client.clone()), ours, &news).await?,
+        nodes: watched(Api::<Node>::all(client.clone()), all(), &news).await?,
+        namespaces: watched(Api::<Namespace>::all(client.clone()), all(), &news).await?,
+        devices: watched(Api::<Device>::all(client.clone()), all(), &news).await?,
+        accelerators: watched(Api::<Accelerator>::all(client.clone()), all(), &news).await?,
+        functions: watched(Api::<Function>::all(client.clone()), all(), &news).await?,
+        said: std::sync::Mutex::default(),
+        registry,
+        client,
+        counters,
+    };
+    tracing::info!(%metrics, identity = options.identity, "serving");
+    loop {
+        if leads.wait_for(|leads| *leads).await.is_err() {
+            anyhow::bail!("nobody looks after the lease any more");
+        }
+        // Whoever stops leading stops at once, wherever it is.
+        let stopped = async {
+            let _ = leads.clone().wait_for(|leads| !*leads).await;
+        };
+        tokio::select! {
+            () = stopped => {}
+            () = rounds(&controller, &news) => {}
+        }
+    }
+}
+
+async fn rounds(controller: &Controller, news: &Notify) {
+    loop {
+        if let Err(error) = controller.round().await {
+            controller.counters.count(FAILURES);
+            tracing::warn!(error = %format!("{error:#}"), "a round failed");
+        }
+        tokio::select! {
+            () = news.notified() => tokio::time::sleep(GATHER).await,
+            () = tokio::time::sleep(ROUND) => {}
+        }
+    }
+}
+
+impl Controller {
+    /// Looks at everything and does what is missing.
+    async fn round(&self) -> Result<()> {
+        self.put_functions().await?;
+        self.follow_cordons().await?;
+        let mut operators = self.registry.operators.clone();
+        let request = DevicesRequest {
+            silent: true,
+            ..DevicesRequest::default()
+        };
+        let devices = operators.devices(request).await?.into_inner().devices;
+        let instances = operators.instances(InstancesRequest::default()).await?;
+        let instances = instances.into_inner().instances;
+        self.follow_pods(&devices, instances).await?;
+        self.mirror_devices(&devices).await?;
+        self.mirror_accelerators().await?;
+        self.mirror_functions().await
+    }
+}
+
+/// A cache of objects that follows the cluster for as long as the runtime lives, and says when there is news.
+async fn watched<K>(api: Api<K>, config: watcher::Config, news: &Arc<Notify>) -> Result<Store<K>>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let news = news.clone();
+    let mut stream = reflector::reflector(writer, watcher(api, config).default_backoff()).boxed();
+    tokio::spawn(async move {
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(_) => news.notify_one(),
+                Err(error) => tracing::warn!(%error, "objects are not watched"),
+            }
+        }
+    });
+    store.wait_until_ready().await?;
+    Ok(store)
+}

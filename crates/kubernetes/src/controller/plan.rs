@@ -1,0 +1,346 @@
+//! What has to happen to a Pod and its instance: pure.
+
+use crate::{ALLOCATED, GATE, INSTANCE};
+use baltra_registry::model::Accelerator;
+use baltra_registry::proto;
+use baltra_registry::query::{Field, Query};
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeSet;
+
+/// An annotation: why a Pod is being replaced.
+pub const MOVING: &str = "baltra.io/moving";
+/// An annotation: the ReplicaSet that a Pod was taken out of, so that it makes another.
+pub const MOVED_FROM: &str = "baltra.io/moved-from";
+/// By this label a Deployment's ReplicaSet knows its Pods.
+pub const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// What matters of a Pod here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Where it is.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Of its instance.
+    pub instance: String,
+    /// node/device, as its annotation says.
+    pub allocated: Vec<String>,
+    /// It waits at our gate.
+    pub gated: bool,
+    /// It is being replaced.
+    pub moving: bool,
+    /// It was taken out of this ReplicaSet.
+    pub moved_from: Option<String>,
+    /// Its containers have ended for good.
+    pub finished: bool,
+    /// It is being deleted.
+    pub leaving: bool,
+    /// It serves.
+    pub ready: bool,
+    /// The kind and name of what makes Pods like it.
+    pub controller: Option<(String, String)>,
+    /// A Deployment's ReplicaSet would let go of it.
+    pub releasable: bool,
+}
+
+impl View {
+    /// Of a Pod with our label.
+    pub fn of(pod: &Pod) -> Option<View> {
+        let meta = &pod.metadata;
+        let label = |key: &str| meta.labels.as_ref().and_then(|l| l.get(key));
+        let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key));
+        let spec = pod.spec.as_ref()?;
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|s| s.phase.as_deref()).unwrap_or_default();
+        let conditions = status.and_then(|s| s.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
+        let gates = spec.scheduling_gates.as_ref();
+        let mut owners = meta.owner_references.iter().flatten();
+        let controller = owners.find(|o| o.controller == Some(true));
+        Some(View {
+            namespace: meta.namespace.clone()?,
+            name: meta.name.clone()?,
+            instance: label(INSTANCE)?.clone(),
+            allocated: ids(annotation(ALLOCATED).map_or("", |a| a)),
+            gated: gates.into_iter().flatten().any(|g| g.name == GATE),
+            moving: annotation(MOVING).is_some(),
+            moved_from: annotation(MOVED_FROM).cloned(),
+            finished: matches!(phase, "Succeeded" | "Failed"),
+            leaving: meta.deletion_timestamp.is_some(),
+            ready: conditions.any(|c| c.type_ == "Ready" && c.status == "True"),
+            controller: controller.map(|c| (c.kind.clone(), c.name.clone())),
+            releasable: label(TEMPLATE_HASH).is_some(),
+        })
+    }
+}
+
+/// Devices in an annotation, sorted.
+pub fn ids(text: &str) -> Vec<String> {
+    let ids = text.split(',').map(str::trim).filter(|id| !id.is_empty());
+    let ids: BTreeSet<String> = ids.map(str::to_owned).collect();
+    ids.into_iter().collect()
+}
+
+/// What has to happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask for a device.
+    Allocate,
+    /// Tell the registry what it has.
+    Adopt,
+    /// Its instance stays as long as it does, from now on.
+    Keep,
+    /// It needs its devices no more.
+    Release,
+    /// It got these while it waited.
+    Place(Vec<String>),
+    /// It need not wait any more.
+    Open,
+    /// It has to be replaced, because of this.
+    Move(String),
+    /// It has lost its device, because of this, and there is no other yet.
+    Stranded(String),
+}
+
+/// What has to happen to a Pod, given its instance as the registry knows it; `in_the_way` says why its device is to
+/// hold something else, `blocked` whether others have to leave its devices first.
+pub fn steps(
+    pod: &View,
+    instance: Option<&proto::Instance>,
+    in_the_way: Option<String>,
+    blocked: bool,
+) -> Vec<Step> {
+    if pod.finished {
+        return instance.map(|_| Step::Release).into_iter().collect();
+    }
+    let Some(instance) = instance else {
+        return match (pod.allocated.is_empty(), pod.gated && !pod.leaving) {
+            (true, true) => vec![Step::Allocate],
+            (true, false) => Vec::new(),
+            (false, _) => vec![Step::Adopt],
+        };
+    };
+    let mut steps = Vec::new();
+    if instance.lease_s > 0 {
+        steps.push(Step::Keep);
+    }
+    if pod.leaving {
+        return steps;
+    }
+    let given = given(instance);
+    if given.is_empty() {
+        steps.push(match pod.gated {
+            true => Step::Allocate,
+            false => Step::Stranded(instance.pending.clone()),
+        });
+    } else if pod.gated {
+        match given == pod.allocated {
+            false => steps.push(Step::Place(given)),
+            true if !blocked => steps.push(Step::Open),
+            true => {}
+        }
+    } else if given != pod.allocated {
+        let to = given.join(", ");
+        steps.push(Step::Move(format!(
+            "the registry has given its instance {to}"
+        )));
+    } else if let Some(reason) = in_the_way {
+        steps.push(Step::Move(reason));
+    }
+    steps
+}
+
+/// An instance's devices, sorted.
+pub fn given(instance: &proto::Instance) -> Vec<String> {
+    let ids = instance.devices.iter();
+    let ids: BTreeSet<String> = ids.map(|a| format!("{}/{}", a.node, a.device)).collect();
+    ids.into_iter().collect()
+}
+
+/// Why an instance has to leave one of its devices: a region that it uses is to hold what it does not want.
+pub fn in_the_way(instance: &proto::Instance, devices: &[proto::Device]) -> Option<String> {
+    let query: Query = instance.query.parse().ok()?;
+    query.term(Field::Accelerator)?;
+    instance.devices.iter().find_map(|a| {
+        let device = find(devices, &a.node, &a.device)?;
+        let pending = device.pending.iter().find(|p| p.index == a.region)?;
+        let next = Accelerator {
+            name: pending.name.clone(),
+            digest: pending.digest.clone(),
+        };
+        (!query.wants(&next)).then(|| {
+            let what = if next.name.is_empty() {
+                &next.digest
+            } else {
+                &next.name
+            };
+            format!("{}/{} is to be reconfigured to '{what}'", a.node, a.device)
+        })
+    })
+}
+
+/// Whether an instance has to wait for others to leave a device that is to be reconfigured for it.
+pub fn blocked<'a>(
+    instance: &proto::Instance,
+    devices: &[proto::Device],
+    mut all: impl Iterator<Item = &'a proto::Instance>,
+) -> bool {
+    let waits: Vec<(&str, &str, u32)> = instance
+        .devices
+        .iter()
+        .filter(|a| a.reconfigure)
+        .map(|a| (a.node.as_str(), a.device.as_str(), a.region))
+        .collect();
+    !waits.is_empty()
+        && all.any(|other| {
+            let mut theirs = other.devices.iter();
+            let shares =
+                theirs.any(|a| waits.contains(&(a.node.as_str(), a.device.as_str(), a.region)));
+            other.name != instance.name && shares && in_the_way(other, devices).is_some()
+        })
+}
+
+fn find<'a>(devices: &'a [proto::Device], node: &str, name: &str) -> Option<&'a proto::Device> {
+    devices.iter().find(|d| {
+        let own = d.description.as_ref().is_some_and(|x| x.name == name);
+        d.node == node && own
+    })
+}
+
+/// How many of a ReplicaSet's former Pods may go: those that are not needed any more for as many to serve as it wants.
+pub fn spare(wanted: i32, ready: i32, former_ready: usize) -> usize {
+    (ready + former_ready as i32 - wanted).max(0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(name: &str, query: &str, devices: &[&str]) -> proto::Instance {
+        let assignment = |id: &&str| {
+            let (node, device) = id.split_once('/').unwrap();
+            proto::Assignment {
+                node: node.into(),
+                device: device.into(),
+                ..proto::Assignment::default()
+            }
+        };
+        proto::Instance {
+            name: name.into(),
+            query: query.into(),
+            devices: devices.iter().map(assignment).collect(),
+            ..proto::Instance::default()
+        }
+    }
+
+    fn device(id: &str, pending: &str) -> proto::Device {
+        let (node, name) = id.split_once('/').unwrap();
+        proto::Device {
+            node: node.into(),
+            description: Some(proto::DeviceDescription {
+                name: name.into(),
+                ..proto::DeviceDescription::default()
+            }),
+            pending: vec![proto::Region {
+                index: 0,
+                name: pending.into(),
+                digest: String::new(),
+            }],
+            ..proto::Device::default()
+        }
+    }
+
+    fn pod(allocated: &[&str], gated: bool) -> View {
+        View {
+            allocated: allocated.iter().map(|d| d.to_string()).collect(),
+            gated,
+            ..View::default()
+        }
+    }
+
+    #[test]
+    fn test_a_pod_that_waits_asks_again_and_one_that_runs_is_told_of() {
+        assert_eq!(steps(&pod(&[], true), None, None, false), [Step::Allocate]);
+        assert_eq!(
+            steps(&pod(&["n/d"], false), None, None, false),
+            [Step::Adopt]
+        );
+        assert_eq!(steps(&pod(&[], false), None, None, false), []);
+    }
+
+    #[test]
+    fn test_an_instance_lives_as_long_as_its_pod() {
+        let mut leased = instance("a", "", &["n/d"]);
+        leased.lease_s = 60;
+        assert_eq!(
+            steps(&pod(&["n/d"], false), Some(&leased), None, false),
+            [Step::Keep]
+        );
+        let ended = View {
+            finished: true,
+            ..pod(&["n/d"], false)
+        };
+        assert_eq!(steps(&ended, Some(&leased), None, false), [Step::Release]);
+        assert_eq!(steps(&ended, None, None, false), []);
+    }
+
+    #[test]
+    fn test_a_gate_opens_when_nobody_is_in_the_way() {
+        let has = instance("a", "", &["n/d"]);
+        assert_eq!(steps(&pod(&["n/d"], true), Some(&has), None, true), []);
+        assert_eq!(
+            steps(&pod(&["n/d"], true), Some(&has), None, false),
+            [Step::Open]
+        );
+        let place = Step::Place(vec!["n/d".into()]);
+        assert_eq!(steps(&pod(&[], true), Some(&has), None, false), [place]);
+    }
+
+    #[test]
+    fn test_whose_device_is_another_now_is_moved() {
+        let has = instance("a", "", &["n/e"]);
+        let running = pod(&["n/d"], false);
+        let moved = steps(&running, Some(&has), None, false);
+        assert!(
+            matches!(&moved[..], [Step::Move(why)] if why.contains("n/e")),
+            "{moved:?}"
+        );
+        let why = Some("because".to_owned());
+        let same = instance("a", "", &["n/d"]);
+        assert_eq!(
+            steps(&running, Some(&same), why, false),
+            [Step::Move("because".into())]
+        );
+        let leaving = View {
+            leaving: true,
+            ..running
+        };
+        assert_eq!(steps(&leaving, Some(&has), None, false), []);
+    }
+
+    #[test]
+    fn test_only_who_wants_another_accelerator_is_in_the_way() {
+        let devices = [device("n/d", "sobel")];
+        let in_the_way = |query: &str| in_the_way(&instance("a", query, &["n/d"]), &devices);
+        assert_eq!(in_the_way("accelerator=sobel"), None);
+        assert_eq!(in_the_way("accelerator=so*"), None);
+        assert_eq!(in_the_way(""), None);
+        assert!(in_the_way("accelerator=mm").unwrap().contains("sobel"));
+        let mut new = instance("new", "accelerator=sobel", &["n/d"]);
+        new.devices[0].reconfigure = true;
+        let (old, other) = (
+            instance("old", "accelerator=mm", &["n/d"]),
+            instance("o", "accelerator=mm", &["n/e"]),
+        );
+        assert!(blocked(&new, &devices, [&new, &old].into_iter()));
+        assert!(!blocked(&new, &devices, [&new, &other].into_iter()));
+    }
+
+    #[test]
+    fn test_no_more_go_than_are_replaced() {
+        assert_eq!(spare(50, 0, 50), 0);
+        assert_eq!(spare(50, 30, 25), 5);
+        assert_eq!(spare(50, 50, 25), 25);
+        assert_eq!(spare(50, 20, 25), 0);
+    }
+}

@@ -1,0 +1,411 @@
+//! Carries out what has to happen to Pods and their instances.
+
+use super::plan::{self, Step, View, MOVED_FROM, MOVING, TEMPLATE_HASH};
+use super::{Controller, ADOPTED, KEPT, MOVED, PLACED, RELEASED};
+use crate::annotations;
+use crate::demand::{self, Answer, Asker, Policy, POD};
+use crate::{ALLOCATED, GATE, HOSTNAME};
+use anyhow::{anyhow, Result};
+use baltra_registry::proto::{
+    AllocateRequest, Device, Instance, InstancesRequest, ReleaseRequest, RenewRequest,
+};
+use futures_util::{stream, StreamExt};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::api::{EvictParams, Patch, PatchParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource};
+use serde_json::{json, Value};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Pods that are worked on at once.
+const HANDS: usize = 16;
+/// Pods of one ReplicaSet that are being replaced at once: their replacements need room.
+const MOVES_MAX: usize = 25;
+
+struct Known {
+    view: View,
+    pod: Arc<Pod>,
+}
+
+impl Known {
+    fn reference(&self) -> ObjectReference {
+        self.pod.object_ref(&())
+    }
+}
+
+impl Controller {
+    /// Instances live as long as their Pods; Pods go where their instances' devices are.
+    pub(super) async fn follow_pods(
+        &self,
+        devices: &[Device],
+        instances: Vec<Instance>,
+    ) -> Result<()> {
+        let known = self.pods.state().into_iter().filter_map(|pod| {
+            let view = View::of(&pod)?;
+            Some(Known { view, pod })
+        });
+        let known: Vec<Known> = known.collect();
+        let by_name: HashMap<&str, &Instance> =
+            instances.iter().map(|i| (i.name.as_str(), i)).collect();
+        let mut work = Vec::new();
+        let mut moves = Vec::new();
+        for pod in &known {
+            let instance = by_name.get(pod.view.instance.as_str()).copied();
+            let in_the_way = instance.and_then(|i| plan::in_the_way(i, devices));
+            let blocked = pod.view.gated
+                && instance.is_some_and(|i| plan::blocked(i, devices, instances.iter()));
+            for step in plan::steps(&pod.view, instance, in_the_way, blocked) {
+                match step {
+                    Step::Move(reason) => moves.push((pod, reason)),
+                    step => work.push((pod, instance, step)),
+                }
+            }
+        }
+        let present: HashSet<&str> = known.iter().map(|k| k.view.instance.as_str()).collect();
+        // One that has a lease yet was made for a Pod that nobody has seen: it ends by itself.
+        let orphans = instances.iter().filter(|i| {
+            i.hostname.starts_with(POD) && i.lease_s == 0 && !present.contains(i.name.as_str())
+        });
+        let orphans: Vec<&Instance> = orphans.collect();
+        stream::iter(orphans)
+            .for_each_concurrent(HANDS, |instance| async move {
+                self.release(&instance.name).await;
+            })
+            .await;
+        stream::iter(work)
+            .for_each_concurrent(HANDS, |(pod, instance, step)| async move {
+                if let Err(error) = self.carry_out(pod, instance, &step).await {
+                    let (namespace, name) = (&pod.view.namespace, &pod.view.name);
+                    tracing::warn!(namespace, name, ?step, error = %format!("{error:#}"), "not done");
+                }
+            })
+            .await;
+        self.replace(&known, moves).await;
+        let mut said = self.said.lock().unwrap_or_else(|e| e.into_inner());
+        said.retain(|instance, _| present.contains(instance.as_str()));
+        Ok(())
+    }
+
+    async fn carry_out(&self, pod: &Known, instance: Option<&Instance>, step: &Step) -> Result<()> {
+        let mut instances = self.registry.instances.clone();
+        let view = &pod.view;
+        match step {
+            Step::Keep => {
+                let request = RenewRequest {
+                    instance: view.instance.clone(),
+                    lease_s: Some(0),
+                    ..RenewRequest::default()
+                };
+                instances.renew(request).await?;
+                self.counters.count(KEPT);
+                if let Some(instance) = instance.filter(|i| !i.devices.is_empty()) {
+                    self.events
+                        .normal(&pod.reference(), "Allocated", &why(instance))
+                        .await;
+                }
+            }
+            Step::Release => self.release(&view.instance).await,
+            Step::Adopt => {
+                let request = AllocateRequest {
+                    devices: view.allocated.clone(),
+                    lease_s: Some(0),
+                    ..self.request(pod)?
+                };
+                instances.allocate(request).await?;
+                self.counters.count(ADOPTED);
+            }
+            Step::Allocate => {
+                let request = self.request(pod)?;
+                self.within_quota(pod, &request).await?;
+                let reply = instances.allocate(request).await?.into_inner();
+                match demand::answer(reply) {
+                    Answer::Given {
+                        devices,
+                        node,
+                        reconfigure,
+                    } => {
+                        self.place(pod, &devices, &node, !reconfigure).await?;
+                    }
+                    Answer::Later(reason) | Answer::Never(reason) => {
+                        self.warn_once(pod, "NoDevice", &reason).await;
+                    }
+                }
+            }
+            Step::Place(devices) => {
+                let node = instance
+                    .and_then(|i| i.devices.first())
+                    .map(|a| a.node.clone());
+                self.place(pod, devices, &node.unwrap_or_default(), false)
+                    .await?;
+            }
+            Step::Open => {
+                self.open(pod, BTreeMap::new(), None).await?;
+                let devices = view.allocated.join(", ");
+                let note = format!("{devices} is free to be reconfigured");
+                self.events.normal(&pod.reference(), "Ready", &note).await;
+            }
+            Step::Stranded(reason) => {
+                self.warn_once(pod, "DeviceLost", reason).await;
+                // Asked, the registry looks for another one.
+                let request = RenewRequest {
+                    instance: view.instance.clone(),
+                    ..RenewRequest::default()
+                };
+                instances.renew(request).await?;
+            }
+            Step::Move(_) => unreachable!("moves are carried out together"),
+        }
+        Ok(())
+    }
+
+    async fn release(&self, name: &str) {
+        let request = ReleaseRequest {
+            instance: name.to_owned(),
+        };
+        match self.registry.instances.clone().release(request).await {
+            Ok(reply) if reply.get_ref().released => {
+                self.counters.count(RELEASED);
+                tracing::info!(instance = name, "released");
+            }
+            Ok(_) => {}
+            Err(status) => tracing::warn!(instance = name, %status, "not released"),
+        }
+    }
+
+    /// What the registry is asked for a Pod that stands in the cluster.
+    fn request(&self, pod: &Known) -> Result<AllocateRequest> {
+        let meta = &pod.pod.metadata;
+        let mut said = meta.annotations.clone().unwrap_or_default();
+        for own in [ALLOCATED, MOVING, MOVED_FROM, "baltra.io/application"] {
+            said.remove(own);
+        }
+        let wanted = annotations::wanted(&said)?.unwrap_or_default();
+        let object = serde_json::to_value(&*pod.pod)?;
+        let asker = Asker {
+            instance: pod.view.instance.clone(),
+            namespace: pod.view.namespace.clone(),
+            name: pod.view.name.clone(),
+            node: crate::webhook::pod::node(&object),
+        };
+        Ok(demand::request(
+            &asker,
+            &wanted,
+            &self.policy(&pod.view.namespace)?,
+        )?)
+    }
+
+    fn policy(&self, namespace: &str) -> Result<Policy> {
+        let found = self.namespaces.get(&ObjectRef::new(namespace));
+        let found = found.ok_or_else(|| anyhow!("the namespace '{namespace}' is unknown yet"))?;
+        let annotations = found.metadata.annotations.clone().unwrap_or_default();
+        Ok(Policy::of(namespace, &annotations)?)
+    }
+
+    async fn within_quota(&self, pod: &Known, request: &AllocateRequest) -> Result<()> {
+        let Some(most) = self.policy(&request.tenant)?.instances_max else {
+            return Ok(());
+        };
+        let mut operators = self.registry.operators.clone();
+        let asked = InstancesRequest {
+            tenant: request.tenant.clone(),
+            ..InstancesRequest::default()
+        };
+        let known = operators.instances(asked).await?.into_inner().instances;
+        if known.len() < most {
+            return Ok(());
+        }
+        let note = format!(
+            "the namespace has {} instances and may have {most}",
+            known.len()
+        );
+        self.warn_once(pod, "QuotaExceeded", &note).await;
+        Err(anyhow!(note))
+    }
+
+    /// A Pod that waited gets its devices; `open`: and need not wait any more.
+    async fn place(&self, pod: &Known, devices: &[String], node: &str, open: bool) -> Result<()> {
+        let annotations = BTreeMap::from([(ALLOCATED.to_owned(), devices.join(","))]);
+        self.counters.count(PLACED);
+        match open {
+            true => self.open(pod, annotations, Some(node)).await?,
+            false => {
+                let patch = json!({
+                    "metadata": {"annotations": annotations},
+                    "spec": {"nodeSelector": {HOSTNAME: node}},
+                });
+                self.patch(&pod.view, &Patch::Merge(&patch)).await?;
+            }
+        }
+        let note = format!("given {}", devices.join(", "));
+        self.events
+            .normal(&pod.reference(), "Allocated", &note)
+            .await;
+        Ok(())
+    }
+
+    async fn open(
+        &self,
+        pod: &Known,
+        annotations: BTreeMap<String, String>,
+        node: Option<&str>,
+    ) -> Result<()> {
+        // Of a list keyed by name a strategic patch takes one away and leaves the others.
+        let mut patch = json!({
+            "metadata": {"annotations": annotations},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]},
+        });
+        if let Some(node) = node {
+            patch["spec"]["nodeSelector"] = json!({HOSTNAME: node});
+        }
+        self.patch(&pod.view, &Patch::Strategic(&patch)).await
+    }
+
+    async fn patch(&self, view: &View, patch: &Patch<&Value>) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &view.namespace);
+        pods.patch(&view.name, &PatchParams::default(), patch)
+            .await?;
+        Ok(())
+    }
+
+    async fn warn_once(&self, pod: &Known, reason: &str, note: &str) {
+        let new = {
+            let mut said = self.said.lock().unwrap_or_else(|e| e.into_inner());
+            said.insert(pod.view.instance.clone(), note.to_owned())
+                .as_deref()
+                != Some(note)
+        };
+        if new {
+            self.events.warning(&pod.reference(), reason, note).await;
+        }
+    }
+
+    /// Replaces Pods that have to move, replacements first.
+    ///
+    /// A Deployment's Pod is taken out of its ReplicaSet, which makes another at once, while the old one serves on.
+    /// It is evicted when its ReplicaSet serves with as many as it wants without it. Of other controllers there is
+    /// no replacement before the eviction. Either way the cluster's disruption budgets have the last word.
+    async fn replace(&self, known: &[Known], moves: Vec<(&Known, String)>) {
+        let mut under_way: HashMap<(&str, &str), Vec<&Known>> = HashMap::new();
+        for pod in known.iter().filter(|k| !k.view.leaving) {
+            if let Some(from) = &pod.view.moved_from {
+                let set = (pod.view.namespace.as_str(), from.as_str());
+                under_way.entry(set).or_default().push(pod);
+            }
+        }
+        let mut started: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut begin = Vec::new();
+        for (pod, reason) in moves {
+            if pod.view.moved_from.is_some() {
+                continue;
+            }
+            let set = match &pod.view.controller {
+                Some((kind, name)) if kind == "ReplicaSet" && pod.view.releasable => {
+                    Some((pod.view.namespace.as_str(), name.as_str()))
+                }
+                _ => None,
+            };
+            if let Some(set) = set {
+                let busy = under_way.get(&set).map_or(0, Vec::len);
+                let new = started.entry(set).or_default();
+                if busy + *new >= MOVES_MAX {
+                    continue;
+                }
+                *new += 1;
+            }
+            begin.push((pod, set.map(|s| s.1), reason));
+        }
+        stream::iter(begin)
+            .for_each_concurrent(HANDS, |(pod, set, reason)| async move {
+                match set {
+                    Some(set) => self.take_out(pod, set, &reason).await,
+                    None if pod.view.controller.is_some() => {
+                        _ = self.evict(pod, &reason).await;
+                    }
+                    None => {
+                        let note = format!(
+                            "{reason}; nobody would replace this Pod: delete it and make another"
+                        );
+                        self.warn_once(pod, "CannotMove", &note).await;
+                    }
+                }
+            })
+            .await;
+        for ((namespace, set), mut pods) in under_way {
+            let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
+            let (wanted, ready) = match sets.get_opt(set).await {
+                Ok(Some(found)) => (
+                    found.spec.and_then(|s| s.replicas).unwrap_or(1),
+                    found.status.and_then(|s| s.ready_replicas).unwrap_or(0),
+                ),
+                // Nobody wants them any more.
+                Ok(None) => (0, 0),
+                Err(error) => {
+                    tracing::warn!(namespace, set, %error, "a ReplicaSet cannot be read");
+                    continue;
+                }
+            };
+            let serving = pods.iter().filter(|p| p.view.ready).count();
+            let mut spare = plan::spare(wanted, ready, serving);
+            // Those that do not serve are no loss.
+            pods.sort_by_key(|p| p.view.ready);
+            for pod in pods {
+                if pod.view.ready && spare == 0 {
+                    break;
+                }
+                let gone = self.evict(pod, "its replacement serves").await;
+                spare -= usize::from(gone && pod.view.ready);
+            }
+        }
+    }
+
+    async fn take_out(&self, pod: &Known, set: &str, reason: &str) {
+        let patch = json!({"metadata": {
+            "labels": {TEMPLATE_HASH: null},
+            "annotations": {MOVING: reason, MOVED_FROM: set},
+        }});
+        match self.patch(&pod.view, &Patch::Merge(&patch)).await {
+            Ok(()) => {
+                let note = format!("{reason}: it goes when its replacement serves");
+                self.events.normal(&pod.reference(), "Moving", &note).await;
+            }
+            Err(error) => {
+                let (namespace, name) = (&pod.view.namespace, &pod.view.name);
+                tracing::warn!(namespace, name, error = %format!("{error:#}"), "not moved");
+            }
+        }
+    }
+
+    /// Asks the cluster to end a Pod; whether it does.
+    async fn evict(&self, pod: &Known, reason: &str) -> bool {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.view.namespace);
+        match pods.evict(&pod.view.name, &EvictParams::default()).await {
+            Ok(_) => {
+                self.counters.count(MOVED);
+                self.events.normal(&pod.reference(), "Moved", reason).await;
+                true
+            }
+            // A disruption budget: in a later round.
+            Err(kube::Error::Api(status)) if status.code == 429 => {
+                self.warn_once(pod, "MoveWaits", &status.message).await;
+                false
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => true,
+            Err(error) => {
+                let (namespace, name) = (&pod.view.namespace, &pod.view.name);
+                tracing::warn!(namespace, name, %error, "not evicted");
+                false
+            }
+        }
+    }
+}
+
+/// What an instance was given and for what, for people.
+fn why(instance: &Instance) -> String {
+    let devices = plan::given(instance).join(", ");
+    match instance.query.as_str() {
+        "" => format!("given {devices}, the least used of all devices"),
+        query => format!("given {devices}, the least used that fits '{query}'"),
+    }
+}

@@ -1,0 +1,322 @@
+//! From what a Pod asks for, and what its namespace may have, to what the registry is asked.
+
+use crate::annotations::{merged, Wanted};
+use crate::resources::function_name;
+use baltra_registry::proto::{AllocateReply, AllocateRequest, Refusal};
+use baltra_registry::query::{Field, Query};
+use std::collections::BTreeMap;
+
+/// An annotation of a Namespace: a query that each device of its Pods meets, or `none`.
+pub const NAMESPACE_DEVICES: &str = "baltra.io/devices";
+/// An annotation of a Namespace: how many instances it may have.
+pub const NAMESPACE_INSTANCES: &str = "baltra.io/instances-max";
+/// What the hostname of a Pod's instance begins with.
+pub const POD: &str = "pod/";
+/// What the hostname of a claim's instance begins with.
+pub const CLAIM: &str = "claim/";
+/// How long an instance whose Pod nobody has seen keeps its devices, seconds.
+pub const LEASE_S: u32 = 60;
+
+/// What a namespace may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// `None`: no device at all.
+    devices: Option<Query>,
+    /// Instances at once; `None`: no bound.
+    pub instances_max: Option<usize>,
+}
+
+/// Why a namespace may not have what its Pod asks for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It may use none.
+    #[error("the namespace '{0}' may not use devices: its operator has to change its annotation {NAMESPACE_DEVICES}")]
+    None(String),
+    /// Its Pod asks for others than those.
+    #[error("the namespace '{namespace}' may use devices with {field}={allowed} only, and the Pod asks for {field}={asked}")]
+    NotThese {
+        /// The namespace.
+        namespace: String,
+        /// What differs.
+        field: &'static str,
+        /// What it may.
+        allowed: String,
+        /// What was asked.
+        asked: String,
+    },
+    /// The namespace's annotations make no sense.
+    #[error("the namespace '{namespace}' has the annotation {name}='{value}', which says nothing: {reason}")]
+    Policy {
+        /// The namespace.
+        namespace: String,
+        /// The annotation.
+        name: &'static str,
+        /// What it says.
+        value: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Policy {
+    /// What a namespace's annotations say.
+    ///
+    /// # Errors
+    /// When they say nothing that makes sense: then nobody there gets a device.
+    pub fn of(namespace: &str, annotations: &BTreeMap<String, String>) -> Result<Policy, Error> {
+        let wrong = |name, value: &str, reason: String| Error::Policy {
+            namespace: namespace.to_owned(),
+            name,
+            value: value.chars().take(64).collect(),
+            reason,
+        };
+        let devices = match annotations.get(NAMESPACE_DEVICES).map(|v| v.trim()) {
+            Some("none") => None,
+            Some(text) => Some(
+                text.parse::<Query>()
+                    .map_err(|e| wrong(NAMESPACE_DEVICES, text, format!("{e}")))?,
+            ),
+            None => Some(Query::any()),
+        };
+        let instances_max =
+            match annotations.get(NAMESPACE_INSTANCES) {
+                Some(text) => Some(text.trim().parse::<usize>().map_err(|_| {
+                    wrong(NAMESPACE_INSTANCES, text, "it must be a number".to_owned())
+                })?),
+                None => None,
+            };
+        Ok(Policy {
+            devices,
+            instances_max,
+        })
+    }
+
+    /// What a Pod of the namespace is to be given: what it asks for and what it may, together.
+    ///
+    /// # Errors
+    /// When those exclude each other.
+    pub fn narrow(&self, namespace: &str, asked: &Query) -> Result<Query, Error> {
+        let Some(allowed) = &self.devices else {
+            return Err(Error::None(namespace.to_owned()));
+        };
+        let mut left = allowed.clone();
+        for field in Field::ALL {
+            let (Some(may), Some(wants)) = (allowed.term(field), asked.term(field)) else {
+                continue;
+            };
+            let exact = wants.exact();
+            let within = may == wants || exact.is_some_and(|value| allowed.accepts(field, &value));
+            if !within {
+                return Err(Error::NotThese {
+                    namespace: namespace.to_owned(),
+                    field: field.name(),
+                    allowed: may.to_string(),
+                    asked: wants.to_string(),
+                });
+            }
+            left = left.without(field);
+        }
+        merged(&left, asked).ok_or_else(|| Error::NotThese {
+            namespace: namespace.to_owned(),
+            field: "label",
+            allowed: allowed.to_string(),
+            asked: asked.to_string(),
+        })
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asker {
+    /// The instance.
+    pub instance: String,
+    /// The Pod's namespace: the tenant.
+    pub namespace: String,
+    /// The Pod's name, or what it begins with.
+    pub name: String,
+    /// Where it has to run; empty: anywhere.
+    pub node: String,
+}
+
+/// What the registry is asked for a Pod.
+///
+/// # Errors
+/// What the namespace may not have.
+pub fn request(asker: &Asker, wanted: &Wanted, policy: &Policy) -> Result<AllocateRequest, Error> {
+    let query = policy.narrow(&asker.namespace, &wanted.query)?;
+    let function = match wanted.function.as_str() {
+        "" => String::new(),
+        name => function_name(&asker.namespace, name),
+    };
+    Ok(AllocateRequest {
+        instance: asker.instance.clone(),
+        tenant: asker.namespace.clone(),
+        function,
+        query: query.to_string(),
+        count: wanted.count,
+        pool: wanted.pool.clone(),
+        node: asker.node.clone(),
+        hostname: format!("{POD}{}/{}", asker.namespace, asker.name),
+        lease_s: Some(LEASE_S),
+        devices: Vec::new(),
+    })
+}
+
+/// What came of asking.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// It has these: `node/device`, and the node of the first.
+    Given {
+        /// node/device
+        devices: Vec<String>,
+        /// Where the Pod has to run.
+        node: String,
+        /// A device has to be reconfigured first.
+        reconfigure: bool,
+    },
+    /// Later perhaps: there are devices that would do.
+    Later(String),
+    /// No device would ever do.
+    Never(String),
+}
+
+/// Reads the registry's answer.
+pub fn answer(reply: AllocateReply) -> Answer {
+    match (reply.instance, reply.refusal) {
+        (Some(instance), _) if !instance.devices.is_empty() => {
+            let ids = instance.devices.iter();
+            Answer::Given {
+                devices: ids.map(|a| format!("{}/{}", a.node, a.device)).collect(),
+                node: instance.devices[0].node.clone(),
+                reconfigure: instance.devices.iter().any(|a| a.reconfigure),
+            }
+        }
+        (Some(instance), _) => Answer::Later(instance.pending),
+        (None, Some(refusal)) if is_final(&refusal) => Answer::Never(refusal.reason),
+        (None, Some(refusal)) => Answer::Later(refusal.reason),
+        (None, None) => Answer::Later("the registry gives no reason".to_owned()),
+    }
+}
+
+/// Whether no device there is could do, however idle: they are not what was asked for, or too few.
+fn is_final(refusal: &Refusal) -> bool {
+    let mut devices = refusal.devices.iter();
+    let fixed = |filter: &str| matches!(filter, "query" | "node" | "other");
+    !refusal.devices.is_empty() && refusal.more == 0 && devices.all(|d| fixed(&d.filter))
+}
+
+/// A name for an instance that nobody has: the namespace's, and random.
+///
+/// # Errors
+/// When the kernel gives no random bytes.
+pub fn instance_name(namespace: &str) -> Result<String, getrandom::Error> {
+    let mut bytes = [0u8; 5];
+    getrandom::fill(&mut bytes)?;
+    Ok(named(namespace, &hex(&bytes)))
+}
+
+/// An instance's name: at most 63 characters, as a label's value and a tenant's name are.
+pub fn named(namespace: &str, unique: &str) -> String {
+    let namespace: String = namespace.chars().take(40).collect();
+    let unique: String = unique.chars().take(20).collect();
+    format!("{}.{unique}", namespace.trim_end_matches('-'))
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baltra_registry::proto::Rejection;
+
+    fn policy(pairs: &[(&str, &str)]) -> Result<Policy, Error> {
+        let pairs = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+        Policy::of("red", &pairs.collect())
+    }
+
+    fn narrowed(allowed: &str, asked: &str) -> Result<String, Error> {
+        let policy = policy(&[(NAMESPACE_DEVICES, allowed)])?;
+        let query = policy.narrow("red", &asked.parse().unwrap())?;
+        Ok(query.to_string())
+    }
+
+    #[test]
+    fn test_a_namespace_narrows_what_its_pods_get() {
+        let query = |text: &str| text.parse::<Query>().unwrap().to_string();
+        assert_eq!(
+            narrowed("vendor=Intel*", "accelerator=sobel").unwrap(),
+            query("vendor=Intel*,accelerator=sobel")
+        );
+        assert_eq!(
+            narrowed("vendor=Intel*", "vendor=Intel Corp").unwrap(),
+            query("vendor=Intel Corp")
+        );
+        assert_eq!(
+            narrowed("vendor=Intel*", "vendor=Intel*").unwrap(),
+            query("vendor=Intel*")
+        );
+        assert!(matches!(
+            narrowed("vendor=Intel*", "vendor=NVIDIA"),
+            Err(Error::NotThese { .. })
+        ));
+        // A pattern that may match more than is allowed.
+        assert!(matches!(
+            narrowed("vendor=Intel*", "vendor=*"),
+            Err(Error::NotThese { .. })
+        ));
+        assert!(matches!(narrowed("none", ""), Err(Error::None(_))));
+        assert_eq!(
+            narrowed("label.rack=7", "vendor=a").unwrap(),
+            query("vendor=a,label.rack=7")
+        );
+    }
+
+    #[test]
+    fn test_a_namespace_whose_policy_makes_no_sense_gets_nothing() {
+        assert!(policy(&[(NAMESPACE_DEVICES, "colour=red")]).is_err());
+        assert!(policy(&[(NAMESPACE_INSTANCES, "many")]).is_err());
+        assert_eq!(
+            policy(&[(NAMESPACE_INSTANCES, "3")]).unwrap().instances_max,
+            Some(3)
+        );
+        assert_eq!(
+            policy(&[]).unwrap().narrow("red", &Query::any()).unwrap(),
+            Query::any()
+        );
+    }
+
+    #[test]
+    fn test_what_no_device_is_is_refused_and_what_is_busy_is_waited_for() {
+        let refused = |filters: &[&str]| {
+            let rejection = |f: &&str| Rejection {
+                filter: f.to_string(),
+                ..Rejection::default()
+            };
+            answer(AllocateReply {
+                instance: None,
+                refusal: Some(Refusal {
+                    devices: filters.iter().map(rejection).collect(),
+                    ..Refusal::default()
+                }),
+            })
+        };
+        assert!(matches!(refused(&["query", "query"]), Answer::Never(_)));
+        // More devices than there are.
+        assert!(matches!(refused(&["other", "query"]), Answer::Never(_)));
+        assert!(matches!(refused(&["query", "state"]), Answer::Later(_)));
+        assert!(matches!(refused(&["accelerator"]), Answer::Later(_)));
+        // Nothing has joined yet.
+        assert!(matches!(refused(&[]), Answer::Later(_)));
+    }
+
+    #[test]
+    fn test_an_instance_s_name_is_a_label_s_value() {
+        let name = instance_name(&"n".repeat(63)).unwrap();
+        assert!(name.len() <= 63 && baltra_registry::options::valid_name(&name));
+        assert_ne!(name, instance_name(&"n".repeat(63)).unwrap());
+        assert_eq!(named("a-", "x"), "a.x");
+    }
+}

@@ -1,0 +1,44 @@
+//! Events: why something was decided, where `kubectl describe` shows it.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::Client;
+
+/// Tells the cluster.
+#[derive(Clone)]
+pub struct Events(Recorder);
+
+impl Events {
+    /// In a daemon's name.
+    pub fn new(client: Client, daemon: &str) -> Events {
+        let reporter = Reporter {
+            controller: format!("baltra-{daemon}"),
+            instance: std::env::var("HOSTNAME").ok(),
+        };
+        Events(Recorder::new(client, reporter))
+    }
+
+    /// Something went as it should.
+    pub async fn normal(&self, about: &ObjectReference, reason: &str, note: &str) {
+        self.tell(EventType::Normal, about, reason, note).await;
+    }
+
+    /// Something did not.
+    pub async fn warning(&self, about: &ObjectReference, reason: &str, note: &str) {
+        self.tell(EventType::Warning, about, reason, note).await;
+    }
+
+    async fn tell(&self, kind: EventType, about: &ObjectReference, reason: &str, note: &str) {
+        let event = Event {
+            type_: kind,
+            reason: reason.to_owned(),
+            // An event holds a kilobyte.
+            note: Some(note.chars().take(1_000).collect()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.0.publish(&event, about).await {
+            tracing::debug!(%error, reason, note, "an event was not told");
+        }
+    }
+}

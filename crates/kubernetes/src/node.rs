@@ -1,0 +1,317 @@
+//! On each node, beside its Device Manager.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`instances`] | a directory for each Pod and claim: token, socket, library; the manager hears whose it is |
+//! | [`claims`] | the driver of ResourceClaims: prepares them for the kubelet |
+//! | [`slices`] | which devices there are to claim, and what of them |
+//!
+//! A token is made here, written into a directory that one Pod mounts, and told to the manager beside it: the
+//! cluster's objects never hold it.
+
+mod claims;
+pub mod instances;
+pub mod slices;
+
+use crate::annotations;
+use crate::command::Common;
+use crate::controller::plan::View;
+use crate::events::Events;
+use crate::health::{self, Counters};
+use crate::registry::Registry;
+use crate::{GROUP, INSTANCE};
+use anyhow::{Context, Result};
+use baltra_manager::proto::control_client::ControlClient;
+use baltra_manager::proto::DevicesRequest;
+use clap::Args;
+use futures_util::StreamExt;
+use instances::{Identity, Instances};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{watcher, WatchStreamExt};
+use kube::{Api, Client};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tonic::transport::{Channel, Endpoint};
+
+/// `baltra kubernetes node`
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// What each daemon here takes.
+    #[command(flatten)]
+    pub common: Common,
+    /// This node's name in the cluster, which is its manager's, too
+    #[arg(long, env = "NODE_NAME")]
+    pub node: String,
+    /// The manager's runtime directory
+    #[arg(long, value_name = "DIR", default_value = "/run/baltra")]
+    pub node_runtime_dir: PathBuf,
+    /// The library that Pods get
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BALTRA_LIBRARY",
+        default_value = "/usr/lib/libbaltra_opencl.so"
+    )]
+    pub library: PathBuf,
+    /// The kubelet's directory
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet: PathBuf,
+    /// Where the container runtime looks for CDI devices
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
+    pub cdi: PathBuf,
+    /// No driver of claims: on clusters without DRA
+    #[arg(long)]
+    pub no_dra: bool,
+}
+
+/// Between rounds in which nothing calls for one.
+const ROUND: Duration = Duration::from_secs(1);
+
+pub(crate) const MADE: usize = 0;
+pub(crate) const REMOVED: usize = 1;
+pub(crate) const PREPARED: usize = 2;
+const FAILURES: usize = 3;
+const COUNTERS: [(&str, &str); 4] = [
+    (
+        "identities_made",
+        "Pods and claims that got a directory and a token",
+    ),
+    ("identities_removed", "Pods and claims that are gone"),
+    (
+        "claims_prepared",
+        "Claims that were prepared for the kubelet",
+    ),
+    ("node_failures", "Rounds that failed"),
+];
+
+/// A connection to the manager, made when it is needed.
+///
+/// # Errors
+/// When the path makes no address.
+pub fn control(runtime_dir: &std::path::Path) -> Result<ControlClient<Channel>> {
+    let path = runtime_dir.join("control.sock");
+    let endpoint = Endpoint::from_shared(format!("unix:{}", path.display()))?;
+    let endpoint = endpoint
+        .connect_timeout(Duration::from_secs(2))
+        .timeout(Duration::from_secs(10));
+    Ok(ControlClient::new(endpoint.connect_lazy()))
+}
+
+/// Runs until it fails.
+///
+/// # Errors
+/// When it cannot begin to.
+pub async fn run(options: Options) -> Result<()> {
+    let client = Client::try_default()
+        .await
+        .context("no cluster: run in a Pod, or set KUBECONFIG")?;
+    let counters = Counters::new(COUNTERS);
+    let metrics = health::serve(options.common.metrics, counters.clone()).await?;
+    let registry = Registry::new(&options.common.registry)?;
+    let manager = control(&options.node_runtime_dir)?;
+    let instances = Instances::new(&options.node_runtime_dir, &options.library, manager.clone())?;
+    let instances = Arc::new(tokio::sync::Mutex::new(instances));
+    let news = Arc::new(Notify::new());
+    let pods = watch_pods(&client, &options.node, &news).await?;
+    let events = Events::new(client.clone(), "node");
+    if !options.no_dra {
+        let driver = claims::Driver {
+            options: options.clone(),
+            client: client.clone(),
+            registry: registry.clone(),
+            instances: instances.clone(),
+            events: events.clone(),
+            counters: counters.clone(),
+        };
+        claims::serve(driver).await?;
+    }
+    tracing::info!(node = options.node, %metrics, "serving");
+    let mut told = Told::default();
+    loop {
+        let round = async {
+            follow(&options, &instances, &pods, &counters).await?;
+            tell(
+                &options,
+                &client,
+                &registry,
+                manager.clone(),
+                &mut told,
+                &events,
+            )
+            .await
+        };
+        if let Err(error) = round.await {
+            counters.count(FAILURES);
+            tracing::warn!(error = %format!("{error:#}"), "a round failed");
+        }
+        tokio::select! {
+            () = news.notified() => {}
+            () = tokio::time::sleep(ROUND) => {}
+        }
+    }
+}
+
+async fn watch_pods(client: &Client, node: &str, news: &Arc<Notify>) -> Result<Store<Pod>> {
+    let (store, writer) = reflector::store();
+    let ours = watcher::Config::default()
+        .labels(INSTANCE)
+        .fields(&format!("spec.nodeName={node}"));
+    let watched = watcher(Api::<Pod>::all(client.clone()), ours).default_backoff();
+    let mut stream = reflector::reflector(writer, watched).boxed();
+    let news = news.clone();
+    tokio::spawn(async move {
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(_) => news.notify_one(),
+                Err(error) => tracing::warn!(%error, "Pods are not watched"),
+            }
+        }
+    });
+    store.wait_until_ready().await?;
+    Ok(store)
+}
+
+/// Pods of this node have a directory and a token, and those that are gone have none.
+async fn follow(
+    options: &Options,
+    instances: &tokio::sync::Mutex<Instances>,
+    pods: &Store<Pod>,
+    counters: &Counters<4>,
+) -> Result<()> {
+    let wanted: Vec<Identity> = pods
+        .state()
+        .iter()
+        .filter_map(|pod| identity(pod, &options.node))
+        .collect();
+    let mut instances = instances.lock().await;
+    let (made, removed) = instances.follow(&wanted).await?;
+    (0..made).for_each(|_| counters.count(MADE));
+    (0..removed).for_each(|_| counters.count(REMOVED));
+    Ok(())
+}
+
+/// Who a Pod is to this node's manager; `None`: nobody (it has ended, or waits).
+fn identity(pod: &Pod, node: &str) -> Option<Identity> {
+    let view = View::of(pod)?;
+    if view.finished || view.allocated.is_empty() {
+        return None;
+    }
+    let own = view.allocated.iter().filter_map(|id| id.split_once('/'));
+    let devices = own
+        .filter(|(at, _)| *at == node)
+        .map(|(_, name)| name.to_owned());
+    let mut said = pod.metadata.annotations.clone().unwrap_or_default();
+    said.retain(|key, _| matches!(key.as_str(), "baltra.io/share" | "baltra.io/limit"));
+    let share = annotations::wanted(&said)
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+        .share;
+    let devices: Vec<String> = devices.collect();
+    (!devices.is_empty()).then_some(Identity {
+        instance: view.instance,
+        owner: view.namespace,
+        devices,
+        share,
+        memory_bytes: None,
+    })
+}
+
+/// What the cluster was told last.
+#[derive(Default)]
+struct Told {
+    labels: Option<(usize, bool)>,
+    slice: Option<Vec<k8s_openapi::api::resource::v1::Device>>,
+    failed: std::collections::BTreeSet<String>,
+}
+
+/// The cluster hears which devices there are and whether they can be used.
+async fn tell(
+    options: &Options,
+    client: &Client,
+    registry: &Registry,
+    mut manager: ControlClient<Channel>,
+    told: &mut Told,
+    events: &Events,
+) -> Result<()> {
+    // A manager that does not answer has no devices: nothing new is given to it.
+    let devices = match manager.devices(DevicesRequest {}).await {
+        Ok(reply) => reply.into_inner().devices,
+        Err(status) => {
+            tracing::warn!(%status, "the manager does not answer");
+            Vec::new()
+        }
+    };
+    let ready = devices.iter().filter(|d| d.state == "ready").count();
+    let health = (ready, !devices.is_empty() && ready == devices.len());
+    if told.labels != Some(health) {
+        let nodes: Api<Node> = Api::all(client.clone());
+        let labels = json!({
+            format!("{GROUP}/devices"): ready.to_string(),
+            format!("{GROUP}/healthy"): health.1.to_string(),
+        });
+        let patch = json!({"metadata": {"labels": labels}});
+        let params = PatchParams::default();
+        nodes
+            .patch_metadata(&options.node, &params, &Patch::Merge(&patch))
+            .await?;
+        told.labels = Some(health);
+    }
+    let node = ObjectReference {
+        kind: Some("Node".into()),
+        api_version: Some("v1".into()),
+        name: Some(options.node.clone()),
+        uid: Some(options.node.clone()),
+        ..ObjectReference::default()
+    };
+    for device in &devices {
+        let failed = device.state == "failed";
+        if failed && told.failed.insert(device.name.clone()) {
+            let note = format!("device {}: {}", device.name, device.reason);
+            events.warning(&node, "DeviceFailed", &note).await;
+        } else if !failed && told.failed.remove(&device.name) {
+            events
+                .normal(&node, "DeviceReady", &format!("device {}", device.name))
+                .await;
+        }
+    }
+    if !options.no_dra {
+        let pool = slices::pool(registry, &options.node).await;
+        let published = slices::devices(&devices, &pool);
+        if told.slice.as_ref() != Some(&published) {
+            slices::publish(client, &options.node, &published).await?;
+            told.slice = Some(published);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_a_pod_is_known_by_the_devices_of_its_own_node() {
+        let pod = |allocated: &str, phase: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "red", "labels": {INSTANCE: "red.1"},
+                    "annotations": {crate::ALLOCATED: allocated, "baltra.io/share": "30", "baltra.io/device": "x"}},
+                "spec": {"containers": []}, "status": {"phase": phase}}))
+            .unwrap()
+        };
+        let known = identity(&pod("n1/a,n2/b", "Running"), "n1").unwrap();
+        assert_eq!(
+            (known.devices, known.share.request),
+            (vec!["a".to_owned()], 30)
+        );
+        assert_eq!(known.owner, "red");
+        assert!(identity(&pod("n2/b", "Running"), "n1").is_none());
+        assert!(identity(&pod("n1/a", "Succeeded"), "n1").is_none());
+        assert!(identity(&pod("", "Pending"), "n1").is_none());
+    }
+}

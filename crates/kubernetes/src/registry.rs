@@ -1,0 +1,70 @@
+//! The registry, as everything here asks it.
+
+use anyhow::{Context, Result};
+use baltra_registry::client::{self, Functions, Instances, Operators};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Which registry, and what it wants of its callers.
+#[derive(Clone, Debug, Args)]
+pub struct RegistryAt {
+    /// The registry: http://host:port or https://host:port
+    #[arg(long, env = "BALTRA_REGISTRY", value_name = "URL")]
+    pub registry: String,
+    /// Its operators' token
+    #[arg(
+        long,
+        env = "BALTRA_REGISTRY_TOKEN",
+        value_name = "TOKEN",
+        default_value = "",
+        hide_env_values = true
+    )]
+    pub registry_token: String,
+    /// A file whose first line is that token
+    #[arg(long, value_name = "FILE", conflicts_with = "registry_token")]
+    pub registry_token_file: Option<PathBuf>,
+    /// With https: what vouches for its certificate, PEM
+    #[arg(long, env = "BALTRA_TLS_CA", value_name = "FILE")]
+    pub registry_ca: Option<PathBuf>,
+}
+
+/// Its services. Clones share one connection each.
+#[derive(Clone)]
+pub struct Registry {
+    /// Devices for instances.
+    pub instances: Instances,
+    /// Functions.
+    pub functions: Functions,
+    /// What people and controllers ask.
+    pub operators: Operators,
+}
+
+impl Registry {
+    /// Connects when it is first asked.
+    ///
+    /// # Errors
+    /// When what was said cannot work.
+    pub fn new(at: &RegistryAt) -> Result<Registry> {
+        let token = match &at.registry_token_file {
+            None => at.registry_token.clone(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the token in {}", path.display()))?;
+                text.lines().next().unwrap_or_default().trim().to_owned()
+            }
+        };
+        let options = client::Options {
+            url: at.registry.clone(),
+            token,
+            ca: at
+                .registry_ca
+                .clone()
+                .filter(|_| at.registry.starts_with("https:")),
+        };
+        Ok(Registry {
+            instances: client::instances(&options)?,
+            functions: client::functions(&options)?,
+            operators: client::operators(&options)?,
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! The admission webhook: Pods that ask get a device, a place, and what opens a session.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`certificate`] | its own certificate, made and renewed by itself |
+//! | [`server`] | HTTPS |
+//! | [`review`] | what is decided about a Pod, a Deployment, a StatefulSet |
+//! | [`pod`] | what a Pod is changed to |
+//! | [`scaling`] | over the same port: the registry's signals for the cluster's autoscaler |
+//!
+//! The cluster asks it only about objects that name Baltra (the configuration's `matchConditions`), so its
+//! absence stops nobody else.
+
+pub mod certificate;
+pub mod pod;
+pub mod review;
+pub mod scaling;
+mod server;
+
+use crate::command::Common;
+use crate::health::{self, Counters};
+use crate::registry::Registry;
+use anyhow::{Context, Result};
+use clap::Args;
+use kube::Client;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `baltra kubernetes webhook`
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// What each daemon here takes.
+    #[command(flatten)]
+    pub common: Common,
+    /// Where the API server reaches it over HTTPS
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
+    pub listen: SocketAddr,
+    /// The Service before it: its DNS names are the certificate's
+    #[arg(long, default_value = "baltra-webhook")]
+    pub service: String,
+    /// Further names or addresses of the certificate; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub dns_name: Vec<String>,
+    /// The Secret that holds the certificate
+    #[arg(long, default_value = "baltra-webhook-tls")]
+    pub secret: String,
+    /// The webhook configurations (mutating and validating) whose caBundle it keeps
+    #[arg(long, default_value = "baltra")]
+    pub configuration: String,
+    /// How long a certificate is valid, seconds; after two thirds of that there is a new one
+    #[arg(long, value_name = "SECONDS", default_value_t = 90 * 86_400, value_parser = clap::value_parser!(u64).range(3..))]
+    pub certificate_s: u64,
+    /// The managers' runtime directory on the nodes
+    #[arg(long, value_name = "DIR", default_value = "/run/baltra")]
+    pub node_runtime_dir: PathBuf,
+}
+
+/// What it counts.
+pub(crate) const ADMITTED: usize = 0;
+pub(crate) const WAITING: usize = 1;
+pub(crate) const REFUSED: usize = 2;
+const COUNTERS: [(&str, &str); 3] = [
+    ("pods_admitted", "Pods that were given devices at admission"),
+    (
+        "pods_waiting",
+        "Pods that were admitted and wait for a device",
+    ),
+    ("pods_refused", "Pods and workloads that were refused"),
+];
+
+/// Serves until it fails.
+///
+/// # Errors
+/// When it cannot begin to.
+pub async fn run(options: Options) -> Result<()> {
+    let client = Client::try_default()
+        .await
+        .context("no cluster: run in a Pod, or set KUBECONFIG")?;
+    let registry = Registry::new(&options.common.registry)?;
+    let counters = Counters::new(COUNTERS);
+    let metrics = health::serve(options.common.metrics, counters.clone()).await?;
+    let certificate = certificate::Keeper::start(client.clone(), &options).await?;
+    let reviewer = review::Reviewer::start(client, registry, &options, counters).await?;
+    tracing::info!(listen = %options.listen, %metrics, "serving");
+    server::serve(options.listen, certificate, Arc::new(reviewer)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    /// What a plain command line says.
+    pub fn options() -> Options {
+        let line = ["webhook", "--registry", "http://127.0.0.1:7480"];
+        Line::parse_from(line).options
+    }
+}
