@@ -26,12 +26,11 @@ export GOTOOLCHAIN=local CGO_ENABLED=0 GOWORK=off
 # The pinned version of a module of go.mod.
 version() { awk -v module="$1" '$1 == module && $2 != "=>" {print $2; exit}' go.mod; }
 
-# build NAME PACKAGE [LINKER FLAGS]: one binary, by way of a name that is not run yet.
+# build NAME PACKAGE [LINKER FLAGS]: one binary. Go looks whether the one that is there is up to date.
 build() {
   local started=$SECONDS
   printf '%s %s …\n' "$(date +%H:%M:%S)" "$1"
-  go build -trimpath -ldflags "-s -w ${3:-}" -o "$bin/.$1" "$2"
-  mv "$bin/.$1" "$bin/$1"
+  go build -trimpath -ldflags "-s -w ${3:-}" -o "$bin/$1" "$2"
   printf '%s %s: %s s\n' "$(date +%H:%M:%S)" "$1" $((SECONDS - started))
 }
 
@@ -42,6 +41,7 @@ control() {
   build kwok sigs.k8s.io/kwok/cmd/kwok
   build helm helm.sh/helm/v4/cmd/helm
   stages
+  monitors
 }
 
 # What kwok makes of nodes and Pods; it does not start without.
@@ -53,6 +53,16 @@ stages() {
     cat "$source/$file.yaml"
     printf '\n---\n'
   done > "$place/kwok-stages.yaml"
+}
+
+# The Prometheus operator's definitions, for the chart's monitors. Nothing of it is compiled.
+monitors() {
+  local module=github.com/prometheus-operator/prometheus-operator directory name
+  directory=$(go mod download -json "$module@v0.92.1" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/example/prometheus-operator-crd
+  for name in servicemonitors podmonitors prometheusrules; do
+    printf -- '---\n'
+    cat "$directory/monitoring.coreos.com_$name.yaml"
+  done > "$place/monitors.yaml"
 }
 
 node() {

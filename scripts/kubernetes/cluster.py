@@ -378,6 +378,7 @@ def main():
 
 
 if __name__ == "__main__":
+    sys.modules["cluster"] = sys.modules["__main__"]  # one module, however node.py calls it
     try:
         main()
     except Failed as error:
