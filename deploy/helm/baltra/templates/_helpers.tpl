@@ -1,0 +1,63 @@
+{{- define "baltra.name" -}}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{- end }}
+
+{{/* Labels of an object; with a component: (list . "registry"). */}}
+{{- define "baltra.labels" -}}
+app.kubernetes.io/name: baltra
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
+{{- end }}
+
+{{- define "baltra.selector" -}}
+app.kubernetes.io/name: baltra
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "baltra.image" -}}
+image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{- define "baltra.imagePullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "baltra.registry" -}}
+http://{{ .Values.registry.clusterIP | default (printf "%s-registry.%s.svc" (include "baltra.name" .) .Release.Namespace) }}:{{ .Values.registry.port }}
+{{- end }}
+
+{{- define "baltra.dra" -}}
+{{- if or (eq (toString .Values.dra) "true") (and (eq (toString .Values.dra) "auto") (.Capabilities.APIVersions.Has "resource.k8s.io/v1")) }}yes{{ end }}
+{{- end }}
+
+{{/* What no daemon but the node's needs. */}}
+{{- define "baltra.unprivileged" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "baltra.contained" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Annotations of a Pod whose metrics are at a port: (list . port). */}}
+{{- define "baltra.scrape" -}}
+{{- if not (index . 0).Values.monitoring.serviceMonitors }}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ index . 1 | quote }}
+{{- end }}
+{{- end }}
+
+{{/* A token of the tokens' Secret in the environment: (list . VARIABLE role). */}}
+{{- define "baltra.token" -}}
+- name: {{ index . 1 }}
+  valueFrom: {secretKeyRef: {name: {{ include "baltra.name" (index . 0) }}-tokens, key: {{ index . 2 }}}}
+{{- end }}

@@ -1,0 +1,34 @@
+"""Runs a class of tests: every method whose name begins with test_ is one; words on the command line choose some."""
+
+import sys
+import time
+import traceback
+
+
+def run(make, names):
+    """Makes the tests' object, runs them in their order, and says at the end how many passed. The object's end()
+    is called whatever happens; its between(), where it has one, before each test."""
+    tests = make()
+    passed, failed = 0, []
+    try:
+        chosen = [name for name in type(tests).__dict__ if name.startswith("test_")]
+        if names:
+            chosen = [test for test in chosen if any(name in test for name in names)]
+        for name in chosen:
+            began = time.monotonic()
+            try:
+                if hasattr(tests, "between"):
+                    tests.between()
+                getattr(tests, name)()
+                passed += 1
+                print(f"test {name} ... ok ({time.monotonic() - began:.1f} s)", flush=True)
+            except Exception:
+                failed.append(name)
+                traceback.print_exc()
+                print(f"test {name} ... FAILED", flush=True)
+    finally:
+        tests.end()
+    for name in failed:
+        print(f"failed: {name}")
+    print(f"result of all: {passed} passed, {len(failed)} failed")
+    sys.exit(1 if failed or not passed else 0)
