@@ -19,6 +19,7 @@ BENCHES := \
   functions/fn_stats:0 \
   functions/fn_engine:32,64 \
   messages/msg_fabric:0 \
+  hls/hls_units:0 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \
@@ -35,11 +36,11 @@ TB := ../target/hdl/tb
 SEED ?= 1
 JOBS ?= 2
 
-tb_rooms := common kernels functions messages
+tb_rooms := common kernels functions messages hls
 tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv))
 tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
 # What messages' packages hold is for its own benches, and the waivers are, with which its modules are linted.
-tb_packages = $(if $(filter messages,$(1)),lint.vlt) \
+tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) \
   $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter %_pkg.sv,$(tb_rtl)))
 tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)
 tb_cxx := $(CXX) -std=c++17 -O1 -w -I$(VERILATOR_INCLUDE) -I$(VERILATOR_INCLUDE)/vltstd

@@ -1,0 +1,28 @@
+// A float of 32 bits as one of 64, which has all of them. Latency: 1 clock, while `enable` is high.
+module hls_widen (
+    input  logic        clk,
+    input  logic        enable,
+    input  logic [31:0] a,
+    output logic [63:0] y
+);
+
+  logic [4:0]  zeroes;
+  logic [22:0] front;
+
+  // A subnormal one has room to be a normal one.
+  always_comb begin
+    zeroes = '0;
+    for (int i = 0; i < 23; i++) if (a[i]) zeroes = 5'(23 - i);
+    front = a[22:0] << zeroes;
+  end
+
+  always_ff @(posedge clk) begin
+    if (enable) begin
+      if (a[30:23] == '1) y <= {a[31] && a[22:0] == '0, 11'h7ff, a[22:0] != '0, 51'd0};
+      else if (a[30:23] != '0) y <= {a[31], 11'(a[30:23]) + 11'd896, a[22:0], 29'd0};
+      else if (a[22:0] == '0) y <= {a[31], 63'd0};
+      else y <= {a[31], 11'd897 - 11'(zeroes), front, 29'd0};
+    end
+  end
+
+endmodule
