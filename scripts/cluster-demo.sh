@@ -41,7 +41,7 @@ for name, text in (("shm", "shared memory"), ("tcp", "TCP"), ("nodes", "two node
     print(f"{text:24}{total('sent'):>10}{total('sent_bytes'):>12}{report['wall_s'] * 1000:>9.1f}")
 PY
 
-step "Four ranks, two of them on a board: its live model, a processor for each kernel; messages are Ethernet's frames"
+step "Four ranks, two of them on a board: its live model, their C made hardware; messages are Ethernet's frames"
 scripts/setup.sh fabric
 four=$fork/logical-4.xml
 sed 's/ hw / sw /' $fork/map-boards.xml >"$work/map-software.xml"

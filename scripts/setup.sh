@@ -11,7 +11,7 @@ usage: scripts/setup.sh [GROUP …]
   test    base, and what the tests need (clinfo; clients in target/venv)
   board   base, and what the board's model, its demo and its tests need
   vm      base, and what the VM door's tests and its benchmark need
-  fabric  base, and what kernels on boards need: the board's model, a compiler and a processor for kernels in C
+  fabric  base, and what kernels on boards need: the board's model, compilers and a processor for kernels in C
   kubernetes  base, and what a whole Kubernetes on this host needs: its builder, a node's programs, Prometheus
   bench   base, and what the benchmarks and scripts/cts.sh need
   all     every group
@@ -30,7 +30,7 @@ packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopen
 packages_test='clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
 packages_board='verilator g++ make iproute2 iputils-ping tcpdump nginx-light haproxy apache2-utils nghttp2-client wrk chromium chromium-driver'
 packages_vm='qemu-system-x86 cpio binutils'
-packages_fabric='verilator g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
+packages_fabric='clang-16 verilator g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
 packages_kubernetes='busybox-static conntrack containernetworking-plugins iproute2 nftables openssl prometheus runc'
 packages_bench='bc cmake iproute2 libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''

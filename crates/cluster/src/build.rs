@@ -1,13 +1,15 @@
 //! Compiles kernels: each kernel's C sources, against `libhumboldt`, into a process and, where it is on a board, into what
 //! a processor there runs; and makes the board's model. What is up to date is left alone; the rest is compiled in parallel.
 
+use crate::form::{forms, Choice, Form, RTL};
 use crate::model::{Cluster, Kernel, NodeKind};
 use anyhow::{ensure, Context, Result};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -39,45 +41,25 @@ pub struct Built {
     pub out: PathBuf,
     /// Processes, by the number of their kernel's first copy.
     pub programs: BTreeMap<u32, Program>,
-    /// Kernels on boards, by the same number: the model, and for a processor what it runs.
-    pub kernels: BTreeMap<u32, (PathBuf, Option<PathBuf>)>,
+    /// Kernels on boards, by rank.
+    pub kernels: BTreeMap<u32, OnBoard>,
     /// The program that is a board.
     pub board: PathBuf,
 }
 
-/// How a kernel on a board is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Its C runs on a processor of its own.
-    Processor,
-    /// It is hardware: one of those in `hdl/messages/rtl`.
-    Rtl,
+/// A kernel on a board.
+#[derive(Clone, Debug)]
+pub struct OnBoard {
+    /// The model of its hardware.
+    pub model: PathBuf,
+    /// What a processor runs.
+    pub image: Option<PathBuf>,
+    /// How it is made.
+    pub form: Form,
 }
-
-impl Form {
-    /// Which one, and why.
-    pub fn of(kernel: &Kernel) -> (Form, &'static str) {
-        let typed = kernel
-            .rest
-            .iter()
-            .find(|e| e.is("type"))
-            .map(|e| e.text.to_ascii_lowercase());
-        match typed.as_deref() {
-            Some("rtl" | "verilog" | "system_verilog") => (Form::Rtl, "its type says so"),
-            Some("core" | "processor") => (Form::Processor, "its type says so"),
-            _ if kernel.sources.is_empty() && RTL.contains(&kernel.name.as_str()) => {
-                (Form::Rtl, "it has no C, and the board has one of this name")
-            }
-            _ => (Form::Processor, "it is C"),
-        }
-    }
-}
-
-/// Kernels in RTL that boards have.
-const RTL: &[&str] = &["echo"];
 
 /// The C files of a kernel.
-fn sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
+pub(crate) fn sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
     let folder = match cluster.logical.path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -101,6 +83,20 @@ fn sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
             Ok(path)
         })
         .collect()
+}
+
+impl Built {
+    /// Notes what the ranks of a choice are made of.
+    fn put(&mut self, choice: &Choice, model: &Path, image: Option<PathBuf>) {
+        for &rank in &choice.ranks {
+            let kernel = OnBoard {
+                model: model.to_owned(),
+                image: image.clone(),
+                form: choice.form,
+            };
+            self.kernels.insert(rank, kernel);
+        }
+    }
 }
 
 /// Which kernels, by their first copy's number, have copies on nodes of a kind.
@@ -132,10 +128,8 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
     let library = library(with)?;
     fs::create_dir_all(&with.out).with_context(|| format!("cannot make {}", with.out.display()))?;
     let out = with.out.canonicalize().context("the build's folder")?;
-    let (software, hardware) = (
-        on(cluster, NodeKind::Software),
-        on(cluster, NodeKind::Hardware),
-    );
+    let software = on(cluster, NodeKind::Software);
+    let hardware = forms(cluster, with)?;
     let mut built = Built {
         out: out.clone(),
         ..Built::default()
@@ -144,6 +138,10 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
     if !hardware.is_empty() {
         models = boards(cluster, with, &hardware, say)?;
         built.board = Path::new(&models).join("board");
+    }
+    for choice in hardware.iter().filter(|c| c.hardware.is_some()) {
+        let model = synthesised(cluster, with, choice, &out, say)?;
+        built.put(choice, &model, None);
     }
 
     // Kernels of one name and the same sources share a program.
@@ -173,8 +171,8 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                 }
             }
         }
-        if hardware.contains(&kernel.num) {
-            if Form::of(kernel).0 == Form::Rtl {
+        for choice in hardware.iter().filter(|c| c.kernel == kernel.num) {
+            if choice.form == Form::Rtl {
                 let model = Path::new(&models).join(format!("kernels/{}.so", kernel.name));
                 ensure!(
                     model.is_file(),
@@ -184,7 +182,9 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                     kernel.name,
                     RTL.join(", ")
                 );
-                built.kernels.insert(kernel.num, (model, None));
+                built.put(choice, &model, None);
+            }
+            if choice.form != Form::Processor {
                 continue;
             }
             let name = format!("{}-{}", kernel.name, kernel.num);
@@ -236,7 +236,10 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                 Some(_) => {
                     let model = Path::new(&models).join("kernels/core.so");
                     let image = job.path.with_extension("bin");
-                    built.kernels.insert(kernel, (model, Some(image)));
+                    let whose = |c: &&Choice| c.kernel == kernel && c.form == Form::Processor;
+                    if let Some(choice) = hardware.iter().find(whose) {
+                        built.put(choice, &model, Some(image));
+                    }
                 }
             }
         }
@@ -248,7 +251,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
 fn boards(
     cluster: &Cluster,
     with: &Build,
-    kernels: &BTreeSet<u32>,
+    kernels: &[Choice],
     say: &(dyn Fn(String) + Sync),
 ) -> Result<String> {
     let hdl = with.humboldt.join("../hdl/messages");
@@ -259,35 +262,27 @@ fn boards(
     );
     let folder = with.humboldt.join("../target/messages");
     let mut targets = vec!["board".to_owned()];
-    let names = cluster
-        .logical
-        .kernels
-        .iter()
-        .filter(|k| kernels.contains(&k.num));
-    let models: BTreeSet<String> = names
-        .map(|kernel| match Form::of(kernel).0 {
-            Form::Rtl if RTL.contains(&kernel.name.as_str()) => {
-                format!("kernels/{}.so", kernel.name)
+    let models: BTreeSet<String> = (kernels.iter())
+        .filter_map(|choice| match choice.form {
+            Form::Rtl => {
+                let name = &cluster.logical.kernel(choice.kernel)?.name;
+                RTL.contains(&name.as_str())
+                    .then(|| format!("kernels/{name}.so"))
             }
-            _ => "kernels/core.so".to_owned(),
+            Form::Processor => Some("kernels/core.so".to_owned()),
+            Form::Synthesised => None,
         })
         .collect();
     targets.extend(models);
-    let make = |options: &[&str]| {
-        let root = with
-            .humboldt
-            .join("..")
-            .canonicalize()
-            .context("Baltra's tree")?;
-        Command::new("make")
-            .args(options)
-            .arg("-C")
-            .arg(&hdl)
-            .args(targets.iter().map(|t| root.join("target/messages").join(t)))
-            .stdin(Stdio::null())
-            .output()
-            .context("cannot run make")
-    };
+    let root = with
+        .humboldt
+        .join("..")
+        .canonicalize()
+        .context("Baltra's tree")?;
+    let targets: Vec<_> = (targets.iter())
+        .map(|t| root.join("target/messages").join(t).into_os_string())
+        .collect();
+    let make = |options: &[&str]| make(with, options, &targets);
     // A question first, so that what takes a while is announced.
     if !make(&["-s", "-q"])?.status.success() {
         say("[board] making the model: this takes a minute, once".to_owned());
@@ -304,6 +299,52 @@ fn boards(
         .to_str()
         .map(str::to_owned)
         .context("a folder whose name is no text")
+}
+
+/// `make` with the boards' Makefile.
+fn make(with: &Build, options: &[&str], targets: &[OsString]) -> Result<Output> {
+    Command::new("make")
+        .args(options)
+        .arg("-C")
+        .arg(with.humboldt.join("../hdl/messages"))
+        .args(targets)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run make")
+}
+
+/// The model of a synthesised kernel, made if its module has changed.
+fn synthesised(
+    cluster: &Cluster,
+    with: &Build,
+    choice: &Choice,
+    out: &Path,
+    say: &(dyn Fn(String) + Sync),
+) -> Result<PathBuf> {
+    let module = out.join(format!("{}.sv", choice.module(cluster)));
+    write_changed(
+        &module,
+        choice.hardware.as_ref().map_or("", |h| h.text.as_str()),
+    )?;
+    let mut kernel = OsString::from("KERNEL=");
+    kernel.push(&module);
+    let targets = [kernel, "synthesised".into()];
+    if !make(with, &["-s", "-q"], &targets)?.status.success() {
+        say(format!(
+            "[{}] synthesised: {}",
+            choice.name(cluster),
+            choice.why
+        ));
+        let made = make(with, &["-s"], &targets)?;
+        ensure!(
+            made.status.success(),
+            "making a model of {} failed:\n{}{}",
+            module.display(),
+            String::from_utf8_lossy(&made.stdout),
+            String::from_utf8_lossy(&made.stderr)
+        );
+    }
+    Ok(module.with_extension("so"))
 }
 
 /// Writes a file if it would change.
@@ -439,6 +480,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
                 .arg(fabric.join("link.ld"))
                 .args([
                     fabric.join("start.S"),
+                    fabric.join("core.c"),
                     fabric.join("fabric.c"),
                     start.clone(),
                 ])

@@ -1,6 +1,7 @@
 //! `baltra cluster`: the command line.
 
-use crate::build::{build, Build, Form};
+use crate::build::{build, Build};
+use crate::form::{forms, Choice};
 use crate::job::Counters;
 use crate::model::{Cluster, NodeKind};
 use crate::read::formatted;
@@ -18,7 +19,7 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  baltra cluster check logical.xml map.xml\n  baltra cluster check cluster.yaml boards.json"
     )]
-    Check(Files),
+    Check(BuildArgs),
     /// Print a file in the canonical form
     #[command(
         after_help = "Examples:\n  baltra cluster fmt logical.json\n  baltra cluster fmt --write map.xml"
@@ -173,7 +174,7 @@ fn read(files: &Files) -> Result<Cluster> {
 /// What went wrong, for people.
 pub fn command(command: &Command, out: &mut dyn Write) -> Result<ExitCode> {
     match command {
-        Command::Check(files) => check(&read(files)?, out),
+        Command::Check(args) => check(&read(&args.files.files)?, args, out),
         Command::Fmt { file, write } => {
             let text = formatted(file)?;
             match write {
@@ -217,7 +218,12 @@ pub fn command(command: &Command, out: &mut dyn Write) -> Result<ExitCode> {
     }
 }
 
-fn check(cluster: &Cluster, out: &mut dyn Write) -> Result<ExitCode> {
+fn check(cluster: &Cluster, args: &BuildArgs, out: &mut dyn Write) -> Result<ExitCode> {
+    let boards = (cluster.map.nodes.iter()).any(|n| n.kind == NodeKind::Hardware);
+    let forms = match boards {
+        true => forms(cluster, &args.build()?)?,
+        false => Vec::new(),
+    };
     for (index, node) in cluster.map.nodes.iter().enumerate() {
         let name = |number: u32| {
             cluster
@@ -247,17 +253,10 @@ fn check(cluster: &Cluster, out: &mut dyn Write) -> Result<ExitCode> {
             parts.join(", ")
         )?;
         if node.kind == NodeKind::Hardware {
-            let mut kernels: Vec<_> = (numbers.iter())
-                .filter_map(|n| cluster.logical.kernel(*n))
-                .collect();
-            kernels.dedup_by_key(|k| k.num);
-            for kernel in kernels {
-                let (form, why) = Form::of(kernel);
-                let what = match form {
-                    Form::Processor => "on a processor of its own",
-                    Form::Rtl => "in RTL",
-                };
-                writeln!(out, "  {}: {what} ({why})", kernel.name)?;
+            let here = |c: &&Choice| c.ranks.iter().any(|r| numbers.contains(r));
+            for choice in forms.iter().filter(here) {
+                let what = choice.form.text();
+                writeln!(out, "  {}: {what} ({})", name(choice.kernel), choice.why)?;
             }
         }
     }

@@ -2,13 +2,14 @@
 //! and what makes processes of them.
 //!
 //! [`Cluster::read`] reads both files in any of their dialects and says, with file and line, what is wrong;
-//! [`build`] compiles the kernels' C sources against `libhumboldt`, for processes and for processors on boards, and makes
-//! the boards' model; [`run`] starts the ranks: a process each, and one for each board.
+//! [`build`] compiles the kernels' C sources against `libhumboldt`, for processes and for boards
+//! (synthesised, or for a processor there: `form`), and makes the boards' model; [`run`] starts the ranks: a process each, and one for each board.
 #![forbid(unsafe_code)]
 
 mod build;
 mod check;
 mod command;
+mod form;
 mod job;
 mod model;
 mod read;
@@ -18,8 +19,9 @@ mod tests;
 mod tree;
 mod write;
 
-pub use build::{build, Build, Built, Form, Program};
+pub use build::{build, Build, Built, OnBoard, Program};
 pub use command::{command, Command};
+pub use form::Form;
 pub use model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port};
 pub use read::{Problem, Problems};
 pub use run::{run, Options, Outcome};

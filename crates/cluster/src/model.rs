@@ -139,6 +139,8 @@ pub struct Place {
     pub line: usize,
     /// The die that it is to be on.
     pub slr: Option<String>,
+    /// The form that it is to have on a board (`type`); none: the kernel's.
+    pub form: Option<String>,
 }
 
 impl Kernel {

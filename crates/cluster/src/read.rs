@@ -417,10 +417,11 @@ fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
     (reader.problems.len() == before).then_some(node)
 }
 
-/// `<kernel> 3 </kernel>`, `<kernel> 3-18 </kernel>`, or with `<num>` and `<slr>`.
+/// `<kernel> 3 </kernel>`, `<kernel> 3-18 </kernel>`, or with `<num>`, `<slr>` and `<type>`.
 fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<Place>) {
     let number = e.child(&["num"]).unwrap_or(e);
     let slr = e.child(&["slr"]).map(|s| s.text.clone());
+    let form = e.child(&["type"]).map(|s| s.text.clone());
     let mut ends = number.text.splitn(2, '-').map(|end| Element {
         text: end.trim().to_owned(),
         line: number.line,
@@ -446,6 +447,7 @@ fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<Place>) {
         kernel,
         line: e.line,
         slr: slr.clone(),
+        form: form.clone(),
     }));
 }
 

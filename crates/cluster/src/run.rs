@@ -1,6 +1,7 @@
 //! Starts the ranks of a cluster, says where each is, passes on what they print, and stops all when one fails.
 
-use crate::build::{Built, Form};
+use crate::build::Built;
+use crate::form::Form;
 use crate::job::{counters, new_key, Counters, Job, Member};
 use crate::model::{Cluster, Comm, NodeKind};
 use anyhow::{bail, ensure, Context, Result};
@@ -227,8 +228,8 @@ pub fn run(
         let name = cluster.node_name(index);
         // A kernel in RTL serves until nobody needs it.
         let runs = |rank: &&usize| {
-            let kernel = cluster.logical.kernel(**rank as u32);
-            kernel.is_some_and(|k| Form::of(k).0 == Form::Processor)
+            let kernel = built.kernels.get(&(**rank as u32));
+            kernel.is_some_and(|k| k.form != Form::Rtl)
         };
         let ends = ranks.iter().filter(runs).count();
         for &rank in &ranks {
@@ -378,18 +379,19 @@ fn board_file(
             .logical
             .kernel(place.kernel)
             .context("a kernel without a number")?;
-        let (library, image) = built
+        let made = built
             .kernels
-            .get(&kernel.num)
+            .get(&place.kernel)
             .with_context(|| format!("kernel '{}' is not built for a board", kernel.name))?;
-        let image = image
+        let image = made
+            .image
             .as_ref()
             .map(|i| i.display().to_string())
             .unwrap_or_default();
         text += &format!(
             "kernel {} {port} {} {image}\n",
             place.kernel,
-            library.display()
+            made.model.display()
         );
     }
     for rank in (0..nodes.len()).filter(|r| nodes[*r] != index) {

@@ -160,15 +160,18 @@ pub fn map(map: &Map) -> String {
             xml.close(2, "app_bridge");
         }
         for place in &node.kernels {
-            match &place.slr {
-                None => xml.text(2, "kernel", &place.kernel.to_string()),
-                Some(slr) => {
-                    xml.open(2, "kernel", "");
-                    xml.text(3, "num", &place.kernel.to_string());
-                    xml.text(3, "slr", slr);
-                    xml.close(2, "kernel");
+            if place.slr.is_none() && place.form.is_none() {
+                xml.text(2, "kernel", &place.kernel.to_string());
+                continue;
+            }
+            xml.open(2, "kernel", "");
+            xml.text(3, "num", &place.kernel.to_string());
+            for (tag, text) in [("slr", &place.slr), ("type", &place.form)] {
+                if let Some(text) = text {
+                    xml.text(3, tag, text);
                 }
             }
+            xml.close(2, "kernel");
         }
         for element in &node.rest {
             xml.any(2, element);

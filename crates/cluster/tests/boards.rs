@@ -230,7 +230,7 @@ fn test_what_a_board_cannot_be_is_refused() {
         .unwrap_err();
     assert!(said.contains("boards speak raw Ethernet"), "{said}");
     let large = Bench::new(&[
-        ("logical.yaml", "kernel: {name: a, num: 0}"),
+        ("logical.yaml", "kernel: {name: a, num: 0, type: core}"),
         (
             "a.c",
             "static volatile char x[200000]; int main(void) { return x[99]; }",

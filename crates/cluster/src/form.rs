@@ -1,0 +1,213 @@
+//! In which form a kernel is on a board: synthesised from its C, its C on a processor, or hardware of its name.
+
+use crate::build::Build;
+use crate::model::{Cluster, Kernel, NodeKind, Place};
+use anyhow::{bail, Context, Result};
+use baltra_hls::{synthesise, Hardware, Refusal};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// Kernels in RTL that boards have.
+pub const RTL: &[&str] = &["echo"];
+
+/// How a kernel on a board is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Its C is made hardware.
+    Synthesised,
+    /// Its C runs on a processor of its own.
+    Processor,
+    /// It is hardware: one of those in `hdl/messages/rtl`.
+    Rtl,
+}
+
+impl Form {
+    /// From a `type` of the logical or the map file.
+    fn parse(text: &str) -> Option<Form> {
+        match text.to_ascii_lowercase().as_str() {
+            "hls" | "synthesised" | "synthesized" => Some(Form::Synthesised),
+            "core" | "processor" => Some(Form::Processor),
+            "rtl" | "verilog" | "system_verilog" => Some(Form::Rtl),
+            _ => None,
+        }
+    }
+
+    /// What people read.
+    pub fn text(self) -> &'static str {
+        match self {
+            Form::Synthesised => "synthesised",
+            Form::Processor => "on a processor of its own",
+            Form::Rtl => "in RTL",
+        }
+    }
+}
+
+/// A kernel on boards, and what is said of it.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The number of the kernel's first copy.
+    pub kernel: u32,
+    /// The copies that have this form.
+    pub ranks: Vec<u32>,
+    /// How it is made.
+    pub form: Form,
+    /// Why, and where a source's line says it.
+    pub why: String,
+    /// What has been synthesised.
+    pub hardware: Option<Hardware>,
+}
+
+impl Choice {
+    /// A name for what is made of it.
+    pub fn name(&self, cluster: &Cluster) -> String {
+        let kernel = cluster
+            .logical
+            .kernel(self.kernel)
+            .map_or("", |k| k.name.as_str());
+        format!("{kernel}-{}", self.kernel)
+    }
+
+    /// The name of its module.
+    pub fn module(&self, cluster: &Cluster) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        format!(
+            "msg_{}",
+            self.name(cluster).chars().map(plain).collect::<String>()
+        )
+    }
+}
+
+/// The form that the files ask for: the map file's word is the last one.
+fn asked(kernel: &Kernel, place: &Place) -> Option<Form> {
+    let logical = kernel.rest.iter().find(|e| e.is("type"));
+    place
+        .form
+        .as_deref()
+        .and_then(Form::parse)
+        .or_else(|| logical.and_then(|e| Form::parse(&e.text)))
+}
+
+/// The forms of all kernels on boards, and why; synthesis is tried where nothing else is asked for.
+///
+/// # Errors
+///
+/// A kernel that is to be synthesised and cannot be; missing sources.
+pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
+    let mut wanted: Vec<(u32, Option<Form>, Vec<u32>)> = Vec::new();
+    let boards = cluster
+        .map
+        .nodes
+        .iter()
+        .filter(|n| n.kind == NodeKind::Hardware);
+    for place in boards.flat_map(|n| &n.kernels) {
+        let Some(kernel) = cluster.logical.kernel(place.kernel) else {
+            continue;
+        };
+        let form = asked(kernel, place);
+        match wanted.iter_mut().find(|w| w.0 == kernel.num && w.1 == form) {
+            Some(found) => found.2.push(place.kernel),
+            None => wanted.push((kernel.num, form, vec![place.kernel])),
+        }
+    }
+    let made = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for (index, (number, form, ranks)) in wanted.iter().enumerate() {
+            let made = &made;
+            scope.spawn(move || {
+                let choice = cluster
+                    .logical
+                    .kernel(*number)
+                    .context("a kernel without a number")
+                    .and_then(|kernel| choose(cluster, with, kernel, *form, ranks));
+                if let Ok(mut made) = made.lock() {
+                    made.push((index, choice));
+                }
+            });
+        }
+    });
+    let mut made = made.into_inner().unwrap_or_default();
+    made.sort_by_key(|m| m.0);
+    made.into_iter().map(|m| m.1).collect()
+}
+
+fn choose(
+    cluster: &Cluster,
+    with: &Build,
+    kernel: &Kernel,
+    form: Option<Form>,
+    ranks: &[u32],
+) -> Result<Choice> {
+    let mut choice = Choice {
+        kernel: kernel.num,
+        ranks: ranks.to_vec(),
+        form: form.unwrap_or(Form::Processor),
+        why: "its type says so".to_owned(),
+        hardware: None,
+    };
+    if form.is_none() && kernel.sources.is_empty() && RTL.contains(&kernel.name.as_str()) {
+        choice.form = Form::Rtl;
+        choice.why = "it has no C, and the board has one of this name".to_owned();
+    }
+    if choice.form == Form::Rtl || form == Some(Form::Processor) {
+        return Ok(choice);
+    }
+    match hardware(cluster, with, kernel, &choice) {
+        Ok(hardware) => {
+            if form.is_none() {
+                choice.why = "its C has a form in hardware".to_owned();
+            }
+            let pipelines: Vec<String> = hardware
+                .pipelines
+                .iter()
+                .filter(|p| !p.0.file.contains("humboldt/fabric/"))
+                .map(|(p, n)| format!("line {} every {n}", p.line))
+                .collect();
+            choice.why += &format!(": {} states", hardware.states);
+            if !pipelines.is_empty() {
+                choice.why += &format!(
+                    ", loops with an iteration every so many clocks: {}",
+                    pipelines.join(", ")
+                );
+            }
+            choice.form = Form::Synthesised;
+            choice.hardware = Some(hardware);
+        }
+        Err(error) if form == Some(Form::Synthesised) => {
+            bail!(
+                "{}:{}: kernel '{}' cannot be synthesised: {error:#} (without <type> hls it runs on a processor)",
+                cluster.logical.path.display(),
+                kernel.line,
+                kernel.name
+            );
+        }
+        // What the C lacks is for the processor's compiler to say.
+        Err(error) => {
+            choice.why = match error.downcast_ref::<Refusal>() {
+                Some(refusal) => refusal.to_string(),
+                None => format!("{error:#}"),
+            };
+        }
+    }
+    Ok(choice)
+}
+
+fn hardware(cluster: &Cluster, with: &Build, kernel: &Kernel, choice: &Choice) -> Result<Hardware> {
+    fs::create_dir_all(&with.out).with_context(|| format!("cannot make {}", with.out.display()))?;
+    let constants = kernel
+        .constants
+        .iter()
+        .map(|(name, value, _)| (format!("HUM_CONST_{name}"), value.clone()));
+    let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
+    synthesise(&baltra_hls::Kernel {
+        name: choice.module(cluster),
+        sources: crate::build::sources(cluster, kernel)?,
+        first: kernel.num,
+        copies: kernel.rep,
+        ranks: cluster.size() as u32,
+        arguments: kernel.args.clone(),
+        environment: constants.collect(),
+        humboldt: absolute(with.humboldt.clone()),
+        work: absolute(with.out.clone()),
+    })
+}

@@ -1,0 +1,159 @@
+//! C to LLVM's IR: clang compiles a kernel and what is linked to it for a machine of 32 bits, as the soft core is.
+
+use crate::{from_ir, Hardware};
+use anyhow::{ensure, Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The compiler, of the version whose IR is read.
+pub const CLANG: &str = "clang-16";
+
+/// What is to be made.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The module's name.
+    pub name: String,
+    /// Its C files.
+    pub sources: Vec<PathBuf>,
+    /// The number of its first copy.
+    pub first: u32,
+    /// How many copies there are.
+    pub copies: u32,
+    /// And ranks, of all kernels.
+    pub ranks: u32,
+    /// None: the number of kernels and its own.
+    pub arguments: Option<Vec<String>>,
+    /// Names and values of the environment.
+    pub environment: Vec<(String, String)>,
+    /// `humboldt` in Baltra's tree.
+    pub humboldt: PathBuf,
+    /// A folder for what is made on the way.
+    pub work: PathBuf,
+}
+
+fn quoted(text: &str) -> String {
+    let bytes: String = text.bytes().map(|b| format!("\\{b:03o}")).collect();
+    format!("\"{bytes}\",")
+}
+
+impl Kernel {
+    fn command(&self) -> Command {
+        let (count, arguments) = match &self.arguments {
+            Some(words) => (words.len() + 1, words.iter().map(|w| quoted(w)).collect()),
+            None => {
+                let own = if self.copies == 1 {
+                    quoted(&self.first.to_string())
+                } else {
+                    "own,".to_owned()
+                };
+                (3, quoted(&self.ranks.to_string()) + &own)
+            }
+        };
+        let environment: String = self
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{{{}{}}},", quoted(name), quoted(value)))
+            .collect();
+        let mut command = Command::new(CLANG);
+        command
+            .args([
+                "--target=riscv32-unknown-elf",
+                "-march=rv32imafd",
+                "-mabi=ilp32d",
+                "-std=gnu11",
+                "-O2",
+                "-g",
+            ])
+            .args(["-isystem", "/usr/lib/picolibc/riscv64-unknown-elf/include"])
+            .args([
+                "-ffp-contract=off",
+                "-fno-vectorize",
+                "-fno-slp-vectorize",
+                "-fno-unroll-loops",
+                "-fno-discard-value-names",
+                "-mllvm",
+                "-disable-loop-idiom-all",
+            ])
+            .args(
+                ["printf", "fprintf", "puts", "putchar", "fputc", "fputs"]
+                    .map(|f| format!("-fno-builtin-{f}")),
+            )
+            .arg("-I")
+            .arg(self.humboldt.join("include"))
+            .arg("-I")
+            .arg(self.humboldt.join("src"))
+            .args(["-DHUM_SYNTHESISED", "-w", "-emit-llvm"])
+            .arg(format!("-DHUM_RANKS={}", self.ranks))
+            .arg(format!("-DHUM_FIRST={}", self.first))
+            .arg(format!("-DHUM_COPIES={}", self.copies))
+            .arg(format!("-DHUM_ARGC={count}"))
+            .arg(format!("-DHUM_ARGV={arguments}"))
+            .arg(format!("-DHUM_ENVIRONMENT={environment}"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The kernel and its library as one module of IR.
+    fn ir(&self) -> Result<String> {
+        let run = |mut command: Command| -> Result<()> {
+            let done = command.output().with_context(|| {
+                format!("cannot run {CLANG}: scripts/setup.sh fabric installs it")
+            })?;
+            ensure!(
+                done.status.success(),
+                "compiling for synthesis failed:\n{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+            Ok(())
+        };
+        let fabric = self.humboldt.join("fabric");
+        let library = [fabric.join("fabric.c"), self.humboldt.join("src/types.c")];
+        let mut parts = Vec::new();
+        for (at, source) in self.sources.iter().chain(&library).enumerate() {
+            let part = self.work.join(format!("{}.{at}.bc", self.name));
+            let mut command = self.command();
+            command
+                .args(["-Xclang", "-disable-llvm-passes", "-c"])
+                .arg(source)
+                .arg("-o")
+                .arg(&part);
+            run(command)?;
+            parts.push(part);
+        }
+        // Linked before anything is optimised, and nothing but the start is seen from outside.
+        let out = self.work.join(format!("{}.ll", self.name));
+        let mut command = self.command();
+        command
+            .arg("-S")
+            .arg(fabric.join("hls.c"))
+            .arg("-o")
+            .arg(&out);
+        for part in &parts {
+            command
+                .args(["-Xclang", "-mlink-builtin-bitcode", "-Xclang"])
+                .arg(part);
+        }
+        let done = run(command);
+        for part in &parts {
+            let _ = fs::remove_file(part);
+        }
+        done?;
+        fs::read_to_string(&out).with_context(|| out.display().to_string())
+    }
+}
+
+/// A kernel's module. An error within is a [`crate::Refusal`] if the kernel has no form in hardware.
+///
+/// # Errors
+///
+/// As said, or that clang is missing or fails.
+pub fn synthesise(kernel: &Kernel) -> Result<Hardware> {
+    let name = |path: &PathBuf| {
+        Path::new(path)
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+    };
+    let sources: Vec<String> = kernel.sources.iter().filter_map(name).collect();
+    Ok(from_ir(&kernel.ir()?, &kernel.name, &sources.join(", "))?)
+}

@@ -1,0 +1,1271 @@
+//! A scheduled kernel → SystemVerilog: a state machine with its datapath, memories and units.
+//!
+//! A value is a wire in the step in which it is there, and a register (which has its name; the wire is NAME_d then) where a
+//! later step or block needs it. In a pipeline registers NAME_pN carry it to step N. Everything stands still while `step`
+//! is low: a call of the message engines, or a division, waits.
+
+use crate::ir::{Binary, Cast, Function, Op, Place, Type, Value};
+use crate::memory::Memories;
+use crate::names::Names;
+use crate::schedule::{renewed, waits, Code, End};
+use crate::units::{unit, Unit};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write;
+
+/// Where a value comes from.
+#[derive(Clone, Copy)]
+enum Origin {
+    Parameter,
+    Phi(usize),
+    Operation(usize),
+    /// A call's result, in the block that follows it.
+    Result(usize),
+}
+
+/// Where an expression stands: a function's block and a step of it, or what follows a pipeline.
+#[derive(Clone, Copy)]
+struct Spot {
+    function: usize,
+    block: usize,
+    step: u32,
+    after: bool,
+}
+
+/// A function with its blocks' code.
+pub struct Body<'a> {
+    pub function: &'a Function,
+    pub codes: Vec<Code>,
+}
+
+/// What has to be known before a name can be used: which values need registers, how long pipelines carry them.
+#[derive(Default, PartialEq, Eq, Clone)]
+struct Marks {
+    registers: BTreeSet<(usize, usize)>,
+    chains: BTreeMap<(usize, usize), u32>,
+}
+
+struct Emitter<'a> {
+    bodies: &'a [Body<'a>],
+    memories: &'a Memories,
+    values: Vec<Vec<String>>,
+    functions: Vec<String>,
+    memory_names: Vec<String>,
+    origins: Vec<HashMap<usize, Origin>>,
+    states: HashMap<(usize, usize, u32), String>,
+    order: Vec<(String, String)>,
+    marks: Marks,
+    /// By function: what is declared, and what drives it.
+    declared: String,
+    wires: String,
+    units: BTreeMap<(Unit, u32), Vec<(String, Vec<String>)>>,
+    reads: BTreeMap<usize, Vec<(String, String)>>,
+    writes: BTreeMap<usize, Vec<(String, [String; 3])>>,
+    calls: Vec<(String, String)>,
+    waiting: BTreeMap<Unit, Vec<String>>,
+    lanes: Vec<(String, u32, String)>,
+    steps: Vec<(String, Vec<String>)>,
+}
+
+/// A number of so many bits.
+pub fn literal(value: u64, bits: u32) -> String {
+    let value = crate::parse::masked(value, bits);
+    match (bits, value) {
+        (1, v) => format!("1'b{v}"),
+        (_, v) if v < 1024 => format!("{bits}'d{v}"),
+        (_, v) => format!("{bits}'h{v:x}"),
+    }
+}
+
+/// The kernel's module; `sources` for its first line.
+pub fn module(name: &str, sources: &str, bodies: &[Body<'_>], memories: &Memories) -> String {
+    let mut marks = Marks::default();
+    loop {
+        let mut emitter = Emitter::new(bodies, memories, marks.clone());
+        emitter.bodies();
+        if emitter.marks == marks {
+            return emitter.text(name, sources);
+        }
+        marks = emitter.marks;
+    }
+}
+
+impl<'a> Emitter<'a> {
+    fn new(bodies: &'a [Body<'a>], memories: &'a Memories, marks: Marks) -> Emitter<'a> {
+        let mut names = Names::new();
+        let memory_names = memories
+            .all
+            .iter()
+            .map(|m| names.new_name(&format!("{}_memory", m.name)))
+            .collect();
+        let functions: Vec<String> = bodies
+            .iter()
+            .map(|b| names.new_name(&b.function.name))
+            .collect();
+        let mut values = Vec::new();
+        let mut origins = Vec::new();
+        let (mut states, mut order) = (HashMap::new(), Vec::new());
+        for (f, body) in bodies.iter().enumerate() {
+            let prefix = if f == 0 {
+                String::new()
+            } else {
+                format!("{}_", functions[f])
+            };
+            let mut of = HashMap::new();
+            for v in 0..body.function.parameters {
+                of.insert(v, Origin::Parameter);
+            }
+            for (b, code) in body.codes.iter().enumerate() {
+                for (v, _) in &code.phis {
+                    of.insert(*v, Origin::Phi(b));
+                }
+                for v in code.code.iter().filter_map(|i| i.result) {
+                    of.insert(v, Origin::Operation(b));
+                }
+                if let End::Call(_, _, Some(v), next) = &code.end {
+                    of.insert(*v, Origin::Result(*next));
+                }
+            }
+            values.push(
+                body.function
+                    .values
+                    .iter()
+                    .map(|v| names.new_name(&format!("{prefix}{}", v.name)))
+                    .collect(),
+            );
+            origins.push(of);
+            for (b, code) in body.codes.iter().enumerate() {
+                let steps = if code.schedule.interval.is_some() {
+                    1
+                } else {
+                    code.schedule.length
+                };
+                for step in 0..steps {
+                    let place = place(code, step);
+                    let name = names.new_name(&format!("S_{}_{}", functions[f], place.line));
+                    let file = place.file.rsplit('/').next().unwrap_or("");
+                    let comment = if place.line == 0 {
+                        String::new()
+                    } else {
+                        format!("{file}:{}", place.line)
+                    };
+                    order.push((name.clone(), comment));
+                    states.insert((f, b, step), name);
+                }
+            }
+        }
+        Emitter {
+            bodies,
+            memories,
+            values,
+            functions,
+            memory_names,
+            origins,
+            states,
+            order,
+            marks,
+            declared: String::new(),
+            wires: String::new(),
+            units: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            calls: Vec::new(),
+            waiting: BTreeMap::new(),
+            lanes: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    fn code(&self, spot: Spot) -> &'a Code {
+        &self.bodies[spot.function].codes[spot.block]
+    }
+
+    fn bits(&self, function: usize, value: usize) -> u32 {
+        self.bodies[function].function.values[value]
+            .ty
+            .bits()
+            .unwrap_or(1)
+    }
+
+    fn register(&mut self, function: usize, value: usize) -> String {
+        self.marks.registers.insert((function, value));
+        self.values[function][value].clone()
+    }
+
+    fn chained(&mut self, function: usize, value: usize, step: u32) -> String {
+        let most = self.marks.chains.entry((function, value)).or_insert(step);
+        *most = (*most).max(step);
+        format!("{}_p{step}", self.values[function][value])
+    }
+
+    /// The wire of a value: its own name, unless a register has it.
+    fn wire(&self, function: usize, value: usize) -> String {
+        let name = &self.values[function][value];
+        match self.marks.registers.contains(&(function, value)) {
+            true => format!("{name}_d"),
+            false => name.clone(),
+        }
+    }
+
+    /// A value as it is at a spot, of so many bits.
+    fn view(&mut self, spot: Spot, value: Value, bits: u32) -> String {
+        let v = match value {
+            Value::Bits(n) => return literal(n, bits),
+            Value::Null | Value::Undef => return literal(0, bits),
+            Value::Global(g, o) => {
+                return literal((self.memories.offset(g) as i64 + o) as u64, bits)
+            }
+            Value::Local(v) => v,
+        };
+        let f = spot.function;
+        let code = self.code(spot);
+        let here = |b: usize| b == spot.block && !spot.after;
+        match self.origins[f].get(&v).copied() {
+            Some(Origin::Phi(b)) if here(b) && code.schedule.interval.is_some() => {
+                let next = code
+                    .phis
+                    .iter()
+                    .find(|p| p.0 == v)
+                    .and_then(|p| p.1.iter().find(|x| x.0 == b));
+                let until = renewed(&code.schedule, next.map_or(Value::Undef, |n| n.1));
+                match spot.step <= until {
+                    true => self.register(f, v),
+                    false => self.chained(f, v, spot.step),
+                }
+            }
+            Some(Origin::Operation(b)) if here(b) => {
+                let from = code.schedule.from.get(&v).copied().unwrap_or(0);
+                match (from == spot.step, code.schedule.interval) {
+                    (true, _) => self.wire(f, v),
+                    (false, None) => self.register(f, v),
+                    (false, Some(_)) => self.chained(f, v, spot.step),
+                }
+            }
+            Some(Origin::Result(b)) if here(b) && spot.step == 0 => self.wire(f, v),
+            _ => self.register(f, v),
+        }
+    }
+
+    fn bodies(&mut self) {
+        for f in 0..self.bodies.len() {
+            let name = self.bodies[f].function.name.clone();
+            for text in [&mut self.declared, &mut self.wires] {
+                let _ = writeln!(text, "\n  // ---- {name} ----\n");
+            }
+            for b in 0..self.bodies[f].codes.len() {
+                self.block(f, b);
+            }
+        }
+    }
+
+    fn block(&mut self, f: usize, b: usize) {
+        let body = &self.bodies[f];
+        let code = &body.codes[b];
+        let pipeline = code.schedule.interval;
+        let steps = if pipeline.is_some() {
+            1
+        } else {
+            code.schedule.length
+        };
+        let mut acts: Vec<Vec<String>> = vec![Vec::new(); steps as usize];
+        // A call's result, and what writes registers.
+        for other in &body.codes {
+            if let End::Call(callee, _, Some(v), next) = &other.end {
+                if *next == b {
+                    let (bits, wire) = (self.bits(f, *v), self.wire(f, *v));
+                    let callee = self.function(callee);
+                    let _ = writeln!(self.declared, "  logic {}{wire};", range(bits));
+                    let _ = writeln!(
+                        self.wires,
+                        "  assign {wire} = {}_result;",
+                        self.functions[callee]
+                    );
+                    if self.marks.registers.contains(&(f, *v)) {
+                        acts[0].push(format!("{} <= {wire};", self.values[f][*v]));
+                    }
+                }
+            }
+        }
+        for (index, instruction) in code.code.iter().enumerate() {
+            let (step, instance) = code.schedule.steps[index];
+            let spot = Spot {
+                function: f,
+                block: b,
+                step,
+                after: false,
+            };
+            self.instruction(spot, index, instance);
+            let Some(v) = instruction.result else {
+                continue;
+            };
+            let from = code.schedule.from.get(&v).copied().unwrap_or(0);
+            if self.marks.registers.contains(&(f, v)) {
+                let (name, wire) = (self.values[f][v].clone(), self.wire(f, v));
+                let write = format!("{name} <= {wire};");
+                match pipeline {
+                    None => acts[from as usize].push(write),
+                    Some(_) => acts[0].push(format!("if ({}[{from}]) {write}", self.valid(f, b))),
+                }
+            }
+            if pipeline.is_some() {
+                let wire = self.wire(f, v);
+                self.chain(f, v, from, &wire, &mut acts[0]);
+            }
+        }
+        match pipeline {
+            None => {
+                let last = steps - 1;
+                let spot = Spot {
+                    function: f,
+                    block: b,
+                    step: last,
+                    after: false,
+                };
+                for step in 0..last {
+                    acts[step as usize]
+                        .push(format!("state <= {};", self.states[&(f, b, step + 1)]));
+                }
+                let end = self.end(spot, b, &code.end, 0);
+                acts[last as usize].extend(end);
+            }
+            Some(interval) => self.pipeline(f, b, interval, &mut acts[0]),
+        }
+        for (step, act) in acts.into_iter().enumerate() {
+            self.steps
+                .push((self.states[&(f, b, step as u32)].clone(), act));
+        }
+    }
+
+    fn valid(&self, f: usize, b: usize) -> String {
+        format!("{}_valid", self.states[&(f, b, 0)])
+    }
+
+    /// Registers that carry a value along a pipeline.
+    fn chain(&mut self, f: usize, v: usize, from: u32, first: &str, act: &mut Vec<String>) {
+        let Some(&most) = self.marks.chains.get(&(f, v)) else {
+            return;
+        };
+        let name = self.values[f][v].clone();
+        let bits = range(self.bits(f, v));
+        let mut before = first.to_owned();
+        for step in from + 1..=most {
+            let next = format!("{name}_p{step}");
+            let _ = writeln!(self.declared, "  logic {bits}{next};");
+            act.push(format!("{next} <= {before};"));
+            before = next;
+        }
+    }
+
+    fn pipeline(&mut self, f: usize, b: usize, interval: u32, act: &mut Vec<String>) {
+        let code = &self.bodies[f].codes[b];
+        let length = code.schedule.length;
+        let valid = self.valid(f, b);
+        let End::Branch(condition, yes, no) = code.end.clone() else {
+            return;
+        };
+        let spot = |step| Spot {
+            function: f,
+            block: b,
+            step,
+            after: false,
+        };
+        for (phi, from) in &code.phis {
+            let Some((_, next)) = from.iter().find(|x| x.0 == b) else {
+                continue;
+            };
+            let until = renewed(&code.schedule, *next);
+            let bits = self.bits(f, *phi);
+            let view = self.view(spot(until), *next, bits);
+            let name = self.register(f, *phi);
+            act.push(format!("if ({valid}[{until}]) {name} <= {view};"));
+            self.chain(f, *phi, until, &name, act);
+        }
+        let again = self.view(spot(interval - 1), condition, 1);
+        let again = if yes == b { again } else { format!("!{again}") };
+        let next = format!("{valid}[{}] && {again}", interval - 1);
+        let _ = writeln!(
+            self.declared,
+            "  logic [{}:0] {valid};  // an iteration every {interval} clocks; each takes {length}",
+            length - 1
+        );
+        act.push(match length {
+            1 => format!("{valid} <= {next};"),
+            2 => format!("{valid} <= {{{valid}[0], {next}}};"),
+            _ => format!("{valid} <= {{{valid}[{}:0], {next}}};", length - 2),
+        });
+        let out = if yes == b { no } else { yes };
+        let goes = self.go(
+            Spot {
+                function: f,
+                block: b,
+                step: 0,
+                after: true,
+            },
+            b,
+            out,
+            0,
+        );
+        act.push(format!(
+            "if ({valid} == '0) begin\n{}\nend",
+            goes.join("\n")
+        ));
+    }
+
+    fn function(&self, name: &str) -> usize {
+        self.bodies
+            .iter()
+            .position(|b| b.function.name == name)
+            .unwrap_or(0)
+    }
+
+    /// What a block's end does, seen from a spot; `from` is the block that it is.
+    fn end(&mut self, spot: Spot, from: usize, end: &End, depth: u32) -> Vec<String> {
+        match end {
+            End::Never => Vec::new(),
+            End::Jump(to) => self.go(spot, from, *to, depth),
+            End::Branch(c, yes, no) => {
+                let c = self.view(spot, *c, 1);
+                let (yes, no) = (
+                    self.go(spot, from, *yes, depth),
+                    self.go(spot, from, *no, depth),
+                );
+                let mut out = vec![format!("if ({c}) begin")];
+                out.extend(yes);
+                out.push("end else begin".to_owned());
+                out.extend(no);
+                out.push("end".to_owned());
+                out
+            }
+            End::Switch(v, bits, cases, default) => {
+                let v = self.view(spot, *v, *bits);
+                let mut out = vec![format!("case ({v})")];
+                for (case, to) in cases {
+                    out.push(format!("{}: begin", literal(*case, *bits)));
+                    out.extend(self.go(spot, from, *to, depth));
+                    out.push("end".to_owned());
+                }
+                out.push("default: begin".to_owned());
+                out.extend(self.go(spot, from, *default, depth));
+                out.push("end".to_owned());
+                out.push("endcase".to_owned());
+                out
+            }
+            End::Call(name, arguments, _, next) => {
+                let callee = self.function(name);
+                let mut out = Vec::new();
+                for (i, argument) in arguments
+                    .iter()
+                    .enumerate()
+                    .take(self.bodies[callee].function.parameters)
+                {
+                    let bits = self.bits(callee, i);
+                    let view = self.view(spot, *argument, bits);
+                    // What the function does not use has no register.
+                    if self.marks.registers.contains(&(callee, i)) {
+                        out.push(format!("{} <= {view};", self.values[callee][i]));
+                    }
+                }
+                out.push(format!(
+                    "{}_return <= {};",
+                    self.functions[callee],
+                    self.states[&(spot.function, *next, 0)]
+                ));
+                out.push(format!("state <= {};", self.states[&(callee, 0, 0)]));
+                out
+            }
+            End::Return(value) => {
+                let name = self.functions[spot.function].clone();
+                let mut out = Vec::new();
+                if let (Some(value), Some(bits)) =
+                    (value, self.bodies[spot.function].function.result.bits())
+                {
+                    let view = self.view(spot, *value, bits);
+                    out.push(format!("{name}_result <= {view};"));
+                }
+                out.push(format!("state <= {name}_return;"));
+                out
+            }
+        }
+    }
+
+    /// The way from a block to another.
+    fn go(&mut self, spot: Spot, from: usize, to: usize, depth: u32) -> Vec<String> {
+        let f = spot.function;
+        let code = &self.bodies[f].codes[to];
+        let passes = code.phis.is_empty()
+            && code.code.is_empty()
+            && code.schedule.length == 1
+            && matches!(code.end, End::Jump(_) | End::Branch(..))
+            && !self.bodies[f]
+                .codes
+                .iter()
+                .any(|c| matches!(c.end, End::Call(_, _, Some(_), next) if next == to))
+            && depth < 3
+            && to != 0;
+        if passes {
+            let end = code.end.clone();
+            return self.end(spot, to, &end, depth + 1);
+        }
+        let mut out = Vec::new();
+        for (phi, sources) in &code.phis {
+            let Some((_, value)) = sources.iter().find(|s| s.0 == from) else {
+                continue;
+            };
+            if matches!(value, Value::Undef) || !self.marks.registers.contains(&(f, *phi)) {
+                continue;
+            }
+            let bits = self.bits(f, *phi);
+            let view = self.view(spot, *value, bits);
+            let name = &self.values[f][*phi];
+            if view != *name {
+                out.push(format!("{name} <= {view};"));
+            }
+        }
+        if code.schedule.interval.is_some() {
+            out.push(format!(
+                "{} <= {}'d1;",
+                self.valid(f, to),
+                code.schedule.length
+            ));
+        }
+        out.push(format!("state <= {};", self.states[&(f, to, 0)]));
+        out
+    }
+
+    /// When an instruction's step is: a condition for what it drives.
+    fn when(&self, spot: Spot) -> String {
+        match self.code(spot).schedule.interval {
+            None => format!(
+                "state == {}",
+                self.states[&(spot.function, spot.block, spot.step)]
+            ),
+            Some(_) => {
+                let state = &self.states[&(spot.function, spot.block, 0)];
+                format!(
+                    "state == {state} && {}[{}]",
+                    self.valid(spot.function, spot.block),
+                    spot.step
+                )
+            }
+        }
+    }
+
+    fn instruction(&mut self, spot: Spot, index: usize, instance: u32) {
+        let f = spot.function;
+        let instruction = &self.code(spot).code[index];
+        let function = self.bodies[f].function;
+        let when = self.when(spot);
+        let bits = instruction.result.map_or(0, |r| self.bits(f, r));
+        let of = |v: &Value| match v {
+            Value::Local(v) => function.values[*v].ty.bits().unwrap_or(32),
+            _ => bits,
+        };
+        let expression = if let Some(kind) = unit(function, instruction) {
+            self.unit(spot, index, kind, instance, &when)
+        } else {
+            match &instruction.op {
+                Op::Binary(op, a, b) => {
+                    let (x, y) = (self.view(spot, *a, bits), self.view(spot, *b, bits));
+                    binary(*op, &x, &y, bits, b)
+                }
+                Op::Compare(predicate, width, a, b) => {
+                    let (x, y) = (self.view(spot, *a, *width), self.view(spot, *b, *width));
+                    match predicate.strip_prefix('f') {
+                        Some(p) => {
+                            self.ordered(f, instruction.result.unwrap_or(0), p, *width, &x, &y)
+                        }
+                        None => compare(predicate, &x, &y),
+                    }
+                }
+                Op::Select(c, a, b) => {
+                    let c = self.view(spot, *c, 1);
+                    let (x, y) = (self.view(spot, *a, bits), self.view(spot, *b, bits));
+                    format!("{c} ? {x} : {y}")
+                }
+                Op::Cast(cast, from, a) => {
+                    let from = match a {
+                        Value::Local(_) => of(a),
+                        _ => *from,
+                    };
+                    let x = self.view(spot, *a, from);
+                    match cast {
+                        Cast::Sext => format!("{bits}'($signed({x}))"),
+                        _ => format!("{bits}'({x})"),
+                    }
+                }
+                Op::Fneg(a) => format!(
+                    "{} ^ {}",
+                    self.view(spot, *a, bits),
+                    literal(1 << (bits - 1), bits)
+                ),
+                Op::Fabs(a) => format!(
+                    "{} & {}",
+                    self.view(spot, *a, bits),
+                    literal(!(1 << (bits - 1)), bits)
+                ),
+                Op::Copy(a) => self.view(spot, *a, bits),
+                Op::Address(base, offset, parts) => self.address(spot, *base, *offset, parts),
+                Op::Load(from, size) => {
+                    self.load(spot, instruction.result, *from, *size, bits, &when)
+                }
+                Op::Store(value, to, size, condition) => {
+                    self.store(spot, *value, *to, *size, *condition, &when);
+                    return;
+                }
+                Op::Call(name, arguments) => match self.call(spot, name, arguments, &when) {
+                    Some(expression) => expression,
+                    None => return,
+                },
+                _ => literal(0, bits.max(1)),
+            }
+        };
+        if let Some(v) = instruction.result {
+            let wire = self.wire(f, v);
+            let _ = writeln!(self.declared, "  logic {}{wire};", range(bits));
+            let _ = writeln!(self.wires, "  assign {wire} = {expression};");
+        }
+    }
+
+    fn unit(&mut self, spot: Spot, index: usize, kind: Unit, instance: u32, when: &str) -> String {
+        let instruction = &self.code(spot).code[index];
+        let result = self.bits(spot.function, instruction.result.unwrap_or(0));
+        let (wide, out) = kind.bits();
+        let operands = instruction.op.uses();
+        let signed = matches!(
+            instruction.op,
+            Op::Binary(Binary::Sdiv | Binary::Srem, ..) | Op::Cast(Cast::Sitofp, ..)
+        );
+        let mut inputs = Vec::new();
+        for (i, operand) in operands.iter().enumerate().take(kind.operands()) {
+            let from = match (&instruction.op, operand) {
+                (_, Value::Local(v)) => self.bits(spot.function, *v),
+                (Op::Cast(_, from, _), _) => *from,
+                _ => result,
+            };
+            let mut view = self.view(spot, *operand, from);
+            if from < wide {
+                view = if signed {
+                    format!("{wide}'($signed({view}))")
+                } else {
+                    format!("{wide}'({view})")
+                };
+            }
+            if i == 1 && matches!(instruction.op, Op::Binary(Binary::Fsub, ..)) {
+                view = format!("{view} ^ {}", literal(1 << (wide - 1), wide));
+            }
+            inputs.push(view);
+        }
+        if kind.waits() {
+            inputs.push(format!("1'b{}", u8::from(signed)));
+            let next = self.states[&(spot.function, spot.block, spot.step + 1)].clone();
+            self.waiting.entry(kind).or_default().push(next);
+        }
+        self.units
+            .entry((kind, instance))
+            .or_default()
+            .push((when.to_owned(), inputs));
+        let name = unit_name(kind, instance);
+        let y = match instruction.op {
+            Op::Binary(Binary::Urem | Binary::Srem, ..) => format!("{name}_rest"),
+            _ => format!("{name}_y"),
+        };
+        if result < out {
+            format!("{result}'({y})")
+        } else {
+            y
+        }
+    }
+
+    fn ordered(
+        &mut self,
+        f: usize,
+        v: usize,
+        predicate: &str,
+        width: u32,
+        x: &str,
+        y: &str,
+    ) -> String {
+        let name = self.values[f][v].clone();
+        let shape = if width == 32 {
+            ".EXP(8), .MAN(23)"
+        } else {
+            ".EXP(11), .MAN(52)"
+        };
+        let _ = writeln!(
+            self.declared,
+            "  logic {name}_less, {name}_equal, {name}_unordered;"
+        );
+        let _ = writeln!(
+            self.wires,
+            "  hls_fcompare #({shape}) u_{name} (.a({x}), .b({y}), .less({name}_less), .equal({name}_equal), .unordered({name}_unordered));"
+        );
+        let (less, equal, unordered) = (
+            format!("{name}_less"),
+            format!("{name}_equal"),
+            format!("{name}_unordered"),
+        );
+        match predicate {
+            "oeq" => equal,
+            "one" => format!("!({equal} || {unordered})"),
+            "olt" => less,
+            "ole" => format!("{less} || {equal}"),
+            "ogt" => format!("!({less} || {equal} || {unordered})"),
+            "oge" => format!("!({less} || {unordered})"),
+            "ord" => format!("!{unordered}"),
+            "uno" => unordered,
+            "ueq" => format!("{equal} || {unordered}"),
+            "une" => format!("!{equal}"),
+            "ult" => format!("{less} || {unordered}"),
+            "ule" => format!("{less} || {equal} || {unordered}"),
+            "ugt" => format!("!({less} || {equal})"),
+            "uge" => format!("!{less}"),
+            "true" => "1'b1".to_owned(),
+            _ => "1'b0".to_owned(),
+        }
+    }
+
+    fn address(
+        &mut self,
+        spot: Spot,
+        base: Value,
+        offset: i64,
+        parts: &[(Value, u32, i64)],
+    ) -> String {
+        let mut terms = Vec::new();
+        let mut constant = offset;
+        match base {
+            Value::Global(g, o) => constant += self.memories.offset(g) as i64 + o,
+            Value::Null | Value::Undef => {}
+            base => terms.push(self.view(spot, base, 32)),
+        }
+        for (part, bits, scale) in parts {
+            let view = self.view(spot, *part, *bits);
+            let view = match bits {
+                32 => view,
+                0..=31 => format!("32'($signed({view}))"),
+                _ => format!("32'({view})"),
+            };
+            terms.push(match scale {
+                1 => view,
+                s if s.count_ones() == 1 => format!("({view} << {})", s.trailing_zeros()),
+                s => format!("({view} * {})", literal(*s as u64, 32)),
+            });
+        }
+        if constant != 0 || terms.is_empty() {
+            terms.push(literal(constant as u64, 32));
+        }
+        terms.join(" + ")
+    }
+
+    /// The word that an address is in, and its place there in units of the access.
+    fn word(
+        &mut self,
+        spot: Spot,
+        address: Value,
+        size: u64,
+    ) -> (usize, String, Result<u64, String>) {
+        let m = self.memories.of(spot.function, address).unwrap_or(0);
+        let memory = &self.memories.all[m];
+        let index = index_bits(memory.words());
+        let low = memory.width.trailing_zeros();
+        let lanes = memory.width / size;
+        if let Value::Global(g, o) = address {
+            let at = (self.memories.offset(g) as i64 + o) as u64;
+            return (m, literal(at >> low, index), Ok(at % memory.width / size));
+        }
+        let view = self.view(spot, address, 32);
+        let lane = if lanes == 1 {
+            Ok(0)
+        } else {
+            Err(format!("{view}[{}:{}]", low - 1, size.trailing_zeros()))
+        };
+        (m, format!("{view}[{}:{low}]", low + index - 1), lane)
+    }
+
+    fn load(
+        &mut self,
+        spot: Spot,
+        result: Option<usize>,
+        from: Value,
+        size: u64,
+        bits: u32,
+        when: &str,
+    ) -> String {
+        let (m, word, lane) = self.word(spot, from, size);
+        self.reads
+            .entry(m)
+            .or_default()
+            .push((when.to_owned(), word));
+        let memory = self.memory_names[m].clone();
+        let q = format!("{memory}_q");
+        let wide = size * 8;
+        let lane = match lane {
+            Ok(lane) => lane.to_string(),
+            Err(view) => {
+                let lanes = (self.memories.all[m].width / size).trailing_zeros();
+                let name = format!("{}_lane", self.values[spot.function][result.unwrap_or(0)]);
+                self.lanes.push((name.clone(), lanes, view));
+                name
+            }
+        };
+        let (slice, exact) = match (self.memories.all[m].width == size, lane.parse::<u64>()) {
+            (true, _) => (q, u64::from(bits) == wide),
+            (false, Ok(lane)) => (
+                format!("{q}[{}:{}]", lane * wide + u64::from(bits) - 1, lane * wide),
+                true,
+            ),
+            (false, Err(_)) => (format!("{q}[{wide}*{lane}+:{bits}]"), true),
+        };
+        if exact {
+            slice
+        } else {
+            format!("{bits}'({slice})")
+        }
+    }
+
+    fn store(
+        &mut self,
+        spot: Spot,
+        value: Value,
+        to: Value,
+        size: u64,
+        condition: Option<Value>,
+        when: &str,
+    ) {
+        let (m, word, lane) = self.word(spot, to, size);
+        let width = self.memories.all[m].width;
+        let bits = match value {
+            Value::Local(v) => self.bits(spot.function, v),
+            _ => size as u32 * 8,
+        };
+        let mut data = self.view(spot, value, bits);
+        if u64::from(bits) < size * 8 {
+            data = format!("{}'({data})", size * 8);
+        }
+        let copies = width / size;
+        if copies > 1 {
+            data = format!("{{{copies}{{{data}}}}}");
+        }
+        let ones = literal((1_u64 << size) - 1, width as u32);
+        let mask = match lane {
+            _ if copies == 1 => "'1".to_owned(),
+            Ok(lane) => literal(((1_u64 << size) - 1) << (lane * size), width as u32),
+            Err(lane) if size == 1 => format!("{ones} << {lane}"),
+            Err(lane) => format!("{ones} << {{{lane}, {}'d0}}", size.trailing_zeros()),
+        };
+        let mut when = when.to_owned();
+        if let Some(condition) = condition {
+            let condition = self.view(spot, condition, 1);
+            when = format!("{when} && {condition}");
+        }
+        self.writes
+            .entry(m)
+            .or_default()
+            .push((when, [word, mask, data]));
+    }
+
+    fn call(
+        &mut self,
+        spot: Spot,
+        name: &str,
+        arguments: &[(Type, Value)],
+        when: &str,
+    ) -> Option<String> {
+        let name = name.strip_prefix("hum_port_").unwrap_or(name);
+        let mut drive = Vec::new();
+        let mut word = |e: &mut Self, i: usize, to: &str, bits: u32| {
+            if let Some((_, value)) = arguments.get(i) {
+                let view = e.view(spot, *value, bits);
+                drive.push(format!("{to} = {view};"));
+            }
+        };
+        match name {
+            "send" | "take" => {
+                word(self, 0, "call_command", 32);
+                word(self, 1, "call_bytes", 32);
+            }
+            "put" => word(self, 0, "call_data", 64),
+            "text" | "end" => word(self, 0, "call_command", 32),
+            _ => {}
+        }
+        if waits(name) {
+            let mut kind = name.to_owned();
+            kind[..1].make_ascii_uppercase();
+            self.calls.push((
+                when.to_owned(),
+                format!("call = Call{kind};\n{}", drive.join("\n")),
+            ));
+        }
+        Some(match name {
+            "rank" => "32'(own)".to_owned(),
+            "cycles" => "port_cycles".to_owned(),
+            "sent" => "32'(port_fault)".to_owned(),
+            "get" => "port_there".to_owned(),
+            "beat" => "in_data".to_owned(),
+            "outcome" => {
+                "{8'd0, port_outcome.tag, port_outcome.source, port_outcome.fault}".to_owned()
+            }
+            "bytes" => "32'(port_outcome.size)".to_owned(),
+            _ => return None,
+        })
+    }
+
+    fn text(&mut self, name: &str, sources: &str) -> String {
+        let mut out = String::new();
+        let cells = self.states.len();
+        let bits = usize::BITS - (cells.max(2) - 1).leading_zeros();
+        let _ = writeln!(
+            out,
+            "// {sources}, synthesised: made by `baltra cluster build`, not to be changed here."
+        );
+        let _ = writeln!(out, "//\n// Ports: those that every kernel of a live board has. One state a clock, as long as `step` is high; each says its\n// source's line.");
+        let _ = writeln!(out, "module {name}\n{HEADER}");
+        let _ = writeln!(out, "  typedef enum logic [{}:0] {{", bits - 1);
+        for (i, (state, comment)) in self.order.iter().enumerate() {
+            let comma = if i + 1 < self.order.len() { "," } else { "" };
+            let _ = writeln!(
+                out,
+                "    {state}{comma}{}{comment}",
+                if comment.is_empty() { "" } else { "  // " }
+            );
+        }
+        let _ = writeln!(
+            out,
+            "  }} state_t;\n\n  state_t state;\n  logic   step;\n{CALLS}"
+        );
+        // What functions are called with and give.
+        for (f, body) in self.bodies.iter().enumerate() {
+            if f == 0 {
+                continue;
+            }
+            let _ = writeln!(out, "  state_t {}_return;", self.functions[f]);
+            if let Some(bits) = body.function.result.bits() {
+                let _ = writeln!(out, "  logic {}{}_result;", range(bits), self.functions[f]);
+            }
+        }
+        let _ = writeln!(out, "\n  // ---- registers ----\n");
+        for (f, v) in &self.marks.registers {
+            let _ = writeln!(
+                out,
+                "  logic {}{};",
+                range(self.bits(*f, *v)),
+                self.values[*f][*v]
+            );
+        }
+        for (lane, bits, _) in &self.lanes {
+            let _ = writeln!(out, "  logic {}{lane};", range(*bits));
+        }
+        out.push_str(&self.declared);
+        self.memories_text(&mut out);
+        self.units_text(&mut out);
+        out.push_str(&self.wires);
+        let waits: Vec<String> = self
+            .waiting
+            .iter()
+            .map(|(unit, states)| {
+                let states: Vec<String> = states.iter().map(|s| format!("state == {s}")).collect();
+                format!(
+                    "!(({}) && !{}_done)",
+                    states.join(" || "),
+                    unit_name(*unit, 0)
+                )
+            })
+            .collect();
+        let _ = writeln!(
+            out,
+            "\n  assign step = {}port_ready;",
+            waits.iter().map(|w| format!("{w} && ")).collect::<String>()
+        );
+        // Calls.
+        let _ = writeln!(out, "\n  always_comb begin\n    call         = CallNone;\n    call_command = '0;\n    call_bytes   = '0;\n    call_data    = '0;");
+        for (when, drive) in &self.calls {
+            let _ = writeln!(out, "    if ({when}) begin");
+            for line in drive.lines().filter(|l| !l.is_empty()) {
+                let _ = writeln!(out, "      {line}");
+            }
+            let _ = writeln!(out, "    end");
+        }
+        let _ = writeln!(
+            out,
+            "  end\n\n  always_ff @(posedge clk) begin\n    if (step) begin"
+        );
+        for (lane, _, view) in &self.lanes {
+            let _ = writeln!(out, "      {lane} <= {view};");
+        }
+        let _ = writeln!(out, "      case (state)");
+        for (state, acts) in &self.steps {
+            if acts.is_empty() {
+                continue;
+            }
+            let _ = writeln!(out, "        {state}: begin");
+            let mut depth = 10;
+            for line in acts.iter().flat_map(|a| a.lines()) {
+                if line.starts_with("end") {
+                    depth -= 2;
+                }
+                let _ = writeln!(out, "{:depth$}{line}", "");
+                if line.ends_with("begin") || line.starts_with("case ") {
+                    depth += 2;
+                }
+            }
+            let _ = writeln!(out, "        end");
+        }
+        let first = self.states[&(0, 0, 0)].clone();
+        let _ = writeln!(out, "        default: ;\n      endcase\n    end\n    if (rst) state <= {first};\n  end\n\nendmodule");
+        out
+    }
+
+    fn memories_text(&mut self, out: &mut String) {
+        for (m, memory) in self.memories.all.iter().enumerate() {
+            let name = &self.memory_names[m];
+            let (words, bits) = (memory.words(), memory.width * 8);
+            let index = index_bits(words);
+            let objects = memory
+                .objects
+                .iter()
+                .take(6)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(", ");
+            let more = if memory.objects.len() > 6 { " …" } else { "" };
+            let _ = writeln!(out, "\n  // ---- {objects}{more}: {words} words ----\n");
+            let _ = writeln!(
+                out,
+                "  logic [{}:0] {name}[{words}];\n  logic [{}:0] {name}_q;",
+                bits - 1,
+                bits - 1
+            );
+            let reads = self.reads.get(&m).cloned().unwrap_or_default();
+            let writes = self.writes.get(&m).cloned().unwrap_or_default();
+            if !reads.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "  logic {name}_read;\n  logic {}{name}_from;",
+                    range(index)
+                );
+            }
+            if !writes.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "  logic {}{name}_write;\n  logic {}{name}_to;\n  logic [{}:0] {name}_data;",
+                    range(memory.width as u32),
+                    range(index),
+                    bits - 1
+                );
+            }
+            let _ = writeln!(
+                out,
+                "\n  initial begin\n    for (int i = 0; i < {words}; i++) {name}[i] = '0;"
+            );
+            for (i, word) in memory.bytes.chunks(memory.width as usize).enumerate() {
+                if word.iter().any(|b| *b != 0) {
+                    let hex: String = word.iter().rev().map(|b| format!("{b:02x}")).collect();
+                    let _ = writeln!(out, "    {name}[{i}] = {bits}'h{hex};");
+                }
+            }
+            let _ = writeln!(out, "  end\n\n  always_comb begin");
+            if !reads.is_empty() {
+                let _ = writeln!(out, "    {name}_read = 1'b0;\n    {name}_from = '0;");
+            }
+            for (when, word) in &reads {
+                let _ = writeln!(out, "    if ({when}) begin\n      {name}_read = step;\n      {name}_from = {word};\n    end");
+            }
+            if !writes.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "    {name}_write = '0;\n    {name}_to = '0;\n    {name}_data = '0;"
+                );
+            }
+            for (when, [word, mask, data]) in &writes {
+                let _ = writeln!(out, "    if ({when}) begin\n      {name}_write = {mask};\n      {name}_to = {word};\n      {name}_data = {data};\n    end");
+            }
+            let _ = writeln!(out, "  end\n\n  always_ff @(posedge clk) begin");
+            if !reads.is_empty() {
+                let _ = writeln!(out, "    if ({name}_read) {name}_q <= {name}[{name}_from];");
+            }
+            if !writes.is_empty() {
+                let _ = match memory.width {
+                    1 => writeln!(out, "    if (step && {name}_write) {name}[{name}_to] <= {name}_data;"),
+                    w => writeln!(out, "    for (int b = 0; b < {w}; b++) if (step && {name}_write[b]) {name}[{name}_to][8*b+:8] <= {name}_data[8*b+:8];"),
+                };
+            }
+            let _ = writeln!(out, "  end");
+        }
+    }
+
+    fn units_text(&mut self, out: &mut String) {
+        for ((kind, instance), uses) in self.units.clone() {
+            let name = unit_name(kind, instance);
+            let (wide, result) = kind.bits();
+            let (module, parameters) = kind.module();
+            let letters = ["a", "b"];
+            let _ = writeln!(out, "\n  // ---- {name} ----\n");
+            for letter in &letters[..kind.operands()] {
+                let _ = writeln!(out, "  logic {}{name}_{letter};", range(wide));
+            }
+            let _ = writeln!(out, "  logic {}{name}_y;", range(result));
+            if kind.waits() {
+                let _ = writeln!(
+                    out,
+                    "  logic {}{name}_rest;\n  logic {name}_start, {name}_signed, {name}_done;",
+                    range(result)
+                );
+            }
+            let _ = writeln!(out, "\n  always_comb begin");
+            for letter in &letters[..kind.operands()] {
+                let _ = writeln!(out, "    {name}_{letter} = '0;");
+            }
+            if kind.waits() {
+                let _ = writeln!(out, "    {name}_start = 1'b0;\n    {name}_signed = 1'b0;");
+            }
+            for (when, inputs) in &uses {
+                let _ = writeln!(out, "    if ({when}) begin");
+                for (letter, input) in letters[..kind.operands()].iter().zip(inputs) {
+                    let _ = writeln!(out, "      {name}_{letter} = {input};");
+                }
+                if kind.waits() {
+                    let _ = writeln!(
+                        out,
+                        "      {name}_start = step;\n      {name}_signed = {};",
+                        inputs[2]
+                    );
+                }
+                let _ = writeln!(out, "    end");
+            }
+            let ports: String = letters[..kind.operands()]
+                .iter()
+                .map(|l| format!(".{l}({name}_{l}), "))
+                .collect();
+            let parameters = if parameters.is_empty() {
+                String::new()
+            } else {
+                format!("#({parameters}) ")
+            };
+            let more = match kind.waits() {
+                true => format!(".rst, .start({name}_start), .is_signed({name}_signed), .done({name}_done), .rest({name}_rest), "),
+                false => ".enable(step), ".to_owned(),
+            };
+            let _ = writeln!(
+                out,
+                "  end\n\n  {module} {parameters}u_{name} (.clk, {more}{ports}.y({name}_y));"
+            );
+        }
+    }
+}
+
+fn unit_name(kind: Unit, instance: u32) -> String {
+    match instance {
+        0 => kind.name(),
+        n => format!("{}_{n}", kind.name()),
+    }
+}
+
+/// A step's line in the source: that of what it does first.
+fn place(code: &Code, step: u32) -> Place {
+    let steps = code.code.iter().zip(&code.schedule.steps);
+    let found = steps
+        .filter(|(i, s)| s.0 == step && i.place.line > 0)
+        .map(|(i, _)| &i.place)
+        .next();
+    found.unwrap_or(&code.place).clone()
+}
+
+fn index_bits(words: usize) -> u32 {
+    (usize::BITS - (words.max(2) - 1).leading_zeros()).max(1)
+}
+
+fn range(bits: u32) -> String {
+    match bits {
+        0 | 1 => String::new(),
+        n => format!("[{}:0] ", n - 1),
+    }
+}
+
+fn binary(op: Binary, x: &str, y: &str, bits: u32, b: &Value) -> String {
+    let less = |signed: bool| match signed {
+        true => format!("$signed({x}) < $signed({y})"),
+        false => format!("{x} < {y}"),
+    };
+    match op {
+        Binary::Add => format!("{x} + {y}"),
+        Binary::Sub => format!("{x} - {y}"),
+        // By a power of two, or nothing.
+        Binary::Mul => match b {
+            Value::Bits(n) if *n != 0 => format!("{x} << {}", n.trailing_zeros()),
+            _ => literal(0, bits),
+        },
+        Binary::And => format!("{x} & {y}"),
+        Binary::Or => format!("{x} | {y}"),
+        Binary::Xor => format!("{x} ^ {y}"),
+        Binary::Shl => format!("{x} << {y}"),
+        Binary::Lshr => format!("{x} >> {y}"),
+        Binary::Ashr => format!("$unsigned($signed({x}) >>> {y})"),
+        Binary::Umin => format!("({}) ? {x} : {y}", less(false)),
+        Binary::Umax => format!("({}) ? {y} : {x}", less(false)),
+        Binary::Smin => format!("({}) ? {x} : {y}", less(true)),
+        Binary::Smax => format!("({}) ? {y} : {x}", less(true)),
+        _ => literal(0, bits),
+    }
+}
+
+fn compare(predicate: &str, x: &str, y: &str) -> String {
+    let operator = match &predicate[predicate.len() - 2..] {
+        "eq" => "==",
+        "ne" => "!=",
+        "lt" => "<",
+        "le" => "<=",
+        "gt" => ">",
+        _ => ">=",
+    };
+    match predicate.starts_with('s') {
+        true => format!("$signed({x}) {operator} $signed({y})"),
+        false => format!("{x} {operator} {y}"),
+    }
+}
+
+const HEADER: &str = "  import hum_envelope_pkg::*;
+  import msg_pkg::*;
+  import msg_calls_pkg::*;
+(
+    input  logic        clk,
+    input  logic        rst,
+    input  logic [7:0]  own,
+    input  logic [8:0]  ranks,
+    input  logic        load_valid,
+    input  logic [15:0] load_address,
+    input  logic [31:0] load_data,
+    output logic        send_valid,
+    input  logic        send_ready,
+    output send_t       send_command,
+    output logic        out_valid,
+    input  logic        out_ready,
+    output logic [63:0] out_data,
+    input  logic        send_done,
+    input  logic [7:0]  send_fault,
+    output logic        receive_valid,
+    input  logic        receive_ready,
+    output receive_t    receive_command,
+    input  logic        in_valid,
+    output logic        in_ready,
+    input  logic [63:0] in_data,
+    input  logic        receive_done,
+    input  outcome_t    receive_outcome,
+    output logic        text_valid,
+    output logic [7:0]  text,
+    output logic        ended,
+    output logic [7:0]  code,
+    output logic        asleep
+);
+";
+
+const CALLS: &str = "
+  // ---- calls of the message engines ----
+
+  call_t       call;
+  logic [31:0] call_command, call_bytes;
+  logic [63:0] call_data, port_cycles;
+  logic        port_ready, port_there;
+  logic [7:0]  port_fault;
+  outcome_t    port_outcome;
+
+  msg_calls u_calls (.*);
+";

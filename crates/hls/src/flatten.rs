@@ -1,0 +1,193 @@
+//! Short branches become part of the block around them: what they compute is computed anyway, what they store is stored if
+//! their condition holds. So a loop with an `if` inside can be one block, which can be a pipeline.
+
+use crate::ir::{Binary, Function, Instruction, Op, Type, Value};
+use crate::units::unit;
+
+/// Instructions of a branch that is worth it.
+const BRANCH_MAX: usize = 12;
+
+/// Flattens what can be, until nothing more can.
+pub fn flatten(function: &mut Function) {
+    for at in 0..function.blocks.len() {
+        while branch(function, at) || straight(function, at) {}
+    }
+    compact(function);
+}
+
+fn end(function: &Function, block: usize) -> Option<&Op> {
+    function.blocks[block].code.last().map(|i| &i.op)
+}
+
+fn targets(op: &Op) -> Vec<usize> {
+    match op {
+        Op::Jump(to) => vec![*to],
+        Op::Branch(_, a, b) => vec![*a, *b],
+        Op::Switch(_, _, cases, to) => cases.iter().map(|c| c.1).chain([*to]).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn before(function: &Function, block: usize) -> Vec<usize> {
+    (0..function.blocks.len())
+        .flat_map(|b| {
+            end(function, b)
+                .map(targets)
+                .unwrap_or_default()
+                .into_iter()
+                .map(move |t| (b, t))
+        })
+        .filter(|(_, t)| *t == block)
+        .map(|(b, _)| b)
+        .collect()
+}
+
+/// Whether it may be done although it need not be.
+fn harmless(function: &Function, instruction: &Instruction) -> bool {
+    let plain = !matches!(
+        instruction.op,
+        Op::Call(..) | Op::Phi(_) | Op::Store(_, _, _, Some(_)) | Op::Local(_)
+    );
+    plain && unit(function, instruction).is_none()
+}
+
+/// `if (c) { … }` at a block's end.
+fn branch(function: &mut Function, at: usize) -> bool {
+    let Some(&Op::Branch(condition, yes, no)) = end(function, at) else {
+        return false;
+    };
+    let inner = |b: usize, next: usize| {
+        b != at
+            && b != next
+            && matches!(end(function, b), Some(Op::Jump(to)) if *to == next)
+            && before(function, b) == [at]
+    };
+    let (inside, next, negated) = if inner(yes, no) {
+        (yes, no, false)
+    } else if inner(no, yes) {
+        (no, yes, true)
+    } else {
+        return false;
+    };
+    let code = &function.blocks[inside].code;
+    let body = &code[..code.len() - 1];
+    if next == at || body.len() > BRANCH_MAX || !body.iter().all(|i| harmless(function, i)) {
+        return false;
+    }
+    let mut body = body.to_vec();
+    let Some(last) = function.blocks[at].code.pop() else {
+        return false;
+    };
+    let place = last.place.clone();
+    let mut add = Vec::new();
+    let stores = body.iter().any(|i| matches!(i.op, Op::Store(..)));
+    let mut when = condition;
+    if negated && stores {
+        let opposite = function.value("otherwise", Type::Int(1));
+        let op = Op::Binary(Binary::Xor, condition, Value::Bits(1));
+        add.push(Instruction {
+            result: Some(opposite),
+            op,
+            place: place.clone(),
+        });
+        when = Value::Local(opposite);
+    }
+    for instruction in &mut body {
+        if let Op::Store(_, _, _, only) = &mut instruction.op {
+            *only = Some(when);
+        }
+    }
+    add.extend(body);
+    // What came both ways is chosen.
+    let mut chosen = Vec::new();
+    for (index, instruction) in function.blocks[next].code.iter().enumerate() {
+        let Op::Phi(from) = &instruction.op else {
+            break;
+        };
+        let of = |b: usize| from.iter().find(|f| f.0 == b).map_or(Value::Undef, |f| f.1);
+        let (taken, other) = (of(inside), of(at));
+        chosen.push((index, instruction.result.unwrap_or(0), taken, other));
+    }
+    for (index, phi, taken, other) in chosen {
+        let local = function.values[phi].clone();
+        let select = function.value(&local.name, local.ty);
+        let (a, b) = if negated {
+            (other, taken)
+        } else {
+            (taken, other)
+        };
+        let op = if a == b {
+            Op::Copy(a)
+        } else {
+            Op::Select(condition, a, b)
+        };
+        add.push(Instruction {
+            result: Some(select),
+            op,
+            place: place.clone(),
+        });
+        if let Op::Phi(from) = &mut function.blocks[next].code[index].op {
+            from.retain(|f| f.0 != inside && f.0 != at);
+            from.push((at, Value::Local(select)));
+        }
+    }
+    add.push(Instruction {
+        result: None,
+        op: Op::Jump(next),
+        place,
+    });
+    function.blocks[inside].code.clear();
+    function.blocks[at].code.extend(add);
+    true
+}
+
+/// A block whose only way on is to one that nobody else goes to.
+fn straight(function: &mut Function, at: usize) -> bool {
+    let Some(&Op::Jump(next)) = end(function, at) else {
+        return false;
+    };
+    if next == at || next == 0 || before(function, next) != [at] {
+        return false;
+    }
+    let code = std::mem::take(&mut function.blocks[next].code);
+    function.blocks[at].code.pop();
+    for mut instruction in code {
+        if let Op::Phi(from) = &instruction.op {
+            instruction.op = Op::Copy(from.first().map_or(Value::Undef, |f| f.1));
+        }
+        function.blocks[at].code.push(instruction);
+    }
+    for block in &mut function.blocks {
+        for instruction in &mut block.code {
+            if let Op::Phi(from) = &mut instruction.op {
+                from.iter_mut()
+                    .filter(|f| f.0 == next)
+                    .for_each(|f| f.0 = at);
+            }
+        }
+    }
+    true
+}
+
+/// Leaves out blocks without code.
+fn compact(function: &mut Function) {
+    let mut place = vec![0; function.blocks.len()];
+    let mut kept = 0;
+    for (at, block) in function.blocks.iter().enumerate() {
+        place[at] = kept;
+        kept += usize::from(!block.code.is_empty());
+    }
+    function.blocks.retain(|b| !b.code.is_empty());
+    for instruction in function.blocks.iter_mut().flat_map(|b| &mut b.code) {
+        match &mut instruction.op {
+            Op::Phi(from) => from.iter_mut().for_each(|f| f.0 = place[f.0]),
+            Op::Jump(to) => *to = place[*to],
+            Op::Branch(_, a, b) => (*a, *b) = (place[*a], place[*b]),
+            Op::Switch(_, _, cases, to) => {
+                cases.iter_mut().for_each(|c| c.1 = place[c.1]);
+                *to = place[*to];
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! Which memory each pointer points into. Objects that one pointer may point to share a memory (Steensgaard's analysis);
+//! each memory has a word of the widest access to it, and a pointer is bytes from its beginning.
+
+use crate::ir::{Binary, Cast, Function, Instruction, Module, Op, Place, Refusal, Type, Value};
+use crate::lower::Maker;
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes of all memories of a kernel: those of 128 block RAMs of 4 KB.
+const BYTES_MAX: u64 = 512 << 10;
+
+/// A memory of a kernel.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub name: String,
+    /// Bytes of a word: 1, 2, 4 or 8.
+    pub width: u64,
+    /// Contents at first.
+    pub bytes: Vec<u8>,
+    /// The source's objects in it.
+    pub objects: Vec<String>,
+}
+
+impl Memory {
+    pub fn words(&self) -> usize {
+        self.bytes.len() / self.width as usize
+    }
+}
+
+/// Where pointers point.
+pub struct Memories {
+    pub all: Vec<Memory>,
+    parents: Vec<usize>,
+    contents: HashMap<usize, usize>,
+    /// By function and value.
+    values: HashMap<(usize, usize), usize>,
+    /// A global's object, by its number.
+    globals: Vec<usize>,
+    results: HashMap<String, usize>,
+    /// Of a class that has a memory.
+    memories: HashMap<usize, usize>,
+    offsets: Vec<u64>,
+    null: HashMap<usize, bool>,
+}
+
+impl Memories {
+    fn node(&mut self) -> usize {
+        self.parents.push(self.parents.len());
+        self.parents.len() - 1
+    }
+
+    fn root(&self, mut node: usize) -> usize {
+        while self.parents[node] != node {
+            node = self.parents[node];
+        }
+        node
+    }
+
+    fn unify(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        if a == b {
+            return;
+        }
+        self.parents[b] = a;
+        match (self.contents.get(&a).copied(), self.contents.remove(&b)) {
+            (Some(x), Some(y)) => self.unify(x, y),
+            (None, Some(y)) => {
+                self.contents.insert(a, y);
+            }
+            _ => {}
+        }
+    }
+
+    fn content(&mut self, node: usize) -> usize {
+        let root = self.root(node);
+        match self.contents.get(&root) {
+            Some(&c) => c,
+            None => {
+                let c = self.node();
+                self.contents.insert(root, c);
+                c
+            }
+        }
+    }
+
+    fn class(&mut self, function: usize, value: Value) -> Option<usize> {
+        match value {
+            Value::Local(v) => match self.values.get(&(function, v)) {
+                Some(&c) => Some(c),
+                None => {
+                    let node = self.node();
+                    self.values.insert((function, v), node);
+                    Some(node)
+                }
+            },
+            Value::Global(g, _) => Some(self.globals[g]),
+            _ => None,
+        }
+    }
+
+    fn same(&mut self, function: usize, a: Value, b: Value) {
+        if let (Some(x), Some(y)) = (self.class(function, a), self.class(function, b)) {
+            self.unify(x, y);
+        }
+    }
+
+    /// The memory that a pointer points into.
+    pub fn of(&self, function: usize, value: Value) -> Option<usize> {
+        let node = match value {
+            Value::Local(v) => *self.values.get(&(function, v))?,
+            Value::Global(g, _) => self.globals[g],
+            _ => return None,
+        };
+        self.memories.get(&self.root(node)).copied()
+    }
+
+    /// A global's address: bytes from its memory's beginning.
+    pub fn offset(&self, global: usize) -> u64 {
+        self.offsets[global]
+    }
+}
+
+fn is_pointer(function: &Function, value: Value) -> bool {
+    match value {
+        Value::Local(v) => function.values[v].ty == Type::Ptr,
+        Value::Global(..) | Value::Null => true,
+        _ => false,
+    }
+}
+
+/// Finds the memories, and makes accesses that may not be aligned of aligned ones.
+pub fn analyse(module: &mut Module) -> Result<Memories, Refusal> {
+    let mut m = Memories {
+        all: Vec::new(),
+        parents: Vec::new(),
+        contents: HashMap::new(),
+        values: HashMap::new(),
+        globals: Vec::new(),
+        results: HashMap::new(),
+        memories: HashMap::new(),
+        offsets: vec![0; module.globals.len()],
+        null: HashMap::new(),
+    };
+    for _ in &module.globals {
+        let node = m.node();
+        m.globals.push(node);
+    }
+    let parameters: HashMap<String, (usize, usize)> = module
+        .functions
+        .iter()
+        .enumerate()
+        .map(|(i, f)| (f.name.clone(), (i, f.parameters)))
+        .collect();
+    for f in &module.functions {
+        let node = m.node();
+        m.results.insert(f.name.clone(), node);
+    }
+    for (at, function) in module.functions.iter().enumerate() {
+        for instruction in function.blocks.iter().flat_map(|b| &b.code) {
+            constrain(&mut m, at, function, instruction, &parameters)?;
+        }
+    }
+    for (index, global) in module.globals.iter().enumerate() {
+        for (_, value) in &global.pointers {
+            if let Value::Global(to, _) = value {
+                let content = m.content(m.globals[index]);
+                let to = m.globals[*to];
+                m.unify(content, to);
+            }
+        }
+    }
+    align(module);
+    lay(module, &mut m)?;
+    Ok(m)
+}
+
+fn constrain(
+    m: &mut Memories,
+    at: usize,
+    function: &Function,
+    instruction: &Instruction,
+    parameters: &HashMap<String, (usize, usize)>,
+) -> Result<(), Refusal> {
+    let result = instruction.result.map(Value::Local);
+    let pointer = result.is_some_and(|r| is_pointer(function, r));
+    match &instruction.op {
+        Op::Address(base, _, _) => {
+            if let Some(r) = result {
+                m.same(at, r, *base);
+            }
+        }
+        Op::Copy(a) if pointer => m.same(at, result.unwrap_or(Value::Null), *a),
+        Op::Select(_, a, b) if pointer => {
+            let r = result.unwrap_or(Value::Null);
+            for v in [*a, *b] {
+                m.same(at, r, v);
+                null(m, at, r, v);
+            }
+        }
+        Op::Phi(from) if pointer => {
+            let r = result.unwrap_or(Value::Null);
+            for (_, v) in from {
+                m.same(at, r, *v);
+                null(m, at, r, *v);
+            }
+        }
+        Op::Compare(_, _, a, b) if is_pointer(function, *a) || is_pointer(function, *b) => {
+            m.same(at, *a, *b);
+            null(m, at, *a, *b);
+            null(m, at, *b, *a);
+        }
+        Op::Cast(Cast::Bits, _, a) if pointer != is_pointer(function, *a) && pointer => {
+            return Err(Refusal::new(
+                &instruction.place,
+                "an address that is made of a number",
+            ));
+        }
+        Op::Load(from, _) if pointer => {
+            if let Some(class) = m.class(at, *from) {
+                let content = m.content(class);
+                if let Some(r) = m.class(at, result.unwrap_or(Value::Null)) {
+                    m.unify(content, r);
+                }
+            }
+        }
+        Op::Store(value, to, _, _) if is_pointer(function, *value) => {
+            if let (Some(class), Some(v)) = (m.class(at, *to), m.class(at, *value)) {
+                let content = m.content(class);
+                m.unify(content, v);
+            } else if let Some(class) = m.class(at, *to) {
+                let content = m.content(class);
+                let root = m.root(content);
+                m.null.insert(root, true);
+            }
+        }
+        Op::Call(name, arguments) => {
+            if let Some(&(callee, count)) = parameters.get(name) {
+                for (i, (ty, argument)) in arguments.iter().enumerate().take(count) {
+                    if *ty == Type::Ptr {
+                        let parameter = m.class(callee, Value::Local(i));
+                        if let (Some(p), Some(a)) = (parameter, m.class(at, *argument)) {
+                            m.unify(p, a);
+                        } else if let Some(p) = parameter {
+                            m.null.insert(p, true);
+                        }
+                    }
+                }
+                if let (true, Some(r)) = (pointer, result.and_then(|r| m.class(at, r))) {
+                    let node = m.results[name];
+                    m.unify(node, r);
+                }
+            }
+        }
+        Op::Return(Some(v)) if is_pointer(function, *v) => {
+            let node = m.results[&function.name];
+            if let Some(class) = m.class(at, *v) {
+                m.unify(node, class);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A pointer that may be null is in a memory whose first word is nobody's.
+fn null(m: &mut Memories, at: usize, pointer: Value, other: Value) {
+    if other == Value::Null {
+        if let Some(class) = m.class(at, pointer) {
+            m.null.insert(class, true);
+        }
+    }
+}
+
+/// How many of a value's lowest bits are zero: what is known of it in all its uses. Begins with the best and is corrected
+/// until it holds.
+fn zeroes(module: &Module) -> Vec<Vec<u32>> {
+    let mut known: Vec<Vec<u32>> = module
+        .functions
+        .iter()
+        .map(|f| vec![64; f.values.len()])
+        .collect();
+    known[0][..module.functions[0].parameters].fill(0);
+    let index: HashMap<&str, usize> = module
+        .functions
+        .iter()
+        .enumerate()
+        .map(|(i, f)| (f.name.as_str(), i))
+        .collect();
+    loop {
+        let mut changed = false;
+        for (at, function) in module.functions.iter().enumerate() {
+            for instruction in function.blocks.iter().flat_map(|b| &b.code) {
+                let of = |v: Value| match v {
+                    Value::Local(v) => known[at][v],
+                    Value::Bits(n) => n.trailing_zeros().min(64),
+                    // Objects begin at words of 8 bytes.
+                    Value::Global(_, o) => o.trailing_zeros().min(3),
+                    Value::Null | Value::Undef => 64,
+                };
+                let found = match &instruction.op {
+                    Op::Binary(Binary::Add | Binary::Sub | Binary::Or | Binary::Xor, a, b) => {
+                        of(*a).min(of(*b))
+                    }
+                    Op::Binary(Binary::And, a, b) => of(*a).max(of(*b)),
+                    Op::Binary(Binary::Mul, a, b) => (of(*a) + of(*b)).min(64),
+                    Op::Binary(Binary::Shl, a, Value::Bits(n)) => (of(*a) + *n as u32).min(64),
+                    Op::Binary(Binary::Lshr | Binary::Ashr, a, Value::Bits(n)) => {
+                        of(*a).saturating_sub(*n as u32)
+                    }
+                    Op::Binary(Binary::Umin | Binary::Umax | Binary::Smin | Binary::Smax, a, b) => {
+                        of(*a).min(of(*b))
+                    }
+                    Op::Select(_, a, b) => of(*a).min(of(*b)),
+                    Op::Cast(Cast::Bits | Cast::Sext, _, a) | Op::Copy(a) => of(*a),
+                    Op::Phi(from) => from.iter().map(|f| of(f.1)).min().unwrap_or(0),
+                    Op::Address(base, offset, parts) => {
+                        let parts = parts
+                            .iter()
+                            .map(|p| (of(p.0) + p.2.trailing_zeros()).min(64))
+                            .min()
+                            .unwrap_or(64);
+                        of(*base)
+                            .min(if *offset == 0 {
+                                64
+                            } else {
+                                offset.trailing_zeros()
+                            })
+                            .min(parts)
+                    }
+                    Op::Call(name, arguments) => {
+                        if let Some(&callee) = index.get(name.as_str()) {
+                            let values: Vec<u32> = arguments.iter().map(|a| of(a.1)).collect();
+                            for (i, zeroes) in values
+                                .into_iter()
+                                .enumerate()
+                                .take(module.functions[callee].parameters)
+                            {
+                                if known[callee][i] > zeroes {
+                                    known[callee][i] = zeroes;
+                                    changed = true;
+                                }
+                            }
+                        }
+                        0
+                    }
+                    _ => 0,
+                };
+                if let Some(result) = instruction.result {
+                    if known[at][result] > found {
+                        known[at][result] = found;
+                        changed = true;
+                    }
+                }
+            }
+        }
+        if !changed {
+            return known;
+        }
+    }
+}
+
+/// An access that is not known to be aligned becomes several that are.
+fn align(module: &mut Module) {
+    let known = zeroes(module);
+    for (at, function) in module.functions.iter_mut().enumerate() {
+        let blocks = std::mem::take(&mut function.blocks);
+        let mut maker = Maker {
+            function,
+            code: Vec::new(),
+            place: Place::default(),
+        };
+        let mut done = Vec::new();
+        for mut block in blocks {
+            for instruction in block.code {
+                let address = match instruction.op {
+                    Op::Load(a, _) | Op::Store(_, a, _, _) => a,
+                    _ => {
+                        maker.code.push(instruction);
+                        continue;
+                    }
+                };
+                let zeroes = match address {
+                    Value::Local(v) => known[at].get(v).copied().unwrap_or(0),
+                    Value::Global(_, o) => o.trailing_zeros().min(3),
+                    _ => 3,
+                };
+                let unit = 1_u64 << zeroes.min(3);
+                maker.place = instruction.place.clone();
+                split(&mut maker, instruction, address, unit);
+            }
+            block.code = std::mem::take(&mut maker.code);
+            done.push(block);
+        }
+        function.blocks = done;
+    }
+}
+
+fn split(maker: &mut Maker<'_>, instruction: Instruction, address: Value, unit: u64) {
+    let size = match instruction.op {
+        Op::Load(_, size) | Op::Store(_, _, size, _) => size,
+        _ => 0,
+    };
+    if size <= unit {
+        maker.code.push(instruction);
+        return;
+    }
+    let (whole, part) = (Type::Int(size as u32 * 8), Type::Int(unit as u32 * 8));
+    let place = |maker: &mut Maker<'_>, offset: u64| match address {
+        Value::Global(g, o) => Value::Global(g, o + offset as i64),
+        _ => maker.value(
+            "piece_at",
+            Type::Ptr,
+            Op::Address(address, offset as i64, Vec::new()),
+        ),
+    };
+    match instruction.op {
+        Op::Load(..) => {
+            let mut sum = Value::Bits(0);
+            for offset in (0..size).step_by(unit as usize) {
+                let at = place(maker, offset);
+                let piece = maker.value("piece", part.clone(), Op::Load(at, unit));
+                let wide = maker.value(
+                    "piece",
+                    whole.clone(),
+                    Op::Cast(Cast::Bits, unit as u32 * 8, piece),
+                );
+                let up = maker.value(
+                    "piece",
+                    whole.clone(),
+                    Op::Binary(Binary::Shl, wide, Value::Bits(offset * 8)),
+                );
+                sum = maker.value("pieces", whole.clone(), Op::Binary(Binary::Or, sum, up));
+            }
+            if let Some(result) = instruction.result {
+                let bits = size as u32 * 8;
+                maker.give(result, Op::Cast(Cast::Bits, bits, sum));
+            }
+        }
+        Op::Store(value, _, _, when) => {
+            for offset in (0..size).step_by(unit as usize) {
+                let at = place(maker, offset);
+                let down = maker.value(
+                    "piece",
+                    whole.clone(),
+                    Op::Binary(Binary::Lshr, value, Value::Bits(offset * 8)),
+                );
+                let piece = maker.value(
+                    "piece",
+                    part.clone(),
+                    Op::Cast(Cast::Bits, size as u32 * 8, down),
+                );
+                maker.act(Op::Store(piece, at, unit, when));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Lays objects into memories, those that are used.
+fn lay(module: &Module, m: &mut Memories) -> Result<(), Refusal> {
+    // The pieces of accesses that were split point where the whole did.
+    for (at, function) in module.functions.iter().enumerate() {
+        for instruction in function.blocks.iter().flat_map(|b| &b.code) {
+            if let (Op::Address(base, _, _), Some(result)) = (&instruction.op, instruction.result) {
+                m.same(at, Value::Local(result), *base);
+            }
+        }
+    }
+    let nulls: Vec<usize> = m.null.keys().map(|&n| m.root(n)).collect();
+    // Widths by class.
+    let mut used: BTreeMap<usize, u64> = BTreeMap::new();
+    for (at, function) in module.functions.iter().enumerate() {
+        for instruction in function.blocks.iter().flat_map(|b| &b.code) {
+            let (address, size) = match instruction.op {
+                Op::Load(a, size) | Op::Store(_, a, size, _) => (a, size),
+                _ => continue,
+            };
+            let Some(class) = m.class(at, address) else {
+                return Err(Refusal::new(
+                    &instruction.place,
+                    "an access through a null pointer",
+                ));
+            };
+            let width = used.entry(m.root(class)).or_insert(1);
+            *width = size.max(*width);
+        }
+    }
+    let mut total = 0;
+    for (class, width) in used {
+        let mut memory = Memory {
+            name: String::new(),
+            width,
+            bytes: Vec::new(),
+            objects: Vec::new(),
+        };
+        if nulls.contains(&class) {
+            memory.bytes.resize(8, 0);
+        }
+        let members: Vec<usize> = (0..module.globals.len())
+            .filter(|&g| m.root(m.globals[g]) == class)
+            .collect();
+        for &global in &members {
+            let object = &module.globals[global];
+            if object.external {
+                return Err(Refusal::new(
+                    &Place::default(),
+                    format!("{} has no form in fabric", object.name),
+                ));
+            }
+            m.offsets[global] = memory.bytes.len() as u64;
+            memory.bytes.extend(&object.bytes);
+            let end = memory.bytes.len().next_multiple_of(8);
+            memory.bytes.resize(end, 0);
+            memory.objects.push(object.name.clone());
+        }
+        if memory.bytes.is_empty() {
+            memory.bytes.resize(8, 0);
+        }
+        total += memory.bytes.len() as u64;
+        memory.name = match members.as_slice() {
+            [one] => module.globals[*one].name.clone(),
+            many if many.iter().all(|g| module.globals[*g].constant) => "texts".to_owned(),
+            _ => "memory".to_owned(),
+        };
+        m.memories.insert(class, m.all.len());
+        m.all.push(memory);
+    }
+    if total > BYTES_MAX {
+        return Err(Refusal::new(
+            &Place::default(),
+            format!("{total} bytes of arrays: a kernel has block RAM for {BYTES_MAX}"),
+        ));
+    }
+    // Addresses among the contents, when all offsets are known.
+    for (index, global) in module.globals.iter().enumerate() {
+        let Some(memory) = m.memories.get(&m.root(m.globals[index])).copied() else {
+            continue;
+        };
+        for (at, value) in &global.pointers {
+            let Value::Global(to, offset) = value else {
+                continue;
+            };
+            let bits = (m.offsets[*to] as i64 + offset) as u32;
+            let at = (m.offsets[index] + at) as usize;
+            m.all[memory].bytes[at..at + 4].copy_from_slice(&bits.to_le_bytes());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! Names in SystemVerilog: letters, digits and underscores, each once, none that means something already.
+
+use std::collections::HashSet;
+
+const TAKEN: &[&str] = &[
+    "always",
+    "and",
+    "assert",
+    "assign",
+    "begin",
+    "bit",
+    "break",
+    "buf",
+    "byte",
+    "case",
+    "cell",
+    "chandle",
+    "checker",
+    "class",
+    "const",
+    "context",
+    "continue",
+    "cover",
+    "deassign",
+    "default",
+    "design",
+    "disable",
+    "dist",
+    "do",
+    "edge",
+    "else",
+    "end",
+    "enum",
+    "event",
+    "expect",
+    "export",
+    "extends",
+    "extern",
+    "final",
+    "first_match",
+    "for",
+    "force",
+    "foreach",
+    "forever",
+    "fork",
+    "function",
+    "generate",
+    "genvar",
+    "global",
+    "if",
+    "iff",
+    "ifnone",
+    "implements",
+    "implies",
+    "import",
+    "include",
+    "initial",
+    "inout",
+    "input",
+    "inside",
+    "instance",
+    "int",
+    "integer",
+    "interface",
+    "intersect",
+    "join",
+    "large",
+    "let",
+    "liblist",
+    "library",
+    "local",
+    "localparam",
+    "logic",
+    "longint",
+    "macromodule",
+    "matches",
+    "medium",
+    "modport",
+    "module",
+    "nand",
+    "negedge",
+    "new",
+    "nor",
+    "not",
+    "null",
+    "or",
+    "output",
+    "package",
+    "packed",
+    "parameter",
+    "posedge",
+    "primitive",
+    "priority",
+    "program",
+    "property",
+    "protected",
+    "pull0",
+    "pull1",
+    "pure",
+    "rand",
+    "randc",
+    "randcase",
+    "real",
+    "ref",
+    "reg",
+    "release",
+    "repeat",
+    "restrict",
+    "return",
+    "scalared",
+    "sequence",
+    "shortint",
+    "shortreal",
+    "signed",
+    "small",
+    "soft",
+    "solve",
+    "specify",
+    "static",
+    "string",
+    "strong",
+    "struct",
+    "super",
+    "supply0",
+    "supply1",
+    "table",
+    "tagged",
+    "task",
+    "this",
+    "throughout",
+    "time",
+    "timeprecision",
+    "timeunit",
+    "tran",
+    "tri",
+    "type",
+    "typedef",
+    "union",
+    "unique",
+    "unsigned",
+    "until",
+    "use",
+    "var",
+    "vectored",
+    "virtual",
+    "void",
+    "wait",
+    "weak",
+    "while",
+    "wildcard",
+    "wire",
+    "with",
+    "within",
+    "wor",
+    "xnor",
+    "xor",
+    // The kernel's own.
+    "clk",
+    "rst",
+    "own",
+    "ranks",
+    "load_valid",
+    "load_address",
+    "load_data",
+    "send_valid",
+    "send_ready",
+    "send_command",
+    "out_valid",
+    "out_ready",
+    "out_data",
+    "send_done",
+    "send_fault",
+    "receive_valid",
+    "receive_ready",
+    "receive_command",
+    "in_valid",
+    "in_ready",
+    "in_data",
+    "receive_done",
+    "receive_outcome",
+    "text_valid",
+    "text",
+    "ended",
+    "code",
+    "asleep",
+    "state",
+    "state_t",
+    "step",
+    "call",
+    "call_t",
+    "call_command",
+    "call_bytes",
+    "call_data",
+    "port_ready",
+    "port_there",
+    "port_fault",
+    "port_outcome",
+    "port_cycles",
+    "beats",
+    "i",
+    "b",
+    "send_t",
+    "receive_t",
+    "outcome_t",
+    "beat_t",
+];
+
+/// Names that are taken.
+pub struct Names(HashSet<String>);
+
+impl Names {
+    pub fn new() -> Names {
+        Names(TAKEN.iter().map(|t| (*t).to_owned()).collect())
+    }
+
+    /// A name like this one that nobody has.
+    pub fn new_name(&mut self, like: &str) -> String {
+        let mut plain: String = like
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect();
+        // What LLVM adds when it inlines.
+        while let Some(shorter) = plain.strip_suffix("_i").filter(|s| !s.is_empty()) {
+            plain = shorter.to_owned();
+        }
+        let plain = plain.trim_matches('_').to_owned();
+        let plain = match plain.chars().next() {
+            Some(c) if c.is_ascii_digit() => format!("v{plain}"),
+            None => "v".to_owned(),
+            _ => plain,
+        };
+        let mut name = plain.clone();
+        let mut n = 2;
+        // Names with endings of their own (NAME_d, NAME_p3) must not meet others.
+        while self.0.contains(&name) || ending(&name) {
+            name = format!("{plain}_{n}");
+            n += 1;
+        }
+        self.0.insert(name.clone());
+        name
+    }
+}
+
+fn ending(name: &str) -> bool {
+    let Some((_, end)) = name.rsplit_once('_') else {
+        return false;
+    };
+    let stage = end
+        .strip_prefix('p')
+        .is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()));
+    stage
+        || [
+            "d",
+            "q",
+            "lane",
+            "valid",
+            "less",
+            "equal",
+            "unordered",
+            "return",
+            "result",
+            "a",
+            "y",
+        ]
+        .contains(&end)
+}

@@ -1,0 +1,86 @@
+//! From IR as text; kernels in C, and what they answer, are `crates/cluster/tests/forms.rs`.
+
+use crate::{from_ir, Hardware, Refusal};
+
+const HEAD: &str = "@a = internal global [100 x i32] zeroinitializer, align 4\n@b = internal global [100 x float] zeroinitializer, align 4\n";
+const TAIL: &str = r#"
+declare void @hum_port_text(i32)
+declare i32 @hum_port_rank()
+!1 = distinct !DISubprogram(name: "f", file: !2, line: 3)
+!2 = !DIFile(filename: "k.c", directory: "/")
+!7 = !DILocation(line: 7, column: 3, scope: !1)
+!8 = !DILocation(line: 8, column: 3, scope: !1)
+"#;
+
+fn made(body: &str) -> Result<Hardware, Refusal> {
+    from_ir(
+        &format!("{HEAD}define i32 @hum_main() !dbg !1 {{\n{body}\n}}\n{TAIL}"),
+        "msg_test",
+        "k.c",
+    )
+}
+
+/// A loop over an array whose body computes %new from %old.
+fn turns(body: &str) -> String {
+    format!(
+        "entry:\n  br label %loop\nloop:\n  %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n{body}\n  %next = add nuw nsw i32 %i, 1\n  %over = icmp eq i32 %next, 100\n  br i1 %over, label %done, label %loop, !dbg !7\ndone:\n  ret i32 0"
+    )
+}
+
+fn interval(body: &str) -> u32 {
+    let hardware = made(&turns(body)).unwrap();
+    assert_eq!(hardware.pipelines.len(), 1, "{}", hardware.text);
+    hardware.pipelines[0].1
+}
+
+#[test]
+fn test_an_iteration_begins_as_soon_as_it_can() {
+    let address = "  %p = getelementptr inbounds [100 x i32], ptr @a, i32 0, i32 %i\n";
+    // Each iteration has an element of its own.
+    assert_eq!(interval(&format!("{address}  %old = load i32, ptr %p, align 4, !dbg !7\n  %new = mul i32 %old, %old\n  store i32 %new, ptr %p, align 4, !dbg !7")), 1);
+    // Two reads of a memory with one port for them.
+    assert_eq!(interval(&format!("{address}  %old = load i32, ptr %p, align 4, !dbg !7\n  %more = load i32, ptr @a, align 4, !dbg !7\n  %new = add i32 %old, %more\n  %q = getelementptr inbounds [100 x float], ptr @b, i32 0, i32 %i\n  store i32 %new, ptr %q, align 4")), 2);
+    // One iteration's element is the next one's operand: no iteration begins before the one before it is over.
+    let body = format!("{address}  %old = load i32, ptr %p, align 4, !dbg !7\n  %new = mul i32 %old, %old\n  %q = getelementptr inbounds i32, ptr %p, i32 1\n  store i32 %new, ptr %q, align 4");
+    assert!(made(&turns(&body)).unwrap().pipelines.is_empty());
+}
+
+#[test]
+fn test_a_sum_of_floats_waits_for_its_unit() {
+    let body = "entry:\n  br label %loop\nloop:\n  %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n  %sum = phi float [ 0.000000e+00, %entry ], [ %new, %loop ]\n  %p = getelementptr inbounds [100 x float], ptr @b, i32 0, i32 %i\n  %x = load float, ptr %p, align 4, !dbg !7\n  %new = fadd float %sum, %x, !dbg !7\n  %next = add nuw nsw i32 %i, 1\n  %over = icmp eq i32 %next, 100\n  br i1 %over, label %done, label %loop, !dbg !7\ndone:\n  %whole = fptosi float %new to i32\n  ret i32 %whole";
+    assert_eq!(made(body).unwrap().pipelines[0].1, 6);
+}
+
+#[test]
+fn test_a_branch_in_a_loop_is_part_of_it() {
+    let body = "entry:\n  br label %loop\nloop:\n  %i = phi i32 [ 0, %entry ], [ %next, %more ]\n  %p = getelementptr inbounds [100 x i32], ptr @a, i32 0, i32 %i\n  %odd = trunc i32 %i to i1\n  br i1 %odd, label %then, label %more\nthen:\n  store i32 %i, ptr %p, align 4, !dbg !7\n  br label %more\nmore:\n  %next = add nuw nsw i32 %i, 1\n  %over = icmp eq i32 %next, 100\n  br i1 %over, label %done, label %loop, !dbg !7\ndone:\n  ret i32 0";
+    let hardware = made(body).unwrap();
+    assert!(
+        hardware.states <= 4,
+        "{} states\n{}",
+        hardware.states,
+        hardware.text
+    );
+}
+
+#[test]
+fn test_what_has_no_form_is_refused_with_its_line() {
+    let said = |body: &str| made(body).unwrap_err().to_string();
+    assert_eq!(
+        said("entry:\n  %x = call i32 @rand(), !dbg !8\n  ret i32 %x, !dbg !7"),
+        "k.c:8: rand has no form in fabric"
+    );
+    assert_eq!(
+        said("entry:\n  %x = call i32 %f(), !dbg !8\n  ret i32 0"),
+        "k.c:8: a call through a pointer has no form in fabric"
+    );
+    assert_eq!(
+        said("entry:\n  %x = fdiv float 1.0, 2.0, !dbg !8\n  ret i32 0"),
+        "k.c:8: the IR's 'fdiv' has no form in fabric"
+    );
+    assert_eq!(said("entry:\n  %r = call i32 @hum_port_rank()\n  %x = inttoptr i32 %r to ptr, !dbg !8\n  %y = load i32, ptr %x, align 4, !dbg !8\n  ret i32 %y"), "k.c:8: an address that is made of a number");
+    assert_eq!(
+        said("entry:\n  %x = call i32 @hum_main(), !dbg !8\n  ret i32 %x"),
+        "k.c:3: hum_main calls itself: hardware has no stack"
+    );
+}

@@ -1,0 +1,133 @@
+//! Units that take more than a clock, in `hdl/hls/rtl`: what they are called and how long they take.
+
+use crate::ir::{Binary, Cast, Function, Instruction, Op, Value};
+
+/// A kind of unit; all with one clock between operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// Integers of so many bits, at most.
+    Multiply(u32),
+    Divide(u32),
+    /// Floats of so many bits.
+    Fadd(u32),
+    Fmul(u32),
+    /// From an integer of 32 or 64 bits, signed or not, to a float.
+    FromInteger(u32, bool, u32),
+    ToInteger(u32, u32, bool),
+    Widen,
+    Narrow,
+}
+
+impl Unit {
+    /// Clocks from operands to result; must be those of the module.
+    pub fn latency(self) -> u32 {
+        match self {
+            Unit::Multiply(18) => 2,
+            Unit::Multiply(_) => 3,
+            Unit::Divide(_) | Unit::Widen => 1,
+            Unit::Fadd(_) => 5,
+            Unit::Fmul(_) => 5,
+            Unit::FromInteger(..) => 3,
+            Unit::ToInteger(..) | Unit::Narrow => 2,
+        }
+    }
+
+    /// Whether it has a length that is not known, so that its step waits.
+    pub fn waits(self) -> bool {
+        matches!(self, Unit::Divide(_))
+    }
+
+    /// The module, and its parameters.
+    pub fn module(self) -> (&'static str, String) {
+        match self {
+            Unit::Multiply(w) => ("hls_multiply", format!(".W({w})")),
+            Unit::Divide(w) => ("hls_divide", format!(".W({w})")),
+            Unit::Fadd(w) => ("hls_fadd", shape(w)),
+            Unit::Fmul(w) => ("hls_fmul", shape(w)),
+            Unit::FromInteger(i, signed, w) => (
+                "hls_from_integer",
+                format!(".I({i}), .SIGNED({}), {}", u8::from(signed), shape(w)),
+            ),
+            Unit::ToInteger(w, i, signed) => (
+                "hls_to_integer",
+                format!(".I({i}), .SIGNED({}), {}", u8::from(signed), shape(w)),
+            ),
+            Unit::Widen => ("hls_widen", String::new()),
+            Unit::Narrow => ("hls_narrow", String::new()),
+        }
+    }
+
+    /// What instances are called.
+    pub fn name(self) -> String {
+        match self {
+            Unit::Multiply(w) => format!("multiply{w}"),
+            Unit::Divide(w) => format!("divide{w}"),
+            Unit::Fadd(w) => format!("fadd{w}"),
+            Unit::Fmul(w) => format!("fmul{w}"),
+            Unit::FromInteger(i, s, w) => {
+                format!("float{w}_from_{}{i}", if s { "int" } else { "unsigned" })
+            }
+            Unit::ToInteger(w, i, s) => {
+                format!("{}{i}_from_float{w}", if s { "int" } else { "unsigned" })
+            }
+            Unit::Widen => "double_from_float".to_owned(),
+            Unit::Narrow => "float_from_double".to_owned(),
+        }
+    }
+
+    /// Bits of operands and of the result.
+    pub fn bits(self) -> (u32, u32) {
+        match self {
+            Unit::Multiply(w) | Unit::Divide(w) | Unit::Fadd(w) | Unit::Fmul(w) => (w, w),
+            Unit::FromInteger(i, _, w) => (i, w),
+            Unit::ToInteger(w, i, _) => (w, i),
+            Unit::Widen => (32, 64),
+            Unit::Narrow => (64, 32),
+        }
+    }
+
+    pub fn operands(self) -> usize {
+        match self {
+            Unit::Multiply(_) | Unit::Divide(_) | Unit::Fadd(_) | Unit::Fmul(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+fn shape(bits: u32) -> String {
+    match bits {
+        32 => ".EXP(8), .MAN(23)".to_owned(),
+        _ => ".EXP(11), .MAN(52)".to_owned(),
+    }
+}
+
+fn integer(bits: u32) -> u32 {
+    if bits <= 32 {
+        32
+    } else {
+        64
+    }
+}
+
+/// The unit that an instruction needs, if it does.
+pub fn unit(function: &Function, instruction: &Instruction) -> Option<Unit> {
+    let ty = instruction.result.map(|r| &function.values[r].ty)?;
+    let bits = ty.bits()?;
+    Some(match &instruction.op {
+        // By a constant with one bit it is a shift.
+        Op::Binary(Binary::Mul, _, Value::Bits(n)) if n.count_ones() <= 1 => return None,
+        Op::Binary(Binary::Mul, ..) => Unit::Multiply(if bits <= 18 { 18 } else { integer(bits) }),
+        Op::Binary(Binary::Udiv | Binary::Sdiv | Binary::Urem | Binary::Srem, ..) => {
+            Unit::Divide(integer(bits))
+        }
+        Op::Binary(Binary::Fadd | Binary::Fsub, ..) => Unit::Fadd(bits),
+        Op::Binary(Binary::Fmul, ..) => Unit::Fmul(bits),
+        Op::Cast(Cast::Sitofp, from, _) => Unit::FromInteger(integer(*from), true, bits),
+        Op::Cast(Cast::Uitofp, from, _) => Unit::FromInteger(integer(*from), false, bits),
+        Op::Cast(Cast::Fptosi, from, _) => Unit::ToInteger(*from, integer(bits), true),
+        Op::Cast(Cast::Fptoui, from, _) => Unit::ToInteger(*from, integer(bits), false),
+        Op::Cast(Cast::Fpext, ..) => Unit::Widen,
+        Op::Cast(Cast::Fptrunc, ..) => Unit::Narrow,
+        _ => return None,
+    })
+}

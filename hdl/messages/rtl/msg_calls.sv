@@ -1,0 +1,107 @@
+// A synthesised kernel's calls ↔ its engines' ports.
+//
+// A call is carried out in the clock in which `port_ready` is high. Commands' fields are those of msg_core's words. A send
+// that was refused takes no payload.
+module msg_calls
+  import hum_envelope_pkg::*;
+  import msg_pkg::*;
+  import msg_calls_pkg::*;
+(
+    input  logic        clk,
+    input  logic        rst,
+    input  call_t       call,
+    input  logic [31:0] call_command,
+    input  logic [31:0] call_bytes,
+    input  logic [63:0] call_data,
+    output logic        port_ready,
+    output logic        port_there,    // a beat is, with CallGet
+    output logic [7:0]  port_fault,    // of the last send
+    output outcome_t    port_outcome,  // of the last receive
+    output logic [63:0] port_cycles,
+    // The kernel's ports.
+    output logic        send_valid,
+    input  logic        send_ready,
+    output send_t       send_command,
+    output logic        out_valid,
+    input  logic        out_ready,
+    output logic [63:0] out_data,
+    input  logic        send_done,
+    input  logic [7:0]  send_fault,
+    output logic        receive_valid,
+    input  logic        receive_ready,
+    output receive_t    receive_command,
+    input  logic        in_valid,
+    output logic        in_ready,
+    input  logic        receive_done,
+    input  outcome_t    receive_outcome,
+    output logic        text_valid,
+    output logic [7:0]  text,
+    output logic        ended,
+    output logic [7:0]  code,
+    output logic        asleep
+);
+
+  logic sending, receiving;
+
+  always_comb begin
+    case (call)
+      CallSend: port_ready = send_ready && !sending;
+      CallPut:  port_ready = out_ready || !sending;
+      CallSent: port_ready = !sending;
+      CallTake: port_ready = receive_ready && !receiving;
+      CallGet:  port_ready = in_valid || !receiving;
+      CallEnd:  port_ready = 1'b0;
+      default:  port_ready = 1'b1;
+    endcase
+  end
+
+  assign port_there    = in_valid;
+  assign send_valid    = call == CallSend && !sending;
+  assign out_valid     = call == CallPut && sending;
+  assign out_data      = call_data;
+  assign receive_valid = call == CallTake && !receiving;
+  assign in_ready      = call == CallGet;
+  assign text_valid    = call == CallText;
+  assign text          = call_command[7:0];
+  assign asleep        = !port_ready;
+
+  assign send_command.dest          = call_command[7:0];
+  assign send_command.tag           = call_command[15:8];
+  assign send_command.dtype         = call_command[19:16];
+  assign send_command.collective    = call_command[20];
+  assign send_command.eager         = call_command[21];
+  assign send_command.size          = call_bytes[23:0];
+  assign receive_command.source     = call_command[7:0];
+  assign receive_command.any_source = call_command[8];
+  assign receive_command.tag        = call_command[23:16];
+  assign receive_command.any_tag    = call_command[24];
+  assign receive_command.dtype      = call_command[28:25];
+  assign receive_command.collective = call_command[29];
+  assign receive_command.room       = call_bytes[23:0];
+
+  always_ff @(posedge clk) begin
+    port_cycles <= port_cycles + 1'b1;
+    if (call == CallSend && port_ready) sending <= 1'b1;
+    if (call == CallTake && port_ready) receiving <= 1'b1;
+    if (call == CallEnd) begin
+      ended <= 1'b1;
+      code  <= call_command[7:0];
+    end
+    if (send_done) begin
+      sending    <= 1'b0;
+      port_fault <= send_fault;
+    end
+    if (receive_done) begin
+      receiving    <= 1'b0;
+      port_outcome <= receive_outcome;
+    end
+    if (rst) begin
+      sending     <= 1'b0;
+      receiving   <= 1'b0;
+      ended       <= 1'b0;
+      code        <= '0;
+      port_cycles <= '0;
+    end
+  end
+
+endmodule

@@ -1,0 +1,45 @@
+/* A kernel's processor before and around its program: start, console, end. */
+#include "port.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The logical file's: its arguments and constants; a negative count: none were given. */
+extern const char *const hum_fabric_arguments[];
+extern const int hum_fabric_argument_count;
+extern char *hum_fabric_environment[];
+extern char **environ;
+int main(int argc, char **argv);
+
+static int put_character(char c, FILE *file)
+{
+    (void)file;
+    port_text((unsigned char)c);
+    return (unsigned char)c;
+}
+static FILE console = FDEV_SETUP_STREAM(put_character, NULL, NULL, _FDEV_SETUP_WRITE);
+FILE *const stdin = &console;
+FILE *const stdout = &console;
+FILE *const stderr = &console;
+
+_Noreturn void _exit(int code)
+{
+    port_end((unsigned)code);
+}
+
+void hum_fabric_main(void)
+{
+    static char numbers[2][8];
+    char *argv[34] = {"kernel"};
+    int argc = 1;
+    environ = hum_fabric_environment;
+    if (hum_fabric_argument_count >= 0) {
+        for (; argc <= hum_fabric_argument_count && argc < 33; argc++) argv[argc] = (char *)(uintptr_t)hum_fabric_arguments[argc - 1];
+    } else {
+        snprintf(numbers[0], sizeof numbers[0], "%d", port_ranks());
+        snprintf(numbers[1], sizeof numbers[1], "%d", port_rank());
+        argv[argc++] = numbers[0];
+        argv[argc++] = numbers[1];
+    }
+    exit(main(argc, argv));
+}

@@ -1,0 +1,206 @@
+/*
+ * A synthesised kernel before and around its program: start, numbers from arguments and constants, what printf becomes
+ * (crates/hls/src/print.rs splits its formats), end. Its macros come from the cluster files: HUM_RANKS, HUM_FIRST,
+ * HUM_COPIES, HUM_ARGC, HUM_ARGV (texts, each with a comma), HUM_ENVIRONMENT (pairs of texts).
+ */
+#include "port.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv);
+
+/* Stands for the kernel's number where that is an argument: copies of one kernel differ in it alone. */
+static char own[] = "?";
+
+void exit(int code) { port_end((unsigned)code); }
+void _exit(int code) { port_end((unsigned)code); }
+void abort(void) { port_end(134); }
+
+/* Where the tool begins; what it returns ends the kernel. */
+int hum_main(void)
+{
+    char *argv[] = {"kernel", HUM_ARGV NULL};
+    return main(HUM_ARGC, argv) & 0xff;
+}
+
+int atoi(const char *text) { return text == own ? port_rank() : (int)strtol(text, NULL, 10); }
+
+char *getenv(const char *name)
+{
+    static const char *const pairs[][2] = {HUM_ENVIRONMENT{"", ""}};
+#pragma clang loop unroll(full)
+    for (size_t i = 0; i + 1 < sizeof pairs / sizeof pairs[0]; i++)
+        if (strcmp(pairs[i][0], name) == 0) return (char *)(uintptr_t)pairs[i][1];
+    return NULL;
+}
+
+/* ---- text ---- */
+
+enum { LEFT = 1, ZEROES = 2, PLUS = 4, BLANK = 8, UPPER = 16, SIGNED = 32 };
+
+void hum_print_text(const char *text)
+{
+    for (; *text != 0; text++) port_text((unsigned char)*text);
+}
+
+static void pad(int count, unsigned char with)
+{
+    for (; count > 0; count--) port_text(with);
+}
+
+/* `digits` from the lowest on, with a sign (0: none) and up to a width. */
+static __attribute__((noinline)) void put(const unsigned char *digits, int count, unsigned char sign, int width, unsigned flags)
+{
+    int blanks = width - count - (sign != 0);
+    if (!(flags & (LEFT | ZEROES))) pad(blanks, ' ');
+    if (sign != 0) port_text(sign);
+    if ((flags & (LEFT | ZEROES)) == ZEROES) pad(blanks, '0');
+    while (count > 0) port_text(digits[--count]);
+    if (flags & LEFT) pad(blanks, ' ');
+}
+
+static inline unsigned char sign_of(bool negative, unsigned flags)
+{
+    return negative ? '-' : flags & PLUS ? '+' : flags & BLANK ? ' ' : 0;
+}
+
+/* %d, %u, %x, %o: `base` 10, 16 or 8; `precision` digits at least, none given: below 0. */
+void hum_print_number(uint64_t value, uint32_t base, int width, int precision, unsigned flags)
+{
+    static unsigned char digits[64];
+    bool negative = (flags & SIGNED) != 0 && (int64_t)value < 0;
+    if (negative) value = 0 - value;
+    int count = 0;
+    for (; value != 0; value /= base) {
+        unsigned digit = (unsigned)(value % base);
+        digits[count++] = (unsigned char)(digit < 10 ? '0' + digit : (flags & UPPER ? 'A' : 'a') + digit - 10);
+    }
+    if (precision >= 0) flags &= ~(unsigned)ZEROES;
+    else precision = 1;
+    if (precision > 64) precision = 64;
+    while (count < precision) digits[count++] = '0';
+    put(digits, count, flags & SIGNED ? sign_of(negative, flags) : 0, width, flags);
+}
+
+/* %f: exactly, whatever its size: 2^-1074 is one unit, in digits of 2^16, lowest first. */
+void hum_print_double(double value, int width, int precision, unsigned flags)
+{
+    enum { UNITS = 1074, PIECES = (1074 + 1024 + 16) / 16 + 1, DIGITS = 340 };
+    static uint16_t pieces[PIECES];
+    static unsigned char digits[DIGITS];
+    uint64_t bits;
+    memcpy(&bits, &value, 8);
+    int exponent = (int)(bits >> 52 & 0x7ff);
+    uint64_t fraction = bits & ((UINT64_C(1) << 52) - 1);
+    unsigned char sign = sign_of(bits >> 63 != 0, flags);
+    if (exponent == 0x7ff) {
+        const char *word = fraction != 0 ? "nan" : "inf";
+        for (int i = 0; i < 3; i++) digits[i] = (unsigned char)word[2 - i];
+        put(digits, 3, sign, width, flags & ~(unsigned)ZEROES);
+        return;
+    }
+    if (exponent != 0) fraction |= UINT64_C(1) << 52;
+    else exponent = 1;
+    for (int i = 0; i < PIECES; i++) pieces[i] = 0;
+    int at = exponent - 1;
+    for (int i = 0; i < 5; i++) {
+        uint64_t part = i == 0 ? fraction << at % 16 : at % 16 == 0 && i == 4 ? 0 : fraction >> (16 * i - at % 16);
+        pieces[at / 16 + i] = (uint16_t)part;
+    }
+    /* The fraction is what is below UNITS: ten times it gives a digit above. The last digit is rounded, a half to even. */
+    static unsigned char behind[DIGITS];
+    if (precision > DIGITS / 2) precision = DIGITS / 2;
+    enum { WHOLE = UNITS / 16, SHIFT = UNITS % 16 };
+    static uint16_t part[WHOLE + 1];
+    for (int i = 0; i <= WHOLE; i++) part[i] = pieces[i];
+    part[WHOLE] &= (1 << SHIFT) - 1;
+    for (int n = 0; n < precision; n++) {
+        uint32_t carry = 0;
+        for (int i = 0; i <= WHOLE; i++) {
+            carry += (uint32_t)part[i] * 10;
+            part[i] = (uint16_t)carry;
+            carry >>= 16;
+        }
+        behind[n] = (unsigned char)(part[WHOLE] >> SHIFT);
+        part[WHOLE] &= (1 << SHIFT) - 1;
+    }
+    bool rest = false;
+    for (int i = 0; i < WHOLE; i++) rest = rest || part[i] != 0;
+    int half = part[WHOLE] >> (SHIFT - 1) & 1;
+    rest = rest || (part[WHOLE] & ((1 << (SHIFT - 1)) - 1)) != 0;
+    /* What is above is divided by ten until nothing is left. */
+    for (int i = 0; i < PIECES - WHOLE; i++) {
+        uint32_t two = pieces[WHOLE + i] | (i + 1 < PIECES - WHOLE ? (uint32_t)pieces[WHOLE + i + 1] << 16 : 0);
+        pieces[i] = (uint16_t)(two >> SHIFT);
+    }
+    int count = 0, top = PIECES - WHOLE - 1;
+    while (top >= 0 && pieces[top] == 0) top--;
+    while (top >= 0) {
+        uint32_t left = 0;
+        for (int i = top; i >= 0; i--) {
+            left = left << 16 | pieces[i];
+            pieces[i] = (uint16_t)(left / 10);
+            left %= 10;
+        }
+        digits[count++] = (unsigned char)('0' + left);
+        while (top >= 0 && pieces[top] == 0) top--;
+    }
+    if (count == 0) digits[count++] = '0';
+    bool odd = ((precision > 0 ? behind[precision - 1] : digits[0]) & 1) != 0;
+    bool up = half && (rest || odd);
+    for (int n = precision - 1; n >= 0 && up; n--) {
+        up = behind[n] == 9;
+        behind[n] = up ? 0 : (unsigned char)(behind[n] + 1);
+    }
+    for (int n = 0; n < count && up; n++) {
+        up = digits[n] == '9';
+        digits[n] = up ? '0' : (unsigned char)(digits[n] + 1);
+    }
+    if (up) digits[count++] = '1';
+    int behinds = precision > 0 ? precision + 1 : 0;
+    put(digits, count, sign, flags & LEFT ? 0 : width - behinds, flags);
+    if (precision > 0) port_text('.');
+    for (int n = 0; n < precision; n++) port_text((unsigned char)('0' + behind[n]));
+    if (flags & LEFT) pad(width - count - (sign != 0) - behinds, ' ');
+}
+
+void hum_print_character(int c, int width, unsigned flags)
+{
+    if (!(flags & LEFT)) pad(width - 1, ' ');
+    port_text((unsigned char)c);
+    if (flags & LEFT) pad(width - 1, ' ');
+}
+
+void hum_print_string(const char *text, int width, int precision, unsigned flags)
+{
+    int length = 0;
+    while ((precision < 0 || length < precision) && text[length] != 0) length++;
+    if (!(flags & LEFT)) pad(width - length, ' ');
+    for (int i = 0; i < length; i++) port_text((unsigned char)text[i]);
+    if (flags & LEFT) pad(width - length, ' ');
+}
+
+/* Every stream is the console. */
+int fputs(const char *text, FILE *file)
+{
+    (void)file;
+    hum_print_text(text);
+    return 0;
+}
+
+int puts(const char *text)
+{
+    hum_print_text(text);
+    port_text('\n');
+    return 0;
+}
+
+int fputc(int c, FILE *file)
+{
+    (void)file;
+    port_text((unsigned char)c);
+    return (unsigned char)c;
+}
