@@ -111,7 +111,7 @@ int HUM_Finalize(void)
     hum_progress();
     hum_shm_release();
     if (hum_job.remote) hum_tcp_finish();
-    if (hum_job.ether) hum_eth_finish();
+    if (hum_job.fabric) hum_fabric_finish();
     char *unmatched = hum_unmatched();
     if (unmatched != NULL) {
         error = hum_fail(HUM_COMM_WORLD, HUM_ERR_UNMATCHED, HUM_IN_Finalize, "%s", unmatched);

@@ -293,13 +293,13 @@ void hum_start_send(struct hum_request *request, bool synchronous)
     }
     hum_job.block->sent++;
     hum_job.block->sent_bytes += request->bytes;
-    const char *refused = peer->reach == HUM_ETH ? hum_eth_refuses(request->context, request->tag, request->bytes) : NULL;
+    const char *refused = peer->reach == HUM_FABRIC ? hum_fabric_refuses(request->context, request->tag, request->bytes) : NULL;
     if (refused != NULL) {
         hum_request_fail(request, HUM_ERR_UNSUPPORTED, "%s", refused);
         return;
     }
     size_t limit = peer->reach == HUM_SHM ? hum_job.eager_max : peer->reach == HUM_TCP ? HUM_TCP_EAGER_MAX : SIZE_MAX;
-    bool eager = peer->reach != HUM_ETH && (!synchronous || peer->reach == HUM_SELF) && request->bytes <= limit;
+    bool eager = peer->reach != HUM_FABRIC && (!synchronous || peer->reach == HUM_SELF) && request->bytes <= limit;
     struct hum_head head = hum_head(eager ? HUM_PACKET_EAGER : HUM_PACKET_ENVELOPE, hum_job.rank, to, request->bytes,
                                     request->tag, request->context, request->code);
     if (peer->reach == HUM_SELF) {
@@ -325,7 +325,7 @@ static void count_out(int rank, struct hum_head head)
 /* A packet for another node. */
 static bool push_away(int rank, struct hum_out *out)
 {
-    return hum_job.peers[rank].reach == HUM_ETH ? hum_eth_push(rank, out) : hum_tcp_push(rank, out);
+    return hum_job.peers[rank].reach == HUM_FABRIC ? hum_fabric_push(rank, out) : hum_tcp_push(rank, out);
 }
 
 void hum_put(int rank, struct hum_head head, const struct hum_words *words, int count, const void *data, size_t bytes,
@@ -388,7 +388,7 @@ static int push_streams(void)
         next = request->stream_next;
         struct hum_peer *peer = &hum_job.peers[request->peer];
         size_t most = peer->reach == HUM_SHM   ? hum_shm_fragment_max()
-                      : peer->reach == HUM_ETH ? HUM_LIMIT_PACKET_BYTES
+                      : peer->reach == HUM_FABRIC ? HUM_LIMIT_PACKET_BYTES
                                                : HUM_FRAGMENT_MAX;
         while (peer->out_first == NULL && !peer->lost && request->offset < request->bytes) {
             size_t bytes = request->bytes - request->offset < most ? request->bytes - request->offset : most;
@@ -419,7 +419,7 @@ int hum_progress(void)
             if (hum_job.peers[rank].out_first != NULL) n += flush(rank);
     if (hum_unlikely(streams != NULL)) n += push_streams();
     if (hum_job.remote) n += hum_tcp_poll();
-    if (hum_job.ether) n += hum_eth_poll();
+    if (hum_job.fabric) n += hum_fabric_poll();
     return n;
 }
 

@@ -4,7 +4,7 @@
  *   job.c         the job: environment, shared segment, doorbells, who lives, abort
  *   shm.c         packets between ranks of one node: rings in the shared segment
  *   tcp.c         packets between nodes
- *   eth.c         packets to boards
+ *   fabric.c      messages to boards: by frames (eth.c) or over TCP (link.c)
  *   engine.c      requests, matching, the protocol; what both transports call
  *   wait.c        waiting: spin, sleep, deadlock
  *   p2p.c comm.c collective.c types.c ops.c error.c    the public functions
@@ -78,7 +78,7 @@ struct hum_page {
 };
 _Static_assert(offsetof(struct hum_page, blocks) == 4096, "the launcher knows the blocks' place");
 
-enum hum_reach { HUM_SELF, HUM_SHM, HUM_TCP, HUM_ETH };
+enum hum_reach { HUM_SELF, HUM_SHM, HUM_TCP, HUM_FABRIC };
 
 struct hum_peer {
     enum hum_reach reach;
@@ -88,7 +88,7 @@ struct hum_peer {
     bool left;        /* has finalized: what it sent is here, no more comes */
     char why[96];     /* why it is lost */
     int pid_fd, bell_fd;
-    char address[128]; /* host:port, or eth:MAC@socket, of a rank on another node */
+    char address[128]; /* of a rank on another node: see job.c */
     struct hum_out *out_first, *out_last; /* packets that wait for room, in order */
     uint32_t in, out; /* packets, for deadlock detection */
 };
@@ -99,7 +99,7 @@ struct hum_job {
     int local, locals; /* index and number of the node's ranks */
     int local_ranks[HUM_RANKS_MAX];
     bool remote;       /* some peers are on other nodes */
-    bool ether;        /* some are reached over raw Ethernet */
+    bool fabric;       /* some are on boards, or reached over raw Ethernet */
     bool fences;
     bool crowded;      /* more ranks than processors: waiting must not spin */
     int segment_fd, listen_fd, wire_fd, epoll_fd;
@@ -130,7 +130,7 @@ void hum_obey_abort(void);
 /* Ends all ranks; does not return. */
 _Noreturn void hum_job_abort(int code);
 bool hum_watch(int fd, int kind, int rank, uint32_t events);
-enum { HUM_WATCH_BELL, HUM_WATCH_PID, HUM_WATCH_TCP, HUM_WATCH_ETH };
+enum { HUM_WATCH_BELL, HUM_WATCH_PID, HUM_WATCH_TCP, HUM_WATCH_FABRIC };
 
 static inline void hum_wake(int rank)
 {
@@ -272,19 +272,42 @@ void hum_tcp_event(int rank, uint32_t events);
 void hum_tcp_look(void);
 void hum_tcp_finish(void);
 
-/* ---- eth.c ---- */
+/* A connection that is being made to host:port, or -1 with a text. */
+int hum_tcp_connect(const char *address, char *text, size_t room);
+
+/* ---- fabric.c ---- */
 
 /* Finds all ranks that are reached this way; an error class with its text. */
-int hum_eth_start(uint64_t deadline_ns, char *text, size_t room);
+int hum_fabric_start(uint64_t deadline_ns, char *text, size_t room);
 /* Why such a message cannot go, or null. */
-const char *hum_eth_refuses(unsigned context, int tag, size_t bytes);
-bool hum_eth_push(int rank, struct hum_out *out);
-int hum_eth_poll(void);
-/* Frames wait for room at somebody's socket. */
-bool hum_eth_blocked(void);
+const char *hum_fabric_refuses(unsigned context, int tag, size_t bytes);
+bool hum_fabric_push(int rank, struct hum_out *out);
+int hum_fabric_poll(void);
+/* Packets wait for room on their way. */
+bool hum_fabric_blocked(void);
 /* Asks those peers that have answered, and gives up those that do not. */
-void hum_eth_look(void);
-void hum_eth_finish(void);
+void hum_fabric_look(void);
+void hum_fabric_finish(void);
+/* A packet has come, with as much payload as its envelope says. */
+void hum_fabric_came(int rank, uint64_t word, const uint8_t *data);
+/* An answer has: 0 it runs, 1 it has ended, 2 it has failed. */
+void hum_fabric_state(int rank, unsigned state);
+bool hum_fabric_known(int rank);
+
+/* ---- eth.c, link.c: how packets to boards go ---- */
+
+int hum_eth_start(char *text, size_t room);
+int hum_eth_poll(void);
+/* False: there is no memory for it. */
+bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes);
+bool hum_eth_ready(void); /* for more than control packets */
+bool hum_eth_blocked(void);
+bool hum_eth_asks_again(int rank); /* nothing has gone since the last question */
+int hum_link_start(uint64_t deadline_ns, char *text, size_t room);
+int hum_link_poll(void);
+bool hum_link_put(int rank, uint64_t word, const void *data, size_t bytes);
+bool hum_link_ready(int rank);
+bool hum_link_blocked(void);
 
 /* ---- wait.c ---- */
 

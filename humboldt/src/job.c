@@ -4,7 +4,8 @@
  * The launcher (crates/cluster, tests/job.py) gives each rank, in its environment:
  *   HUM_RANK, HUM_SIZE
  *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens, or
- *                eth:MAC@SOCKET where it is reached over raw Ethernet, fab:MAC@SOCKET if it is a kernel on a board
+ *                eth:MAC@SOCKET where it is reached over raw Ethernet; fab:MAC@SOCKET, or
+ *                fab:host:port over TCP, if it is a kernel on a board
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order
  *   HUM_LISTEN   a descriptor: this rank's listening socket, where there are ranks elsewhere
@@ -78,10 +79,10 @@ static int read_peers(char *text, size_t room)
         } else {
             if (rank == hum_job.rank) REFUSE("HUM_PEERS: rank %d itself is on another node", rank);
             peer->board = strncmp(peers, "fab:", 4) == 0;
-            peer->reach = peer->board || strncmp(peers, "eth:", 4) == 0 ? HUM_ETH : HUM_TCP;
+            peer->reach = peer->board || strncmp(peers, "eth:", 4) == 0 ? HUM_FABRIC : HUM_TCP;
             memcpy(peer->address, peers, length);
             hum_job.remote = true;
-            if (peer->reach == HUM_ETH) hum_job.ether = true;
+            if (peer->reach == HUM_FABRIC) hum_job.fabric = true;
         }
         if (peers != NULL) peers += length + (peers[length] == ',');
     }
@@ -109,7 +110,7 @@ static void at_exit(int status, void *unused)
     if (status == 0) {
         for (uint64_t until = hum_now_ns() + UINT64_C(5000000000); !hum_all_sent() && hum_now_ns() < until;) hum_progress();
         if (hum_job.remote) hum_tcp_finish();
-        if (hum_job.ether) hum_eth_finish();
+        if (hum_job.fabric) hum_fabric_finish();
     }
     hum_job_leave(status == 0 ? HUM_LEFT : HUM_FAILED);
 }
@@ -197,8 +198,8 @@ int hum_job_start(char *text, size_t room)
         error = hum_tcp_start(deadline, text, room);
         if (error != HUM_SUCCESS) return error;
     }
-    if (hum_job.ether) {
-        error = hum_eth_start(deadline, text, room);
+    if (hum_job.fabric) {
+        error = hum_fabric_start(deadline, text, room);
         if (error != HUM_SUCCESS) return error;
     }
     hum_job.started = true;
@@ -265,7 +266,7 @@ void hum_job_events(int timeout_ms)
         }
         case HUM_WATCH_PID: peer_ended(rank); break;
         case HUM_WATCH_TCP: hum_tcp_event(rank, events[i].events); break;
-        case HUM_WATCH_ETH: break; /* hum_progress reads it */
+        case HUM_WATCH_FABRIC: break; /* hum_progress reads it */
         }
     }
     hum_obey_abort();

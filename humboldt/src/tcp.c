@@ -110,7 +110,7 @@ static void tune(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static int begin_connect(const char *address, char *text, size_t room)
+int hum_tcp_connect(const char *address, char *text, size_t room)
 {
     char host[64];
     snprintf(host, sizeof host, "%s", address);
@@ -218,7 +218,7 @@ int hum_tcp_start(uint64_t deadline_ns, char *text, size_t room)
         }
         for (int rank = 0; rank < hum_job.rank; rank++) {
             if (hum_job.peers[rank].reach != HUM_TCP || connections[rank].fd >= 0 || trying[rank] || now < retry_ns[rank]) continue;
-            int fd = begin_connect(hum_job.peers[rank].address, why, sizeof why);
+            int fd = hum_tcp_connect(hum_job.peers[rank].address, why, sizeof why);
             retry_ns[rank] = now + 50000000;
             if (fd < 0) continue;
             trying[rank] = true;

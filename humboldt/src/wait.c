@@ -273,14 +273,14 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
     if (in_vain(wait, text, room)) return HUM_ERR_PEER;
     atomic_store(&hum_job.block->asleep, 1);
     if (!hum_job.fences) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-    if (hum_progress() == 0) hum_job_events(hum_eth_blocked() ? 1 : LOOK_MS);
+    if (hum_progress() == 0) hum_job_events(hum_fabric_blocked() ? 1 : LOOK_MS);
     atomic_store(&hum_job.block->asleep, 0);
     uint64_t after = hum_now_ns();
     hum_job.block->waited_ns += after - now;
     if (hum_job.deadlock_ms == 0 || after - wait->looked_ns < (uint64_t)hum_job.deadlock_ms * 500000) return HUM_SUCCESS;
     wait->looked_ns = after;
     if (hum_job.remote) hum_tcp_look();
-    if (hum_job.ether) hum_eth_look();
+    if (hum_job.fabric) hum_fabric_look();
     if (hum_job.refused >= 0 && only_for(wait, hum_job.refused)) {
         snprintf(text, room, "its receive queue is full: %zu bytes came that no receive matches, and the message comes behind them",
                  hum_job.unexpected_bytes);

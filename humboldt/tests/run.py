@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import boards  # noqa: E402
 from job import Job  # noqa: E402
 
 OUT = Path(sys.argv[1])
@@ -370,6 +371,12 @@ def random_packets():
         count += 1
     want(count > 0, "nothing was tried")
     print(f"({count} seeds) ", end="")
+
+
+for way in (boards.Frames, boards.Stream):
+    name = way.__name__.lower()
+    case(f"a_board_by_{name}", lambda way=way: boards.plays_on(way, program("peer")))
+    case(f"random_packets_of_a_board_by_{name}", lambda way=way: boards.hostile(way, program("peer"), float(os.environ.get("HUM_FUZZ_SECONDS", "5"))))
 
 
 def main():
