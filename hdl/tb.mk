@@ -18,7 +18,8 @@ BENCHES := \
   functions/fn_scheduler:0 \
   functions/fn_stats:0 \
   functions/fn_engine:32,64 \
-  messages/msg_fabric:0 \
+  messages/msg_router:0 \
+  messages/msg_fabric:0,1 \
   hls/hls_units:0 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
@@ -37,11 +38,12 @@ SEED ?= 1
 JOBS ?= 2
 
 tb_rooms := common kernels functions messages hls
-tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv))
+tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv) net/rtl/*.sv)
 tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
 # What messages' packages hold is for its own benches, and the waivers are, with which its modules are linted.
-tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) \
-  $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter %_pkg.sv,$(tb_rtl)))
+# They speak TCP by the network's.
+tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,$(1)),-y net/rtl net/rtl/net_pkg.sv) \
+  $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter-out net/%,$(filter %_pkg.sv,$(tb_rtl))))
 tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)
 tb_cxx := $(CXX) -std=c++17 -O1 -w -I$(VERILATOR_INCLUDE) -I$(VERILATOR_INCLUDE)/vltstd
 tb_logs :=

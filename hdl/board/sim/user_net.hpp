@@ -43,6 +43,10 @@ class UserNetwork {
     getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &n);
     listening_ = ntohs(at.sin_port);
   }
+  // The same with a socket that listens already.
+  UserNetwork(Route board, int listener, std::function<void(Frame)> send) : board_(board), send_(std::move(send)), listener_(listener) {
+    fcntl(listener_, F_SETFL, O_NONBLOCK);
+  }
   UserNetwork(const UserNetwork&) = delete;
   UserNetwork& operator=(const UserNetwork&) = delete;
   ~UserNetwork() {
@@ -73,6 +77,11 @@ class UserNetwork {
       c = connections_.erase(c);
     }
     return moved;
+  }
+
+  // Something has not been acknowledged: run() is to be called in time.
+  bool owed() const {
+    return std::any_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.next != c.una; });
   }
 
   // A frame from the board.

@@ -1,48 +1,91 @@
-// msg_fabric as the live model has it: 16 kernels, streams as plain ports.
+// The message door's fabric as the live model has it: 16 kernels, streams as plain ports.
+//
+// Parameter TCP: 1, stations speak TCP (msg_fabric_tcp), and what is of raw Ethernet is unused; 0, the other way round.
 module msg_board
   import msg_pkg::*;
-(
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [47:0] own,
-    input  logic        put,
-    input  logic [7:0]  put_rank,
-    input  logic [4:0]  put_port,
-    input  logic [47:0] put_address,
-    input  logic [31:0] states,
-    input  logic [15:0] k_valid,
-    output logic [15:0] k_ready,
-    input  logic [15:0] k_last,
-    input  logic [63:0] k_data[16],
-    output logic [15:0] m_valid,
-    input  logic [15:0] m_ready,
-    output logic [15:0] m_last,
-    output logic [63:0] m_data[16],
-    input  logic        rx_valid,
-    output logic        rx_ready,
-    input  logic        rx_last,
-    input  logic [63:0] rx_data,
-    output logic        tx_valid,
-    input  logic        tx_ready,
-    output logic        tx_last,
-    output logic [63:0] tx_data,
-    output logic [15:0] lost,
-    output logic [15:0] repeated,
-    output logic [15:0] strange,
-    output logic [15:0] dropped
+#(
+    parameter int TCP = 0
+) (
+    input  logic             clk,
+    input  logic             rst,
+    input  logic             tick,
+    input  logic [47:0]      own,
+    input  logic [31:0]      own_ip,
+    input  logic [7:0]       own_station,
+    input  logic [15:0]      tcp_port,
+    input  logic [63:0]      secret,
+    input  logic [127:0]     job_key,
+    input  logic             put,
+    input  logic [7:0]       put_rank,
+    input  logic [4:0]       put_port,
+    input  logic [47:0]      put_address,
+    input  logic [7:0]       put_station,
+    input  logic             station_put,
+    input  logic [7:0]       station,
+    input  logic [1:0]       station_role,
+    input  logic [31:0]      station_ip,
+    input  logic [31:0]      states,
+    input  logic [15:0]      k_valid,
+    output logic [15:0]      k_ready,
+    input  logic [15:0]      k_last,
+    input  logic [63:0]      k_data[16],
+    output logic [15:0]      m_valid,
+    input  logic [15:0]      m_ready,
+    output logic [15:0]      m_last,
+    output logic [63:0]      m_data[16],
+    input  logic             rx_valid,
+    output logic             rx_ready,
+    input  logic             rx_last,
+    input  logic [63:0]      rx_data,
+    input  logic [7:0]       rx_keep,
+    output logic             tx_valid,
+    input  logic             tx_ready,
+    output logic             tx_last,
+    output logic [63:0]      tx_data,
+    output logic [7:0]       tx_keep,
+    output logic             owed,
+    output logic             failed,
+    output logic [7:0]       failed_station
 );
 
-  beat_t k_beat[16], m_beat[16], rx_beat, tx_beat;
+  beat_t k_beat[16], m_beat[16];
 
   for (genvar i = 0; i < 16; i++) begin : g_port
     assign k_beat[i] = '{last: k_last[i], data: k_data[i]};
     assign m_last[i] = m_beat[i].last;
     assign m_data[i] = m_beat[i].data;
   end
-  assign rx_beat = '{last: rx_last, data: rx_data};
-  assign tx_last = tx_beat.last;
-  assign tx_data = tx_beat.data;
 
-  msg_fabric u_fabric (.*);
+  if (TCP != 0) begin : g_tcp
+    net_pkg::beat_t rx, tx;
+    assign rx_ready = 1'b1;
+    assign rx       = '{data: rx_data, keep: rx_keep, last: rx_last};
+    assign tx_last  = tx.last;
+    assign tx_data  = tx.data;
+    assign tx_keep  = tx.keep;
+    msg_fabric_tcp u_fabric (
+        .*,
+        .repeated(),
+        .strange (),
+        .dropped (),
+        .unsent  ()
+    );
+  end else begin : g_ethernet
+    beat_t rx_beat, tx_beat;
+    assign rx_beat = '{last: rx_last, data: rx_data};
+    assign tx_last = tx_beat.last;
+    assign tx_data = tx_beat.data;
+    assign tx_keep = '1;
+    assign owed    = 1'b0;
+    assign failed  = 1'b0;
+    assign failed_station = '0;
+    msg_fabric u_fabric (
+        .*,
+        .lost    (),
+        .repeated(),
+        .strange (),
+        .dropped ()
+    );
+  end
 
 endmodule

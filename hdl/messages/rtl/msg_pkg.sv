@@ -38,6 +38,9 @@ package msg_pkg;
 
   localparam logic [23:0] PacketBytes = 24'(hum_envelope_pkg::LimitPacketBytes);
 
+  // The first bytes of a session with a board: HUMFAB, from the lowest byte on, and the version; a station's number follows.
+  localparam logic [55:0] Greeting = 56'h01_4241464d5548;
+
   // Beats that hold so many bytes of a packet.
   function automatic logic [7:0] beats(input logic [10:0] bytes);
     return 8'((12'(bytes) + 12'd7) >> 3);

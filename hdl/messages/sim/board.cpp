@@ -1,32 +1,23 @@
 // A live board of the message door: the Verilated fabric, its kernels, and a wire of Unix datagram sockets, which are
-// frames with nothing lost: no device and no root. `baltra cluster run` starts it; the map file says what is on it.
+// frames with nothing lost: no device and no root. `baltra cluster run` starts it; the map file says what is on it. BOARD_TCP:
+// its network is TCP (tcp.hpp), else raw Ethernet (ethernet.hpp).
 //
 // Each clock exchanges the streams between fabric and kernels as one netlist would: kernels show registers, the fabric's
 // `ready` follows from them. A kernel that waits for a packet, and a board on which all do, cost nothing.
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
 #include <fstream>
-#include <map>
-#include <memory>
+#include <functional>
 #include <sstream>
-#include <string>
-#include <vector>
 
-#include "Vmsg_board.h"
+#ifdef BOARD_TCP
+#include "tcp.hpp"
+#else
+#include "ethernet.hpp"
+#endif
 #include "envelope.h"
 #include "kernel_abi.h"
 #include "verilated.h"
@@ -40,28 +31,21 @@ const char kUsage[] =
     "  address MAC                        this board's\n"
     "  ranks N                            in the cluster\n"
     "  kernel RANK PORT LIBRARY [IMAGE]   a kernel here: its library, its program if it is a processor\n"
+#ifdef BOARD_TCP
+    "  tcp IP STATION PORT                this board's, as a station; the port is everybody's\n"
+    "  key HEX                            the job's, of 32 digits\n"
+    "  station N ROLE IP [MAC SOCKET]     1: this board calls it, 2: it calls; where a board's frames go\n"
+    "  peer RANK STATION                  a rank elsewhere\n"
+#else
     "  peer RANK MAC SOCKET               a rank elsewhere\n"
-    "  fault KIND N                       lose, repeat or swap the Nth numbered frame, or vanish at it\n"
+#endif
+    "  fault KIND N                       lose, repeat or swap the Nth numbered frame, or vanish at it; loss: N percent of them\n"
     "\n"
     "HUM_WIRE is the descriptor of its socket, HUM_SEGMENT that of the counters that the launcher reads. What kernels print\n"
     "comes out with the rank and a colon before each line, \"RANK ended CODE\" when one is over. It ends when its input does.\n";
 
-[[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
-[[noreturn]] void fail(const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  fputs("error: ", stderr);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
-  exit(2);
-}
-
-using Frame = std::vector<uint64_t>;
-constexpr size_t kQueue = 64;          // frames that wait, either way
-constexpr size_t kFrameBytes = 1600;   // no frame is longer
-constexpr int kAfterglow = 64;         // cycles that are run after the last activity
+constexpr int kAfterglow = 2 * Network::kIdle;  // cycles that are run after the last activity
 constexpr int kBurst = 32;             // cycles between looks at the socket
-constexpr int kFabricIdle = 32;        // cycles in which the fabric has done all that it does by itself
 constexpr int kImageWords = 32768;
 
 // The launcher's page (humboldt/src/internal.h): a block of 512 bytes a rank behind the first 4,096.
@@ -83,29 +67,6 @@ struct Kernel {
   Block* block = nullptr;
 };
 
-struct Peer {
-  uint64_t mac = 0;
-  sockaddr_un address{};
-};
-
-uint64_t parse_mac(const std::string& text) {
-  unsigned b[6];
-  char rest;
-  if (sscanf(text.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6) fail("%s is no hardware address", text.c_str());
-  uint64_t mac = 0;
-  for (unsigned byte : b) mac = mac << 8 | byte;
-  return mac;
-}
-
-int descriptor(const char* name) {
-  const char* text = getenv(name);
-  if (text == nullptr || *text == 0) fail("%s is missing: baltra cluster run starts this program", name);
-  const int fd = atoi(text);
-  if (fcntl(fd, F_GETFD) < 0) fail("%s: %s", name, strerror(errno));
-  fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return fd;
-}
-
 class Board {
  public:
   explicit Board(const std::string& path) { read(path); }
@@ -117,9 +78,6 @@ class Board {
   void load(Kernel& kernel, const std::string& image);
   void start();
   void cycle();
-  bool receive();
-  void deliver(Frame frame);
-  bool flush();
   void print(Kernel& kernel, char c);
   void count(Kernel& kernel);
   bool quiet() const;
@@ -128,26 +86,22 @@ class Board {
   Vmsg_board top_{&context_};
   std::vector<Kernel> kernels_;
   Kernel* at_[16] = {};
-  std::map<int, Peer> peers_;
-  std::map<std::string, uint64_t> faults_;
-  uint64_t own_ = 0, came_ = 0, cycles_ = 0;
-  int ranks_ = 0, wire_ = -1, idle_ = 0;
-  std::deque<Frame> in_, out_;
-  Frame sending_, kept_;
-  size_t in_beat_ = 0;
+  Network network_;
+  uint64_t own_ = 0, cycles_ = 0;
+  int ranks_ = 0, idle_ = 0, gap_ = 0;
+  Frame sending_;
+  size_t in_at_ = 0;
   uint8_t* segment_ = nullptr;
 };
 
 void Board::read(const std::string& path) {
   std::ifstream file(path);
   if (!file) fail("%s cannot be read", path.c_str());
-  wire_ = descriptor("HUM_WIRE");
   const int segment = descriptor("HUM_SEGMENT");
   const size_t bytes = kBlocks + kBlockBytes * 256;
   if (ftruncate(segment, static_cast<off_t>(bytes)) != 0) fail("HUM_SEGMENT: %s", strerror(errno));
   segment_ = static_cast<uint8_t*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment, 0));
   if (segment_ == MAP_FAILED) fail("HUM_SEGMENT: %s", strerror(errno));
-  fcntl(wire_, F_SETFL, O_NONBLOCK);
   std::vector<std::string> images;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -169,21 +123,11 @@ void Board::read(const std::string& path) {
       kernel.block = reinterpret_cast<Block*>(segment_ + kBlocks + kBlockBytes * static_cast<size_t>(kernel.rank));
       kernels_.push_back(kernel);
       images.push_back(more);
-    } else if (what == "peer") {
-      int rank = -1;
-      words >> rank >> text >> more;
-      Peer peer;
-      peer.mac = parse_mac(text);
-      peer.address.sun_family = AF_UNIX;
-      if (rank < 0 || rank > 255 || more.empty() || more.size() >= sizeof peer.address.sun_path) fail("%s: %s", path.c_str(), line.c_str());
-      memcpy(peer.address.sun_path, more.c_str(), more.size());
-      peers_[rank] = peer;
     } else if (what == "fault") {
       uint64_t n = 0;
       words >> text >> n;
-      if (text != "lose" && text != "repeat" && text != "swap" && text != "vanish") fail("%s: %s", path.c_str(), line.c_str());
-      faults_[text] = n;
-    } else if (!what.empty()) fail("%s: %s", path.c_str(), line.c_str());
+      if (!network_.fault(text, n)) fail("%s: %s", path.c_str(), line.c_str());
+    } else if (!what.empty() && !network_.line(what, words)) fail("%s: %s", path.c_str(), line.c_str());
   }
   start();
   for (size_t i = 0; i < kernels_.size(); i++) {
@@ -232,14 +176,14 @@ void Board::start() {
   for (int rank = 0; rank < 256; rank++) {
     top_.put_rank = static_cast<uint8_t>(rank);
     top_.put_port = 31;
-    top_.put_address = 0;
+    network_.put(top_, rank);
     for (const Kernel& kernel : kernels_)
       if (kernel.rank == rank) top_.put_port = static_cast<uint8_t>(kernel.port);
-    if (peers_.count(rank)) top_.put_port = 16, top_.put_address = peers_[rank].mac;
     clock();
   }
   top_.put = 0;
   for (int i = 0; i < 4200; i++) clock();
+  network_.start(top_, clock);
 }
 
 void Board::print(Kernel& kernel, char c) {
@@ -278,7 +222,7 @@ void Board::count(Kernel& kernel) {
 bool Board::quiet() const {
   for (const Kernel& kernel : kernels_)
     if (!kernel.out.still || kernel.out.m_valid) return false;
-  return in_.empty() && out_.empty() && sending_.empty() && !top_.tx_valid && top_.m_valid == 0;
+  return network_.in.empty() && network_.out.empty() && sending_.empty() && !top_.tx_valid && top_.m_valid == 0;
 }
 
 void Board::cycle() {
@@ -294,24 +238,31 @@ void Board::cycle() {
   top_.k_valid = k_valid;
   top_.k_last = k_last;
   top_.m_ready = m_ready;
-  top_.rx_valid = !in_.empty();
+  if (gap_ > 0) gap_--;
+  top_.rx_valid = gap_ == 0 && !network_.in.empty();
   if (top_.rx_valid) {
-    top_.rx_data = in_.front()[in_beat_];
-    top_.rx_last = in_beat_ + 1 == in_.front().size();
+    const Frame& frame = network_.in.front();
+    const size_t bytes = std::min<size_t>(8, frame.size() - in_at_);
+    top_.rx_data = 0;
+    memcpy(&top_.rx_data, frame.data() + in_at_, bytes);
+    top_.rx_keep = static_cast<uint8_t>((1u << bytes) - 1);
+    top_.rx_last = in_at_ + bytes == frame.size();
   }
-  top_.tx_ready = out_.size() < kQueue;
+  top_.tx_ready = network_.out.size() < Wire::kQueue;
   // A fabric without packets stands still.
-  const bool busy = k_valid != 0 || top_.rx_valid || top_.m_valid != 0 || top_.tx_valid;
-  idle_ = busy ? 0 : std::min(idle_ + 1, kFabricIdle);
-  if (idle_ < kFabricIdle) top_.eval();
+  const bool busy = k_valid != 0 || !network_.in.empty() || top_.m_valid != 0 || top_.tx_valid || top_.tick;
+  idle_ = busy ? 0 : std::min(idle_ + 1, Network::kIdle);
+  if (idle_ < Network::kIdle) top_.eval();
   const uint16_t k_ready = top_.k_ready, m_valid = top_.m_valid, m_last = top_.m_last;
   if (top_.rx_valid && top_.rx_ready) {
-    if (top_.rx_last) in_.pop_front(), in_beat_ = 0;
-    else in_beat_++;
+    if (top_.rx_last) network_.in.pop_front(), in_at_ = 0, gap_ = Network::kGap;
+    else in_at_ += 8;
   }
   if (top_.tx_valid && top_.tx_ready) {
-    sending_.push_back(top_.tx_data);
-    if (top_.tx_last) out_.push_back(std::move(sending_)), sending_.clear();
+    const uint64_t data = top_.tx_data;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&data);
+    sending_.insert(sending_.end(), bytes, bytes + __builtin_popcount(top_.tx_keep));
+    if (top_.tx_last) network_.out.push_back(std::move(sending_)), sending_.clear();
   }
   for (Kernel& kernel : kernels_) {
     const int p = kernel.port;
@@ -332,85 +283,41 @@ void Board::cycle() {
       fflush(stdout);
     }
   }
-  if (idle_ < kFabricIdle) {
+  if (idle_ < Network::kIdle) {
     top_.clk = 1;
     top_.eval();
     top_.clk = 0;
     top_.eval();
+    network_.look(top_);
   }
   cycles_++;
 }
 
-void Board::deliver(Frame frame) {
-  // Questions come when they like.
-  const bool numbered = HUM_FIELD(frame[2], TYPE) != HUM_PACKET_PROBE;
-  came_ += numbered;
-  auto is = [&](const char* kind) { return numbered && faults_.count(kind) && faults_[kind] == came_; };
-  if (is("vanish")) raise(SIGKILL);
-  if (is("lose")) return;
-  if (is("swap")) {
-    kept_ = std::move(frame);
-    return;
-  }
-  if (is("repeat")) in_.push_back(frame);
-  in_.push_back(std::move(frame));
-  if (!kept_.empty()) in_.push_back(std::move(kept_)), kept_.clear();
-}
-
-bool Board::receive() {
-  bool got = false;
-  while (in_.size() < kQueue) {
-    uint64_t buffer[kFrameBytes / 8];
-    const ssize_t n = recv(wire_, buffer, sizeof buffer, MSG_DONTWAIT | MSG_TRUNC);
-    if (n < 0) break;
-    got = true;
-    // A MAC's part: lengths. What a packet says of its own is beneath that of its frame.
-    if (n < 24 || n % 8 != 0 || static_cast<size_t>(n) > sizeof buffer) continue;
-    const uint64_t head = buffer[2];
-    const auto type = HUM_FIELD(head, TYPE);
-    const bool carries = type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER || type == HUM_PACKET_STREAM;
-    if (carries && 24 + HUM_FIELD(head, SIZE) > static_cast<uint64_t>(n)) continue;
-    deliver(Frame(buffer, buffer + n / 8));
-  }
-  return got;
-}
-
-// Sends what waits. A receiver whose queue is full makes it wait; one that is gone gets nothing, as on a wire.
-bool Board::flush() {
-  while (!out_.empty()) {
-    const Frame& frame = out_.front();
-    const auto peer = peers_.find(static_cast<int>(HUM_FIELD(frame[2], DEST)));
-    if (peer != peers_.end()) {
-      const ssize_t n = sendto(wire_, frame.data(), frame.size() * 8, MSG_DONTWAIT | MSG_NOSIGNAL,
-                               reinterpret_cast<const sockaddr*>(&peer->second.address), sizeof peer->second.address);
-      if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) return false;
-    }
-    out_.pop_front();
-  }
-  return true;
-}
-
 void Board::run() {
   int still = 0;
+  auto over = [] {
+    char drop[64];
+    return ::read(0, drop, sizeof drop) <= 0;
+  };
   for (;;) {
-    if (receive() || !quiet()) still = 0;
-    const bool sent = flush();
+    if (network_.receive() || !quiet()) still = 0;
+    const bool sent = network_.flush();
+    if (network_.pass(top_)) still = 0;
     if (still < kAfterglow) {
       for (int i = 0; i < kBurst; i++) cycle();
       still += kBurst;
       if ((cycles_ & 0xfff) < kBurst) {
         pollfd input{0, POLLIN, 0};
-        char drop[64];
-        if (poll(&input, 1, 0) > 0 && ::read(0, drop, sizeof drop) <= 0) return;
+        if (poll(&input, 1, 0) > 0 && over()) return;
       }
       // Nothing but a slow receiver to wait for.
-      if (!sent && out_.size() >= kQueue) usleep(100);
+      if (!sent && network_.out.size() >= Wire::kQueue) usleep(100);
       continue;
     }
-    pollfd waits[2] = {{wire_, POLLIN, 0}, {0, POLLIN, 0}};
-    poll(waits, 2, sent ? -1 : 1);
-    char drop[64];
-    if (waits[1].revents != 0 && ::read(0, drop, sizeof drop) <= 0) return;
+    std::vector<pollfd> waits = network_.waits();
+    waits.push_back({0, POLLIN, 0});
+    poll(waits.data(), waits.size(), sent && !network_.timed() ? -1 : 1);
+    if (waits.back().revents != 0 && over()) return;
   }
 }
 

@@ -1,12 +1,18 @@
 // Two boards of four kernels each, ranks 0 to 3 and 4 to 7; frames between them pass through the bench.
+//
+// Parameter W: 0, they speak raw Ethernet; 1, TCP, and board 1 calls board 0.
 module msg_fabric_top
   import hum_envelope_pkg::*;
   import msg_pkg::*;
-(
+#(
+    parameter int W = 0
+) (
     input  logic        clk,
     input  logic        rst,
+    input  logic        tick,
     input  logic        put,
     input  logic [7:0]  put_rank,
+    input  logic        station_put,
     input  logic [8:0]  ranks,
     input  logic        send_valid[8],
     output logic        send_ready[8],
@@ -28,14 +34,19 @@ module msg_fabric_top
     output logic        rx_ready[2],
     input  logic        rx_last[2],
     input  logic [63:0] rx_data[2],
+    input  logic [7:0]  rx_keep[2],
     output logic        tx_valid[2],
     input  logic        tx_ready[2],
     output logic        tx_last[2],
     output logic [63:0] tx_data[2],
+    output logic [7:0]  tx_keep[2],
     output logic [15:0] lost[2],
     output logic [15:0] repeated[2],
     output logic [15:0] strange[2],
     output logic [15:0] dropped[2],
+    output logic        owed[2],
+    output logic        failed[2],
+    output logic [31:0] segments_repeated[2],
     // Where the bridges' latency is looked at.
     output logic        bridge_in_tx,   // a packet's first beat waits at board 0's way out
     output logic        bridge_out_rx   // a packet's first beat leaves board 1's way in
@@ -43,40 +54,104 @@ module msg_fabric_top
 
   for (genvar b = 0; b < 2; b++) begin : g_board
     logic [3:0] k_valid, k_ready, m_valid, m_ready;
-    beat_t k_beat[4], m_beat[4], tx_beat;
+    beat_t k_beat[4], m_beat[4];
     logic [4:0] port;
+    logic bridge_in, bridge_out;
     assign port = put_rank[7:3] != '0 ? 5'd31 : put_rank[2] == (b == 1) ? 5'(put_rank[1:0]) : 5'd16;
-    assign tx_last[b] = tx_beat.last;
-    assign tx_data[b] = tx_beat.data;
 
-    msg_fabric #(
-        .PORTS(4)
-    ) u_fabric (
-        .clk,
-        .rst,
-        .own        (48'h020000000010 + 48'(b)),
-        .put,
-        .put_rank,
-        .put_port   (port),
-        .put_address(48'h020000000010 + 48'(put_rank[2])),
-        .states     (32'h8000_0000),
-        .k_valid,
-        .k_ready,
-        .k_beat,
-        .m_valid,
-        .m_ready,
-        .m_beat,
-        .rx_valid   (rx_valid[b]),
-        .rx_ready   (rx_ready[b]),
-        .rx_beat    ('{last: rx_last[b], data: rx_data[b]}),
-        .tx_valid   (tx_valid[b]),
-        .tx_ready   (tx_ready[b]),
-        .tx_beat,
-        .lost       (lost[b]),
-        .repeated   (repeated[b]),
-        .strange    (strange[b]),
-        .dropped    (dropped[b])
-    );
+    if (W == 0) begin : g_eth
+      beat_t tx_beat;
+      assign tx_last[b] = tx_beat.last;
+      assign tx_data[b] = tx_beat.data;
+      assign tx_keep[b] = '1;
+      assign owed[b]    = 1'b0;
+      assign failed[b]  = 1'b0;
+      assign segments_repeated[b] = '0;
+      assign bridge_in  = u_fabric.t_valid;
+      assign bridge_out = u_fabric.n_valid;
+
+      msg_fabric #(
+          .PORTS(4)
+      ) u_fabric (
+          .clk,
+          .rst,
+          .own        (48'h020000000010 + 48'(b)),
+          .put,
+          .put_rank,
+          .put_port   (port),
+          .put_address(48'h020000000010 + 48'(put_rank[2])),
+          .states     (32'h8000_0000),
+          .k_valid,
+          .k_ready,
+          .k_beat,
+          .m_valid,
+          .m_ready,
+          .m_beat,
+          .rx_valid   (rx_valid[b]),
+          .rx_ready   (rx_ready[b]),
+          .rx_beat    ('{last: rx_last[b], data: rx_data[b]}),
+          .tx_valid   (tx_valid[b]),
+          .tx_ready   (tx_ready[b]),
+          .tx_beat,
+          .lost       (lost[b]),
+          .repeated   (repeated[b]),
+          .strange    (strange[b]),
+          .dropped    (dropped[b])
+      );
+    end else begin : g_tcp
+      net_pkg::beat_t tx;
+      assign tx_last[b]  = tx.last;
+      assign tx_data[b]  = tx.data;
+      assign tx_keep[b]  = tx.keep;
+      assign rx_ready[b] = 1'b1;
+      assign lost[b]     = '0;
+      assign repeated[b] = '0;
+      assign bridge_in   = u_fabric.t_valid;
+      assign bridge_out  = u_fabric.n_valid;
+
+      msg_fabric_tcp #(
+          .PORTS    (4),
+          .SESSIONS (16),
+          .RING_BITS(13)
+      ) u_fabric (
+          .clk,
+          .rst,
+          .tick,
+          .own           (48'h020000000010 + 48'(b)),
+          .own_ip        (32'h0a000010 + 32'(b)),
+          .own_station   (8'(b)),
+          .tcp_port      (16'd9000),
+          .secret        (64'h0123456789abcdef + 64'(b)),
+          .job_key       (128'h00112233445566778899aabbccddeeff),
+          .put,
+          .put_rank,
+          .put_port      (port),
+          .put_station   (8'(put_rank[2])),
+          .station_put,
+          .station       (8'(1 - b)),
+          .station_role  (b == 1 ? 2'd1 : 2'd2),
+          .station_ip    (32'h0a000010 + 32'(1 - b)),
+          .states        (32'h8000_0000),
+          .k_valid,
+          .k_ready,
+          .k_beat,
+          .m_valid,
+          .m_ready,
+          .m_beat,
+          .rx_valid      (rx_valid[b]),
+          .rx            ('{data: rx_data[b], keep: rx_keep[b], last: rx_last[b]}),
+          .tx_valid      (tx_valid[b]),
+          .tx_ready      (tx_ready[b]),
+          .tx,
+          .owed          (owed[b]),
+          .failed        (failed[b]),
+          .failed_station(),
+          .repeated      (segments_repeated[b]),
+          .strange       (strange[b]),
+          .dropped       (dropped[b]),
+          .unsent        ()
+      );
+    end
 
     for (genvar k = 0; k < 4; k++) begin : g_kernel
       localparam int R = 4 * b + k;
@@ -113,7 +188,7 @@ module msg_fabric_top
     end
   end
 
-  assign bridge_in_tx  = g_board[0].u_fabric.t_valid;
-  assign bridge_out_rx = g_board[1].u_fabric.n_valid;
+  assign bridge_in_tx  = g_board[0].bridge_in;
+  assign bridge_out_rx = g_board[1].bridge_out;
 
 endmodule

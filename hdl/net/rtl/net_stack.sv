@@ -8,8 +8,9 @@
 // way out. `tick` comes once a millisecond of the network's time.
 //
 // Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each session's
-// receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`; MSS; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether
-// connections can be opened by the application, and whether there are datagrams: if not, the ports for it are idle.
+// receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`; MSS; IDLE_MS, as in
+// tcp_engine; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether connections can be opened by the application, and
+// whether there are datagrams: if not, the ports for it are idle.
 module net_stack
   import net_pkg::*;
 #(
@@ -18,6 +19,7 @@ module net_stack
     parameter  int TX_RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int MSS = 1460,
+    parameter  int IDLE_MS = 60000,
     parameter  int ISLANDS = 4,
     parameter  bit ACTIVE_OPEN = 1,
     parameter  bit UDP = 1,
@@ -321,6 +323,7 @@ module net_stack
       .RX_RING_BITS(RX_RING_BITS),
       .MSS(MSS),
       .SCALE(SCALE),
+      .IDLE_MS(IDLE_MS),
       .ACTIVE_OPEN(ACTIVE_OPEN)
   ) u_tcp_engine (
       .clk,

@@ -36,7 +36,7 @@ module tcp_engine
     parameter  int MSS = 1460,
     parameter  int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0,
     parameter  bit ACTIVE_OPEN = 1,
-    parameter  int IDLE_MS = 60000,         // then a session is closed
+    parameter  int IDLE_MS = 60000,         // then a session is closed; 0: never
     parameter  int IDLE_WANTED_MS = 1000,   // the same while others wait for a session
     parameter  int LINGER_MS = 5000,        // after our FIN; then the session is reset
     parameter  int LINGER_WANTED_MS = 1500, // the same then: what was lost is sent again before (RTO_FIRST_MS)
@@ -431,7 +431,7 @@ module tcp_engine
       took_more <= $signed({3'b000, took}) - $signed({3'b000, t.srtt[18:3]});
       slow_start <= t.cwnd < t.ssthresh;
       before_recover <= precedes(d.ack, t.recover);
-      idle_over <= t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
+      idle_over <= IDLE_MS != 0 && t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
       linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
       wait_over <= crowded || t.idle >= slow(TIME_WAIT_MS);
       used <= stream_read.next - said.read_to;

@@ -1,0 +1,78 @@
+// A board's network where it is raw Ethernet: which ranks are behind which address.
+#pragma once
+#include <poll.h>
+
+#include <functional>
+#include <sstream>
+
+#include "Vmsg_board.h"
+#include "envelope.h"
+#include "wire.hpp"
+
+class Network : public Wire {
+ public:
+  static constexpr int kIdle = 32;   // cycles in which the fabric has done all that it does by itself
+  static constexpr int kGap = 0;     // cycles between two frames
+
+  bool line(const std::string& what, std::istringstream& words) {
+    if (what != "peer") return false;
+    int rank = -1;
+    std::string mac, path;
+    words >> rank >> mac >> path;
+    if (rank < 0 || rank > 255) return false;
+    peers_[rank] = {parse_mac(mac), socket_at(path)};
+    return true;
+  }
+
+  void start(Vmsg_board&, const std::function<void()>&) {}
+
+  // The table's line of a rank that is not on this board.
+  void put(Vmsg_board& top, int rank) {
+    top.put_address = 0;
+    if (peers_.count(rank)) top.put_port = 16, top.put_address = peers_[rank].mac;
+  }
+
+  bool receive() {
+    bool got = false;
+    for (Frame frame; next(frame);) {
+      got = true;
+      // A MAC's part: lengths. What a packet says of its own is beneath that of its frame.
+      if (frame.size() < 24 || frame.size() % 8 != 0) continue;
+      const uint64_t head = envelope(frame);
+      const auto type = HUM_FIELD(head, TYPE);
+      const bool carries = type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER || type == HUM_PACKET_STREAM;
+      if (carries && 24 + HUM_FIELD(head, SIZE) > frame.size()) continue;
+      // Questions come when they like.
+      deliver(std::move(frame), type != HUM_PACKET_PROBE);
+    }
+    return got;
+  }
+
+  bool flush() {
+    for (; !out.empty(); out.pop_front()) {
+      const auto peer = peers_.find(static_cast<int>(HUM_FIELD(envelope(out.front()), DEST)));
+      if (peer != peers_.end() && !send(out.front(), peer->second.address)) return false;
+    }
+    return true;
+  }
+
+  // Once in a burst of cycles. True: time has passed for the fabric.
+  bool pass(Vmsg_board&) { return false; }
+  bool timed() const { return false; }
+  void look(Vmsg_board&) {}
+  std::vector<pollfd> waits() const { return {{fd, POLLIN, 0}}; }
+
+ private:
+  struct Peer {
+    uint64_t mac;
+    sockaddr_un address;
+  };
+
+  static uint64_t envelope(const Frame& frame) {
+    uint64_t head;
+    memcpy(&head, frame.data() + 16, sizeof head);
+    return head;
+  }
+
+  std::map<int, Peer> peers_;
+};

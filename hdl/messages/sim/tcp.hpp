@@ -1,0 +1,160 @@
+// A board's network where it is TCP: other boards are reached by frames, processes by connections to a port of this host,
+// behind which user_net.hpp speaks TCP with the board.
+#pragma once
+#include <arpa/inet.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <sstream>
+
+#include "../../board/sim/user_net.hpp"
+#include "Vmsg_board.h"
+#include "wire.hpp"
+
+class Network : public Wire {
+ public:
+  static constexpr int kIdle = 256;
+  static constexpr int kGap = 3;
+
+  bool line(const std::string& what, std::istringstream& words) {
+    std::string text, mac, path;
+    int number = -1;
+    if (what == "tcp") {
+      words >> text >> own_station_ >> port_;
+      own_ip_ = parse_ip(text);
+      return own_station_ < 256;
+    }
+    if (what == "key") {
+      words >> text;
+      if (text.size() != 32) return false;
+      for (int word = 0; word < 2; word++)
+        for (int i = 7; i >= 0; i--) key_[word] = key_[word] << 8 | std::stoul(text.substr(16 * word + 2 * i, 2), nullptr, 16);
+      return true;
+    }
+    if (what == "station") {
+      Station s;
+      words >> number >> s.role >> text;
+      if (number < 0 || number > 255 || (s.role != 1 && s.role != 2)) return false;
+      s.ip = text == "-" ? 0 : parse_ip(text);
+      if (words >> mac >> path) boards_[parse_mac(mac)] = socket_at(path);
+      stations_[number] = s;
+      return true;
+    }
+    if (what == "peer") {
+      int station = -1;
+      words >> number >> station;
+      if (number < 0 || number > 255 || !stations_.count(station)) return false;
+      ranks_[number] = station;
+      return true;
+    }
+    return false;
+  }
+
+  void start(Vmsg_board& top, const std::function<void()>& clock) {
+    top.own_ip = own_ip_;
+    top.own_station = static_cast<uint8_t>(own_station_);
+    top.tcp_port = port_;
+    top.secret = std::random_device()() | static_cast<uint64_t>(std::random_device()()) << 32;
+    for (int i = 0; i < 4; i++) top.job_key[i] = static_cast<uint32_t>(key_[i / 2] >> 32 * (i % 2));
+    for (const auto& [number, station] : stations_) {
+      top.station_put = 1;
+      top.station = static_cast<uint8_t>(number);
+      top.station_role = static_cast<uint8_t>(station.role);
+      top.station_ip = station.ip;
+      clock();
+    }
+    top.station_put = 0;
+    const int listener = inherited("HUM_LISTEN");
+    if (listener < 0) return;
+    constexpr uint32_t kHostIp = 0x0a630001;  // of this end of the line to the board: any but the boards'
+    network_ = std::make_unique<UserNetwork>(Route{top.own, own_ip_, port_, kHostIp, 0}, listener, [this](Frame frame) {
+      fill(frame);
+      deliver(std::move(frame), true);
+    });
+  }
+
+  void put(Vmsg_board& top, int rank) {
+    top.put_station = 0;
+    const auto station = ranks_.find(rank);
+    if (station != ranks_.end()) top.put_port = 16, top.put_station = static_cast<uint8_t>(station->second);
+  }
+
+  // Frames have a MAC's filling.
+  void fill(Frame& frame) { frame.resize(std::max<size_t>(frame.size(), 60)); }
+
+  bool receive() {
+    bool got = network_ && in.size() < kQueue && network_->run(now_ms());
+    for (Frame frame; next(frame); got = true)
+      if (fill(frame), frame.size() <= kFrameBytes) deliver(std::move(frame), frame[12] == 0x08 && frame[13] == 0x00);
+    return got;
+  }
+
+  bool flush() {
+    for (; !out.empty(); out.pop_front()) {
+      const Frame& frame = out.front();
+      uint64_t to = 0;
+      for (int i = 0; i < 6; i++) to = to << 8 | frame[i];
+      if (to == 0xffffffffffff) {
+        for (const auto& [mac, address] : boards_) send(frame, address);  // a question is asked again
+      } else if (const auto board = boards_.find(to); board != boards_.end()) {
+        if (!send(frame, board->second)) return false;
+      } else if (network_) {
+        network_->take(frame, now_ms());
+      }
+    }
+    return true;
+  }
+
+  // A millisecond's tick is for one cycle. Timers run while something has not been acknowledged, and a little longer: what has
+  // been received is acknowledged after a while.
+  bool pass(Vmsg_board& top) {
+    const uint64_t now = static_cast<uint64_t>(now_ms());
+    top.tick = 0;
+    if (top.owed || !in.empty() || !out.empty()) until_ms_ = now + kLingerMs;
+    // What a busy host has missed is not made up.
+    if (now != ticked_ms_ && now < until_ms_) top.tick = 1;
+    ticked_ms_ = now;
+    return top.tick;
+  }
+
+  void look(Vmsg_board& top) {
+    top.tick = 0;
+    if (top.failed) fail("the TCP session with station %d was reset, or given up", top.failed_station);
+  }
+
+  std::vector<pollfd> waits() const {
+    std::vector<pollfd> all = network_ ? network_->waits() : std::vector<pollfd>();
+    all.push_back({fd, POLLIN, 0});
+    return all;
+  }
+  // Not to sleep for long.
+  bool timed() const { return static_cast<uint64_t>(now_ms()) < until_ms_ || (network_ && network_->owed()); }
+
+ private:
+  static constexpr uint64_t kLingerMs = 30;
+
+  struct Station {
+    int role = 0;
+    uint32_t ip = 0;
+  };
+
+  static double now_ms() {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  static uint32_t parse_ip(const std::string& text) {
+    in_addr address;
+    if (inet_pton(AF_INET, text.c_str(), &address) != 1) fail("%s is no IPv4 address", text.c_str());
+    return ntohl(address.s_addr);
+  }
+
+  int own_station_ = 256;
+  uint16_t port_ = 0;
+  uint32_t own_ip_ = 0;
+  uint64_t key_[2] = {0, 0};
+  uint64_t ticked_ms_ = 0, until_ms_ = 0;
+  std::map<int, Station> stations_;
+  std::map<int, int> ranks_;
+  std::map<uint64_t, sockaddr_un> boards_;
+  std::unique_ptr<UserNetwork> network_;
+};

@@ -1,0 +1,120 @@
+// The wire between boards: Unix datagram sockets, which are frames with nothing lost; and what a map file wants lost.
+#pragma once
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+using Frame = std::vector<uint8_t>;
+
+[[noreturn]] inline void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+[[noreturn]] inline void fail(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  fputs("error: ", stderr);
+  vfprintf(stderr, format, arguments);
+  fputc('\n', stderr);
+  exit(2);
+}
+
+inline uint64_t parse_mac(const std::string& text) {
+  unsigned b[6];
+  char rest;
+  if (sscanf(text.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6) fail("%s is no hardware address", text.c_str());
+  uint64_t mac = 0;
+  for (unsigned byte : b) mac = mac << 8 | byte;
+  return mac;
+}
+
+// A descriptor that the launcher has handed down; -1: it has not.
+inline int inherited(const char* name) {
+  const char* text = getenv(name);
+  if (text == nullptr || *text == 0) return -1;
+  const int fd = atoi(text);
+  if (fcntl(fd, F_GETFD) < 0) fail("%s: %s", name, strerror(errno));
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+inline int descriptor(const char* name) {
+  const int fd = inherited(name);
+  if (fd < 0) fail("%s is missing: baltra cluster run starts this program", name);
+  return fd;
+}
+
+inline sockaddr_un socket_at(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) fail("%s is no socket's path", path.c_str());
+  memcpy(address.sun_path, path.c_str(), path.size());
+  return address;
+}
+
+class Wire {
+ public:
+  static constexpr size_t kQueue = 64;         // frames that wait, either way
+  static constexpr size_t kFrameBytes = 1600;  // no frame is longer
+
+  Wire() : fd(descriptor("HUM_WIRE")) { fcntl(fd, F_SETFL, O_NONBLOCK); }
+
+  // "fault KIND N": lose, repeat, swap or vanish at the Nth frame; loss: N percent of them, by chance.
+  bool fault(const std::string& kind, uint64_t n) {
+    if (kind != "lose" && kind != "repeat" && kind != "swap" && kind != "vanish" && kind != "loss") return false;
+    faults_[kind] = n;
+    return true;
+  }
+
+  // A frame for the board; `counted`: faults are for it.
+  void deliver(Frame frame, bool counted) {
+    came_ += counted;
+    auto is = [&](const char* kind) { return counted && faults_.count(kind) && faults_[kind] == came_; };
+    if (is("vanish")) raise(SIGKILL);
+    if (is("lose")) return;
+    if (counted && faults_.count("loss") && random_() % 100 < faults_["loss"]) return;
+    if (is("swap")) {
+      kept_ = std::move(frame);
+      return;
+    }
+    if (is("repeat")) in.push_back(frame);
+    in.push_back(std::move(frame));
+    if (!kept_.empty()) in.push_back(std::move(kept_)), kept_.clear();
+  }
+
+  // The next frame from the socket, if there is one and room for it.
+  bool next(Frame& frame) {
+    if (in.size() >= kQueue) return false;
+    frame.resize(kFrameBytes);
+    const ssize_t n = recv(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0) return false;
+    frame.resize(static_cast<size_t>(n) > kFrameBytes ? 0 : static_cast<size_t>(n));
+    return true;
+  }
+
+  // False: the receiver's queue is full. One that is gone gets nothing, as on a wire.
+  bool send(const Frame& frame, const sockaddr_un& to) {
+    const ssize_t n = sendto(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    return n >= 0 || (errno != EAGAIN && errno != ENOBUFS);
+  }
+
+  const int fd;
+  std::deque<Frame> in, out;
+
+ private:
+  std::map<std::string, uint64_t> faults_;
+  std::mt19937 random_{1};
+  uint64_t came_ = 0;
+  Frame kept_;
+};
