@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The message door: the paper's example over shared memory, over TCP, on two nodes and half on a board, by changes of
-# words in the map file; then a heat equation on one rank and on several. Leaves target/demo/heat.png and nothing running.
+# The message door: the paper's example over shared memory, over TCP, on two nodes, half on a board and on two, over raw Ethernet
+# and TCP, by changes of words in the map file; 96 kernels on six boards; then a heat equation on one rank and on several. Leaves target/demo/heat.png and nothing running.
 #   scripts/cluster-demo.sh [--quick]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,25 +32,48 @@ run nodes $fork/map-nodes.xml
 cat "$work/shm.out"
 for other in tcp nodes; do cmp "$work/shm.out" "$work/$other.out"; done
 echo "the same answers each time"
-python3 - "$work" <<'PY'
+# Each run's messages, bytes and time: names of reports and what they are called.
+report() {
+    python3 - "$work" "$@" <<'PY'
 import json, sys
-print(f"{'':24}{'messages':>10}{'bytes':>12}{'ms':>9}")
-for name, text in (("shm", "shared memory"), ("tcp", "TCP"), ("nodes", "two nodes")):
+print(f"{'':40}{'messages':>10}{'bytes':>12}{'s':>9}")
+for pair in sys.argv[2:]:
+    name, text = pair.split("=")
     report = json.load(open(f"{sys.argv[1]}/{name}.json"))
     total = lambda what: sum(rank[what] for rank in report["ranks"])
-    print(f"{text:24}{total('sent'):>10}{total('sent_bytes'):>12}{report['wall_s'] * 1000:>9.1f}")
+    print(f"{text:40}{total('sent'):>10}{total('sent_bytes'):>12}{report['wall_s']:>9.3f}")
 PY
+}
+report shm="shared memory" tcp=TCP nodes="two nodes"
 
-step "Four ranks, two of them on a board: its live model, their C made hardware; messages are Ethernet's frames"
+step "Four ranks, in software, on two boards, half and half over raw Ethernet and over TCP: live models, C made hardware"
 scripts/setup.sh fabric
 four=$fork/logical-4.xml
 sed 's/ hw / sw /' $fork/map-boards.xml >"$work/map-software.xml"
+sed 's/ sw / hw /' $fork/map-boards.xml >"$work/map-all.xml"
+sed 's/ eth / tcp /' $fork/map-boards.xml >"$work/map-boards-tcp.xml"
+sed 's/ eth / tcp /' "$work/map-all.xml" >"$work/map-all-tcp.xml"
 "$baltra" cluster check $four $fork/map-boards.xml
-run4() { "$baltra" cluster run --out target/cluster/fork-4 $four "$2" >"$work/$1.out"; }
+run4() { "$baltra" cluster run --out target/cluster/fork-4 --json "$work/$1.json" $four "$2" | grep 'all:' >"$work/$1.out"; }
 run4 software "$work/map-software.xml"
-run4 board $fork/map-boards.xml
-for place in software board; do printf '%-24s%s\n' "$place" "$(grep -h 'all:' "$work/$place.out")"; done
-cmp <(grep 'all:' "$work/software.out") <(grep 'all:' "$work/board.out")
+run4 half $fork/map-boards.xml
+run4 half-tcp "$work/map-boards-tcp.xml"
+run4 all "$work/map-all.xml"
+run4 all-tcp "$work/map-all-tcp.xml"
+for place in half half-tcp all all-tcp; do cmp "$work/software.out" "$work/$place.out"; done
+cat "$work/software.out"
+echo "the same answer each time"
+report software="software" half="half on a board, raw Ethernet" half-tcp="half on a board, TCP" all="two boards, raw Ethernet" all-tcp="two boards, TCP"
+
+step "96 ranks in software, and on six boards of 16 processors"
+many=$fork/logical-96.xml
+sed 's/ hw / sw /; s/ eth / tcp /' $fork/map-96-boards.xml >"$work/map-96.xml"
+run96() { "$baltra" cluster run --quiet --out target/cluster/fork-96 --json "$work/$1.json" $many "$2" >"$work/$1.out"; }
+run96 software-96 "$work/map-96.xml"
+run96 boards-96 $fork/map-96-boards.xml
+cmp "$work/software-96.out" "$work/boards-96.out"
+tail -n 1 "$work/boards-96.out"
+report software-96="96 processes" boards-96="six boards, raw Ethernet"
 
 cores=$(nproc)
 step "Heat on a plate of $side × $side cells, $steps steps, by an ordinary MPI program, on $cores processors"

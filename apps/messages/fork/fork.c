@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifndef MAX_ITR
 #define MAX_ITR 10
 #define DATA_SIZE 1000
+#endif
 #define TAG 0
 
 int main(int argc, char *argv[])

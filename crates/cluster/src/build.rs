@@ -2,7 +2,7 @@
 //! a processor there runs; and makes the board's model. What is up to date is left alone; the rest is compiled in parallel.
 
 use crate::form::{forms, Choice, Form, RTL};
-use crate::model::{Cluster, Kernel, NodeKind};
+use crate::model::{Cluster, Comm, Kernel, NodeKind};
 use anyhow::{ensure, Context, Result};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -43,8 +43,10 @@ pub struct Built {
     pub programs: BTreeMap<u32, Program>,
     /// Kernels on boards, by rank.
     pub kernels: BTreeMap<u32, OnBoard>,
-    /// The program that is a board.
+    /// The program that is a board on raw Ethernet.
     pub board: PathBuf,
+    /// The same where stations speak TCP.
+    pub board_tcp: PathBuf,
 }
 
 /// A kernel on a board.
@@ -138,6 +140,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
     if !hardware.is_empty() {
         models = boards(cluster, with, &hardware, say)?;
         built.board = Path::new(&models).join("board");
+        built.board_tcp = Path::new(&models).join("board-tcp");
     }
     for choice in hardware.iter().filter(|c| c.hardware.is_some()) {
         let model = synthesised(cluster, with, choice, &out, say)?;
@@ -261,7 +264,9 @@ fn boards(
         hdl.display()
     );
     let folder = with.humboldt.join("../target/messages");
-    let mut targets = vec!["board".to_owned()];
+    let several = cluster.map.nodes.len() > 1;
+    let tcp = several && (cluster.map.nodes.iter()).any(|n| n.comm == Some(Comm::Tcp));
+    let mut targets = vec![if tcp { "board-tcp" } else { "board" }.to_owned()];
     let models: BTreeSet<String> = (kernels.iter())
         .filter_map(|choice| match choice.form {
             Form::Rtl => {

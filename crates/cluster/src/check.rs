@@ -1,6 +1,8 @@
 //! What must be so of two files together.
 
-use crate::model::{Cluster, Comm, Node, NodeKind, KERNELS_MAX, KERNELS_PER_BOARD_MAX};
+use crate::model::{
+    Cluster, Comm, Node, NodeKind, KERNELS_MAX, KERNELS_PER_BOARD_MAX, SESSIONS_PER_BOARD_MAX,
+};
 use crate::read::Problem;
 use std::collections::BTreeMap;
 
@@ -148,6 +150,23 @@ fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
             );
         }
         _ => {}
+    }
+    let others = (cluster.map.nodes.iter().enumerate()).filter(|(other, _)| *other != index);
+    let stations: usize = others
+        .map(|(_, other)| match other.kind {
+            NodeKind::Software => other.kernels.len(),
+            NodeKind::Hardware => 1,
+        })
+        .sum();
+    if node.kind == NodeKind::Hardware
+        && node.comm == Some(Comm::Tcp)
+        && stations > SESSIONS_PER_BOARD_MAX
+    {
+        found.map(
+            cluster,
+            node.line,
+            format!("{name}: {stations} boards and processes elsewhere, a board that speaks TCP has {SESSIONS_PER_BOARD_MAX} sessions"),
+        );
     }
     if node.kind == NodeKind::Hardware && node.comm == Some(Comm::Shm) {
         found.map(

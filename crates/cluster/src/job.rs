@@ -2,7 +2,8 @@
 //!
 //! Ranks of one node share a memfd and a doorbell (eventfd) each; a rank that others reach over TCP gets a listening
 //! socket, one on raw Ethernet a datagram socket for its frames. A board is one process with the ranks of its kernels; it
-//! has the node's memfd, where it counts, and one socket. Descriptors are made close-on-exec and handed down as copies while a rank is started, so that a rank gets its
+//! has the node's memfd, where it counts, and one socket for frames, as raw Ethernet's are or TCP's between boards, and a
+//! listening one where processes reach it over TCP. Descriptors are made close-on-exec and handed down as copies while a rank is started, so that a rank gets its
 //! own node's and nothing else.
 
 use anyhow::{Context, Result};
@@ -32,8 +33,10 @@ pub struct Member {
     pub port: u16,
     /// Whether this process starts it.
     pub here: bool,
-    /// Its node's hardware address, where ranks of other groups are reached over raw Ethernet.
+    /// Its node's hardware address, where it has frames: on raw Ethernet, and on any board.
     pub mac: Option<String>,
+    /// Whether ranks of other groups reach it over TCP.
+    pub tcp: bool,
     /// Whether it is a kernel of a board, of which its group is one process.
     pub board: bool,
 }
@@ -59,7 +62,7 @@ impl Wire {
             sockets: Vec::new(),
         };
         for rank in 0..members.len() {
-            let socket = match station(members, rank) == rank {
+            let socket = match station(members, rank) == rank && members[rank].mac.is_some() {
                 true => Some(UnixDatagram::bind(wire.path(rank)).context("cannot make a socket")?),
                 false => None,
             };
@@ -79,7 +82,7 @@ impl Drop for Wire {
     }
 }
 
-/// The rank whose socket has a rank's frames.
+/// The rank whose sockets a rank has: a board's first one, or itself.
 fn station(members: &[Member], rank: usize) -> usize {
     match members[rank].board {
         true => members
@@ -167,7 +170,8 @@ impl Job {
                     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                         .context("cannot make a doorbell")?,
                 );
-                if let (true, Some(wanted), None) = (several, address, &wire) {
+                let listens = several && member.tcp && station(&members, rank) == rank;
+                if let (true, Some(wanted)) = (listens, address) {
                     let socket = TcpListener::bind(wanted)
                         .with_context(|| format!("rank {rank} cannot listen on {wanted}: is it this host's address? (--node starts the ranks of one node)"))?;
                     address = Some(socket.local_addr().context("a listening socket")?);
@@ -189,6 +193,16 @@ impl Job {
         })
     }
 
+    /// The number of the station that a rank is at: its own, or that of its board's first one.
+    pub fn station(&self, rank: usize) -> usize {
+        station(&self.members, rank)
+    }
+
+    /// Whether others reach a rank over TCP.
+    pub fn tcp(&self, rank: usize) -> bool {
+        self.members[rank].tcp
+    }
+
     /// Where a rank's frames go: its node's hardware address and its socket.
     pub fn frames_to(&self, rank: usize) -> Option<(&str, PathBuf)> {
         let mac = self.members[rank].mac.as_deref()?;
@@ -208,7 +222,7 @@ impl Job {
             Ok(number)
         };
         let segment = hand(self.segments[&group].as_fd())?;
-        if let Some(wire) = &self.wire {
+        if let (Some(wire), true) = (&self.wire, self.members[rank].mac.is_some()) {
             let station = station(&self.members, rank);
             let socket = wire.sockets[station]
                 .as_ref()
@@ -225,9 +239,15 @@ impl Job {
             if self.members[rank].board {
                 break; // its file says where the others are
             }
-            if let (Some((mac, path)), false) = (self.frames_to(other), member.group == group) {
+            if let (Some((mac, path)), false, false) =
+                (self.frames_to(other), member.group == group, member.tcp)
+            {
                 let kind = if member.board { "fab" } else { "eth" };
                 peers.push(format!("{kind}:{mac}@{}", path.display()));
+                continue;
+            }
+            if let (true, Some(address)) = (member.board, self.addresses[self.station(other)]) {
+                peers.push(format!("fab:{address}"));
                 continue;
             }
             match (

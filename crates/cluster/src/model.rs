@@ -10,6 +10,9 @@ pub const KERNELS_MAX: u32 = 256;
 /// Kernels on one board: the router's ports.
 pub const KERNELS_PER_BOARD_MAX: usize = 16;
 
+/// TCP sessions of one board, one for each board and each process elsewhere (`SESSIONS` of `msg_tcp`).
+pub const SESSIONS_PER_BOARD_MAX: usize = 32;
+
 /// Both files, read and checked.
 #[derive(Clone, Debug)]
 pub struct Cluster {

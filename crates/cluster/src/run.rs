@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(5);
 /// After one has failed, the others have this long to say why they do, and then to end when told.
 const GRACE: Duration = Duration::from_millis(1500);
-/// A board that is alone needs no address of its own.
-const LONE_MAC: &str = "02:00:00:00:00:01";
+/// Boards and those who call them listen here, on addresses of their own (the public libraries' port).
+const TCP_PORT: u16 = 9000;
 /// A line is cut here: a rank that never ends its line fills no memory.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
@@ -115,31 +115,29 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
     ensure!(nodes.len() == size, "a kernel is on no node");
     let several = cluster.map.nodes.len() > 1;
     let boards = (cluster.map.nodes.iter()).any(|n| n.kind == NodeKind::Hardware);
-    let ether = boards || several && cluster.map.nodes.iter().any(|n| n.comm == Some(Comm::Eth));
+    let speaks = |comm| cluster.map.nodes.iter().any(|n| n.comm == Some(comm));
+    let tcp_boards = boards && several && speaks(Comm::Tcp);
+    let ether = boards && !tcp_boards || several && speaks(Comm::Eth);
     for (index, node) in cluster.map.nodes.iter().enumerate() {
         let what = match node.comm {
-            Some(Comm::Udp) if several || boards => {
-                Some("speaks udp: there are tcp and eth".to_owned())
-            }
-            Some(Comm::Tcp) if boards => {
-                Some("speaks tcp: boards speak raw Ethernet (comm eth)".to_owned())
-            }
+            Some(Comm::Udp) if several || boards => "speaks udp: there are tcp and eth",
             _ if ether && several && node.mac.is_none() => {
-                Some("needs a <mac> for its ranks to be reached over raw Ethernet".to_owned())
+                "needs a <mac> for its ranks to be reached over raw Ethernet"
             }
             _ if !ether && several && node.ip.is_none() => {
-                Some("needs an <ip> for its ranks to be reached over TCP".to_owned())
+                "needs an <ip> for its ranks to be reached over TCP"
             }
-            _ => None,
+            _ if tcp_boards && !matches!(node.ip, Some(IpAddr::V4(_))) => {
+                "needs an <ip> of IPv4: boards speak no other"
+            }
+            _ => continue,
         };
-        if let Some(what) = what {
-            let (path, name) = (cluster.map.path.display(), cluster.node_name(index));
-            bail!("{path}:{}: {name} {what}", node.line);
-        }
+        let (path, name) = (cluster.map.path.display(), cluster.node_name(index));
+        bail!("{path}:{}: {name} {what}", node.line);
     }
     ensure!(
-        !ether || options.nodes.is_empty(),
-        "--node: raw Ethernet joins nodes of one host, by sockets"
+        !ether && !boards || options.nodes.is_empty(),
+        "--node: raw Ethernet and boards join nodes of one host, by sockets"
     );
     if !options.nodes.is_empty() {
         let known = cluster.map.nodes.len();
@@ -168,12 +166,22 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
                 listen: Some(node.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))),
                 port: options.port.map_or(0, |p| p.saturating_add(rank as u16)),
                 here: options.nodes.is_empty() || options.nodes.contains(&nodes[rank]),
-                mac: ether.then(|| node.mac.clone().unwrap_or(LONE_MAC.to_owned())),
+                mac: match node.kind == NodeKind::Hardware || ether {
+                    true => Some(mac(cluster, nodes[rank])),
+                    false => None,
+                },
+                tcp: !ether,
                 board: node.kind == NodeKind::Hardware,
             }
         })
         .collect();
     Ok((members, nodes))
+}
+
+/// A node's hardware address: a board that speaks TCP, or is alone, needs none of the map file's.
+fn mac(cluster: &Cluster, node: usize) -> String {
+    let given = cluster.map.nodes[node].mac.clone();
+    given.unwrap_or_else(|| format!("02:00:00:00:01:{node:02x}"))
 }
 
 /// Runs the cluster to its end. `say` gets each line: those of the ranks with their number before them.
@@ -218,7 +226,11 @@ pub fn run(
         let file = built.out.join(format!("board-{index}.conf"));
         let text = board_file(cluster, index, built, &job, &nodes)?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        let mut command = Command::new(&built.board);
+        let program = match job.tcp(first) {
+            true => &built.board_tcp,
+            false => &built.board,
+        };
+        let mut command = Command::new(program);
         command
             .arg(&file)
             .stdin(Stdio::piped())
@@ -372,8 +384,28 @@ fn board_file(
     nodes: &[usize],
 ) -> Result<String> {
     let node = &cluster.map.nodes[index];
-    let mac = node.mac.as_deref().unwrap_or(LONE_MAC);
-    let mut text = format!("address {mac}\nranks {}\n", nodes.len());
+    let mut text = format!("address {}\nranks {}\n", mac(cluster, index), nodes.len());
+    let elsewhere = || (0..nodes.len()).filter(|r| nodes[*r] != index);
+    let first = node.kernels.iter().map(|p| p.kernel as usize).min();
+    let own = first.context("a board without kernels")?;
+    if job.tcp(own) {
+        let ip = |node: usize| match cluster.map.nodes[node].ip {
+            Some(ip) => ip.to_string(),
+            None => "-".to_owned(),
+        };
+        text += &format!("tcp {} {own} {TCP_PORT}\n", ip(index));
+        for rank in elsewhere().filter(|r| job.station(*r) == *r) {
+            // Of two boards the later one calls; processes call.
+            match job.frames_to(rank) {
+                Some((mac, path)) => {
+                    let role = if rank < own { 1 } else { 2 };
+                    let (ip, path) = (ip(nodes[rank]), path.display());
+                    text += &format!("station {rank} {role} {ip} {mac} {path}\n");
+                }
+                None => text += &format!("station {rank} 2 -\n"),
+            }
+        }
+    }
     for (port, place) in node.kernels.iter().enumerate() {
         let kernel = cluster
             .logical
@@ -394,9 +426,13 @@ fn board_file(
             made.model.display()
         );
     }
-    for rank in (0..nodes.len()).filter(|r| nodes[*r] != index) {
-        let (mac, path) = job.frames_to(rank).context("a rank without an address")?;
-        text += &format!("peer {rank} {mac} {}\n", path.display());
+    for rank in elsewhere() {
+        if job.tcp(own) {
+            text += &format!("peer {rank} {}\n", job.station(rank));
+        } else {
+            let (mac, path) = job.frames_to(rank).context("a rank without an address")?;
+            text += &format!("peer {rank} {mac} {}\n", path.display());
+        }
     }
     for fault in node.rest.iter().filter(|e| e.is("fault")) {
         text += &format!("fault {}\n", fault.text);

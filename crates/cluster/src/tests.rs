@@ -210,6 +210,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("shared memory across", LOGICAL, "<cluster><node><comm> shm </comm><ip> 10.0.0.1 </ip><kernel> 0 </kernel></node>\n<node><ip> 10.0.0.2 </ip><kernel> 1 </kernel></node></cluster>", "map:2: node 1 (10.0.0.2) and node 0 (10.0.0.1) (line 1) cannot reach each other: shared memory does not reach another node"),
     ("a board with shared memory", LOGICAL, "<cluster>\n<node><board> b </board><comm> shm </comm><kernel> 0-1 </kernel></node></cluster>", "map:2: node 0: a board has no shared memory with others"),
     ("seventeen on a board", "<cluster><kernel> a <num> 0 </num><rep> 17 </rep></kernel></cluster>", "<cluster>\n<node><board> b </board><comm> eth </comm><mac> 00:11:22:33:44:55 </mac><kernel> 0-16 </kernel></node></cluster>", "map:2: node 0 (00:11:22:33:44:55): 17 kernels on a board, its router has 16 ports"),
+    ("too many for a board's sessions", "<cluster><kernel> a <num> 0 </num><rep> 34 </rep></kernel></cluster>", "<cluster>\n<node><board> b </board><comm> tcp </comm><ip> 10.0.0.1 </ip><kernel> 0 </kernel></node>\n<node><comm> tcp </comm><ip> 10.0.0.2 </ip><kernel> 1-33 </kernel></node></cluster>", "map:2: node 0 (10.0.0.1): 33 boards and processes elsewhere, a board that speaks TCP has 32 sessions"),
 ];
 const LOGICAL: &str =
     "<cluster><kernel> a <num> 0 </num></kernel><kernel> b <num> 1 </num></kernel></cluster>";

@@ -54,6 +54,10 @@ fn host(kernels: &str) -> String {
     format!("{{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: {kernels}}}")
 }
 
+fn tcp(kind: &str, ip: u8, kernels: &str) -> String {
+    format!("{{type: {kind}, comm: tcp, ip: 127.0.0.{ip}, kernel: {kernels}}}")
+}
+
 #[test]
 fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_half() {
     let bench = bench();
@@ -63,6 +67,19 @@ fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_hal
         format!("node: [{}, {}]", host("0-1"), board(2, "2-3")),
         format!("node: [{}, {}]", host("2-3"), board(2, "0-1")),
         format!("node: [{}, {}]", board(1, "[0, 2]"), board(2, "[1, 3]")),
+        format!("node: [{}, {}]", tcp("sw", 1, "0-1"), tcp("hw", 2, "2-3")),
+        format!("node: [{}, {}]", tcp("sw", 1, "2-3"), tcp("hw", 2, "0-1")),
+        format!(
+            "node: [{}, {}]",
+            tcp("hw", 1, "[0, 2]"),
+            tcp("hw", 2, "[1, 3]")
+        ),
+        format!(
+            "node: [{}, {}, {}]",
+            tcp("hw", 1, "0"),
+            tcp("sw", 2, "1-2"),
+            tcp("hw", 3, "3")
+        ),
     ];
     let mut first: Option<Vec<String>> = None;
     for map in maps {
@@ -166,6 +183,62 @@ fn test_a_frame_that_comes_twice_does_no_harm() {
     assert_eq!(outcome.code, 0, "{lines:?}");
 }
 
+/// Whatever happens to frames on their way to both boards.
+#[test]
+fn test_over_tcp_what_is_lost_repeated_or_reordered_is_mended() {
+    for fault in ["lose 6", "repeat 6", "swap 6", "loss 5"] {
+        let hurt =
+            |ip, kernels| tcp("hw", ip, kernels).replace('}', &format!(", fault: {fault}}}"));
+        let map = format!("node: [{}, {}]", hurt(1, "0-1"), hurt(2, "2-3"));
+        let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
+        assert_eq!(outcome.code, 0, "{fault}: {lines:?}");
+        let answers = lines.iter().filter(|l| l.starts_with("[0] from")).count();
+        assert_eq!(answers, 3, "{fault}: {lines:?}");
+    }
+}
+
+#[test]
+fn test_a_board_that_vanishes_stops_all_over_tcp() {
+    let gone = tcp("hw", 2, "2-3").replace('}', ", fault: vanish 9}");
+    let map = format!("node: [{}, {gone}]", tcp("sw", 1, "0-1"));
+    let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
+    assert_ne!(outcome.code, 0, "{lines:?}");
+    // Whoever sees it first says it: the launcher, or a rank whose connection has ended.
+    let said = ["failed: signal: 9", "its board or its host has vanished"];
+    assert!(
+        (lines.iter()).any(|l| said.iter().any(|s| l.contains(s))),
+        "{lines:?}"
+    );
+}
+
+/// As the tree has it: 16 processors on each of six boards.
+#[test]
+fn test_96_kernels_on_six_boards_answer_as_96_processes() {
+    let fork = common::tree().join("apps/messages/fork");
+    let bench = bench();
+    let run = |map: &std::path::Path| {
+        let cluster = Cluster::read(&fork.join("logical-96.xml"), map);
+        let cluster = cluster.unwrap_or_else(|e| panic!("{e}"));
+        let built = build(&cluster, &bench.with(), &|_| {}).unwrap();
+        let mut lines = Vec::new();
+        let outcome = run(&cluster, &built, &Options::default(), &mut |error, line| {
+            lines.extend((!error).then(|| line.to_owned()));
+        });
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.code, 0, "{lines:?}");
+        let bytes = outcome.ranks.iter().map(|r| r.counters.received_bytes);
+        (lines, bytes.sum::<u64>())
+    };
+    let boards = fork.join("map-96-boards.xml");
+    let software = bench.dir.path().join("map-96.xml");
+    let text = std::fs::read_to_string(&boards).unwrap();
+    let text = text.replace(" hw ", " sw ").replace(" eth ", " tcp ");
+    std::fs::write(&software, text).unwrap();
+    let expected = run(&software);
+    assert_eq!(expected.0.len(), 96, "{expected:?}");
+    assert_eq!(run(&boards), expected);
+}
+
 #[test]
 fn test_a_board_that_vanishes_stops_all() {
     let lines = faulty("vanish 6");
@@ -223,12 +296,9 @@ fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
 fn test_what_a_board_cannot_be_is_refused() {
     let bench = bench();
     let said = bench
-        .run(
-            "node: {type: hw, comm: tcp, ip: 127.0.0.1, kernel: 0-3}",
-            &Options::default(),
-        )
+        .run("node: [{type: hw, comm: tcp, ip: '::1', kernel: 0-1}, {type: sw, comm: tcp, ip: 127.0.0.1, kernel: 2-3}]", &Options::default())
         .unwrap_err();
-    assert!(said.contains("boards speak raw Ethernet"), "{said}");
+    assert!(said.contains("IPv4"), "{said}");
     let large = Bench::new(&[
         ("logical.yaml", "kernel: {name: a, num: 0, type: core}"),
         (

@@ -33,7 +33,6 @@ const char kUsage[] =
     "  kernel RANK PORT LIBRARY [IMAGE]   a kernel here: its library, its program if it is a processor\n"
 #ifdef BOARD_TCP
     "  tcp IP STATION PORT                this board's, as a station; the port is everybody's\n"
-    "  key HEX                            the job's, of 32 digits\n"
     "  station N ROLE IP [MAC SOCKET]     1: this board calls it, 2: it calls; where a board's frames go\n"
     "  peer RANK STATION                  a rank elsewhere\n"
 #else
@@ -41,6 +40,9 @@ const char kUsage[] =
 #endif
     "  fault KIND N                       lose, repeat or swap the Nth numbered frame, or vanish at it; loss: N percent of them\n"
     "\n"
+#ifdef BOARD_TCP
+    "HUM_KEY is the job's key, HUM_LISTEN the descriptor of the socket that processes call. "
+#endif
     "HUM_WIRE is the descriptor of its socket, HUM_SEGMENT that of the counters that the launcher reads. What kernels print\n"
     "comes out with the rank and a colon before each line, \"RANK ended CODE\" when one is over. It ends when its input does.\n";
 

@@ -25,13 +25,6 @@ class Network : public Wire {
       own_ip_ = parse_ip(text);
       return own_station_ < 256;
     }
-    if (what == "key") {
-      words >> text;
-      if (text.size() != 32) return false;
-      for (int word = 0; word < 2; word++)
-        for (int i = 7; i >= 0; i--) key_[word] = key_[word] << 8 | std::stoul(text.substr(16 * word + 2 * i, 2), nullptr, 16);
-      return true;
-    }
     if (what == "station") {
       Station s;
       words >> number >> s.role >> text;
@@ -52,11 +45,14 @@ class Network : public Wire {
   }
 
   void start(Vmsg_board& top, const std::function<void()>& clock) {
+    const char* key = getenv("HUM_KEY");
+    if (key == nullptr || strspn(key, "0123456789abcdefABCDEF") != 32 || key[32] != 0) fail("HUM_KEY must be 32 hexadecimal digits");
+    for (int i = 0; i < 16; i++)
+      top.job_key[i / 4] = top.job_key[i / 4] & ~(0xffu << 8 * (i % 4)) | static_cast<uint32_t>(std::stoul(std::string(key + 2 * i, 2), nullptr, 16)) << 8 * (i % 4);
     top.own_ip = own_ip_;
     top.own_station = static_cast<uint8_t>(own_station_);
     top.tcp_port = port_;
     top.secret = std::random_device()() | static_cast<uint64_t>(std::random_device()()) << 32;
-    for (int i = 0; i < 4; i++) top.job_key[i] = static_cast<uint32_t>(key_[i / 2] >> 32 * (i % 2));
     for (const auto& [number, station] : stations_) {
       top.station_put = 1;
       top.station = static_cast<uint8_t>(number);
@@ -151,7 +147,6 @@ class Network : public Wire {
   int own_station_ = 256;
   uint16_t port_ = 0;
   uint32_t own_ip_ = 0;
-  uint64_t key_[2] = {0, 0};
   uint64_t ticked_ms_ = 0, until_ms_ = 0;
   std::map<int, Station> stations_;
   std::map<int, int> ranks_;
