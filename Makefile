@@ -2,9 +2,9 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm board-demo \
-	board-synth bench-opencl bench-http bench-cluster bench-board bench-messages bench-vm cluster-demo apps build humboldt setup \
-	clean help
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm \
+	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-board bench-messages \
+	bench-vm cluster-demo apps build humboldt setup clean help
 
 all: build apps
 
@@ -46,6 +46,9 @@ test-board: ## the board's model against Linux' TCP, curl and hostile frames (ro
 
 test-vm: ## the VM door with real guests under QEMU, two at once
 	@scripts/test.sh vm
+
+test-kubernetes: ## chart, webhook and controllers on a real API server (root)
+	@scripts/test.sh kubernetes
 
 board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (root)
 	@scripts/board-demo.sh

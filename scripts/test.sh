@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs the tests, all groups or those named, and ends with "N passed, N failed".
-# groups: format clippy deny unit loom miri fuzz integration messages vm hdl board
-# (board is the live model against Linux' TCP: root, and a host that is not busy)
+# groups: format clippy deny unit loom miri fuzz integration messages vm hdl kubernetes board
+# (board is the live model against Linux' TCP: root, and a host that is not busy; kubernetes builds one, which is
+# kept in target/kubernetes: some ten minutes on two cores, and wants root)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration messages vm hdl deny)
+[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration messages vm hdl kubernetes deny)
 logs=target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -140,6 +141,19 @@ for group in "${groups[@]}"; do
             # Within all tests everything is built already.
             [[ -n $is_built ]] || run build build
             run board-device hdl/board/tests/device_test.py
+            ;;
+        kubernetes)
+            run setup scripts/setup.sh base kubernetes
+            # Within all tests everything is built already.
+            [[ -n $is_built ]] || run build build
+            if [[ $EUID -eq 0 ]]; then
+                run kubernetes-build scripts/kubernetes/build.sh control
+                run kubernetes-chart target/venv/bin/python scripts/kubernetes/tests/chart_test.py
+                run kubernetes-api target/venv/bin/python scripts/kubernetes/tests/api_test.py
+            else
+                skip kubernetes-chart "namespaces with a network of their own need root"
+                skip kubernetes-api "namespaces with a network of their own need root"
+            fi
             ;;
         board)
             run setup scripts/setup.sh base board

@@ -20,6 +20,10 @@ NAMESPACE = "baltra"
 WORKLOADS = ("Deployment", "DaemonSet", "StatefulSet")
 
 
+class Ended(Exception):
+    """A daemon ended by itself; the text has the end of its log."""
+
+
 def render(*more):
     """The chart's objects."""
     text = run(BIN / "helm", "template", "baltra", CHART, "--namespace", NAMESPACE, "--include-crds",
@@ -90,8 +94,8 @@ class Installation:
     def object(self, kind, name):
         return next(item for item in self.objects if item["kind"] == kind and item["metadata"]["name"] == f"baltra-{name}")
 
-    def start(self, name, kind, component, health, *more):
-        """Starts a daemon of the chart, once more under another name if need be, and waits until it is well."""
+    def start(self, name, kind, component, health):
+        """Starts a daemon of the chart, once more under another name and port if need be, and waits until it is well."""
         pod = self.object(kind, component)["spec"]["template"]["spec"]
         container = pod["containers"][0]
         home = self.cluster.home / name
@@ -105,8 +109,9 @@ class Installation:
         if "serviceAccountName" in pod:
             environment["KUBECONFIG"] = str(self.cluster.account(NAMESPACE, pod["serviceAccountName"]))
         words = [self._word(word, home, environment) for word in container["args"]]
+        words = [f"--metrics=127.0.0.1:{health}" if word.startswith("--metrics=") else word for word in words]
         self._volumes(pod, container, home)
-        self.cluster.start(name, BALTRA, *words, *more, **environment)
+        self.cluster.start(name, BALTRA, *words, **environment)
         self.healthy(name, health)
 
     @staticmethod
@@ -138,7 +143,7 @@ class Installation:
 
         def well():
             if not process.alive():
-                raise SystemExit(f"error: the {name} ended:\n{process.tail()}")
+                raise Ended(f"the {name} ended:\n{process.tail()}")
             with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
                 return answer.status == 200
         until(f"the {name} is well", well)

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Webhook and controllers against a real API server: what Pods get, what is refused and why, what survives which death.
+
+    scripts/kubernetes/build.sh && target/venv/bin/python scripts/kubernetes/tests/api_test.py [PART OF A NAME …]
+
+Nodes are fake (kwok) and so are their managers' devices; registry, webhook, controllers and everything of Kubernetes
+are real. Nothing here depends on how long something takes, beyond a patience."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from cluster import ROOT, Cluster, Failed, isolate, until  # noqa: E402
+from installation import NAMESPACE, Installation  # noqa: E402
+from pool import Manager, Managers  # noqa: E402
+from runner import run as run_tests  # noqa: E402
+
+SOBEL, OTHER = "5" * 64, "6" * 64
+
+
+def pod(name, namespace="default", labels=None, annotations=None, **spec):
+    return {"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "labels": labels or {}, "annotations": annotations or {}},
+            "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "it", "image": "sobel:1"}], **spec}}
+
+
+def deployment(name, replicas, annotations, namespace="default"):
+    return {"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                     "template": {"metadata": {"labels": {"app": name}},
+                                  "spec": {"terminationGracePeriodSeconds": 0,
+                                           "containers": [{"name": "it", "image": "sobel:1"}]}}}}
+
+
+class Tests:
+    """Three nodes of two devices each; node fake-2's hold one accelerator at a time."""
+
+    def __init__(self):
+        self.cluster = Cluster(fake=3, logs=ROOT / "target/test-logs/kubernetes-api")
+        self.installation = Installation(self.cluster)
+        self.registry = self.installation.registry
+        plain = [Manager(self.registry, f"fake-{i}", devices=2) for i in range(2)]
+        board = Manager(self.registry, "fake-2", devices=2, exclusive=True,
+                        accelerators={"device0": (SOBEL, "sobel"), "device1": (OTHER, "other")})
+        self.managers = Managers([*plain, board])
+        until("the cluster shows six devices", lambda: len(self.cluster.get("devices")) == 6)
+
+    def end(self):
+        self.managers.end()
+        self.cluster.end()
+
+    def between(self):
+        """Each test begins with no Pod that asks."""
+        self.cluster.kubectl("delete", "deployments,pods,poddisruptionbudgets,functions", "--all", "-n", "default", "--wait=true")
+        until("the registry has no instance", lambda: not self.instances())
+
+    # ---- shorthands
+
+    def instances(self):
+        return list(self.registry.call("Operators", "Instances").instances)
+
+    def pods(self, label=None):
+        return self.cluster.get("pods", "-n", "default", *(["-l", label] if label else []))
+
+    def running(self, count, label=None):
+        def holds():
+            found = [p for p in self.pods(label) if "deletionTimestamp" not in p["metadata"]]
+            return len(found) == count and all(p["status"].get("phase") == "Running" for p in found) and found
+        return until(f"{count} Pods run", holds)
+
+    def create(self, *objects):
+        self.cluster.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def refused(self, *wanted, **what):
+        """A Pod is refused, with a reason that says all these words."""
+        try:
+            self.create(pod("refused", **what))
+        except Failed as error:
+            for word in wanted:
+                assert word in str(error), f"no word of '{word}' in: {error}"
+            return str(error)
+        raise AssertionError(f"accepted: {what}")
+
+    def gated(self, name):
+        spec = self.cluster.get("pod", "-n", "default", name)["spec"]
+        assert spec["schedulingGates"] == [{"name": "baltra.io/device"}], spec
+
+    @staticmethod
+    def allocated(pod):
+        return pod["metadata"]["annotations"]["baltra.io/allocated"].split(",")
+
+    # ---- what one gets
+
+    def test_a_deployment_with_two_annotations(self):
+        """Its Pods run where their devices are, with library, socket and identity; the pool is shown."""
+        self.create(deployment("sobel", 4, {"baltra.io/device": "vendor=Example", "baltra.io/accelerator": "sobel"}))
+        for p in self.running(4):
+            node = {device.split("/")[0] for device in self.allocated(p)}
+            assert node == {p["spec"]["nodeName"]}, p["metadata"]
+            instance = p["metadata"]["labels"]["baltra.io/instance"]
+            volume = next(v for v in p["spec"]["volumes"] if "hostPath" in v)
+            assert volume["hostPath"]["path"] == f"/run/baltra/instances/{instance}"
+            container = p["spec"]["containers"][0]
+            mount = next(m for m in container["volumeMounts"] if m["name"] == volume["name"])
+            assert mount["readOnly"] is True
+            environment = {e["name"]: e.get("value", "") for e in container["env"]}
+            assert environment["OCL_ICD_VENDORS"].startswith(mount["mountPath"])
+        names = {i.name for i in self.instances()}
+        assert names == {p["metadata"]["labels"]["baltra.io/instance"] for p in self.pods()}
+        for kind in ("devices", "accelerators", "functions"):
+            self.cluster.kubectl("get", kind, "-A")
+        shown = {d["metadata"]["name"]: d for d in self.cluster.get("devices")}
+        assert set(shown) == {f"fake-{n}.device{d}" for n in range(3) for d in range(2)}
+        assert shown["fake-2.device0"]["status"]["node"] == "fake-2"
+        assert {a["status"]["name"] for a in self.cluster.get("accelerators")} == {"sobel", "other"}
+
+    def test_the_spellings_of_the_thesis(self):
+        self.create(pod("old", annotations={"blastfunction.io/device": "example-1000", "blastfunction.io/vendor": "Example"}))
+        assert self.allocated(self.running(1)[0])
+
+    def test_load_is_spread(self):
+        """Eight Pods one after the other on the four devices that hold any program: two each."""
+        for i in range(8):
+            self.create(pod(f"p{i}", annotations={"baltra.io/device": "node=fake-0"} if i % 2 else {"baltra.io/device": "node=fake-1"}))
+        devices = [self.allocated(p)[0] for p in self.running(8)]
+        assert sorted(devices.count(d) for d in set(devices)) == [2, 2, 2, 2], devices
+
+    def test_describe_says_which_device_and_why(self):
+        self.create(pod("described", annotations={"baltra.io/device": "vendor=Example"}))
+        device = self.allocated(self.running(1)[0])[0]
+        until("an event names the device", lambda: device in self.cluster.kubectl("describe", "pod", "described"))
+
+    def test_a_dry_run_allocates_nothing(self):
+        self.cluster.kubectl("create", "--dry-run=server", "-f", "-",
+                             input=json.dumps(pod("dry", annotations={"baltra.io/device": "vendor=Example"})))
+        assert not self.instances()
+
+    # ---- what is refused
+
+    def test_wrong_annotations_are_refused_with_the_reason(self):
+        self.refused("baltra.io/devise", annotations={"baltra.io/devise": "x"})
+        self.refused("share", annotations={"baltra.io/device": "vendor=Example", "baltra.io/share": "130"})
+        self.refused("limit", annotations={"baltra.io/device": "vendor=Example", "baltra.io/share": "50", "baltra.io/limit": "30"})
+        self.refused("count", annotations={"baltra.io/device": "vendor=Example", "baltra.io/count": "-1"})
+        self.refused("colour", annotations={"baltra.io/device": "colour=red"})
+        self.refused("containers", annotations={"baltra.io/device": "vendor=Example", "baltra.io/containers": "nobody"})
+
+    def test_a_device_that_nobody_has_is_refused_with_the_reason(self):
+        self.refused("vendor", annotations={"baltra.io/vendor": "Nobody"})
+        self.refused("count", annotations={"baltra.io/vendor": "Example", "baltra.io/count": "9"})
+
+    def test_a_forged_identity_is_refused(self):
+        self.create(pod("owner", annotations={"baltra.io/device": "vendor=Example"}))
+        instance = self.running(1)[0]["metadata"]["labels"]["baltra.io/instance"]
+        self.refused("baltra.io/instance", labels={"baltra.io/instance": instance})
+        self.refused("baltra.io/instance", labels={"baltra.io/instance": instance}, annotations={"baltra.io/device": "vendor=Example"})
+        self.refused("baltra.io/allocated", annotations={"baltra.io/device": "vendor=Example", "baltra.io/allocated": "fake-0/device0"})
+        self.create(pod("plain"))
+        for change in ([f"baltra.io/instance={instance}"], ["--overwrite", "baltra.io/instance=default.ffffffffff"]):
+            name = "plain" if len(change) == 1 else "owner"
+            try:
+                self.cluster.kubectl("label", "pod", name, *change)
+            except Failed as error:
+                assert "baltra.io/instance" in str(error), error
+            else:
+                raise AssertionError(f"pod {name} changed its identity")
+
+    def test_namespaces_have_rules(self):
+        """None, some of the devices, or a number of instances."""
+        for name, rule in (("closed", {"baltra.io/devices": "none"}), ("bounded", {"baltra.io/instances-max": "2"}),
+                           ("elsewhere", {"baltra.io/devices": "node=fake-1"})):
+            self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": rule}}])
+            until("its account", lambda: self.cluster.get("-n", name, "serviceaccount", "default"))
+        asked = {"baltra.io/device": "vendor=Example"}
+        until("the rule is known", lambda: self.refused("closed", namespace="closed", annotations=asked))
+        for i in range(2):
+            self.create(pod(f"p{i}", namespace="bounded", annotations=asked))
+        self.refused("2", namespace="bounded", annotations=asked)
+        self.create(pod("there", namespace="elsewhere", annotations=asked))
+        placed = self.cluster.get("pod", "-n", "elsewhere", "there")
+        assert self.allocated(placed)[0].startswith("fake-1/"), placed["metadata"]
+        for name in ("closed", "bounded", "elsewhere"):
+            self.cluster.kubectl("delete", "namespace", name)
+
+    # ---- what survives
+
+    def test_who_did_not_ask_starts_without_the_webhook(self):
+        """With the webhook dead a Pod that did not ask starts; one that asked is refused, and starts after it is back."""
+        webhook = self.cluster.processes["webhook"]
+        webhook.kill()
+        self.create(pod("plain"))
+        try:
+            self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"}))
+        except Failed as error:
+            assert "baltra" in str(error), error
+        else:
+            raise AssertionError("a Pod that asks was let through without a device")
+        webhook.start()
+        self.installation.healthy("webhook", 9466)
+        until("it is let in", lambda: self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"})) or True)
+        self.running(2)
+
+    def test_the_registry_dies(self):
+        """Running Pods run on; nothing is allocated twice; its books are the same afterwards."""
+        self.create(deployment("app", 5, {"baltra.io/device": "vendor=Example"}))
+        before = {p["metadata"]["uid"]: self.allocated(p) for p in self.running(5)}
+        self.cluster.restart("registry")
+        self.installation.healthy("registry", 9465)
+        until("it knows five instances", lambda: len(self.instances()) == 5)
+        self.cluster.kubectl("scale", "deployment/app", "--replicas=8")
+        after = {p["metadata"]["uid"]: self.allocated(p) for p in self.running(8)}
+        assert all(after[uid] == devices for uid, devices in before.items())
+        assert len({i.name for i in self.instances()}) == 8
+
+    def test_a_pod_waits_while_the_registry_is_away(self):
+        """It is let in behind a gate, and goes when the registry is back."""
+        self.cluster.processes["registry"].kill()
+        self.create(pod("waits", annotations={"baltra.io/device": "vendor=Example"}))
+        self.gated("waits")
+        self.cluster.processes["registry"].start()
+        self.installation.healthy("registry", 9465)
+        assert self.allocated(self.running(1)[0])
+
+    def test_the_registry_loses_its_books(self):
+        """Its store deleted, it hears from the cluster's objects who has what."""
+        self.create(deployment("app", 4, {"baltra.io/device": "vendor=Example"}))
+        before = {p["metadata"]["labels"]["baltra.io/instance"]: self.allocated(p) for p in self.running(4)}
+        registry = self.cluster.processes["registry"]
+        registry.kill()
+        for file in (self.cluster.home / "registry/state").rglob("*"):
+            if file.is_file():
+                file.unlink()
+        registry.start()
+        self.installation.healthy("registry", 9465)
+        until("it knows who has what", lambda: {i.name: [f"{d.node}/{d.device}" for d in i.devices] for i in self.instances()} == before)
+
+    def test_the_api_server_restarts(self):
+        self.create(deployment("app", 3, {"baltra.io/device": "vendor=Example"}))
+        before = {p["metadata"]["uid"] for p in self.running(3)}
+        self.cluster.restart("kube-apiserver")
+        assert {p["metadata"]["uid"] for p in self.running(3)} == before
+        until("Pods are let in again", lambda: self.create(pod("later", annotations={"baltra.io/device": "vendor=Example"})) or True)
+        self.running(4)
+        self.cluster.kubectl("delete", "deployment", "app")
+        until("what is gone is given back", lambda: len(self.instances()) == 1)
+
+
+if __name__ == "__main__":
+    isolate()
+    run_tests(Tests, sys.argv[1:])
