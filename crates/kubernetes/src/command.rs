@@ -42,8 +42,13 @@ pub struct Common {
     /// Which registry.
     #[command(flatten)]
     pub registry: RegistryAt,
-    /// Where /metrics and /healthz are served over HTTP; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    /// Where /metrics and /healthz are served over HTTP; port 0 takes a free one; the last one counts
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:0",
+        overrides_with = "metrics"
+    )]
     pub metrics: SocketAddr,
     /// The namespace that Baltra itself is in
     #[arg(long, env = "POD_NAMESPACE", default_value = "baltra")]
