@@ -132,7 +132,7 @@ impl Runner {
         let stop = || self.is_lost();
         let fill = self.pace.fill();
         let open = || {
-            let mut open = self.lanes.iter().filter(|lane| lane.has_room());
+            let open = self.lanes.iter().filter(|lane| lane.has_room());
             let unfilled = open.clone().find(|lane| lane.flying() < fill);
             unfilled.or_else(|| open.min_by_key(|lane| lane.flying()))
         };
