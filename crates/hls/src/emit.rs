@@ -57,7 +57,7 @@ struct Emitter<'a> {
     /// By function: what is declared, and what drives it.
     declared: String,
     wires: String,
-    units: BTreeMap<(Unit, u32), Vec<(String, Vec<String>)>>,
+    units: BTreeMap<(Unit, u32), Vec<Use>>,
     reads: BTreeMap<usize, Vec<(String, String)>>,
     writes: BTreeMap<usize, Vec<(String, [String; 3])>>,
     calls: Vec<(String, String)>,
@@ -65,6 +65,9 @@ struct Emitter<'a> {
     lanes: Vec<(String, u32, String)>,
     steps: Vec<(String, Vec<String>)>,
 }
+
+/// A state in which a unit is used, and its operands there.
+type Use = (String, Vec<String>);
 
 /// A number of so many bits.
 pub fn literal(value: u64, bits: u32) -> String {

@@ -585,8 +585,7 @@ pub fn function(
     codes: &mut [Code],
     memories: &Memories,
 ) -> Option<()> {
-    for own in 0..codes.len() {
-        let code = &codes[own];
+    for (own, code) in codes.iter_mut().enumerate() {
         let straight = book(function, at, code, memories, own, None)?;
         let mut best = straight;
         if code.loops(own) {
@@ -597,7 +596,7 @@ pub fn function(
                 best = pipeline;
             }
         }
-        codes[own].schedule = best;
+        code.schedule = best;
     }
     Some(())
 }

@@ -321,7 +321,7 @@ fn replace(directory: &Path, path: &Path, bytes: &[u8], mode: u32) -> Result<()>
 
 /// Whether a tenant is what an identity says.
 fn is_same(tenant: &Tenant, identity: &Identity) -> bool {
-    let quota = tenant.quota.clone().unwrap_or_default();
+    let quota = tenant.quota.unwrap_or_default();
     tenant.owner == identity.owner
         && tenant.devices == identity.devices
         && tenant.share == identity.share.request
