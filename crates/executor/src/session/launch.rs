@@ -1,6 +1,7 @@
 //! A queue's own driver kernels: arguments travel with every launch, and what has not changed
 //! since the queue's previous launch of the kernel is not set again.
 
+use super::group::OneGroup;
 use super::objects::{Context, IdMap, Kernel, Memory};
 use super::Session;
 use crate::driver::{self, number, Code};
@@ -27,6 +28,8 @@ pub struct OwnKernel {
     pub kernel: driver::Kernel,
     /// It may print.
     pub prints: bool,
+    /// Which of its launches are one group.
+    pub one_group: OneGroup,
     /// Not kept: the client's release counts, whenever this queue hears of it.
     object: Weak<Kernel>,
     args: Vec<Set>,
@@ -94,6 +97,7 @@ impl OwnKernel {
         let kernel = object.program.driver().kernel(&object.name)?;
         let count = number(&kernel.info(CL_KERNEL_NUM_ARGS as u32)?);
         Ok(OwnKernel {
+            one_group: OneGroup::of(&kernel, context),
             kernel,
             prints: object.program.prints.load(Ordering::Relaxed),
             args: (0..count).map(|_| Set::Nothing).collect(),

@@ -15,6 +15,7 @@ pub mod board;
 mod control;
 mod deferred;
 mod door;
+mod group;
 mod headers;
 mod inbox;
 mod kernels;

@@ -254,7 +254,11 @@ impl Lane {
             svm_indirect,
             &mut self.held,
         )?;
-        let (offset, global, local) = (sizes(offset), sizes(global), sizes(local));
+        let (offset, global) = (sizes(offset), sizes(global));
+        let local = match sizes(local) {
+            [0, 0, 0] => own.one_group.local(dimensions.into(), &global),
+            named => named,
+        };
         let launch = || {
             self.queue.launch(
                 how.enqueue,
