@@ -5,7 +5,7 @@ mod fake;
 use baltra_session::client::{Client, ConnectError, Queue};
 use baltra_session::Endpoint;
 use baltra_wire::*;
-use fake::{connect, daemon, hello, Path, TOKEN};
+use fake::{connect, connect_to, daemon, hello, Path, SLOW, TOKEN};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -320,6 +320,13 @@ fn test_without_the_right_token_the_refusal_says_why() {
     }
     let listed = Client::list(&endpoint, hello("", TOKEN)).unwrap();
     assert!(!listed.devices[0].host_memory);
+}
+
+#[test]
+fn test_an_executor_that_is_slow_to_start_is_waited_for() {
+    let daemon = daemon(|_| {});
+    let (client, _) = connect_to(daemon.port, SLOW);
+    assert_eq!(client.device().name, "fake");
 }
 
 /// A raw connection with an open session.

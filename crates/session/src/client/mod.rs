@@ -29,7 +29,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{mpsc, Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// `CL_DEVICE_NOT_AVAILABLE`
 const NOT_AVAILABLE: i32 = -2;
@@ -668,7 +668,8 @@ fn dial_tcp(endpoint: &Endpoint, hello: &Hello) -> Result<(Welcome, Dialer, Stre
         tls: *tls,
     };
     let (stream, deadline) = dialer.connect().map_err(failed)?;
-    match tcp::dial::hello(&stream, hello, deadline).map_err(failed)? {
+    let answer_by = Instant::now() + tcp::OPEN_TIMEOUT;
+    match tcp::dial::hello(&stream, hello, deadline, answer_by).map_err(failed)? {
         Ok(welcome) => Ok((welcome, dialer, stream)),
         Err(refusal) => Err(ConnectError::Refused {
             endpoint: endpoint.to_string(),

@@ -198,7 +198,10 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
             return Err(e);
         }
     };
-    let (mut welcome, segment) = match handshake::hello(&manager, hello)? {
+    let answer = handshake::hello(&manager, hello)?;
+    // The executor took its own time to start.
+    let deadline = Instant::now() + HELLO_TIMEOUT;
+    let (mut welcome, segment) = match answer {
         (Ok(welcome), segment) => (welcome, segment),
         (Err(refusal), _) => return refuse(&stream, refusal, deadline),
     };

@@ -73,14 +73,15 @@ impl Dialer {
     }
 }
 
-/// Client: says hello and reads the answer.
+/// Client: says hello and reads the answer, which may take until `answer_by`.
 pub(crate) fn hello(
     stream: &Stream,
     hello: &Hello,
     deadline: Instant,
+    answer_by: Instant,
 ) -> io::Result<Result<Welcome, Refusal>> {
     stream.send_all(&frame(hello)?, deadline)?;
-    let bytes = read_framed(stream, ANSWER_BYTES_MAX, deadline)?;
+    let bytes = read_framed(stream, ANSWER_BYTES_MAX, answer_by)?;
     decode(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
 }
 

@@ -47,6 +47,10 @@ pub(crate) const RING_BYTES: usize = 512 << 10;
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
 /// How long the few bytes before a session may take.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a session may take to open: an executor starts and makes its driver's context, a second
+/// on a GPU, and where many open at once each waits for those before it. A peer that has vanished is
+/// noticed before by its socket.
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes that a message of `len` takes in a ring.
 pub(crate) fn record_bytes(len: usize) -> usize {

@@ -326,6 +326,9 @@ pub struct Daemon {
     pub results: Arc<Mutex<Vec<Result<(), String>>>>,
 }
 
+/// A device whose executor is slow to start.
+pub const SLOW: &str = "slow";
+
 /// Of a device with memory of its own.
 pub fn daemon(change: impl FnOnce(&mut relay::Options)) -> Daemon {
     daemon_of(false, change)
@@ -392,6 +395,10 @@ fn open(stream: UnixStream, host_memory: bool, seen: &Arc<Seen>, sockets: &Mutex
         limits: Limits::default(),
         flags: SessionFlags { mirror: true },
     };
+    if hello.device == SLOW {
+        // Longer than the few bytes before a session may take.
+        thread::sleep(Duration::from_secs(11));
+    }
     if hello.device.is_empty() {
         return handshake::answer(&stream, &Ok(welcome), None).unwrap();
     }
@@ -440,9 +447,13 @@ pub fn hello(device: &str, token: &str) -> Hello {
 }
 
 pub fn connect(port: u16) -> (Arc<Client>, Arc<Heard>) {
+    connect_to(port, "fake")
+}
+
+pub fn connect_to(port: u16, device: &str) -> (Arc<Client>, Arc<Heard>) {
     let endpoint: Endpoint = format!("tcp://127.0.0.1:{port}").parse().unwrap();
     let heard = Arc::new(Heard::default());
-    let client = Client::connect(&endpoint, hello("fake", TOKEN), heard.clone()).unwrap();
+    let client = Client::connect(&endpoint, hello(device, TOKEN), heard.clone()).unwrap();
     (client, heard)
 }
 

@@ -379,7 +379,7 @@ impl Inner {
     /// One attempt; the inner error is final.
     fn try_resume(&self) -> io::Result<Result<Arc<Stream>, String>> {
         let (stream, deadline) = self.dialer.connect()?;
-        if let Err(refusal) = dial::hello(&stream, &self.hello, deadline)? {
+        if let Err(refusal) = dial::hello(&stream, &self.hello, deadline, deadline)? {
             return Ok(Err(format!("could not be resumed: {refusal}")));
         }
         let theirs = dial::exchange_counts(&stream, self.link.received(), deadline)?;
