@@ -7,6 +7,7 @@
 //! | [`replica`] | a function at one place: loaded, unloaded, loaded again |
 //! | [`device`] | a function on an OpenCL device |
 //! | [`native`] | a function in a process beside the gateway |
+//! | [`pace`] | how many calls a thread gets before the next one does |
 //! | [`pending`] | a call on its way; the bounded queue |
 //! | [`breaker`] | keeps calls away from what is sick |
 //! | [`stats`], [`log`] | what calls came to, and what functions said |
@@ -27,6 +28,7 @@ pub mod device;
 pub mod log;
 pub mod native;
 pub mod options;
+mod pace;
 pub mod pending;
 pub mod placement;
 pub mod replica;

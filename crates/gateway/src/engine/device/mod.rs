@@ -18,6 +18,7 @@ mod slot;
 
 use super::log::Log;
 use super::options::Options;
+use super::pace::Pace;
 use super::pending::{Backlog, Pending};
 use super::placement::Place;
 use super::stats::Stats;
@@ -33,8 +34,17 @@ use std::time::{Duration, Instant};
 
 /// Inputs of more bytes are copied by a thread that may be busy for a while.
 const ASIDE_BYTES: u64 = 256 << 10;
+/// Queues that short calls go to: one is filled while the other's batch ends. Drivers take commands of one thread at a
+/// time, so a third one only makes batches smaller (an empty kernel on an H100: 145 thousand calls a second by two
+/// queues, 125 by four).
+const SHORT_LANES_MAX: usize = 2;
 /// Queues of a function whose calls are merged: more would halve the batches.
 const MERGING_LANES_MAX: usize = 2;
+
+/// `CL_DEVICE_TYPE`
+const DEVICE_TYPE: u32 = 0x1000;
+/// `CL_DEVICE_TYPE_CPU`
+const DEVICE_TYPE_CPU: u64 = 1 << 1;
 
 /// What getting ready took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +71,7 @@ pub struct Runner {
     backlog: Arc<Backlog>,
     listener: Arc<Listener>,
     lost: Arc<AtomicBool>,
+    pace: Arc<Pace>,
     /// What getting ready took.
     pub cold_start: ColdStart,
 }
@@ -84,12 +95,15 @@ impl Runner {
         let program = Arc::new(program);
         let built = Instant::now();
         let backlog = Arc::new(Backlog::new(options.queue_calls_max));
-        let (count, bounds) = bounds(function, options);
+        let on_processors = session.client.device().number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0;
+        let (count, bounds) = bounds(function, options, on_processors);
         let lost = Arc::new(AtomicBool::new(false));
+        let pace = Arc::new(Pace::default());
         let mut lanes = Vec::with_capacity(count);
         for number in 0..count {
             let queue = session.client.open_queue(program.context, 0, 0)?;
-            let lane = Lane::new(&program, queue, implementation, bounds, &backlog, stats);
+            let heard = (stats, &pace);
+            let lane = Lane::new(&program, queue, implementation, bounds, &backlog, heard);
             let lane = Arc::new(lane);
             lanes.push(lane.clone());
             let (lost, backlog) = (lost.clone(), backlog.clone());
@@ -113,6 +127,7 @@ impl Runner {
             backlog,
             listener: session.listener,
             lost,
+            pace,
             cold_start: ColdStart {
                 session: connected - begun,
                 program: built - connected,
@@ -145,7 +160,11 @@ impl Runner {
 
     fn pump(&self, alone: bool) {
         while !self.backlog.is_empty() {
-            let open = self.lanes.iter().filter(|lane| lane.has_room());
+            let lanes = match self.pace.fill() {
+                1 => self.lanes.len(),
+                _ => self.lanes.len().min(SHORT_LANES_MAX),
+            };
+            let open = self.lanes[..lanes].iter().filter(|lane| lane.has_room());
             let Some(lane) = open.min_by_key(|lane| lane.flying()) else {
                 return;
             };
@@ -190,7 +209,7 @@ impl Drop for Runner {
     }
 }
 
-fn bounds(function: &Function, options: &Options) -> (usize, Bounds) {
+fn bounds(function: &Function, options: &Options, on_processors: bool) -> (usize, Bounds) {
     let batching = function.manifest.batching.as_ref();
     let merged = batching.filter(|b| b.dimension.is_some());
     let merge_max = merged.map_or(1, |b| b.max.max(1) as usize);
@@ -208,6 +227,7 @@ fn bounds(function: &Function, options: &Options) -> (usize, Bounds) {
         flying_bytes_max: options.flying_bytes_max,
         merge_max,
         merge_wait: merged.map_or(Duration::ZERO, |b| Duration::from_micros(b.wait_us)),
+        on_processors,
     };
     (lanes, bounds)
 }

@@ -1,9 +1,9 @@
 //! One thread of a native function's process, as its callers see it: a ring of calls, a ring of
 //! answers, and the calls on their way. Answers come in the order of the calls.
 
-use super::pace::Pace;
 use crate::engine::device::error::StartError;
 use crate::engine::device::input_bytes;
+use crate::engine::pace::Pace;
 use crate::engine::pending::{Backlog, Outcome, Pending};
 use crate::engine::reply::{CallError, Timing};
 use crate::engine::stats::Stats;

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`process`] | starts the process and notices its end |
 //! | [`lane`] | one of its threads: a pair of rings and the calls on their way |
-//! | [`pace`] | how many calls a thread gets before the next one does |
 //!
 //! A caller writes its call into a ring itself, and takes what answers there are in the other one:
 //! under load the work is then on all threads alike. Answers that nobody comes along for are taken by
@@ -12,19 +11,18 @@
 //! gateway's.
 
 mod lane;
-mod pace;
 mod process;
 
 use super::device::error::StartError;
 use super::device::ColdStart;
 use super::log::Log;
 use super::options::Options;
+use super::pace::Pace;
 use super::pending::{Backlog, Pending};
 use super::stats::Stats;
 use baltra_functions::manifest::{Implementation, Native};
 use baltra_functions::Function;
 use lane::{Lane, Pumped};
-use pace::Pace;
 use process::Process;
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};

@@ -1,16 +1,18 @@
-//! How many calls a thread of a native function's process is given before the next thread is.
+//! How many calls a thread that runs them is given before the next thread is: a native function's
+//! process has several, and a function on a device a command queue each.
 //!
 //! A thread that sleeps costs a wake-up, and on a busy host one that is awake takes a core's turns
 //! from those who serve connections: an empty function on 16 threads of 16 cores had a 99th
 //! percentile of 14 to 31 ms where it has 2 ms on two. A call that takes long wants a thread to itself.
 
-use super::FLYING_MAX;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a thread may have before it, nanoseconds: about what waking another one takes.
 const WORTH_WAKING_NS: u64 = 20_000;
 /// What is remembered of a long call after each further one: this less of itself.
 const FORGET: u64 = 16;
+/// Calls that are ever given so.
+const FILL_MAX: u64 = 64;
 
 /// How long calls of a function take: the longest of late.
 #[derive(Debug, Default)]
@@ -19,7 +21,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A call took so long. Threads that tell at once may lose one's word: no harm.
+    /// A call took so long, on a thread that had others before it. Threads that tell at once may lose one's word: no harm.
     pub fn ran(&self, ns: u64) {
         let longest = self.run_ns.load(Ordering::Relaxed);
         let now = ns.max(longest - longest / FORGET);
@@ -33,7 +35,7 @@ impl Pace {
         match self.run_ns.load(Ordering::Relaxed) {
             // Nothing is known of it.
             0 => 1,
-            ns => (WORTH_WAKING_NS / ns).clamp(1, FLYING_MAX as u64) as usize,
+            ns => (WORTH_WAKING_NS / ns).clamp(1, FILL_MAX) as usize,
         }
     }
 }
