@@ -3,7 +3,7 @@
 //!
 //! What the registry last said stays in use while it is away.
 
-use super::{ask, query_of, Place, Placement, Places, Wanted};
+use super::{ask, needs_compiler, query_of, Place, Placement, Places, Wanted};
 use crate::engine::options::Options;
 use baltra_functions::manifest::DeviceQuery;
 use baltra_functions::Function;
@@ -85,10 +85,11 @@ impl Registry {
             self.gateway, manifest.name, wanted.implementation
         );
         let query = query_of(&wanted.function, wanted.implementation);
+        let compiles = needs_compiler(&wanted.function, wanted.implementation);
         let asked = AllocateRequest {
             instance: name.clone(),
             tenant: manifest.tenant.clone().unwrap_or_default(),
-            query: query.map(text_of).unwrap_or_default(),
+            query: text_of(query, compiles),
             count: wanted.count as u32,
             lease_s: Some(LEASE_S),
             ..AllocateRequest::default()
@@ -255,8 +256,12 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// A manifest's conditions as the registry's query: parts of names there are patterns here.
-fn text_of(query: &DeviceQuery) -> String {
+/// A manifest's conditions as the registry's query: parts of names there are patterns here. What is to be compiled wants
+/// a device of the full profile: the embedded one, boards', promises no compiler.
+fn text_of(query: Option<&DeviceQuery>, compiles: bool) -> String {
+    let any = DeviceQuery::default();
+    let query = query.unwrap_or(&any);
+    let profile = compiles.then(|| "FULL_PROFILE".to_owned());
     let part = |field: &str, value: &Option<String>, pattern: bool| {
         let value = value.as_ref()?;
         let value: String = value
@@ -276,6 +281,7 @@ fn text_of(query: &DeviceQuery) -> String {
         part("platform", &query.platform, true),
         part("name", &query.name, true),
         part("accelerator", &query.accelerator, false),
+        part("profile", &profile, false),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
@@ -293,11 +299,12 @@ mod tests {
             name: Some("Xeon*".into()),
             accelerator: Some("sobel".into()),
         };
-        let text = text_of(&query);
+        let text = text_of(Some(&query), true);
         let parsed: Query = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
         let again: Query = parsed.to_string().parse().unwrap();
         assert_eq!(parsed, again);
-        assert_eq!(text_of(&DeviceQuery::default()), "");
+        assert_eq!(text_of(None, false), "");
+        assert_eq!(text_of(None, true), "profile=\"FULL_PROFILE\"");
     }
 
     #[test]
