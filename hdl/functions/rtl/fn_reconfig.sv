@@ -86,7 +86,8 @@ module fn_reconfig
   logic [CreditBits-1:0]      credit;       // bursts that there is room for
   logic [$clog2(Beats)-1:0]   freed;        // beats that left, of the burst that is leaving
   logic                       ar_go, burst_freed, fifo_valid, fifo_take, fifo_ready;
-  logic [DATA:0]              beat;         // its error bit on top
+  logic [DATA:0]              beat, came;   // its error bit on top
+  logic                       came_valid;
   logic [$clog2(Depth+2)-1:0] fifo_level;
   logic                       unused_signals;
 
@@ -108,11 +109,20 @@ module fn_reconfig
       .s_valid  (rvalid),
       .s_ready  (fifo_ready),
       .s_payload({rresp[1], rdata}),
-      .m_valid  (fifo_valid),
-      .m_ready  (fifo_take),
-      .m_payload(beat),
+      .m_valid  (came_valid),
+      .m_ready  (!fifo_valid || fifo_take),
+      .m_payload(came),
       .level    (fifo_level)
   );
+
+  // Out of memory and into a register: what is decided by a word takes the rest of a cycle.
+  always_ff @(posedge clk) begin
+    if (!fifo_valid || fifo_take) begin
+      fifo_valid <= came_valid && !rst;
+      beat       <= came;
+    end
+    if (rst) fifo_valid <= 1'b0;
+  end
 
   assign burst_freed = fifo_valid && fifo_take && freed == '1;
 

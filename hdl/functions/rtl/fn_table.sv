@@ -46,7 +46,7 @@ module fn_table #(
 
   localparam int Words = NAME_BYTES / 8;
   localparam int SlotBits = $clog2(ENTRIES);
-  localparam int WordBits = $clog2(Words + 1);
+  localparam int WordBits = $clog2(Words + 2);
   localparam int ProbeBits = $clog2(PROBES + 1);
   localparam int NameBits = $clog2(ENTRIES * Words);
 
@@ -65,8 +65,10 @@ module fn_table #(
   } state_t;
 
   state_t                  state;
-  logic                    finding, removing, hit, room, same, last_word;
-  logic [8*NAME_BYTES-1:0] name;             // rotates: the word that is wanted is the lowest
+  logic                    finding, removing, hit, room, same, last_word, compared;
+  logic [Words-1:0][63:0]  name;
+  logic [$clog2(Words)-1:0] turn;            // the name's word that is wanted next
+  logic [63:0]             part;             // and that word
   logic [ENTRY_BITS-1:0]   entry;
   logic [WordBits-1:0]     word;
   logic [ProbeBits-1:0]    probe;
@@ -86,6 +88,8 @@ module fn_table #(
 
   assign find_ready   = state == Idle;
   assign change_ready = state == Idle && !find_valid;
+  assign part         = name[turn];
+  assign compared     = word == WordBits'(Words + 1);
   assign last_word    = word == WordBits'(Words - 1);
   assign name_at      = NameBits'(32'(slot) * Words) + NameBits'(word);
 
@@ -93,14 +97,14 @@ module fn_table #(
       .W(64)
   ) u_hash (
       .crc,
-      .data(name[63:0]),
+      .data(part),
       .keep('1),
       .next(crc_next)
   );
 
   always_ff @(posedge clk) begin
     if (state == Write) begin
-      names[name_at] <= name[63:0];
+      names[name_at] <= part;
       hashes[slot]   <= crc;
       entries[slot]  <= entry;
     end
@@ -123,8 +127,8 @@ module fn_table #(
         Hash:  if (last_word) state <= Read;
         Read:  state <= Probe;
         Probe: state <= used[slot] && read_hash == crc ? Compare : Next;
-        Compare: if (word == WordBits'(Words)) begin
-          if (!(same && read_name == name[63:0])) state <= Next;
+        Compare: if (compared) begin
+          if (!same) state <= Next;
           else state <= finding || removing ? Answer : Write;
         end
         Next: begin
@@ -149,6 +153,7 @@ module fn_table #(
         entry    <= change_entry;
         crc      <= '1;
         word     <= '0;
+        turn     <= '0;
         probe    <= '0;
         hit      <= 1'b0;
         room     <= 1'b0;
@@ -156,24 +161,23 @@ module fn_table #(
       Hash: begin
         crc  <= crc_next;
         slot <= crc_next[SlotBits-1:0];
-        name <= {name[63:0], name[8*NAME_BYTES-1:64]};
+        turn <= last_word ? '0 : turn + 1'b1;
         word <= last_word ? '0 : word + 1'b1;
       end
       Probe: begin
         same <= 1'b1;
+        word <= WordBits'(used[slot] && read_hash == crc);  // the first word of the name comes meanwhile
         if (!used[slot] && !room) begin
           room      <= 1'b1;
           free_slot <= slot;
         end
       end
-      // A word is compared in the cycle after its address.
+      // A word is compared in the cycle after its address, and decided by in the cycle after that.
       Compare: begin
-        word <= word == WordBits'(Words) ? '0 : word + 1'b1;
-        if (word != '0) begin
-          name <= {name[63:0], name[8*NAME_BYTES-1:64]};
-          same <= same && read_name == name[63:0];
-          hit  <= same && read_name == name[63:0] && word == WordBits'(Words);
-        end
+        word <= compared ? '0 : word + 1'b1;
+        turn <= word >= WordBits'(Words) ? '0 : turn + 1'b1;
+        if (!compared) same <= same && read_name == part;
+        else hit <= same;
       end
       Next: begin
         probe <= probe + 1'b1;
@@ -184,7 +188,7 @@ module fn_table #(
         end
       end
       Write: begin
-        name <= {name[63:0], name[8*NAME_BYTES-1:64]};
+        turn <= turn + 1'b1;
         word <= word + 1'b1;
       end
       default: ;
