@@ -720,7 +720,7 @@ module tcp_engine
   // ---- LENGTH: what is to be sent now ----
   logic [22:0] limit;
   logic [15:0] length, room_or_rest, oldest, length_q;
-  logic resend, resend_fin, resend_q, resend_fin_q, send_data, window_opens, widened;
+  logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
 
   always_comb begin
@@ -735,7 +735,6 @@ module tcp_engine
     resend = again_q || probe_q;
     if (again_q) length = oldest;
     else if (probe_q) length = 16'(unacknowledged != '0);
-    resend_fin = m.closing && length == '0;
     // Tell a peer that ran low that there is room again.
     window_opens = m.state == OPEN && !die_q && !stream_ended &&
         offered_left < 32'(1 << (RX_RING_BITS > 15 ? 14 : RX_RING_BITS - 1));
@@ -747,9 +746,7 @@ module tcp_engine
     if (phase == LENGTH) begin
       live <= m.state == OPEN && !die_q;
       length_q <= length;
-      send_data <= length != '0 && m.state == OPEN && !die_q;
       resend_q <= resend;
-      resend_fin_q <= resend_fin;
       from <= resend ? m.una : m.nxt;
       send_ack <= ack_q || (window_opens && widened);
     end
@@ -763,7 +760,8 @@ module tcp_engine
   always_ff @(posedge clk) begin
     if (phase == FLAGS) begin
       sum_q <= sum;
-      send_fin <= live && m.closing && (resend_q ? resend_fin_q : sum == m.fin_at);
+      send_data <= live && length_q != '0;
+      send_fin <= live && m.closing && (resend_q ? length_q == '0 : sum == m.fin_at);
       push <= sum == end_at;
     end
   end
