@@ -32,6 +32,7 @@ functions/rtl/fn_engine.sv
 functions/rtl/region.sv
 http/rtl/http_ahead.sv
 http/rtl/http_ids.sv
+http/rtl/http_look.sv
 http/rtl/http_parse.sv
 http/rtl/http_writer.sv
 http/rtl/http_text.sv

@@ -314,7 +314,8 @@ module board_shell
 
   fifo #(
       .T(fill_t),
-      .DEPTH(4)
+      .DEPTH(4),
+      .SPARE(2)
   ) u_fill (
       .clk,
       .rst,

@@ -1,11 +1,13 @@
-// First in, first out; the oldest entry shows on `m_payload` while `m_valid`. `s_ready` leaves one
-// entry to spare, for a writer that decided one cycle ago and is not held: that, and a cycle less, is
+// First in, first out; the oldest entry shows on `m_payload` while `m_valid`. `s_ready` leaves some
+// entries to spare, for a writer that decided some cycles ago and is not held: that, and a cycle less, is
 // what `axis_fifo` does not do. For a few entries in registers.
 //
-// Parameters: T, the payload's type; DEPTH, entries, a power of two. Latency: 1 cycle.
+// Parameters: T, the payload's type; DEPTH, entries, a power of two; SPARE, cycles from `s_ready` to what is written by
+// it. Latency: 1 cycle.
 module fifo #(
     parameter type T = logic [7:0],
-    parameter int DEPTH = 16
+    parameter int DEPTH = 16,
+    parameter int SPARE = 1
 ) (
     input  logic clk,
     input  logic rst,
@@ -25,7 +27,7 @@ module fifo #(
   logic [A:0] head, tail, count;
 
   assign count = tail - head;
-  assign s_ready = count < (A + 1)'(DEPTH - 1);
+  assign s_ready = count < (A + 1)'(DEPTH - SPARE);
   assign m_valid = count != '0;
   assign m_payload = entries[head[A-1:0]];
 

@@ -21,6 +21,7 @@ module http_ahead #(
     input  logic [            SESSION_BITS-1:0] session,
     input  logic [                        31:0] from,
     input  logic [                        31:0] up_to,         // what has arrived of it, after `start`; may grow
+    input  logic                                pause,         // nothing more is read of it for now
     // What is expected next.
     input  logic                                ahead,
     input  logic [            SESSION_BITS-1:0] ahead_session,
@@ -43,7 +44,8 @@ module http_ahead #(
   localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, on their way or waiting
   localparam int A = $clog2(DEPTH);
   localparam int P = RING_BITS + 2;
-  localparam int WORDS = SHOWN / 8 + 1;                    // that bytes are shown from
+  localparam bit SPARE = SHOWN == 16;
+  localparam int WORDS = SHOWN / 8 + 1 + 32'(SPARE);       // that bytes are shown from
 
   if (SHOWN != 8 && SHOWN != 16) $error("SHOWN must be 8 or 16");
 
@@ -96,12 +98,12 @@ module http_ahead #(
       starts[i] = which == 1'(i) ? start && !hit : begin_other;
       to[i] = which == 1'(i) ? up_to[P-1:0] : begun_to;
       waiting[i] = to[i] - fetch_at[i];
-      asks[i] = running[i] && !starts[i] && waiting[i] != '0 && !waiting[i][P-1] && reserved[i] < (A + 1)'(DEPTH) &&
-          (which == 1'(i) ? !start : begun);
+      asks[i] = running[i] && waiting[i] != '0 && !waiting[i][P-1] && reserved[i] < (A + 1)'(DEPTH) &&
+          (which == 1'(i) ? !start && !pause : begun);
     end
   end
 
-  // The one that is taken from goes first.
+  // The one that is taken from goes first. What is read in the cycle in which a stream starts again is thrown away.
   assign wants = |asks;
   assign of = asks[which] ? which : !which;
   assign fetch = wants && may;
@@ -149,38 +151,43 @@ module http_ahead #(
   end
 
   // ---- what shows ----
+  // With room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
   logic [63:0] window[WORDS];
+  logic [63:0] next[WORDS+3];        // the same with the word that came
   logic [2:0] lane;                  // the next byte's, in the first word
-  logic [4:0] there, kept, held;     // the last byte's, and one; of those that stay
+  logic [5:0] there, filled, held;   // the last byte's, and one; with the word that came; of those that stay
   logic [4:0] passed;                // the next byte's lane after those that are taken
-  logic [1:0] gone, place;           // words that are used up; where the next one goes
+  logic [1:0] gone;                  // words that are used up
+  logic [2:0] place, rest;           // where the next one goes; after those
+  logic came_one, full;
 
   assign passed = 5'(lane) + take;
   assign gone = passed[4:3];
-  assign kept = there - {gone, 3'b000};
-  assign place = kept[4:3];
-  assign pop = !start && head[which] != tail[which] && place != 2'(WORDS);
-  assign held = there - 5'(lane);
-  assign count = held > 5'(SHOWN) ? 5'(SHOWN) : held;
-  assign drained = reserved[which] == '0 && fetch_at[which] == up_to[P-1:0] && held <= 5'(SHOWN);
+  assign place = there[5:3];
+  assign rest = place - 3'(gone);
+  assign came_one = head[which] != tail[which];
+  assign pop = !start && came_one && (SPARE ? place : rest) != 3'(WORDS);
+  assign filled = pop ? {place, 3'b000} + 6'(oldest[66:64]) + 6'd1 : there;
+  assign held = there - 6'(lane);
+  assign full = |(held >> $clog2(SHOWN));
+  assign count = full ? 5'(SHOWN) : 5'(held[$clog2(SHOWN)-1:0]);
+  assign drained = reserved[which] == '0 && fetch_at[which] == up_to[P-1:0] && (!full || held == 6'(SHOWN));
 
   logic [64*WORDS-1:0] shown;
   always_comb begin
     for (int i = 0; i < WORDS; i++) shown[64*i+:64] = window[i];
     bytes = (8 * SHOWN)'(shown >> {lane, 3'b000});
+    for (int i = 0; i < WORDS + 3; i++) next[i] = came_one && place == 3'(i) ? oldest[63:0] : window[i<WORDS?i : WORDS-1];
   end
 
   always_ff @(posedge clk) begin
-    for (int i = 0; i < WORDS; i++) begin
-      if (pop && place == 2'(i)) window[i] <= oldest[63:0];
-      else
-        for (int g = 1; g < WORDS - i; g++) if (gone == 2'(g)) window[i] <= window[i+g];
-    end
+    for (int i = 0; i < WORDS; i++)
+    for (int g = 0; g < 3; g++) if (gone == 2'(g) && i + g <= (SPARE ? WORDS - 1 : WORDS)) window[i] <= next[i+g];
     lane  <= passed[2:0];
-    there <= pop ? {place, 3'b000} + 5'(oldest[66:64]) + 5'd1 : kept;
+    there <= filled - {1'b0, gone, 3'b000};
     if (start || rst) begin
       lane  <= from[2:0];
-      there <= 5'(from[2:0]);
+      there <= 6'(from[2:0]);
     end
   end
 

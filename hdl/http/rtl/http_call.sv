@@ -91,9 +91,10 @@ module http_call
   logic [31:0] end_at, from, digits;
   logic [23:0] limit, given;
   logic [23:0] left;       // bytes of the body that the kernel has not got
+  logic [3:0] in_length;   // of its next beat
+  logic in_last;
   logic feeding, no_room;
   text_t tail;
-  logic [2:0] word;
 
   typedef enum logic [1:0] {
     PartFront,
@@ -102,60 +103,70 @@ module http_call
     PartEnd
   } part_t;
 
-  part_t part;
-  logic [5:0] tag_bytes, part_bytes, part_left;
-  logic part_over;
-  logic [8*PartBytes-1:0] text;
-  logic [63:0] head_word;
-  logic head_over;
-  always_comb begin
-    case (tail)
+  // The head's next word is looked for while the one before it is written.
+  typedef struct packed {
+    logic [63:0] data;
+    logic [3:0]  length;
+    logic        part_over, head_over;
+  } word_t;
+
+  part_t part, next_part;
+  logic [2:0] word, next_word;
+  logic [5:0] tag_bytes;
+  word_t shown;
+
+  function automatic word_t word_of(input part_t which, input logic [2:0] at, input text_t tail_text, input logic [5:0] with_tag);
+    logic [8*PartBytes-1:0] text;
+    logic [5:0] bytes, rest;
+    case (tail_text)
       TEXT_END_CLOSE: begin
         text = {8'h20, EndClose, 128'd0};
-        part_bytes = 6'd24;
+        bytes = 6'd24;
       end
       TEXT_END_KEEP: begin
         text = {8'h20, EndKeep, 88'd0};
-        part_bytes = 6'd29;
+        bytes = 6'd29;
       end
       default: begin
         text = {8'h20, End, 280'd0};
-        part_bytes = 6'd5;
+        bytes = 6'd5;
       end
     endcase
     // The blank has gone before the id.
-    if (tag_bytes != '0) begin
+    if (with_tag != '0) begin
       text = text << 8;
-      part_bytes = part_bytes - 6'd1;
+      bytes = bytes - 6'd1;
     end
-    if (part == PartFront) begin
+    if (which == PartFront) begin
       text = Front;
-      part_bytes = 6'd40;
+      bytes = 6'd40;
     end
-    if (part == PartTag) begin
+    if (which == PartTag) begin
       text = {Tag, 184'd0};
-      part_bytes = 6'd17;
+      bytes = 6'd17;
     end
-    if (part == PartId) part_bytes = tag_bytes;
-    part_left = part_bytes - {word, 3'b000};
-    part_over = part_left <= 6'd8;
-    head_over = part == PartEnd && part_over;
-    head_word = '0;
+    if (which == PartId) bytes = with_tag;
+    rest = bytes - {at, 3'b000};
+    word_of.length = rest > 6'd8 ? 4'd8 : rest[3:0];
+    word_of.part_over = rest <= 6'd8;
+    word_of.head_over = which == PartEnd && rest <= 6'd8;
+    word_of.data = '0;
     for (int w = 0; w < PartBytes / 8; w++)
-    if (word == 3'(w)) begin
-      for (int i = 0; i < 8; i++) head_word[8*i+:8] = text[8*(PartBytes-1-8*w-i)+:8];
-    end
-    if (part == PartId) head_word = id_data;
-  end
+    if (at == 3'(w)) for (int i = 0; i < 8; i++) word_of.data[8*i+:8] = text[8*(PartBytes-1-8*w-i)+:8];
+  endfunction
+
+  assign next_word = shown.part_over ? '0 : word + 1'b1;
+  assign next_part = !shown.part_over ? part : part == PartTag ? PartId :
+      part == PartFront && tag_bytes != '0 ? PartTag : PartEnd;
 
   // The id's word is read in the cycle before it is shown.
   assign id_session = s;
-  assign id_word = state == Head && tx_may ? (part_over ? '0 : word + 1'b1) : word;
+  assign id_word = state == Head && tx_may ? next_word : word;
 
   // ---- the body ----
   logic [63:0] bytes;
   logic [4:0] count, take;
-  logic [3:0] in_length, out_length;
+  logic [3:0] out_length;
   logic unused_drained;
 
   http_ahead #(
@@ -170,6 +181,7 @@ module http_call
       .session,
       .from         (body_at),
       .up_to        (end_at),
+      .pause        (1'b0),
       .ahead,
       .ahead_session,
       .ahead_from   (ahead_body_at),
@@ -187,11 +199,10 @@ module http_call
       .take
   );
 
-  assign in_length = left > 24'd8 ? 4'd8 : left[3:0];
   assign k_valid = feeding && count >= 5'(in_length);
   assign k_data = bytes;
   assign k_keep = 8'((9'd1 << in_length) - 9'd1);
-  assign k_last = left <= 24'd8;
+  assign k_last = in_last;
   assign take = k_valid && k_ready ? 5'(in_length) : 5'd0;
 
   // ---- the answer ----
@@ -220,12 +231,13 @@ module http_call
       .write_keep   (tx_write_keep)
   );
 
-  assign out_length = 4'($countones(r_keep));
   assign r_ready = state == Body && tx_may;
   assign complete = state == Over || (state == Flush && tx_may);
   assign over = no_room;
 
   always_comb begin
+    out_length = '0;
+    for (int i = 0; i < 8; i++) if (r_keep[i]) out_length = 4'(i + 1);
     tx_wants = 1'b0;
     writer_start = start;
     writer_from = answer_at;
@@ -237,8 +249,8 @@ module http_call
       Head: begin
         tx_wants = 1'b1;
         writer_valid = tx_may;
-        writer_data = head_word;
-        writer_length = part_left > 6'd8 ? 4'd8 : part_left[3:0];
+        writer_data = part == PartId ? id_data : shown.data;
+        writer_length = shown.length;
       end
       Body: begin
         tx_wants = r_valid;
@@ -273,7 +285,7 @@ module http_call
       else if (k_valid && k_ready && k_last) feeding <= 1'b0;
       case (state)
         Idle: if (start) state <= Head;
-        Head: if (tx_may && head_over) state <= Body;
+        Head: if (tx_may && shown.head_over) state <= Body;
         Body: if (r_valid && r_ready && r_last) state <= Rewind;
         Rewind: if (tx_may) state <= Length;
         Length: if (tx_may) state <= Flush;
@@ -288,22 +300,29 @@ module http_call
       s <= session;
       end_at <= body_at + 32'(body_bytes);
       left <= body_bytes;
+      in_length <= body_bytes >= 24'd8 ? 4'd8 : body_bytes[3:0];
+      in_last <= body_bytes <= 24'd8;
       from <= answer_at;
       limit <= room - 24'(HeadBytes + 16);
       tail <= ending;
       tag_bytes <= id_bytes;
       part <= PartFront;
       word <= '0;
+      shown <= word_of(PartFront, '0, TEXT_END, '0);
       given <= '0;
       digits <= '0;
       no_room <= room < 24'(HeadBytes + 16);
     end else begin
-      if (k_valid && k_ready) left <= left - 24'(in_length);
+      if (k_valid && k_ready) begin
+        // Eight bytes less, and what that leaves for the beat after this one.
+        left <= left - 24'd8;
+        in_length <= left >= 24'd16 ? 4'd8 : {1'b0, left[2:0]};
+        in_last <= left <= 24'd16;
+      end
       if (state == Head && tx_may) begin
-        word <= id_word;
-        if (part_over) begin
-          part <= part == PartTag ? PartId : part == PartFront && tag_bytes != '0 ? PartTag : PartEnd;
-        end
+        word  <= next_word;
+        part  <= next_part;
+        shown <= word_of(next_part, next_word, tail, tag_bytes);
       end
       if (r_valid && r_ready) begin
         given  <= given + 24'(out_length);

@@ -63,7 +63,7 @@ module http_engine
     output logic [7:0]          tx_write_keep,
     // into a receive ring: a chunked body put together
     output logic                fill_write,
-    input  logic                fill_ready,       // for one more than the one that was given in the cycle before
+    input  logic                fill_ready,       // for one more than those that were given in the two cycles before
     input  logic                fill_waits,       // one has not been written yet
     output logic [S+RX_RING_BITS-4:0] fill_address,
     output logic [63:0]         fill_data,
@@ -208,33 +208,39 @@ module http_engine
   logic [RxBits-1:0] arrived_to, body_there;
   logic arrived_all;     // and that is the end of the stream
   logic [127:0] bytes;
-  seen_t seen;           // the same and their kinds, as they were a cycle ago
+  seen_t looked, seen;   // what they are, and what they were a cycle ago
   logic seen_valid, seen_drained, seen_all;
+  logic steps;           // the parser goes on: with what shows now, it would not look at the right place
+  logic ruined;          // it cannot,
+  logic too_big_then;    // because the head is too big
   logic [4:0] count, take, parse_take;
   logic drained, moved, broken, too_big;
   logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
   logic id_put;          // into the memory of requests' ids
   logic [3:0][63:0] scalars;
-  logic found_before;
+  entry_t entry_then;    // out of memory, and a cycle ago
+  logic found_before, length_over;
+  logic pending;         // chunks of a body are still to be put together
 
   // A peer's FIN takes a sequence number but is no byte. One multiplexer serves the session in turn and, every
   // other cycle, the one whose turn is next.
   logic hints, hinted, opening, opens;
   logic [S-1:0] opening_at;
-  logic [S-1:0] look, hint_session;
+  logic [S-1:0] look, pick_then, hint_session;
   logic [31:0] hint_from;
   logic [RxBits-1:0] look_to, hint_to;
-  assign look = hints ? pick_next : s;
+  assign look = hints ? pick_then : s;
   assign rcv_of = look;
   assign look_to = RxBits'(rcv_next) - RxBits'(rcv_ended);
 
   always_ff @(posedge clk) begin
     hints <= !hints && |pickable && !(state inside {PICK, LOAD});
+    pick_then <= pick_next;
     if (hints) begin
-      hinted <= |pickable && pick_next != s && state != PICK;
-      hint_session <= pick_next;
-      hint_from <= resumes[pick_next];
+      hinted <= pickable[pick_then] && pick_then != s && state != PICK;
+      hint_session <= pick_then;
+      hint_from <= resumes[pick_then];
       hint_to <= look_to;
     end
     if (!hints) begin
@@ -256,6 +262,7 @@ module http_engine
       .session     (s),
       .from        (at),
       .up_to       (32'(arrived_to)),
+      .pause       (c.place == AT_BODY && !pending),  // a body is the call's to read
       // The session whose turn is next.
       .ahead       (hinted && hint_session != s && !reader_start && !opens && !(state inside {PICK, LOAD})),
       .ahead_session(hint_session),
@@ -274,11 +281,19 @@ module http_engine
       .take
   );
 
+  http_look u_look (
+      .from(c),
+      .api_key,
+      .scalars,
+      .bytes,
+      .count,
+      .seen(looked)
+  );
+
   http_parse #(
       .BODY_BYTES(BODY_BYTES)
   ) u_parse (
       .from(c),
-      .api_key,
       .seen,
       .scalars,
       .to(parsed),
@@ -291,17 +306,23 @@ module http_engine
   );
 
   // A step of the parser takes two cycles: what shows is looked at, and then decided about. It is right as long as
-  // nothing has been taken since.
+  // nothing has been taken since, and the parser stands where it did.
   always_ff @(posedge clk) begin
-    seen <= seen_of(bytes, count);
+    seen <= looked;
     seen_drained <= drained;
     seen_all <= arrived_all;
-    seen_valid <= !reader_start && take == '0;
+    seen_valid <= state == PARSE && !reader_start && take == '0 && !steps &&
+        !(c.place inside {AT_BODY, AT_DISCARD, AT_CHUNK, AT_END}) && !(c.place == AT_KEY && (found_valid || found_before));
+    entry_then <= entry;
+    length_over <= c.length > 24'(BODY_BYTES);
   end
+
+  assign scalars = entry_then.scalars;
+  assign steps = !looks && !ruined && moved && seen_valid;
 
   // ---- putting a chunked body together: where it begins in its ring, up to which bytes are used up until it is ----
   localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // what chunks may take of the ring
-  logic in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty, pending;
+  logic in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty;
   logic [3:0] chunk_take;
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
@@ -324,6 +345,22 @@ module http_engine
   localparam int LongerBits = RX_RING_BITS > TX_RING_BITS ? RX_RING_BITS : TX_RING_BITS;
   logic fills, written;
   logic [S+LongerBits-4:0] write_address;
+  // What it is told, a cycle late: where a session's next bytes are and which word is next are long ways.
+  logic put_start, put_valid, put_flush, put_fills;
+  logic [31:0] put_from;
+  logic [63:0] put_data;
+  logic [3:0] put_length;
+
+  always_ff @(posedge clk) begin
+    put_start <= writer_start || fill_start;
+    put_from <= writer_start ? writer_from : begun_at + 32'(c.length);
+    put_valid <= !rst && (writer_valid || chunk_moves);
+    put_data <= chunk_moves ? bytes[63:0] : writer_data;
+    put_length <= chunk_moves ? chunk_take : writer_length;
+    put_flush <= !rst && (writer_flush || fill_flush);
+    put_fills <= state == PARSE;
+    fills <= put_fills;
+  end
 
   http_writer #(
       .SESSION_BITS(S),
@@ -331,13 +368,13 @@ module http_engine
   ) u_writer (
       .clk,
       .rst,
-      .start        (writer_start || fill_start),
+      .start        (put_start),
       .session      (s),
-      .from         (writer_start ? writer_from : begun_at + 32'(c.length)),
-      .valid        (writer_valid || chunk_moves),
-      .data         (chunk_moves ? bytes[63:0] : writer_data),
-      .length       (chunk_moves ? chunk_take : writer_length),
-      .flush        (writer_flush || fill_flush),
+      .from         (put_from),
+      .valid        (put_valid),
+      .data         (put_data),
+      .length       (put_length),
+      .flush        (put_flush),
       .position,
       .write        (written),
       .write_address,
@@ -345,7 +382,6 @@ module http_engine
       .write_keep   (tx_keep[REGIONS])
   );
 
-  always_ff @(posedge clk) fills <= state == PARSE;
   assign tx_writes[REGIONS] = written && !fills;
   assign tx_addresses[REGIONS] = {write_address[LongerBits-3+:S], write_address[TX_RING_BITS-4:0]};
   assign fill_write = written && fills;
@@ -369,7 +405,7 @@ module http_engine
   ) u_tx (
       .clk,
       .rst,
-      .enable (!writer_valid && !writer_flush),
+      .enable (put_fills || (!put_valid && !put_flush)),
       .request(tx_wants),
       .grant  (tx_may)
   );
@@ -425,7 +461,8 @@ module http_engine
   logic [TxBits-1:0] free_space;
 
   // ---- the list of functions ----
-  logic list_start, list_valid, list_last, list_counts, list_waits;
+  logic list_start, list_valid, list_last, list_counts, list_waits, counted;
+  logic [3:0] counted_length;
   logic [63:0] list_data;
   logic [3:0] list_length;
 
@@ -474,10 +511,10 @@ module http_engine
 
   // ---- looking up a function's name ----
   // What cannot go on before the answer is there.
-  assign looks = looking ? broken || too_big || !moved || c.place inside {AT_KEY, AT_BODY} :
-      c.place == AT_NAME && c.route == ROUTE_FUNCTION && !find_ready;
-  assign find_valid = state == PARSE && !reader_start && seen_valid && moved && !broken && !too_big && c.place == AT_NAME &&
-      c.route == ROUTE_FUNCTION && parsed.place != AT_PATH_REST;
+  assign looks = looking ? c.place inside {AT_KEY, AT_BODY} : c.place == AT_NAME && c.route == ROUTE_FUNCTION && !find_ready;
+  // A name ends at a blank or a question mark.
+  assign find_valid = state == PARSE && seen_valid && !ruined && !too_big && c.place == AT_NAME && c.route == ROUTE_FUNCTION &&
+      (seen.stop_space || seen.stop_query);
   assign find_name = parsed_name;
   assign entry_of = found_valid ? found_function : c.number;
   assign persistent = persists(c);
@@ -495,9 +532,9 @@ module http_engine
   assign request_valid = state == CALL;
   assign request_tag = s;
   assign request_function = c.number;
-  assign request_cost = entry.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry.speed)));
-  assign request_timeout = entry.timeout;
-  assign request_image = entry.image;
+  assign request_cost = entry_then.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
+  assign request_timeout = entry_then.timeout;
+  assign request_image = entry_then.image;
   always_comb for (int k = 0; k < 4; k++) request_params[32*k+:32] = c.keys[k] ? c.params[32*k+:32] : '0;
 
   body_t granted_body;
@@ -510,6 +547,18 @@ module http_engine
   logic [63:0] id_data[REGIONS+1];
   assign granted_body = bodies[grant_tag];
   assign granted = called[grant_tag];
+
+  // Of calls to come, a cycle late.
+  logic [REGIONS-1:0] hint_valid;
+  logic [S-1:0] hint_tag[REGIONS];
+  body_t hint_body[REGIONS];
+  always_ff @(posedge clk) begin
+    for (int i = 0; i < REGIONS; i++) begin
+      hint_valid[i] <= next_valid[i] && !starts[i] && !rst;  // what is granted now is no longer to come
+      hint_tag[i]   <= next_tag[i];
+      hint_body[i]  <= bodies[next_tag[i]];
+    end
+  end
 
   for (genvar i = 0; i < REGIONS; i++) begin : g_call
     assign starts[i] = grant && grant_region == R'(i);
@@ -533,10 +582,10 @@ module http_engine
         .id_session      (id_sessions[i]),
         .id_word         (id_words[i]),
         .id_data         (id_data[i]),
-        .ahead           (next_valid[i]),
-        .ahead_session   (next_tag[i]),
-        .ahead_body_at   (bodies[next_tag[i]].body_at),
-        .ahead_body_bytes(bodies[next_tag[i]].body_bytes),
+        .ahead           (hint_valid[i]),
+        .ahead_session   (hint_tag[i]),
+        .ahead_body_at   (hint_body[i].body_at),
+        .ahead_body_bytes(hint_body[i].body_bytes),
         .complete        (completes[i]),
         .over            (overs[i]),
         .answer_to       (answers_to[i]),
@@ -567,7 +616,7 @@ module http_engine
 
   // ---- requests' ids, for the calls and for this one ----
   logic id_write;
-  assign id_write = id_put && state == PARSE && !reader_start && seen_valid && !looks && !broken && !too_big;
+  assign id_write = id_put && state == PARSE && seen_valid && !looks && !ruined;
   assign id_sessions[REGIONS] = s;
   assign id_words[REGIONS] = state == TAG_ID ? word + 1'b1 : '0;
   for (genvar i = 0; i <= REGIONS; i++) begin : g_id
@@ -644,7 +693,7 @@ module http_engine
       else if (c.place == AT_DISCARD) take = 24'(count) > left ? left[4:0] : count;
       else if (c.place == AT_END) take = count;
       else if (c.place == AT_CHUNK) take = chunk_moves ? 5'(chunk_take) : 5'd0;
-      else if (seen_valid && !broken && !too_big && !looks) take = parse_take;
+      else if (seen_valid && !looks && !ruined) take = parse_take;  // what is broken is dropped anyway
       default: ;
     endcase
   end
@@ -754,6 +803,25 @@ module http_engine
 
       PARSE:
       if (reader_start || looks) begin
+      end else if (ruined) begin
+        if (!looking) begin
+          ruined <= 1'b0;
+          text <= too_big_then ? TEXT_431 : TEXT_400;
+          with_length <= 1'b0;
+          with_body <= 1'b1;
+          closing <= 1'b1;
+          then_discard <= 1'b0;
+          ending <= TEXT_END_CLOSE;
+          state <= HEAD;
+          writer_start <= 1'b1;
+          writer_from <= written_at;
+          if (32'(free_space) < 32'd4096) begin  // no room: it is closed without a word
+            finish[s] <= 1'b1;
+            c.place <= AT_END;
+            writer_start <= 1'b0;
+            state <= SAVE;
+          end
+        end
       end else if (c.place == AT_BODY) begin
         if (chunks_begin) begin
           c.place <= AT_CHUNK_SIZE;
@@ -762,7 +830,7 @@ module http_engine
           c.digits <= 1'b0;
           c.head_bytes <= '0;
           begun_at <= at;
-        end else if (!fill_dirty && !fill_waits) state <= DECIDE;
+        end else if (!fill_dirty && !fill_waits && !put_valid && !put_flush) state <= DECIDE;
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
         if (!fill_dirty) state <= DECIDE;
@@ -792,28 +860,15 @@ module http_engine
         if (drained) state <= SAVE;
       end else if (!seen_valid) begin
       end else if (broken || too_big) begin
-        text <= broken ? TEXT_400 : TEXT_431;
-        with_length <= 1'b0;
-        with_body <= 1'b1;
-        closing <= 1'b1;
-        then_discard <= 1'b0;
-        ending <= TEXT_END_CLOSE;
-        state <= HEAD;
-        writer_start <= 1'b1;
-        writer_from <= written_at;
-        if (32'(free_space) < 32'd4096) begin  // no room: it is closed without a word
-          finish[s] <= 1'b1;
-          c.place <= AT_END;
-          writer_start <= 1'b0;
-          state <= SAVE;
-        end
+        ruined <= 1'b1;
+        too_big_then <= !broken;
       end else if (moved) begin
         c <= parsed;
         if (find_valid) begin  // the table is free, else `looks`
           looking <= 1'b1;
           stale[s] <= 1'b0;
         end
-      end else if (seen_drained && !fill_dirty) begin
+      end else if (seen_drained && !fill_dirty && !looking) begin
         state <= SAVE;
         // The peer has closed: nothing more will come.
         if (seen_all) begin
@@ -824,6 +879,7 @@ module http_engine
 
       DECIDE: begin
         with_length <= 1'b0;
+        digits <= '0;
         with_body <= c.method != METHOD_HEAD;
         closing <= !persistent;
         ending <= ending_of(c);
@@ -834,9 +890,9 @@ module http_engine
         metric <= '0;
         state <= HEAD;
         writer_start <= 1'b1;
-        if (c.coded || c.too_long || (pending && (c.http10 || c.has_length))) begin
+        if (c.coded || c.too_long || length_over || (pending && (c.http10 || c.has_length))) begin
           // A length and chunks: whoever sees only one of them would see another request (RFC 9112 section 6.3).
-          text <= c.coded ? TEXT_501 : c.too_long ? TEXT_413 : TEXT_400;
+          text <= c.coded ? TEXT_501 : c.too_long || length_over ? TEXT_413 : TEXT_400;
           closing <= 1'b1;
           ending <= TEXT_END_CLOSE;
         end else if (c.bad || (!c.http10 && !c.has_host)) text <= TEXT_400;
@@ -850,7 +906,6 @@ module http_engine
             ROUTE_FUNCTIONS: begin
               text <= TEXT_FUNCTIONS;
               with_length <= 1'b1;
-              digits <= '0;
               listing <= 1'b1;
               list_waits <= 1'b1;
               list_counts <= 1'b1;
@@ -901,7 +956,6 @@ module http_engine
       LIST: begin
         list_waits <= list_waits && !find_ready;
         list_start <= list_waits && find_ready;
-        if (list_valid && list_counts) digits <= add_decimal(digits, list_length);
         if (list_valid && list_last) state <= list_counts ? HEAD : FLUSH;
       end
 
@@ -992,10 +1046,12 @@ module http_engine
       end
     endcase
 
+    counted <= list_valid && list_counts;
+    counted_length <= list_length;
+    if (counted) digits <= add_decimal(digits, counted_length);
     found_before <= found_valid && !rst;
     // The function's entry comes out of memory, and into a register.
     if (found_before) looking <= 1'b0;
-    scalars <= entry.scalars;
     if (found_valid) begin
       c.number <= 6'(found_function);
       if (!found) begin
@@ -1040,6 +1096,7 @@ module http_engine
       count_errors <= '0;
       calling <= '0;
       looking <= 1'b0;
+      ruined <= 1'b0;
       listing <= 1'b0;
       word <= '0;
     end

@@ -145,6 +145,7 @@ module http_fetch
       .session,
       .from        (at),
       .up_to       (next - 32'(ended)),
+      .pause        (1'b0),
       .ahead       (1'b0),
       .ahead_session('0),
       .ahead_from  ('0),

@@ -86,31 +86,32 @@ package http_pkg;
     logic [5:0]   id_bytes;       // of X-Request-Id
   } request_t;
 
-  // The next bytes of a stream, and what kind each is of.
+  // What a parser that stands at a place has to know of the next bytes of its stream, worked out a cycle before it decides
+  // (http_look). `stop` is where the part that stands there ends, 16 if that does not show.
   typedef struct packed {
     logic [127:0] bytes;
     logic [4:0]   count;
-    logic [15:0]  is_space, is_line, is_colon, is_query, is_comma, is_equal, is_and, is_control;
+    logic         digit0, digit1, hexadecimal0, space0, line0, feed0, comma0, control0;  // of the first bytes, if there
+    logic         end0;                                    // the first two are CR LF,
+    logic [3:0]   end_at;                                  // and those from byte 1 to 4 on
+    logic         any_line, any_control, any_target_end;
+    logic [4:0]   stop, stop_1, stop_2, stop_4;            // and one, two, four bytes behind it
+    logic         stopped, stop_first;                     // it shows; it is the first byte
+    logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_control;
+    logic         stop_end_end;                            // CR LF stands there, twice
+    logic [15:0]  before_stop;
+    // Words, with all that has to be there of them. Those of a whole part are it only if it stops there.
+    logic         post_function, get, post, head, function_, system, http, functions, healthz, metrics;
+    logic         version, version_0, version_end;         // " HTTP/1." and a digit; that is 0; a line's end behind it
+    logic         content_length, content_length_space, host, connection, expect_, api_key, request_id, coding, coding_name;
+    logic         chunked, close, keep_alive, continue_;
+    logic [3:0][7:0] scalar_same;                          // bytes of the names of the function's scalars
+    // Of the request so far: what its numbers become with more digits.
+    logic [27:0]  length_10, length_100;
+    logic [6:0]   two_digits;
+    logic [35:0]  scalar_10;
+    logic         key_same, key_ends;                      // the API key goes on with the first byte; it is over
   } seen_t;
-
-  function automatic seen_t seen_of(input logic [127:0] bytes, input logic [4:0] count);
-    seen_of.bytes = bytes;
-    seen_of.count = count;
-    for (int i = 0; i < 16; i++) begin
-      logic valid;
-      logic [7:0] b;
-      b = bytes[8*i+:8];
-      valid = 5'(i) < count;
-      seen_of.is_space[i] = valid && (b == " " || b == 8'h09);
-      seen_of.is_line[i] = valid && (b == 8'h0d || b == 8'h0a);
-      seen_of.is_colon[i] = valid && b == ":";
-      seen_of.is_query[i] = valid && b == "?";
-      seen_of.is_comma[i] = valid && b == ",";
-      seen_of.is_equal[i] = valid && b == "=";
-      seen_of.is_and[i] = valid && b == "&";
-      seen_of.is_control[i] = valid && (b < 8'h21 || b > 8'h7e);  // no part of a word
-    end
-  endfunction
 
   typedef enum logic [4:0] {
     TEXT_END,

@@ -23,14 +23,17 @@ module http_writer #(
 );
 
   logic [63:0] pending, turned;
-  logic [7:0] pending_keep;
+  logic [7:0] pending_keep, filled;
   logic [15:0] keep;      // where the beat's bytes go: into this word and the next one
   logic [2:0] lane;
 
   // A beat is turned once: the bytes that wrap around are those of the next word.
   assign lane = position[2:0];
   assign turned = 64'({data, data} << {lane, 3'b000} >> 64);
-  assign keep = 16'(8'((9'd1 << length) - 9'd1)) << lane;
+  always_comb begin
+    for (int i = 0; i < 8; i++) filled[i] = length > 4'(i);
+    keep = 16'(filled) << lane;
+  end
 
   always_ff @(posedge clk) begin
     write <= valid ? keep[7] : flush && |pending_keep;

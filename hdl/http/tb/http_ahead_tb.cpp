@@ -19,13 +19,13 @@ struct Stream {
 struct Ahead : Clocked {
     std::array<Stream, kSessions> streams;
     std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
-    unsigned may = 100;
+    unsigned may = 100, pause = 0;
     uint8_t current = 0;
     int next = -1;  // the hint, or -1
 
     Ahead() {
         auto &dut = *this;
-        dut->start = dut->ahead = dut->drop = dut->take = dut->may = 0;
+        dut->start = dut->ahead = dut->drop = dut->take = dut->may = dut->pause = 0;
         reset();
         for (auto &s : streams) fresh(s);
     }
@@ -62,6 +62,7 @@ struct Ahead : Clocked {
             dut->ahead_up_to = s.from + s.arrived;
         }
         dut->may = random.percent(may);
+        dut->pause = random.percent(pause);
         dut->take = 0;
         settle();
         unsigned n = 0;
@@ -90,6 +91,7 @@ TEST(any_order_and_any_hints) {
     Ahead dut;
     for (int run = 0; run < 3000; run++) {
         dut.may = 20 + dut.random.below(81);
+        dut.pause = dut.random.below(80);
         dut.current = static_cast<uint8_t>(dut.random.below(kSessions));
         dut.step(true, 0);
         dut.next = -1;
@@ -136,7 +138,7 @@ TEST(any_pieces) {
     Clocked dut;
     dut->start = 0;
     dut->take = 0;
-    dut->may = dut->ahead = dut->drop = 0;
+    dut->may = dut->ahead = dut->drop = dut->pause = 0;
     dut.reset();
     for (int run = 0; run < 60; run++) {
         // The ring's words, where byte p of the stream is at p modulo the ring.

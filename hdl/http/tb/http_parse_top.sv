@@ -17,9 +17,10 @@ module http_parse_top
     output logic             too_big
 );
 
-  http_parse u_parse (
-      .seen(seen_of(bytes, count)),
-      .*
-  );
+  seen_t seen;
+
+  http_look u_look (.*);
+
+  http_parse u_parse (.*);
 
 endmodule

@@ -1,0 +1,159 @@
+// Looks at the next bytes of a stream for a parser that stands at `from`: everything that http_parse decides by, so that
+// it can be in registers by then. Words are compared 16 bytes at a time, and where a part ends is found in all 16.
+//
+// Latency: combinational.
+module http_look
+  import http_pkg::*;
+(
+    input  request_t              from,
+    input  logic [8*KEY_BYTES-1:0] api_key,   // the first character in bits 7:0, zeros behind
+    input  logic [3:0][63:0]      scalars,   // the query parameters that the function knows
+    input  logic [127:0]          bytes,
+    input  logic [4:0]            count,
+    output seen_t                 seen
+);
+
+  function automatic logic digit(input logic [7:0] b);
+    return b >= "0" && b <= "9";
+  endfunction
+
+  // The first bytes are those of a literal of `n` characters.
+  function automatic logic starts(input logic [127:0] with_bytes, input logic [127:0] literal, input int n);
+    starts = 1'b1;
+    for (int i = 0; i < 16; i++)
+    if (i < n && with_bytes[8*i+:8] != literal[8*(n-1-i)+:8]) starts = 1'b0;
+  endfunction
+
+  logic [15:0] valid, is_space, is_line, is_end, is_colon, is_query, is_comma, is_equal, is_and, is_slash, is_control;
+  logic [15:0] stops, fours, first;
+  logic [127:0] lower;
+  logic [7:0] b0, b1, key_next;
+  logic [31:0] scalar;
+
+  always_comb begin
+    for (int i = 0; i < 16; i++) begin
+      logic [7:0] b;
+      b = bytes[8*i+:8];
+      valid[i] = 5'(i) < count;
+      lower[8*i+:8] = b >= "A" && b <= "Z" ? b | 8'h20 : b;
+      is_space[i] = b == " " || b == 8'h09;
+      is_line[i] = valid[i] && (b == 8'h0d || b == 8'h0a);
+      is_colon[i] = b == ":";
+      is_query[i] = b == "?";
+      is_comma[i] = b == ",";
+      is_equal[i] = b == "=";
+      is_and[i] = b == "&";
+      is_slash[i] = b == "/";
+      is_control[i] = b < 8'h21 || b > 8'h7e;  // no part of a word
+    end
+    // CR LF: of the two that end a line, one bit tells which.
+    for (int i = 0; i < 16; i++)
+    is_end[i] = i < 15 && is_line[i] && !bytes[8*i+1] && is_line[(i+1)%16] && bytes[8*((i+1)%16)+1];
+
+    // What the current part ends at: one of a set of characters, by the place.
+    case (from.place)
+      AT_METHOD, AT_PATH_REST, AT_QUERY_REST: stops = is_control;
+      AT_AUTHORITY: stops = is_control | is_slash;
+      AT_NAME: stops = is_control | is_query;
+      AT_KEY: stops = is_control | is_equal | is_and;
+      AT_HEADER, AT_HEADER_REST: stops = is_control | is_colon;
+      AT_CONNECTION: stops = is_space | is_line | is_comma;
+      AT_TOKEN_REST: stops = is_line | is_comma;
+      default: stops = is_line;
+    endcase
+    stops &= valid;
+    // Which bytes are before that: no stop in these four, nor in the fours before.
+    for (int i = 0; i < 16; i++) begin
+      fours[i] = 1'b0;
+      for (int j = 0; j < 4; j++) if (i >= j && stops[(i-j)&15]) fours[i] = 1'b1;
+    end
+    for (int i = 0; i < 16; i++) begin
+      seen.before_stop[i] = 1'b1;
+      for (int j = 0; j < 16; j += 4) if (i >= j && fours[(i-j)&15]) seen.before_stop[i] = 1'b0;
+    end
+    for (int i = 0; i < 16; i++) first[i] = stops[i] && (i == 0 || seen.before_stop[(i+15)%16]);
+  end
+
+  assign b0 = bytes[7:0];
+  assign b1 = bytes[15:8];
+  assign key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
+  assign scalar = from.params[32*from.key+:32];
+
+  always_comb begin
+    seen.bytes = bytes;
+    seen.count = count;
+    seen.digit0 = valid[0] && digit(b0);
+    seen.digit1 = valid[1] && digit(b1);
+    seen.hexadecimal0 = valid[0] && (digit(b0) || (lower[7:0] >= "a" && lower[7:0] <= "f"));
+    seen.space0 = valid[0] && is_space[0];
+    seen.line0 = is_line[0];
+    seen.feed0 = is_line[0] && b0[1];
+    seen.comma0 = valid[0] && is_comma[0];
+    seen.control0 = valid[0] && is_control[0];
+    seen.end0 = is_end[0];
+    seen.end_at = is_end[4:1];
+    seen.any_line = |is_line;
+    seen.any_control = |(valid & is_control);
+    seen.any_target_end = |(valid & (is_control | is_query));
+
+    {seen.stop, seen.stop_1, seen.stop_2, seen.stop_4} = '0;
+    seen.stop_space = 1'b0;
+    seen.stop_feed = 1'b0;
+    for (int i = 0; i < 16; i++)
+    if (first[i]) begin
+      seen.stop |= 5'(i);
+      seen.stop_1 |= 5'(i + 1);
+      seen.stop_2 |= 5'(i + 2);
+      seen.stop_4 |= 5'(i + 4);
+      // Of the two blanks one bit tells which.
+      if (is_space[i] && bytes[8*i+5]) seen.stop_space = 1'b1;
+      if (is_line[i] && bytes[8*i+1]) seen.stop_feed = 1'b1;
+    end
+    seen.stopped = !seen.before_stop[15];
+    if (seen.before_stop[15]) seen.stop = 5'd16;
+    seen.stop_first = stops[0];
+    seen.stop_end = |(first & is_end);
+    seen.stop_end_end = |(first & is_end & 16'(is_end >> 2));
+    seen.stop_colon = |(first & is_colon);
+    seen.stop_query = |(first & is_query);
+    seen.stop_equal = |(first & is_equal);
+    seen.stop_control = |(first & is_control);
+
+    seen.post_function = count >= 5'd15 && starts(bytes, "POST /function/", 15);
+    seen.get = count >= 5'd4 && starts(bytes, "GET ", 4);
+    seen.post = count >= 5'd5 && starts(bytes, "POST ", 5);
+    seen.head = count >= 5'd5 && starts(bytes, "HEAD ", 5);
+    seen.function_ = count >= 5'd10 && starts(bytes, "/function/", 10);
+    seen.system = count >= 5'd8 && starts(bytes, "/system/", 8);
+    seen.http = count >= 5'd7 && starts(lower, "http://", 7);
+    seen.functions = starts(bytes, "functions", 9);
+    seen.healthz = starts(bytes, "/healthz", 8);
+    seen.metrics = starts(bytes, "/metrics", 8);
+    seen.version = starts(bytes, " HTTP/1.", 8) && digit(bytes[71:64]);
+    seen.version_0 = bytes[71:64] == "0";
+    seen.version_end = is_end[9];
+    seen.content_length = starts(lower, "content-length", 14);
+    seen.content_length_space = valid[15] && is_space[15];
+    seen.host = starts(lower, "host", 4);
+    seen.connection = starts(lower, "connection", 10);
+    seen.expect_ = starts(lower, "expect", 6);
+    seen.api_key = starts(lower, "x-api-key", 9);
+    seen.request_id = starts(lower, "x-request-id", 12);
+    seen.coding = starts(lower, "transfer-encodin", 16);
+    seen.coding_name = lower[7:0] == "g" && b1 == ":";
+    seen.chunked = count >= 5'd8 && starts(lower, "chunked", 7) && (is_line[7] || is_space[7]);
+    seen.close = starts(lower, "close", 5);
+    seen.keep_alive = starts(lower, "keep-alive", 10);
+    seen.continue_ = starts(lower, "100-continue", 12);
+    for (int k = 0; k < 4; k++) for (int i = 0; i < 8; i++) seen.scalar_same[k][i] = bytes[8*i+:8] == scalars[k][8*i+:8];
+
+    // As long as it is not too long, the length so far has no more than 21 bits (http_parse).
+    seen.length_10 = {4'd0, from.length[20:0], 3'd0} + {6'd0, from.length[20:0], 1'd0};
+    seen.length_100 = {1'd0, from.length[20:0], 6'd0} + {2'd0, from.length[20:0], 5'd0} + {5'd0, from.length[20:0], 2'd0};
+    seen.two_digits = {b0[3:0], 3'd0} + {2'd0, b0[3:0], 1'd0} + {3'd0, b1[3:0]};
+    seen.scalar_10 = {1'd0, scalar, 3'd0} + {3'd0, scalar, 1'd0};
+    seen.key_same = key_next == b0;
+    seen.key_ends = key_next == 8'd0;
+  end
+
+endmodule
