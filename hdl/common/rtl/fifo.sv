@@ -3,11 +3,12 @@
 // what `axis_fifo` does not do. For a few entries in registers.
 //
 // Parameters: T, the payload's type; DEPTH, entries, a power of two; SPARE, cycles from `s_ready` to what is written by
-// it. Latency: 1 cycle.
+// it; BLOCK, whether entries are in block RAM. Latency: 1 cycle, 2 with BLOCK.
 module fifo #(
     parameter type T = logic [7:0],
     parameter int DEPTH = 16,
-    parameter int SPARE = 1
+    parameter int SPARE = 1,
+    parameter bit BLOCK = 0
 ) (
     input  logic clk,
     input  logic rst,
@@ -23,23 +24,37 @@ module fifo #(
 
   if (DEPTH != 1 << A) $error("DEPTH must be a power of two");
 
-  T entries[DEPTH];
-  logic [A:0] head, tail, count;
+  logic [A:0] head, head_next, tail, count;
+  logic leaves;
 
   assign count = tail - head;
   assign s_ready = count < (A + 1)'(DEPTH - SPARE);
-  assign m_valid = count != '0;
-  assign m_payload = entries[head[A-1:0]];
+  assign leaves = m_valid && m_ready;
+  assign head_next = head + (A + 1)'(leaves);
 
   always_ff @(posedge clk) begin
-    if (s_valid) entries[tail[A-1:0]] <= s_payload;
     if (rst) begin
       head <= '0;
       tail <= '0;
     end else begin
       if (s_valid) tail <= tail + 1'b1;
-      if (m_valid && m_ready) head <= head + 1'b1;
+      head <= head_next;
     end
+  end
+
+  if (BLOCK) begin : g_block
+    // What is read while it is written does not show.
+    (* ram_style = "block", no_rw_check = 1 *) T entries[DEPTH];
+    always_ff @(posedge clk) begin
+      if (s_valid) entries[tail[A-1:0]] <= s_payload;
+      m_payload <= entries[head_next[A-1:0]];
+      m_valid   <= !rst && tail != head_next;
+    end
+  end else begin : g_logic
+    T entries[DEPTH];
+    always_ff @(posedge clk) if (s_valid) entries[tail[A-1:0]] <= s_payload;
+    assign m_valid = count != '0;
+    assign m_payload = entries[head[A-1:0]];
   end
 
 endmodule

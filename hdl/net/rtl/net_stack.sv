@@ -231,7 +231,8 @@ module net_stack
 
   fifo #(
       .T(desc_t),
-      .DEPTH(16)
+      .DEPTH(16),
+      .BLOCK(1)
   ) u_descs (
       .clk,
       .rst,
@@ -244,12 +245,12 @@ module net_stack
   );
 
   // An ACK from a stranger may open a session: the frames behind it wait until that is settled, which
-  // is when the engine has had its descriptor, four cycles later at the earliest.
-  logic [3:0] strangers;
+  // is when the engine has had its descriptor, five cycles later at the earliest.
+  logic [4:0] strangers;
   assign hold = stranger || settling;
 
   always_ff @(posedge clk) begin
-    strangers <= {strangers[2:0], stranger};
+    strangers <= {strangers[3:0], stranger};
     if (rst) begin
       settling  <= 1'b0;
       strangers <= '0;
@@ -401,7 +402,8 @@ module net_stack
 
   fifo #(
       .T(order_t),
-      .DEPTH(8)
+      .DEPTH(8),
+      .BLOCK(1)
   ) u_orders (
       .clk,
       .rst,
