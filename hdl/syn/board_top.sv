@@ -8,6 +8,7 @@ module board_top #(
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
     parameter  bit HOST_CALLS = 1,
+    parameter  bit SHORTEST = 1,
     localparam int REGIONS = 2,
     localparam int R = 1
 ) (
@@ -105,7 +106,8 @@ module board_top #(
       .UDP         (UDP),
       .ISLANDS     (ISLANDS),
       .QUEUE       (QUEUE),
-      .HOST_CALLS  (HOST_CALLS)
+      .HOST_CALLS  (HOST_CALLS),
+      .SHORTEST    (SHORTEST)
   ) u_shell (
       .*
   );

@@ -11,8 +11,8 @@ Designs, each with 16 sessions and 64 bits, between shift registers where the ch
     net      TCP/IP alone (net_stack), its rings outside
     board    the shell with two regions, echo and sobel in them, its rings of 8 KB in block RAM (board_top)
     lean     the same without what few boards need (board/lean.conf): images from a store, with connections that the board
-             opens; UDP; calls by the host, which still provides for functions. Two pieces behind gaps a session in place
-             of four, eight calls that wait for a region in place of 16
+             opens; UDP; calls by the host, which still provides for functions; pieces behind gaps, which come again; a policy
+             of the scheduler. Eight calls that wait for a region in place of 16
 
 Each is placed and routed; then what it takes of an UltraScale+ chip is counted, mapped and not placed. --mapped leaves
 out the first: minutes in place of an hour.

@@ -14,7 +14,7 @@
 // longest image's body; STORE, whether images can be fetched, which takes connections that the board opens; STORE_SLOTS
 // and STORE_SLOT_BITS, of those images (image_store); UDP, whether there are datagrams; ISLANDS, pieces behind gaps that a
 // session keeps (tcp_rx); QUEUE, calls that can wait for a region, one more waits with its session; HOST_CALLS, whether
-// the host calls functions, too, or only provides for them.
+// the host calls functions, too, or only provides for them; SHORTEST, whether the scheduler has that policy (fn_scheduler).
 module board_shell
   import net_pkg::*;
   import fn_pkg::*;
@@ -36,6 +36,7 @@ module board_shell
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
     parameter  bit HOST_CALLS = 1,
+    parameter  bit SHORTEST = 1,
     localparam int S = $clog2(SESSIONS),
     localparam int R = $clog2(REGIONS)
 ) (
@@ -590,7 +591,8 @@ module board_shell
       .FUNCTIONS(2 * FUNCTIONS),
       .TAG_BITS (T),
       .SHELL    (SHELL),
-      .MAX_BYTES(IMAGE_BYTES)
+      .MAX_BYTES(IMAGE_BYTES),
+      .SHORTEST (SHORTEST)
   ) u_functions (
       .clk,
       .rst,

@@ -15,6 +15,7 @@ module board_model #(
     parameter  bit STORE = 1,
     parameter  bit UDP = 1,
     parameter  bit HOST_CALLS = 1,
+    parameter  bit SHORTEST = 1,
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
     localparam int R = $clog2(REGIONS)
@@ -166,6 +167,7 @@ module board_model #(
       .UDP           (UDP),
       .HOST_CALLS    (HOST_CALLS),
       .ISLANDS       (ISLANDS),
+      .SHORTEST      (SHORTEST),
       .QUEUE         (QUEUE)
   ) u_shell (
       .icap_ready(1'b1),

@@ -7,7 +7,8 @@
 // was refused. While one region is loaded the others run on.
 //
 // Parameters: REGIONS; QUEUE, requests that wait; FUNCTIONS; TAG_BITS, of a request's tag, no two of which may be in
-// flight at once; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig.
+// flight at once; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig;
+// SHORTEST as in fn_scheduler.
 // Latency: 6 cycles from a request to its grant, if a region has its function and is idle.
 module fn_engine
   import fn_pkg::*;
@@ -19,7 +20,8 @@ module fn_engine
     parameter logic [31:0] SHELL = 32'h1,
     parameter int DATA = 64,
     parameter int ADDRESS = 32,
-    parameter int MAX_BYTES = 1 << 26
+    parameter int MAX_BYTES = 1 << 26,
+    parameter bit SHORTEST = 1
 ) (
     input  logic                         clk,
     input  logic                         rst,
@@ -167,7 +169,8 @@ module fn_engine
       .REGIONS  (REGIONS),
       .QUEUE    (QUEUE),
       .FUNCTIONS(FUNCTIONS),
-      .TAG_BITS (TAG_BITS)
+      .TAG_BITS (TAG_BITS),
+      .SHORTEST (SHORTEST)
   ) u_scheduler (
       .clk,
       .rst,

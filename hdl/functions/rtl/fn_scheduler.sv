@@ -13,7 +13,8 @@
 //
 // Requests stand in a queue in the order of arrival. A decision looks at one of them a cycle.
 //
-// Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, what comes back with a decision.
+// Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, what comes back with a decision;
+// SHORTEST, whether there is that policy, else Affinity is in its place.
 // Latency: 4 cycles from a request to its decision if it is alone and a region is idle. Throughput: a decision in
 // 2 cycles and one for each waiting request that must be looked at.
 module fn_scheduler
@@ -22,7 +23,8 @@ module fn_scheduler
     parameter int REGIONS = 4,
     parameter int QUEUE = 16,
     parameter int FUNCTIONS = 64,
-    parameter int TAG_BITS = 8
+    parameter int TAG_BITS = 8,
+    parameter bit SHORTEST = 1
 ) (
     input  logic                         clk,
     input  logic                         rst,
@@ -57,6 +59,9 @@ module fn_scheduler
   localparam int RegionBits = $clog2(REGIONS);
   localparam int FunctionBits = $clog2(FUNCTIONS);
   localparam int CountBits = $clog2(QUEUE + 1);
+
+  policy_t by;
+  assign by = policy == Shortest && !SHORTEST ? Affinity : policy;
 
   typedef struct packed {
     logic [FunctionBits-1:0] fn;
@@ -113,19 +118,19 @@ module fn_scheduler
   logic [31:0] seen_time, best_time, seen_total;
   logic        carry;
 
-  assign waits               = policy == Affinity && seen_elsewhere && patience != '0;
-  assign urgent              = policy == Fifo || (seen.overtaken >= patience && !waits);
+  assign waits               = by == Affinity && seen_elsewhere && patience != '0;
+  assign urgent              = by == Fifo || (seen.overtaken >= patience && !waits);
   assign {carry, seen_total} = seen_cost + load_cost;
   assign seen_time           = seen_ready ? seen_cost : carry ? '1 : seen_total;
 
   always_comb begin
     seen_better = 1'b0;
-    unique case (policy)
-      Shortest: seen_better = !best_found || seen_time < best_time;
+    unique case (by)
+      Shortest: seen_better = SHORTEST && (!best_found || seen_time < best_time);
       default:  seen_better = seen_ready ? !best_ready : !best_found && !seen_elsewhere;
     endcase
     if (at == '0 && urgent) seen_better = 1'b1;
-    look_ends = at + 1'b1 >= waiting || (at == '0 && urgent) || (policy == Affinity && seen_ready);
+    look_ends = at + 1'b1 >= waiting || (at == '0 && urgent) || (by == Affinity && seen_ready);
   end
 
   // Deciding: the region that has the function, else an empty one, else the one longest unused.

@@ -10,7 +10,8 @@
 //
 // What is known of a session is in memories that are read with the lookup's answer and written in one place.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted, an even number.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted, an even
+// number; with none, what comes behind a gap comes again.
 // Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `told` (7 if a session is opened at that
 // moment). Two cycles after `told` the ring may be read.
 module tcp_rx
@@ -77,8 +78,9 @@ module tcp_rx
     output logic               desc_near       // or at most a window away from it
 );
 
-  if (ISLANDS < 2 || ISLANDS % 2 != 0) $error("ISLANDS must be even");
+  if (ISLANDS % 2 != 0) $error("ISLANDS must be even");
 
+  localparam int PLACES = ISLANDS == 0 ? 2 : ISLANDS;  // which never hold any if there are to be none
   localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
 
   // The address has come with beat 4, the ports with beat 5.
@@ -103,7 +105,7 @@ module tcp_rx
   stream_t streams[SESSIONS], stream, stream_in;
   logic [31:0] sents[SESSIONS], reads[SESSIONS];
   logic [31:0] sent_now, read_now;
-  island_t [ISLANDS-1:0] islands[SESSIONS], islands_now, after;
+  island_t [PLACES-1:0] islands[SESSIONS], islands_now, after;
   logic stream_write, islands_write;
   logic [S-1:0] stream_at;
 
@@ -120,7 +122,7 @@ module tcp_rx
 
   // Step 1, two cycles after beat 5: the first byte that may be missing.
   logic [31:0] wanted, base, seq, seq_end, begin_at, sent, taken_to;  // base: ring place of byte 0
-  island_t [ISLANDS-1:0] noted;
+  island_t [PLACES-1:0] noted;
   logic [13:0] whole_end;
   logic taking, acking, plain, step_1, step_2, step_3, step_4;
   logic [1:0] asked;
@@ -134,8 +136,8 @@ module tcp_rx
       wanted <= stream.next;
       begin_at <= precedes(head.seq, stream.next) ? stream.next : head.seq;
       noted <= islands_now;
-      for (int i = 0; i < ISLANDS; i++)
-      noted[i].valid <= islands_now[i].valid && stream.islands;
+      for (int i = 0; i < PLACES; i++)
+      noted[i].valid <= ISLANDS != 0 && islands_now[i].valid && stream.islands;
       seq <= head.seq;
       seq_end <= head.seq + 32'(head.length);
       whole_end <= payload_start + head.length[13:0];
@@ -157,8 +159,8 @@ module tcp_rx
 
   // Step 2: where the segment stands to the stream and to each island.
   logic [31:0] start_now, start, from_wanted, ack_age, ring_used;
-  logic [ISLANDS-1:0] ahead_now, ahead;  // the island begins within what is left of the segment
-  logic [13:0] cut[ISLANDS];             // where, from the frame's start
+  logic [PLACES-1:0] ahead_now, ahead;  // the island begins within what is left of the segment
+  logic [13:0] cut[PLACES];             // where, from the frame's start
   logic near_now, in_place, fits, ack_ok;
 
   assign from_wanted = seq - wanted;
@@ -167,7 +169,7 @@ module tcp_rx
 
   always_comb begin
     start_now = begin_at;
-    for (int i = 0; i < ISLANDS; i++) begin
+    for (int i = 0; i < PLACES; i++) begin
       // Islands do not touch: at most one has this byte, and the byte behind it is missing.
       if (noted[i].valid && !precedes(begin_at, noted[i].from) && precedes(begin_at, noted[i].to))
         start_now = noted[i].to;
@@ -180,7 +182,7 @@ module tcp_rx
     if (step_2) begin
       start <= start_now;
       ahead <= ahead_now;
-      for (int i = 0; i < ISLANDS; i++) cut[i] <= 14'(noted[i].from - base);
+      for (int i = 0; i < PLACES; i++) cut[i] <= 14'(noted[i].from - base);
       // Within a window's reach on either side.
       near_now <= (&from_wanted[31:NEAR_BITS]) || !(|from_wanted[31:NEAR_BITS]);
       in_place <= !precedes(wanted, seq) && !precedes(seq_end, wanted);
@@ -192,15 +194,15 @@ module tcp_rx
 
   // Step 3: which part of the segment is taken: up to the next island.
   logic [13:0] first, limit, lowest_cut;  // of that part, from the frame's start
-  logic [13:0] pair[ISLANDS/2];
+  logic [13:0] pair[PLACES/2];
   logic in_order, taken, reaches, usable, cut_found;
 
   always_comb begin
-    for (int i = 0; i < ISLANDS / 2; i++)
+    for (int i = 0; i < PLACES / 2; i++)
     pair[i] = ahead[2*i] && (!ahead[2*i+1] || cut[2*i] < cut[2*i+1]) ? cut[2*i] : cut[2*i+1];
     lowest_cut = pair[0];
     cut_found = |ahead[1:0];
-    for (int i = 1; i < ISLANDS / 2; i++) begin
+    for (int i = 1; i < PLACES / 2; i++) begin
       if (|ahead[2*i+:2] && (!cut_found || pair[i] < lowest_cut)) lowest_cut = pair[i];
       cut_found = cut_found || |ahead[2*i+:2];
     end
@@ -300,7 +302,7 @@ module tcp_rx
 
   // ---- the verdict, a cycle later, when `stop` is there: which islands the new part touches ----
   logic good, good_q, judged, judged_hit, kept, fin_ok, free_there;
-  logic [ISLANDS-1:0] joins_below, joins_above;
+  logic [PLACES-1:0] joins_below, joins_above;
   logic [31:0] lowest, highest, exact, past_fin;
   head_t judged_head;
   assign good = done && verdict == FRAME_TCP && desc_ready && !rst;
@@ -312,7 +314,7 @@ module tcp_rx
     judged_head <= verdict_head;
     exact <= seq - wanted;
     past_fin <= seq_end + 32'd1;
-    for (int i = 0; i < ISLANDS; i++) begin
+    for (int i = 0; i < PLACES; i++) begin
       joins_below[i] <= noted[i].valid && noted[i].to == start;
       joins_above[i] <= noted[i].valid && noted[i].from == stop;
     end
@@ -323,7 +325,7 @@ module tcp_rx
     lowest = start;
     highest = stop;
     after = noted;
-    for (int i = 0; i < ISLANDS; i++) begin
+    for (int i = 0; i < PLACES; i++) begin
       if (joins_below[i]) begin
         lowest = noted[i].from;
         after[i].valid = 1'b0;
@@ -334,8 +336,8 @@ module tcp_rx
       end
     end
     free_there = 1'b0;
-    if (!in_order)
-      for (int i = 0; i < ISLANDS; i++)
+    if (!in_order && ISLANDS != 0)
+      for (int i = 0; i < PLACES; i++)
       if (!after[i].valid && !free_there) begin
         free_there = 1'b1;
         after[i]   = '{valid: 1'b1, from: lowest, to: highest};
@@ -354,7 +356,7 @@ module tcp_rx
 
   always_comb begin
     some_after = 1'b0;
-    for (int i = 0; i < ISLANDS; i++) some_after |= after[i].valid;
+    for (int i = 0; i < PLACES; i++) some_after |= after[i].valid;
   end
 
   assign stream_write = open || moved;
@@ -377,7 +379,7 @@ module tcp_rx
     desc_inside <= exact < 32'(1 << RING_BITS);
     desc_near <= exact + 32'(1 << NEAR_BITS) < 32'(2 << NEAR_BITS);
     desc_gap <= 1'b0;
-    for (int i = 0; i < ISLANDS; i++) if (noted[i].valid) desc_gap <= 1'b1;
+    for (int i = 0; i < PLACES; i++) if (noted[i].valid) desc_gap <= 1'b1;
     if (!open) moved <= 1'b0;
     if (judged && judged_hit && (kept || fin_ok || islands_write)) begin
       moved <= 1'b1;
