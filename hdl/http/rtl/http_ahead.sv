@@ -117,7 +117,8 @@ module http_ahead #(
     for (int i = 0; i < 2; i++) begin
       coming[i] <= {coming[i][MEMORY_LATENCY-1:0], fetch && of == 1'(i)};
       if (fetch && of == 1'(i)) fetch_at[i] <= partial ? to[i] : {fetch_at[i][P-1:3] + 1'b1, 3'd0};
-      reserved[i] <= reserved[i] + (A + 1)'(fetch && of == 1'(i)) - (A + 1)'(pop && which == 1'(i));
+      if ((fetch && of == 1'(i)) != (pop && which == 1'(i)))
+        reserved[i] <= pop && which == 1'(i) ? reserved[i] - 1'b1 : reserved[i] + 1'b1;
       if (starts[i]) begin
         running[i]  <= 1'b1;
         sessions[i] <= which == 1'(i) ? session : ahead_session;
@@ -158,15 +159,14 @@ module http_ahead #(
   logic [5:0] there, filled, held;   // the last byte's, and one; with the word that came; of those that stay
   logic [4:0] passed;                // the next byte's lane after those that are taken
   logic [1:0] gone;                  // words that are used up
-  logic [2:0] place, rest;           // where the next one goes; after those
+  logic [2:0] place;                 // where the next one goes
   logic came_one, full;
 
   assign passed = 5'(lane) + take;
   assign gone = passed[4:3];
   assign place = there[5:3];
-  assign rest = place - 3'(gone);
   assign came_one = head[which] != tail[which];
-  assign pop = !start && came_one && (SPARE ? place : rest) != 3'(WORDS);
+  assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
   assign filled = pop ? {place, 3'b000} + 6'(oldest[66:64]) + 6'd1 : there;
   assign held = there - 6'(lane);
   assign full = |(held >> $clog2(SHOWN));
@@ -184,7 +184,8 @@ module http_ahead #(
     for (int i = 0; i < WORDS; i++)
     for (int g = 0; g < 3; g++) if (gone == 2'(g) && i + g <= (SPARE ? WORDS - 1 : WORDS)) window[i] <= next[i+g];
     lane  <= passed[2:0];
-    there <= filled - {1'b0, gone, 3'b000};
+    // What is taken is known last.
+    there <= gone[1] ? filled - 6'd16 : gone[0] ? filled - 6'd8 : filled;
     if (start || rst) begin
       lane  <= from[2:0];
       there <= 6'(from[2:0]);

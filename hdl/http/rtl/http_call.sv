@@ -166,7 +166,8 @@ module http_call
   // ---- the body ----
   logic [63:0] bytes;
   logic [4:0] count, take;
-  logic [3:0] out_length;
+  logic [3:0] out_length, counted;
+  logic enough;
   logic unused_drained;
 
   http_ahead #(
@@ -199,7 +200,13 @@ module http_call
       .take
   );
 
-  assign k_valid = feeding && count >= 5'(in_length);
+  always_comb begin
+    // At least as many as the beat has, which are eight or fewer.
+    enough = 1'b1;
+    for (int i = 0; i < 3; i++) if (count[i] != in_length[i]) enough = count[i];
+    if (in_length[3] || count[3]) enough = count[3];
+  end
+  assign k_valid = feeding && enough;
   assign k_data = bytes;
   assign k_keep = 8'((9'd1 << in_length) - 9'd1);
   assign k_last = in_last;
@@ -296,6 +303,8 @@ module http_call
   end
 
   always_ff @(posedge clk) begin
+    // Two cycles pass from the last beat to the digits' use.
+    counted <= r_valid && r_ready ? out_length : '0;
     if (start) begin
       s <= session;
       end_at <= body_at + 32'(body_bytes);
@@ -313,6 +322,7 @@ module http_call
       digits <= '0;
       no_room <= room < 24'(HeadBytes + 16);
     end else begin
+      digits <= add_decimal(digits, counted);
       if (k_valid && k_ready) begin
         // Eight bytes less, and what that leaves for the beat after this one.
         left <= left - 24'd8;
@@ -326,7 +336,6 @@ module http_call
       end
       if (r_valid && r_ready) begin
         given  <= given + 24'(out_length);
-        digits <= add_decimal(digits, out_length);
         if (given > limit) no_room <= 1'b1;
       end
       if (state == Rewind) answer_to <= position;

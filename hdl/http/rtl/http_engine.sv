@@ -165,7 +165,12 @@ module http_engine
     logic        keep_alive, close;  // as the answer says
   } call_t;
 
-  request_t requests[SESSIONS];
+  (* ram_style = "block", no_rw_check = 1 *) request_t requests[SESSIONS];
+  request_t request_next;            // of the session that has its turn next
+  logic [31:0] values[4][SESSIONS];  // of a request's scalars
+  logic [3:0][31:0] values_here;
+  logic [31:0] value;                // what one of them has become
+  logic value_put;
   logic [31:0] resumes[SESSIONS];    // where reading goes on
   body_t bodies[SESSIONS];           // of a call: its request's body,
   call_t called[SESSIONS];           // what its answer needs,
@@ -285,6 +290,7 @@ module http_engine
       .from(c),
       .api_key,
       .scalars,
+      .scalar(values_here[c.key]),
       .bytes,
       .count,
       .seen(looked)
@@ -299,6 +305,8 @@ module http_engine
       .to(parsed),
       .word(parsed_name),
       .id_put,
+      .scalar_put(value_put),
+      .scalar(value),
       .take(parse_take),
       .moved,
       .broken,
@@ -535,7 +543,7 @@ module http_engine
   assign request_cost = entry_then.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
   assign request_timeout = entry_then.timeout;
   assign request_image = entry_then.image;
-  always_comb for (int k = 0; k < 4; k++) request_params[32*k+:32] = c.keys[k] ? c.params[32*k+:32] : '0;
+  always_comb for (int k = 0; k < 4; k++) request_params[32*k+:32] = c.keys[k] ? values_here[k] : '0;
 
   body_t granted_body;
   call_t granted;
@@ -612,6 +620,11 @@ module http_engine
         .r_keep          (r_keep[i]),
         .r_last          (r_last[i])
     );
+  end
+
+  for (genvar k = 0; k < 4; k++) begin : g_value
+    always_ff @(posedge clk) if (value_put && state == PARSE && seen_valid && !ruined && c.key == 2'(k)) values[k][s] <= value;
+    assign values_here[k] = values[k][s];
   end
 
   // ---- requests' ids, for the calls and for this one ----
@@ -748,6 +761,7 @@ module http_engine
 
   always_ff @(posedge clk) begin
     if (state == SAVE || state == CALL) requests[s] <= saved;
+    request_next <= requests[pick_next];  // in PICK, when nothing is written
     if (called_now) begin
       bodies[s] <= '{body_at: c.together ? begun_at : at, body_bytes: c.length};
       called[s] <= '{answer_at: written_at, room: 24'(free_space) - 24'd1024, id_bytes: c.id_bytes,
@@ -787,8 +801,7 @@ module http_engine
         finish[s] <= 1'b0;
         state <= PICK;
       end else begin
-        c <= fresh[s] ? '0 : requests[s];
-        c.params <= requests[s].params;  // nobody looks at what has not been set
+        c <= fresh[s] ? '0 : request_next;
         // Nothing can be answered any more: what comes is dropped.
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
@@ -796,7 +809,7 @@ module http_engine
         begun_at <= begun_of[s];
         written_at <= written_of[s];
         turns <= '1;
-        left <= requests[s].length;
+        left <= request_next.length;
         reader_start <= 1'b1;
         state <= PARSE;
       end
@@ -854,7 +867,6 @@ module http_engine
         left <= left - 24'(take);
         if (left == 24'(take)) begin
           c <= '0;
-          c.params <= c.params;
         end else if (take == '0 && drained) state <= SAVE;
       end else if (c.place == AT_END) begin
         if (drained) state <= SAVE;
@@ -1024,7 +1036,6 @@ module http_engine
           if (!(text inside {TEXT_HEALTH, TEXT_METRICS, TEXT_FUNCTIONS}))
             count_errors <= count_errors + 32'd1;
           c <= '0;
-          c.params <= c.params;
           turns <= turns - 3'(|turns);
           if (closing) begin
             finish[s] <= 1'b1;

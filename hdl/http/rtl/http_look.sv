@@ -8,6 +8,7 @@ module http_look
     input  request_t              from,
     input  logic [8*KEY_BYTES-1:0] api_key,   // the first character in bits 7:0, zeros behind
     input  logic [3:0][63:0]      scalars,   // the query parameters that the function knows
+    input  logic [31:0]           scalar,    // what the one at `from.key` has come to
     input  logic [127:0]          bytes,
     input  logic [4:0]            count,
     output seen_t                 seen
@@ -28,7 +29,6 @@ module http_look
   logic [15:0] stops, fours, first;
   logic [127:0] lower;
   logic [7:0] b0, b1, key_next;
-  logic [31:0] scalar;
 
   always_comb begin
     for (int i = 0; i < 16; i++) begin
@@ -77,7 +77,6 @@ module http_look
   assign b0 = bytes[7:0];
   assign b1 = bytes[15:8];
   assign key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
-  assign scalar = from.params[32*from.key+:32];
 
   always_comb begin
     seen.bytes = bytes;

@@ -17,6 +17,8 @@ module http_parse
     output request_t       to,
     output name_t          word,     // at AT_NAME: the name that stands there
     output logic           id_put,   // the first byte is the request id's next one
+    output logic           scalar_put,  // the scalar at `from.key` is now:
+    output logic   [ 31:0] scalar,
     output logic   [  4:0] take,
     output logic           moved,    // else more bytes are needed
     output logic           broken,   // cannot be parsed
@@ -31,7 +33,7 @@ module http_parse
   logic [4:0] count;
   logic [7:0] b0;
   logic [27:0] value;
-  logic [35:0] scalar;
+  logic [35:0] longer;
   logic [3:0] is_scalar;  // whose name stands there
 
   assign count = seen.count;
@@ -41,7 +43,8 @@ module http_parse
   assign b0 = seen.bytes[7:0];
   assign value = seen.digit1 ? seen.length_100 + 28'(seen.two_digits) : seen.length_10 + 28'(b0[3:0]);
   // Without a digit so far it is whatever stood there.
-  assign scalar = (from.digits ? seen.scalar_10 : '0) + 36'(b0[3:0]);
+  assign longer = (from.digits ? seen.scalar_10 : '0) + 36'(b0[3:0]);
+  assign scalar = longer[31:0];
 
   always_comb begin
     for (int i = 0; i < 16; i++) word[8*i+:8] = seen.before_stop[i] ? seen.bytes[8*i+:8] : 8'd0;
@@ -59,6 +62,7 @@ module http_parse
     moved = 1'b0;
     broken = 1'b0;
     id_put = 1'b0;
+    scalar_put = 1'b0;
     found = 1'b0;
 
     case (from.place)
@@ -184,8 +188,8 @@ module http_parse
         if (seen.digit0) begin
           take = 5'd1;
           to.digits = 1'b1;
-          to.params[32*from.key+:32] = scalar[31:0];
-          if (scalar[35:32] != '0) to.bad = 1'b1;
+          scalar_put = 1'b1;
+          if (longer[35:32] != '0) to.bad = 1'b1;
         end else begin
           if (!from.digits) to.bad = 1'b1;
           to.place = AT_QUERY_REST;

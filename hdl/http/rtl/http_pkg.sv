@@ -80,7 +80,6 @@ package http_pkg;
     logic [13:0]  head_bytes;
     logic [1:0]   key;
     logic [3:0]   keys;           // seen
-    logic [127:0] params;         // of those seen
     logic         authorized;     // the API key was right
     logic [5:0]   matched;        // characters of it; all ones: one of them was not
     logic [5:0]   id_bytes;       // of X-Request-Id

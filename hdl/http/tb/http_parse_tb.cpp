@@ -11,7 +11,8 @@ constexpr char kKey[] = "an-API-key";
 // The purely combinational module has no clock; the request's state goes from `to` to `from`.
 struct Parsed {
     std::vector<uint32_t> state;
-    char id[64] = {};  // the memory that a request's id is put into
+    char id[64] = {};  // the memory that a request's id is put into,
+    uint32_t values[4] = {};  // and that of its scalars
     bool broken = false, too_big = false;
     size_t used = 0;
 };
@@ -31,6 +32,7 @@ Parsed parse(Random &random, const Bytes &text, size_t most) {
         dut.count = static_cast<uint8_t>(show);
         for (int w = 0; w < 8; w++) dut.api_key[w] = 0;
         for (size_t i = 0; kKey[i]; i++) dut.api_key[i / 4] |= static_cast<uint32_t>(kKey[i]) << (8 * (i % 4));
+        for (int k = 0; k < 4; k++) dut.values[k] = p.values[k];
         dut.scalars[0] = 'h' | 'e' << 8 | 'x' << 16;  // the function's only scalar
         dut.eval();
         p.too_big = dut.too_big;
@@ -44,6 +46,7 @@ Parsed parse(Random &random, const Bytes &text, size_t most) {
         if (dut.id_put) p.id[p.state[0] & 63] = static_cast<char>(text[p.used]);
         if (dut.moved) {
             for (size_t w = 0; w < words; w++) p.state[w] = dut.to[w];
+            for (int k = 0; k < 4; k++) p.values[k] = dut.values_now[k];
             p.used += dut.take;
             still = 0;
         } else if (there < text.size()) {
@@ -79,9 +82,20 @@ TEST(any_segmentation) {
         check(!whole.broken && whole.used == text.size(), std::string("not understood: ") + s);
         for (int i = 0; i < 200; i++) {
             Parsed pieces = parse(random, text, 1 + static_cast<size_t>(i) % 20);
+            check(std::equal(pieces.values, pieces.values + 4, whole.values), std::string("other scalars in pieces: ") + s);
             check(!pieces.broken && pieces.state == whole.state, std::string("understood in another way in pieces: ") + s);
         }
     }
+}
+
+TEST(scalars) {
+    Random random(seed());
+    for (unsigned most : {1u, 2u, 7u, 1000u})
+        for (uint32_t value : {0u, 7u, 42u, 4294967295u}) {
+            const std::string text = "POST /function/checksum?hex=" + std::to_string(value) + " HTTP/1.1\r\nHost: a\r\n\r\n";
+            Parsed p = parse(random, bench::text(text.c_str()), most);
+            check(!p.broken && p.values[0] == value, "not understood: " + text);
+        }
 }
 
 TEST(api_keys) {

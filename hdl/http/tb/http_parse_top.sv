@@ -8,6 +8,8 @@ module http_parse_top
     input  logic [127:0]     bytes,
     input  logic [4:0]       count,
     input  logic [3:0][63:0] scalars,
+    input  logic [3:0][31:0] values,      // of those scalars, before
+    output logic [3:0][31:0] values_now,  // and after
     output request_t         to,
     output name_t            word,
     output logic             id_put,
@@ -18,8 +20,18 @@ module http_parse_top
 );
 
   seen_t seen;
+  logic scalar_put;
+  logic [31:0] scalar;
 
-  http_look u_look (.*);
+  always_comb begin
+    values_now = values;
+    if (scalar_put) values_now[from.key] = scalar;
+  end
+
+  http_look u_look (
+      .scalar(values[from.key]),
+      .*
+  );
 
   http_parse u_parse (.*);
 
