@@ -167,8 +167,7 @@ module http_engine
 
   (* ram_style = "block", no_rw_check = 1 *) request_t requests[SESSIONS];
   request_t request_next;            // of the session that has its turn next
-  logic [31:0] values[4][SESSIONS];  // of a request's scalars
-  logic [3:0][31:0] values_here;
+  logic [3:0][31:0] values_here;     // of its scalars
   logic [31:0] value;                // what one of them has become
   logic value_put;
   logic [31:0] resumes[SESSIONS];    // where reading goes on
@@ -623,8 +622,9 @@ module http_engine
   end
 
   for (genvar k = 0; k < 4; k++) begin : g_value
-    always_ff @(posedge clk) if (value_put && state == PARSE && seen_valid && !ruined && c.key == 2'(k)) values[k][s] <= value;
-    assign values_here[k] = values[k][s];
+    logic [31:0] values[SESSIONS];  // each of them a memory of its own
+    always_ff @(posedge clk) if (value_put && state == PARSE && seen_valid && !ruined && c.key == 2'(k)) values[s] <= value;
+    assign values_here[k] = values[s];
   end
 
   // ---- requests' ids, for the calls and for this one ----
