@@ -24,18 +24,24 @@ module axis_packer #(
 
   localparam int B = W / 8;
   localparam int HaveBits = $clog2(2 * B + 1);
+  localparam int ByteBits = $clog2(B);
 
   logic [W-1:0]        low, high, moved, turned;
   logic [HaveBits-1:0] have, left;
   logic                ending, put, get;
+  logic [B-1:0]        stays;
 
   assign m_valid = ending || have > HaveBits'(B);
   assign m_last  = ending && have <= HaveBits'(B);
   assign m_data  = low;
 
-  always_comb begin
-    for (int i = 0; i < B; i++) m_keep[i] = have > HaveBits'(i);
-  end
+  // Those of the first B bytes that there are.
+  function automatic logic [B-1:0] first(input logic [HaveBits-1:0] count);
+    first = |count[HaveBits-1:ByteBits] ? '1 : ~({B{1'b1}} << count[ByteBits-1:0]);
+  endfunction
+
+  assign m_keep = first(have);
+  assign stays  = first(left);
 
   // What is held before a new piece fits in one beat, either because it did or because a beat leaves.
   assign s_ready = !ending && (have <= HaveBits'(B) || m_ready);
@@ -62,7 +68,7 @@ module axis_packer #(
   always_ff @(posedge clk) begin
     // Nothing changes while a beat waits, not even bytes without `keep`.
     if (put || get) begin
-      for (int i = 0; i < B; i++) low[8*i+:8] <= HaveBits'(i) < left ? moved[8*i+:8] : turned[8*i+:8];
+      for (int i = 0; i < B; i++) low[8*i+:8] <= stays[i] ? moved[8*i+:8] : turned[8*i+:8];
     end
     if (put) high <= turned;
   end

@@ -200,12 +200,12 @@ module host_engine
   assign s_valid = CALLS && on && !fed && (in_valid || left == '0);
   assign s_data  = in_data;
   assign s_last  = left <= 32'd8;
-  always_comb for (int i = 0; i < 8; i++) s_keep[i] = left > 32'(i);
+  assign s_keep = |left[31:3] ? '1 : ~(8'hff << left[2:0]);
 
   // The answer is written as it comes, as far as there is room.
   logic [7:0] fits;
   logic [3:0] came;
-  always_comb for (int i = 0; i < 8; i++) fits[i] = m_keep[i] && room > 32'(i);
+  assign fits = |room[31:3] ? m_keep : m_keep & ~(8'hff << room[2:0]);
   assign came = 4'($countones(m_keep));
   assign m_ready = CALLS && on && !answered && write_ready;
 

@@ -464,6 +464,7 @@ module http_engine
   logic [31:0] digits;          // its length, eight decimal digits
   logic with_length, with_body, closing, then_discard;
   logic [23:0] left;            // bytes of the request's body
+  logic discarded;
   logic [31:0] room;
   logic [TxBits-1:0] free_space;
 
@@ -697,13 +698,15 @@ module http_engine
   assign notify_written_to = written_of[notify_at];
   assign notify_finish = finish[notify_at];
 
+  assign discarded = left[23:5] == '0 && left[4:0] <= count;  // with what shows
+
   always_comb begin
     take = '0;
     case (state)
       // What shows while the reader starts is another session's.
       PARSE:
       if (reader_start) take = '0;
-      else if (c.place == AT_DISCARD) take = 24'(count) > left ? left[4:0] : count;
+      else if (c.place == AT_DISCARD) take = discarded ? left[4:0] : count;
       else if (c.place == AT_END) take = count;
       else if (c.place == AT_CHUNK) take = chunk_moves ? 5'(chunk_take) : 5'd0;
       else if (seen_valid && !looks && !ruined) take = parse_take;  // what is broken is dropped anyway
@@ -865,7 +868,7 @@ module http_engine
       end
       else if (c.place == AT_DISCARD) begin
         left <= left - 24'(take);
-        if (left == 24'(take)) begin
+        if (discarded) begin
           c <= '0;
         end else if (take == '0 && drained) state <= SAVE;
       end else if (c.place == AT_END) begin

@@ -34,7 +34,6 @@ module http_look
     for (int i = 0; i < 16; i++) begin
       logic [7:0] b;
       b = bytes[8*i+:8];
-      valid[i] = 5'(i) < count;
       lower[8*i+:8] = b >= "A" && b <= "Z" ? b | 8'h20 : b;
       is_space[i] = b == " " || b == 8'h09;
       is_line[i] = valid[i] && (b == 8'h0d || b == 8'h0a);
@@ -74,6 +73,7 @@ module http_look
     for (int i = 0; i < 16; i++) first[i] = stops[i] && (i == 0 || seen.before_stop[(i+15)%16]);
   end
 
+  assign valid = count[4] ? '1 : ~(16'hffff << count[3:0]);
   assign b0 = bytes[7:0];
   assign b1 = bytes[15:8];
   assign key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
@@ -81,6 +81,7 @@ module http_look
   always_comb begin
     seen.bytes = bytes;
     seen.count = count;
+    {seen.ten, seen.nine, seen.eight, seen.five} = {valid[9], valid[8], valid[7], valid[4]};
     seen.digit0 = valid[0] && digit(b0);
     seen.digit1 = valid[1] && digit(b1);
     seen.hexadecimal0 = valid[0] && (digit(b0) || (lower[7:0] >= "a" && lower[7:0] <= "f"));
@@ -118,13 +119,13 @@ module http_look
     seen.stop_equal = |(first & is_equal);
     seen.stop_control = |(first & is_control);
 
-    seen.post_function = count >= 5'd15 && starts(bytes, "POST /function/", 15);
-    seen.get = count >= 5'd4 && starts(bytes, "GET ", 4);
-    seen.post = count >= 5'd5 && starts(bytes, "POST ", 5);
-    seen.head = count >= 5'd5 && starts(bytes, "HEAD ", 5);
-    seen.function_ = count >= 5'd10 && starts(bytes, "/function/", 10);
-    seen.system = count >= 5'd8 && starts(bytes, "/system/", 8);
-    seen.http = count >= 5'd7 && starts(lower, "http://", 7);
+    seen.post_function = valid[14] && starts(bytes, "POST /function/", 15);
+    seen.get = valid[3] && starts(bytes, "GET ", 4);
+    seen.post = valid[4] && starts(bytes, "POST ", 5);
+    seen.head = valid[4] && starts(bytes, "HEAD ", 5);
+    seen.function_ = valid[9] && starts(bytes, "/function/", 10);
+    seen.system = valid[7] && starts(bytes, "/system/", 8);
+    seen.http = valid[6] && starts(lower, "http://", 7);
     seen.functions = starts(bytes, "functions", 9);
     seen.healthz = starts(bytes, "/healthz", 8);
     seen.metrics = starts(bytes, "/metrics", 8);
@@ -140,7 +141,7 @@ module http_look
     seen.request_id = starts(lower, "x-request-id", 12);
     seen.coding = starts(lower, "transfer-encodin", 16);
     seen.coding_name = lower[7:0] == "g" && b1 == ":";
-    seen.chunked = count >= 5'd8 && starts(lower, "chunked", 7) && (is_line[7] || is_space[7]);
+    seen.chunked = valid[7] && starts(lower, "chunked", 7) && (is_line[7] || is_space[7]);
     seen.close = starts(lower, "close", 5);
     seen.keep_alive = starts(lower, "keep-alive", 10);
     seen.continue_ = starts(lower, "100-continue", 12);

@@ -83,7 +83,7 @@ module http_parse
         take = 5'd5;
         to.method = seen.post ? METHOD_POST : METHOD_HEAD;
         to.place = AT_PATH;
-      end else if (count >= 5'd5 || seen.any_control) begin
+      end else if (seen.five || seen.any_control) begin
         to.method = METHOD_OTHER;
         to.place = AT_METHOD;
         moved = 1'b1;
@@ -99,7 +99,7 @@ module http_parse
       end
 
       AT_PATH:
-      if (count >= 5'd10 || seen.any_target_end) begin
+      if (seen.ten || seen.any_target_end) begin
         moved = 1'b1;
         to.place = AT_NAME;
         if (seen.function_) begin
@@ -201,7 +201,7 @@ module http_parse
       end
 
       AT_VERSION:
-      if (count >= 5'd9) begin
+      if (seen.nine) begin
         moved = 1'b1;
         if (!seen.version) broken = 1'b1;
         to.http10 = seen.version_0;
@@ -282,7 +282,7 @@ module http_parse
 
       AT_CODING:
       if (seen.space0) take = 5'd1;
-      else if (count >= 5'd8 || seen.any_line) begin
+      else if (seen.eight || seen.any_line) begin
         moved = 1'b1;
         to.place = AT_HEADER_VALUE;
         if (seen.chunked && !from.chunked) begin

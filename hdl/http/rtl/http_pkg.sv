@@ -90,6 +90,7 @@ package http_pkg;
   typedef struct packed {
     logic [127:0] bytes;
     logic [4:0]   count;
+    logic         five, eight, nine, ten;                  // as many are there
     logic         digit0, digit1, hexadecimal0, space0, line0, feed0, comma0, control0;  // of the first bytes, if there
     logic         end0;                                    // the first two are CR LF,
     logic [3:0]   end_at;                                  // and those from byte 1 to 4 on

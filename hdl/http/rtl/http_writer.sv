@@ -30,10 +30,8 @@ module http_writer #(
   // A beat is turned once: the bytes that wrap around are those of the next word.
   assign lane = position[2:0];
   assign turned = 64'({data, data} << {lane, 3'b000} >> 64);
-  always_comb begin
-    for (int i = 0; i < 8; i++) filled[i] = length > 4'(i);
-    keep = 16'(filled) << lane;
-  end
+  assign filled = length[3] ? '1 : ~(8'hff << length[2:0]);
+  assign keep = 16'(filled) << lane;
 
   always_ff @(posedge clk) begin
     write <= valid ? keep[7] : flush && |pending_keep;

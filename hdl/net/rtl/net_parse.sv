@@ -190,7 +190,7 @@ module net_parse
   always_ff @(posedge clk) begin
     if (beat_valid) begin
       left <= left_now;
-      for (int i = 0; i < 8; i++) l4_keep[i] <= left_now > 16'(i);
+      l4_keep <= |left_now[15:3] ? '1 : ~(8'hff << left_now[2:0]);
       ip_beat <= sum_beat(ip_data);
       l4_beat <= sum_beat(l4_data);
     end

@@ -239,6 +239,7 @@ module tcp_rx
   logic flush;
   logic [RING_BITS-4:0] flush_place;
   logic [13:0] offset;
+  logic [14:0] to_first, to_limit;
 
   always_ff @(posedge clk) begin
     valid_behind <= {valid_behind[BEHIND-1:1], beat_valid};
@@ -254,9 +255,13 @@ module tcp_rx
   assign offset = {index_behind[BEHIND], 3'b000};
 
   always_comb begin
-    for (int i = 0; i < 8; i++)
-    keep_now[i] = beat_behind[BEHIND].keep[i] && index_behind[BEHIND] >= 11'd6 && writable &&
-        offset + 14'(i) >= first && offset + 14'(i) < limit;
+    // Negative: all of the beat is behind that.
+    to_first = {1'b0, first} - {1'b0, offset};
+    to_limit = {1'b0, limit} - {1'b0, offset};
+    keep_now = index_behind[BEHIND] >= 11'd6 && writable ? beat_behind[BEHIND].keep : '0;
+    if (!to_first[14]) keep_now &= |to_first[13:3] ? '0 : 8'hff << to_first[2:0];
+    if (to_limit[14]) keep_now = '0;
+    else if (to_limit[13:3] == '0) keep_now &= ~(8'hff << to_limit[2:0]);
     for (int i = 0; i < 8; i++) begin
       low_lanes[i] = 3'(i) < base[2:0];
       turned[8*i+:8] = data_keep[8*3'(3'(i)-base[2:0])+:8];

@@ -59,7 +59,8 @@ module tcp_tx
   logic [63:0] turned, turned_before;
   logic [BEATS_BITS-1:0] beat_at;
   logic [15:0] end_byte, beats;       // payload starts at byte 6 of its first beat
-  logic [7:0] low_lanes, lanes;
+  logic [7:0] low_lanes, lanes, before_end;
+  logic [16:0] to_end;  // bytes from the beat's first one on
   logic [63:0] merged;
   logic produce, tail;
   logic early, produced, summed;      // the checksum will be there in time; all words are there; and it is
@@ -68,12 +69,14 @@ module tcp_tx
   logic [63:0] added;
 
   assign s_ready = read_state == READ_IDLE && !full[fill];
+  assign to_end = {1'b0, end_byte} - 17'({beat_at, 3'b000});
+  assign before_end = ~(8'hff << to_end[2:0]);
 
   always_comb begin
     for (int i = 0; i < 8; i++) begin
       turned[8*i+:8] = read_data[8*3'(3'(i)-turn)+:8];
       low_lanes[i] = 3'(i) < turn;
-      lanes[i] = (beat_at != '0 || i >= 6) && 16'({beat_at, 3'b000}) + 16'(i) < end_byte;
+      lanes[i] = (beat_at != '0 || i >= 6) && !to_end[16] && (|to_end[15:3] || before_end[i]);
     end
     for (int i = 0; i < 8; i++)
     merged[8*i+:8] = low_lanes[i] ? turned_before[8*i+:8] : turned[8*i+:8];
