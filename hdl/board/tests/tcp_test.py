@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from board_test import URL, Answers, alive, connect, curl, request
-from harness import ACK, DEVICE, LOGS, PSH, SYN, Board, RawConnection, Wire, enter_namespace, frames_of, run
+from harness import ACK, DEVICE, LOGS, PSH, RST, SYN, Board, RawConnection, Wire, enter_namespace, ethernet, frames_of, ipv4, run, tcp
 
 LINUX = bytes.fromhex("020405b40402080a000000010000000001030307")  # MSS, SACK, timestamps, scale 7
 OWN_SHIFT = 6  # a receive ring of 2 MB
@@ -129,6 +129,29 @@ def test_frames_of_9000_bytes():
             out = curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
             assert out == body
         assert max(frame_lengths(pcap)[True]) == 1514
+    finally:
+        subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
+
+
+def test_frames_longer_than_the_board_takes():
+    draw = random.Random(15)
+    source, body = "10.99.0.77", random.Random(16).randbytes(100000)
+    subprocess.run(["ip", "link", "set", DEVICE, "mtu", "9000"], check=True)
+    try:
+        with Board(log="long"), Wire() as wire:
+            s = connect(20)
+            answers = Answers(s)
+            for length in (1515, 1516, 1523, 2048, 4097, 9014):
+                payload = draw.randbytes(length - 54)
+                for flags in (ACK, ACK | PSH, SYN, RST):
+                    wire.send(ethernet(ipv4(tcp(source, 5000, 1, 1, flags, payload), 6, source)))
+                wire.send(ethernet(ipv4(draw.randbytes(length - 34), draw.choice([1, 6, 17]), source)))
+                wire.send(ethernet(draw.randbytes(length - 14), draw.choice([0x0800, 0x0806, 5])))
+                # Who is connected is not harmed.
+                s.sendall(request(b"after %d" % length, "uppercase"))
+                assert answers.next() == (200, b"AFTER %d" % length), length
+            alive()
+            assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30) == body
     finally:
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
 
