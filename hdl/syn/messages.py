@@ -28,7 +28,8 @@ def measure(module):
     leave = {"msg_core.sv", "msg_kernel.sv", "msg_board.sv", "msg_tcp.sv", "msg_fabric_tcp.sv"}
     files = [f for room in rooms for f in sorted(room.glob("*.sv")) if f.name not in leave]
     files.sort(key=lambda f: (f.name != "hum_envelope_pkg.sv", not f.name.endswith("_pkg.sv")))
-    yosys([f"read_slang --top {module} {' '.join(map(str, files))}", f"synth_xilinx -family xcu -flatten -widemux 5 -top {module}",
+    # Indexed choices as trees of multiplexers, which is what the slices' own ones are found in.
+    yosys([f"read_slang --top {module} {' '.join(map(str, files))}", "bmuxmap", f"synth_xilinx -family xcu -flatten -widemux 5 -top {module}",
            f"tee -q -o {work}/stat.json stat -json"])
     count = json.loads((work / "stat.json").read_text())["design"]["num_cells_by_type"]
     lut = sum(n for name, n in count.items() if name.startswith("LUT"))

@@ -1,10 +1,12 @@
 // Router: PORTS kernels and the network, by a table of the ranks' ports. A packet's first beat has its destination.
 //
-// What is on this board stays on it, each output has its own choice of packets, in turn. A packet for a rank without a
-// port, back to where it came from, or from the network to the network is dropped and counted.
+// What is on this board stays on it: any input's beats go to any output. Packets' beginnings go one by one through what
+// all ports share, the table and the choice of who is next: an output belongs to one input until its packet's end. Who has
+// been served is behind those who wait and have not been. A packet for a rank without a port, back to where it came from, or
+// from the network to the network is dropped and counted.
 //
 // Ports: 0 to PORTS - 1 are kernels, PORTS is the network; `net_from` is the kernel whose packet the network has.
-// Latency: 2 cycles. Throughput: a beat a cycle at each output, and one cycle between packets.
+// Latency: 2 cycles. Throughput: a beat a cycle at each output, one cycle between packets, one packet's beginning a cycle.
 module msg_router
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -31,97 +33,124 @@ module msg_router
 
   if (PORTS != 1 << C || PORTS > 16) $error("PORTS must be a power of two up to 16");
 
+  // An input's PORTS outputs are numbered in C bits, and an output's inputs are: a kernel's own number stands for the
+  // network there, since nothing goes back to where it came from.
   logic [4:0]   ports[256];
-  logic [N-1:0] midway;     // within a packet
-  logic [N-1:0] lost;       // of one that is dropped
-  logic [N-1:0] dropping;
-  logic [N-1:0] asks[N];    // by input: outputs
-  logic [N-1:0] takes[N];   // by output: inputs
-  logic [N-1:0] first_drop;
+  logic [N-1:0] waits, goes, lost;   // inputs: for their output, to it, into nothing
+  logic [N-1:0] served;              // not before those who wait
+  logic [C-1:0] to[N];               // an input's output
+  logic [C-1:0] from[N];             // an output's input
+  logic [N-1:0] busy;                // outputs that belong to an input
+  logic [N-1:0] room, over;          // outputs: for a beat, with a packet's last one
+  logic [N-1:0] open;                // inputs whose output will be free
 
-  always_ff @(posedge clk) if (put) ports[put_rank] <= put_port;
+  // ---- a packet's beginning: one in a cycle ----
+
+  logic [N-1:0] fresh, asks, first, pick, target;
+  logic [C:0]   who;
+  logic [7:0]   rank;
+  logic [4:0]   port;
+  logic         known, grant;
+
+  function automatic logic [N-1:0] lowest(input logic [N-1:0] set);
+    return set & (~set + 1'b1);
+  endfunction
+
+  assign fresh = s_valid & ~(waits | goes | lost);
+  assign asks  = fresh | (waits & open);
+  assign first = asks & ~served;
+  assign pick  = first != '0 ? lowest(first) : lowest(asks);
+
+  always_comb begin
+    who = '0;
+    for (int i = 0; i < N; i++) if (pick[i]) who |= (C + 1)'(i);
+  end
+
+  logic [PORTS-1:0][7:0] ranks;
+  for (genvar i = 0; i < PORTS; i++) begin : g_rank
+    assign ranks[i] = s_beat[i].data[7:0];
+  end
+
+  assign rank  = who[C] ? s_beat[PORTS].data[7:0] : ranks[who[C-1:0]];
+  assign port  = ports[rank];
+  assign known = port <= 5'(PORTS) && port != 5'(who);
+
+  always_comb begin
+    target = '0;
+    for (int o = 0; o < N; o++) target[o] = port == 5'(o);
+  end
+  assign grant = asks != '0 && known && (target & busy) == '0;
+
+  always_ff @(posedge clk) begin
+    if (put) ports[put_rank] <= put_port;
+    if (asks != '0 && (grant || !known)) served <= first != '0 ? served | pick : (waits & ~served) != '0 ? served : pick;
+    if (asks != '0 && !known) dropped <= dropped + 1'b1;
+    if (rst) begin
+      served  <= '0;
+      dropped <= '0;
+    end
+  end
 
   for (genvar i = 0; i < N; i++) begin : g_in
-    logic [4:0]   port;
-    logic [N-1:0] way;
-    assign port = ports[s_beat[i].data[7:0]];
-    always_comb begin
-      way = '0;
-      for (int o = 0; o < N; o++) way[o] = port == 5'(o) && o != i;
+    logic free, end_of;
+    logic [PORTS-1:0] rooms, frees;
+    for (genvar k = 0; k < PORTS; k++) begin : g_way
+      localparam int O = k == i ? PORTS : k;
+      assign rooms[k] = room[O];
+      assign frees[k] = !busy[O] || over[O];
     end
-    assign asks[i] = s_valid[i] && !midway[i] ? way : '0;
-    assign first_drop[i] = s_valid[i] && !midway[i] && way == '0;
-    assign dropping[i] = first_drop[i] || lost[i];
+    assign s_ready[i] = lost[i] || (goes[i] && rooms[to[i]]);
+    assign end_of = s_valid[i] && s_ready[i] && s_beat[i].last;
     always_ff @(posedge clk) begin
-      if (s_valid[i] && s_ready[i]) begin
-        midway[i] <= !s_beat[i].last;
-        lost[i]   <= dropping[i] && !s_beat[i].last;
+      if (pick[i]) to[i] <= port[C] ? C'(i) : port[C-1:0];
+      if (pick[i]) begin
+        waits[i] <= known && !grant;
+        goes[i]  <= grant;
+        lost[i]  <= !known;
+      end else if (end_of) begin
+        goes[i] <= 1'b0;
+        lost[i] <= 1'b0;
       end
+      // Who has just come to wait asks again: its output may have become free meanwhile.
+      open[i] <= (pick[i] && !waits[i]) || frees[to[i]];
       if (rst) begin
-        midway[i] <= 1'b0;
-        lost[i]   <= 1'b0;
+        waits[i] <= 1'b0;
+        goes[i]  <= 1'b0;
+        lost[i]  <= 1'b0;
       end
     end
   end
 
+  // ---- beats ----
+
   for (genvar o = 0; o < N; o++) begin : g_out
-    // All inputs but its own.
-    beat_t        choice[PORTS];
-    logic [PORTS-1:0] asked, grant, offered;
-    logic [C-1:0] from, next;
-    logic         busy, move, over;
+    beat_t [PORTS-1:0] choice;
+    logic [PORTS-1:0] offered;
+    beat_t beat;
     for (genvar k = 0; k < PORTS; k++) begin : g_choice
-      localparam int I = k < o ? k : k + 1;
-      assign choice[k]   = s_beat[I];
-      assign asked[k]    = asks[I][o];
-      assign offered[k]  = s_valid[I];
-      assign takes[o][I] = move && from == C'(k);
+      localparam int I = k == o ? PORTS : k;
+      assign choice[k]  = s_beat[I];
+      assign offered[k] = s_valid[I];
     end
-    assign takes[o][o] = 1'b0;
-    assign move = busy && offered[from] && (!m_valid[o] || m_ready[o]);
-    assign over = move && choice[from].last;
-
-    arbiter #(
-        .N(PORTS)
-    ) u_arbiter (
-        .clk,
-        .rst,
-        .enable (!busy),
-        .request(asked),
-        .grant
-    );
-
-    always_comb begin
-      next = '0;
-      for (int k = 0; k < PORTS; k++) if (grant[k]) next |= C'(k);
-    end
+    assign beat    = choice[from[o]];
+    assign room[o] = !m_valid[o] || m_ready[o];
+    assign over[o] = busy[o] && room[o] && offered[from[o]] && beat.last;
 
     always_ff @(posedge clk) begin
-      if (!busy) from <= next;
-      if (!busy) busy <= grant != '0;
-      else if (over) busy <= 1'b0;
-      if (move) m_valid[o] <= 1'b1;
-      else if (m_ready[o]) m_valid[o] <= 1'b0;
-      if (move) m_beat[o] <= choice[from];
+      if (room[o]) begin
+        m_beat[o]  <= beat;
+        m_valid[o] <= busy[o] && offered[from[o]];
+      end
+      if (over[o]) busy[o] <= 1'b0;
+      else if (grant && target[o]) busy[o] <= 1'b1;
+      if (grant && target[o]) from[o] <= who[C] ? C'(o) : who[C-1:0];
       if (rst) begin
-        busy       <= 1'b0;
+        busy[o]    <= 1'b0;
         m_valid[o] <= 1'b0;
       end
     end
-
-    if (o == PORTS) begin : g_net
-      always_ff @(posedge clk) if (move) net_from <= from;
-    end
   end
 
-  always_comb begin
-    s_ready = dropping;
-    for (int o = 0; o < N; o++) s_ready |= takes[o];
-  end
-
-  always_ff @(posedge clk) begin
-    if (first_drop != '0) dropped <= dropped + 1'b1;
-    if (rst) dropped <= '0;
-  end
+  always_ff @(posedge clk) if (room[PORTS]) net_from <= from[PORTS];
 
 endmodule
