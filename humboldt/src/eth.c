@@ -1,5 +1,5 @@
 /*
- * Packets to ranks by raw Ethernet: one frame each, on one socket.
+ * Packets to ranks by raw Ethernet, or UDP: one frame each, on one socket.
  *
  * A frame is both hardware addresses, the Ethernet type, 16 bits that count the packets from this rank to that one, the
  * envelope and payload; all of it in words of 64 bits, at least eight. Nothing is repeated. A packet that is missed ends the
@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 
 enum {
@@ -32,13 +34,28 @@ struct frame {
 };
 _Static_assert(offsetof(struct frame, data) == HEAD_BYTES, "as it is on the wire");
 
+/* What is before the envelope of a datagram of UDP over IPv4, and stands for the frame's first three fields and its count. */
+struct datagram {
+    uint8_t to[6], from[6], type[2];
+    uint8_t version, service;
+    uint16_t total, number, fragment;
+    uint8_t hops, protocol;
+    uint16_t sum;
+    uint8_t source[4], destination[4];
+    uint16_t ports[2], bytes, none;
+    uint16_t count;
+    uint8_t zeroes[4];
+} __attribute__((packed));
+_Static_assert(sizeof(struct datagram) == 48, "as it is on the wire");
+
 struct place {
-    uint8_t mac[6];
+    uint8_t mac[6], ip[4];
     struct sockaddr_un address;
     uint16_t in, out, asked_out; /* the numbers of the next packets; `out` when the last question was asked */
 };
 static struct place *places;
-static uint8_t own[6];
+static uint8_t own[6], own_ip[4];
+static bool udp;
 
 /* Frames that did not go: whatever comes later waits for them. */
 struct late {
@@ -49,10 +66,37 @@ struct late {
 };
 static struct late *late_first, *late_last;
 
+static uint16_t ip_sum(const struct datagram *head)
+{
+    uint32_t sum = 0;
+    for (const uint8_t *at = &head->version; at < (const uint8_t *)head->ports; at += 2) sum += (uint32_t)at[0] << 8 | at[1];
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}
+
+static struct datagram datagram_of(const struct place *p, const struct frame *frame, size_t bytes)
+{
+    size_t payload = bytes - offsetof(struct frame, head) + sizeof(struct datagram) - offsetof(struct datagram, count);
+    struct datagram head = {.type = {8, 0}, .version = 0x45, .fragment = htons(0x4000), .hops = 64, .protocol = 17, .count = frame->count};
+    memcpy(head.to, frame->to, sizeof head.to);
+    memcpy(head.from, frame->from, sizeof head.from);
+    memcpy(head.source, own_ip, sizeof head.source);
+    memcpy(head.destination, p->ip, sizeof head.destination);
+    head.ports[0] = head.ports[1] = htons(HUM_LIMIT_UDP_PORT);
+    head.bytes = htons((uint16_t)(8 + payload));
+    head.total = htons((uint16_t)(28 + payload));
+    head.sum = htons(ip_sum(&head));
+    return head;
+}
+
 static bool send_frame(int rank, const struct frame *frame, size_t bytes)
 {
     const struct place *p = &places[rank];
-    ssize_t n = sendto(hum_job.wire_fd, frame, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&p->address, sizeof p->address);
+    struct datagram head;
+    struct iovec parts[] = {{(void *)(uintptr_t)frame, offsetof(struct frame, head)}, {(void *)(uintptr_t)&frame->head, bytes - offsetof(struct frame, head)}};
+    if (udp) head = datagram_of(p, frame, bytes), parts[0] = (struct iovec){&head, sizeof head};
+    struct msghdr message = {.msg_name = (void *)(uintptr_t)&p->address, .msg_namelen = sizeof p->address, .msg_iov = parts, .msg_iovlen = 2};
+    ssize_t n = sendmsg(hum_job.wire_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     /* Where nobody listens a frame goes nowhere, as on a wire. */
     return n >= 0 || (errno != EAGAIN && errno != ENOBUFS);
 }
@@ -111,7 +155,7 @@ static void state(int rank, const uint8_t *data)
 
 static void came(const struct frame *frame, size_t length)
 {
-    if (length < FRAME_BYTES_MIN || frame->type[0] != HUM_LIMIT_ETHERTYPE >> 8 || frame->type[1] != (HUM_LIMIT_ETHERTYPE & 0xff)) return;
+    if (length < (udp ? HEAD_BYTES : FRAME_BYTES_MIN) || frame->type[0] != HUM_LIMIT_ETHERTYPE >> 8 || frame->type[1] != (HUM_LIMIT_ETHERTYPE & 0xff)) return;
     uint64_t word = frame->head, size = HUM_FIELD(word, SIZE);
     int rank = (int)HUM_FIELD(word, SRC), type = (int)HUM_FIELD(word, TYPE);
     if (rank >= hum_job.size || (int)HUM_FIELD(word, DEST) != hum_job.rank || hum_job.peers[rank].reach != HUM_FABRIC) return;
@@ -140,6 +184,19 @@ static void came(const struct frame *frame, size_t length)
     hum_fabric_came(rank, word, frame->data);
 }
 
+/* A datagram's head as a frame's. False: it is not one for this rank. */
+static bool frame_of(const struct datagram *head, struct frame *frame)
+{
+    if (head->type[0] != 8 || head->type[1] != 0 || head->version != 0x45 || (head->fragment & ~htons(0x4000)) != 0 || head->protocol != 17 ||
+        ip_sum(head) != 0 || memcmp(head->destination, own_ip, sizeof own_ip) != 0 || head->ports[1] != htons(HUM_LIMIT_UDP_PORT))
+        return false;
+    memcpy(frame->from, head->from, sizeof frame->from);
+    frame->type[0] = HUM_LIMIT_ETHERTYPE >> 8;
+    frame->type[1] = HUM_LIMIT_ETHERTYPE & 0xff;
+    frame->count = head->count;
+    return true;
+}
+
 int hum_eth_poll(void)
 {
     int n = 0;
@@ -147,16 +204,25 @@ int hum_eth_poll(void)
     hum_eth_ready();
     for (; n < FRAMES_AT_ONCE; n++) {
         struct frame frame;
-        ssize_t got = recv(hum_job.wire_fd, &frame, sizeof frame, MSG_DONTWAIT | MSG_TRUNC);
+        struct datagram head;
+        const size_t more = udp ? sizeof head - offsetof(struct frame, head) : 0;
+        struct iovec parts[] = {{udp ? (void *)&head : &frame, offsetof(struct frame, head) + more}, {&frame.head, sizeof frame - offsetof(struct frame, head)}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        ssize_t got = recvmsg(hum_job.wire_fd, &message, MSG_DONTWAIT | MSG_TRUNC);
         if (got < 0) break;
-        if ((size_t)got <= sizeof frame) came(&frame, (size_t)got);
+        if ((size_t)got > sizeof frame + more || (size_t)got < more) continue;
+        if (udp && !frame_of(&head, &frame)) continue;
+        came(&frame, (size_t)got - more);
     }
     return n;
 }
 
-static bool read_mac(const char *text, uint8_t *mac)
+/* MAC, or MAC/IP where frames are datagrams. */
+static bool read_address(const char *text, uint8_t *mac, uint8_t *ip)
 {
-    return sscanf(text, "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5) == 6;
+    int used = 0;
+    if (sscanf(text, "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx%n", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5, &used) != 6) return false;
+    return text[used] != '/' || sscanf(text + used, "/%hhu.%hhu.%hhu.%hhu", ip, ip + 1, ip + 2, ip + 3) == 4;
 }
 
 int hum_eth_start(char *text, size_t room)
@@ -167,16 +233,17 @@ int hum_eth_start(char *text, size_t room)
         snprintf(text, room, "no memory for %d ranks", hum_job.size);
         return HUM_ERR_NO_MEM;
     }
-    if (hum_job.wire_fd < 0 || mac == NULL || !read_mac(mac, own)) {
+    if (hum_job.wire_fd < 0 || mac == NULL || !read_address(mac, own, own_ip)) {
         snprintf(text, room, "HUM_WIRE or HUM_MAC is missing: start the program with `baltra cluster run`");
         return HUM_ERR_SYSTEM;
     }
+    udp = strchr(mac, '/') != NULL;
     fcntl(hum_job.wire_fd, F_SETFD, FD_CLOEXEC);
     for (int rank = 0; rank < hum_job.size; rank++) {
         struct place *p = &places[rank];
         const char *address = hum_job.peers[rank].address, *path = strchr(address, '@');
         if (hum_job.peers[rank].reach != HUM_FABRIC || path == NULL) continue;
-        if (!read_mac(address + 4, p->mac) || strlen(path + 1) >= sizeof p->address.sun_path) {
+        if (!read_address(address + 4, p->mac, p->ip) || strlen(path + 1) >= sizeof p->address.sun_path) {
             snprintf(text, room, "HUM_PEERS: '%s' is no address of a rank", address);
             return HUM_ERR_SYSTEM;
         }

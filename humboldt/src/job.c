@@ -4,7 +4,7 @@
  * The launcher (crates/cluster, tests/job.py) gives each rank, in its environment:
  *   HUM_RANK, HUM_SIZE
  *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens, or
- *                eth:MAC@SOCKET where it is reached over raw Ethernet; fab:MAC@SOCKET, or
+ *                eth:MAC@SOCKET where it is reached over raw Ethernet (eth:MAC/IP@SOCKET: UDP); fab:MAC@SOCKET, or
  *                fab:host:port over TCP, if it is a kernel on a board
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order

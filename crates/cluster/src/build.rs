@@ -47,6 +47,8 @@ pub struct Built {
     pub board: PathBuf,
     /// The same where stations speak TCP.
     pub board_tcp: PathBuf,
+    /// And on UDP.
+    pub board_udp: PathBuf,
 }
 
 /// A kernel on a board.
@@ -141,6 +143,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
         models = boards(cluster, with, &hardware, say)?;
         built.board = Path::new(&models).join("board");
         built.board_tcp = Path::new(&models).join("board-tcp");
+        built.board_udp = Path::new(&models).join("board-udp");
     }
     for choice in hardware.iter().filter(|c| c.hardware.is_some()) {
         let model = synthesised(cluster, with, choice, &out, say)?;
@@ -265,8 +268,13 @@ fn boards(
     );
     let folder = with.humboldt.join("../target/messages");
     let several = cluster.map.nodes.len() > 1;
-    let tcp = several && (cluster.map.nodes.iter()).any(|n| n.comm == Some(Comm::Tcp));
-    let mut targets = vec![if tcp { "board-tcp" } else { "board" }.to_owned()];
+    let speaks = |comm| several && (cluster.map.nodes.iter()).any(|n| n.comm == Some(comm));
+    let program = match (speaks(Comm::Tcp), speaks(Comm::Udp)) {
+        (true, _) => "board-tcp",
+        (_, true) => "board-udp",
+        _ => "board",
+    };
+    let mut targets = vec![program.to_owned()];
     let models: BTreeSet<String> = (kernels.iter())
         .filter_map(|choice| match choice.form {
             Form::Rtl => {

@@ -11,7 +11,7 @@ use rustix::event::{eventfd, EventfdFlags};
 use rustix::fs::{memfd_create, MemfdFlags};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::os::unix::net::UnixDatagram;
@@ -33,12 +33,25 @@ pub struct Member {
     pub port: u16,
     /// Whether this process starts it.
     pub here: bool,
-    /// Its node's hardware address, where it has frames: on raw Ethernet, and on any board.
+    /// Its node's hardware address, where it has frames: on raw Ethernet or UDP, and on any board.
     pub mac: Option<String>,
+    /// Its node's address of IPv4, where its frames are UDP's.
+    pub udp: Option<Ipv4Addr>,
     /// Whether ranks of other groups reach it over TCP.
     pub tcp: bool,
     /// Whether it is a kernel of a board, of which its group is one process.
     pub board: bool,
+}
+
+impl Member {
+    /// As ranks read it: the hardware address, and behind a stroke the one of IPv4 where frames are UDP's.
+    fn address(&self) -> String {
+        let mac = self.mac.as_deref().unwrap_or_default();
+        match self.udp {
+            Some(ip) => format!("{mac}/{ip}"),
+            None => mac.to_owned(),
+        }
+    }
 }
 
 /// The wire between stations on raw Ethernet: a folder of sockets that goes with the job.
@@ -203,6 +216,11 @@ impl Job {
         self.members[rank].tcp
     }
 
+    /// Where its frames are UDP's.
+    pub fn udp(&self, rank: usize) -> Option<Ipv4Addr> {
+        self.members[rank].udp
+    }
+
     /// Where a rank's frames go: its node's hardware address and its socket.
     pub fn frames_to(&self, rank: usize) -> Option<(&str, PathBuf)> {
         let mac = self.members[rank].mac.as_deref()?;
@@ -228,10 +246,7 @@ impl Job {
                 .as_ref()
                 .context("a station's socket")?;
             command.env("HUM_WIRE", hand(socket.as_fd())?.to_string());
-            command.env(
-                "HUM_MAC",
-                self.members[rank].mac.as_deref().unwrap_or_default(),
-            );
+            command.env("HUM_MAC", self.members[rank].address());
         }
         let mut bells = Vec::new();
         let mut peers = Vec::new();
@@ -239,11 +254,11 @@ impl Job {
             if self.members[rank].board {
                 break; // its file says where the others are
             }
-            if let (Some((mac, path)), false, false) =
+            if let (Some((_, path)), false, false) =
                 (self.frames_to(other), member.group == group, member.tcp)
             {
                 let kind = if member.board { "fab" } else { "eth" };
-                peers.push(format!("{kind}:{mac}@{}", path.display()));
+                peers.push(format!("{kind}:{}@{}", member.address(), path.display()));
                 continue;
             }
             if let (true, Some(address)) = (member.board, self.addresses[self.station(other)]) {

@@ -117,11 +117,14 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
     let boards = (cluster.map.nodes.iter()).any(|n| n.kind == NodeKind::Hardware);
     let speaks = |comm| cluster.map.nodes.iter().any(|n| n.comm == Some(comm));
     let tcp_boards = boards && several && speaks(Comm::Tcp);
-    let ether = boards && !tcp_boards || several && speaks(Comm::Eth);
+    let udp = several && speaks(Comm::Udp);
+    let ether = boards && !tcp_boards || several && (speaks(Comm::Eth) || udp);
     for (index, node) in cluster.map.nodes.iter().enumerate() {
         let what = match node.comm {
-            Some(Comm::Udp) if several || boards => "speaks udp: there are tcp and eth",
-            _ if ether && several && node.mac.is_none() => {
+            _ if udp && !matches!(node.ip, Some(IpAddr::V4(_))) => {
+                "needs an <ip> of IPv4 for its ranks to be reached over UDP"
+            }
+            _ if ether && !udp && several && node.mac.is_none() => {
                 "needs a <mac> for its ranks to be reached over raw Ethernet"
             }
             _ if !ether && several && node.ip.is_none() => {
@@ -137,7 +140,7 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
     }
     ensure!(
         !ether && !boards || options.nodes.is_empty(),
-        "--node: raw Ethernet and boards join nodes of one host, by sockets"
+        "--node: raw Ethernet, UDP and boards join nodes of one host, by sockets"
     );
     if !options.nodes.is_empty() {
         let known = cluster.map.nodes.len();
@@ -170,6 +173,10 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
                     true => Some(mac(cluster, nodes[rank])),
                     false => None,
                 },
+                udp: match node.ip {
+                    Some(IpAddr::V4(ip)) if udp => Some(ip),
+                    _ => None,
+                },
                 tcp: !ether,
                 board: node.kind == NodeKind::Hardware,
             }
@@ -178,7 +185,7 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
     Ok((members, nodes))
 }
 
-/// A node's hardware address: a board that speaks TCP, or is alone, needs none of the map file's.
+/// A node's hardware address: one that speaks UDP, a board that speaks TCP, or is alone, needs none of the map file's.
 fn mac(cluster: &Cluster, node: usize) -> String {
     let given = cluster.map.nodes[node].mac.clone();
     given.unwrap_or_else(|| format!("02:00:00:00:01:{node:02x}"))
@@ -226,9 +233,10 @@ pub fn run(
         let file = built.out.join(format!("board-{index}.conf"));
         let text = board_file(cluster, index, built, &job, &nodes)?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        let program = match job.tcp(first) {
-            true => &built.board_tcp,
-            false => &built.board,
+        let program = match (job.tcp(first), job.udp(first)) {
+            (true, _) => &built.board_tcp,
+            (_, Some(_)) => &built.board_udp,
+            _ => &built.board,
         };
         let mut command = Command::new(program);
         command
@@ -388,11 +396,14 @@ fn board_file(
     let elsewhere = || (0..nodes.len()).filter(|r| nodes[*r] != index);
     let first = node.kernels.iter().map(|p| p.kernel as usize).min();
     let own = first.context("a board without kernels")?;
+    let ip = |node: usize| match cluster.map.nodes[node].ip {
+        Some(ip) => ip.to_string(),
+        None => "-".to_owned(),
+    };
+    if job.udp(own).is_some() {
+        text += &format!("udp {}\n", ip(index));
+    }
     if job.tcp(own) {
-        let ip = |node: usize| match cluster.map.nodes[node].ip {
-            Some(ip) => ip.to_string(),
-            None => "-".to_owned(),
-        };
         text += &format!("tcp {} {own} {TCP_PORT}\n", ip(index));
         for rank in elsewhere().filter(|r| job.station(*r) == *r) {
             // Of two boards the later one calls; processes call.
@@ -431,7 +442,7 @@ fn board_file(
             text += &format!("peer {rank} {}\n", job.station(rank));
         } else {
             let (mac, path) = job.frames_to(rank).context("a rank without an address")?;
-            text += &format!("peer {rank} {mac} {}\n", path.display());
+            text += &format!("peer {rank} {mac} {} {}\n", path.display(), ip(nodes[rank]));
         }
     }
     for fault in node.rest.iter().filter(|e| e.is("fault")) {

@@ -58,6 +58,10 @@ fn tcp(kind: &str, ip: u8, kernels: &str) -> String {
     format!("{{type: {kind}, comm: tcp, ip: 127.0.0.{ip}, kernel: {kernels}}}")
 }
 
+fn udp(kind: &str, ip: u8, kernels: &str) -> String {
+    tcp(kind, ip, kernels).replace("tcp", "udp")
+}
+
 #[test]
 fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_half() {
     let bench = bench();
@@ -79,6 +83,13 @@ fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_hal
             tcp("hw", 1, "0"),
             tcp("sw", 2, "1-2"),
             tcp("hw", 3, "3")
+        ),
+        format!("node: [{}, {}]", udp("sw", 1, "2-3"), udp("hw", 2, "0-1")),
+        format!(
+            "node: [{}, {}, {}]",
+            udp("hw", 1, "0"),
+            udp("sw", 2, "1-2"),
+            udp("hw", 3, "3")
         ),
     ];
     let mut first: Option<Vec<String>> = None;
@@ -129,7 +140,7 @@ fn test_a_kernel_in_rtl_answers_a_process() {
 static unsigned char out[20000], in[20000];
 int main(int argc, char **argv) {
     HUM_Init(&argc, &argv);
-    int sizes[] = {0, 1, 8, 1479, 1480, 1481, 20000};
+    int sizes[] = {0, 1, 8, 1455, 1456, 1457, 20000};
     for (int n = 0; n < 7; n++) {
         for (int i = 0; i < sizes[n]; i++) out[i] = (unsigned char)(i * 31 + n);
         HUM_Status status;
@@ -171,6 +182,21 @@ fn test_lost_and_reordered_frames_are_reported() {
         assert!(
             lines.iter().any(|l| l.contains("lost on the wire")),
             "{fault}: {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn test_lost_datagrams_are_reported() {
+    // A kernel on a board hears of it by the next packet, a process asks.
+    for (first, fault) in [("sw", "lose 4"), ("hw", "lose 2")] {
+        let hurt = udp("hw", 2, "2-3").replace('}', &format!(", fault: {fault}}}"));
+        let map = format!("node: [{}, {hurt}]", udp(first, 1, "0-1"));
+        let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
+        assert_ne!(outcome.code, 0, "{lines:?}");
+        assert!(
+            lines.iter().any(|l| l.contains("lost on the wire")),
+            "{first}: {lines:?}"
         );
     }
 }

@@ -67,7 +67,7 @@ static unsigned char out[2048], in[2048];
 int main(int argc, char **argv)
 {
     HUM_Init(&argc, &argv);
-    static const int sizes[] = {0, 1, 8, 13, 1481, 2048};
+    static const int sizes[] = {0, 1, 8, 13, 1457, 2048};
     unsigned sum = 0;
     for (int n = 0; n < 6; n++) {
         for (int i = 0; i < sizes[n]; i++) out[i] = (unsigned char)(i * 31 + n);

@@ -1,10 +1,10 @@
 // The message door's fabric as the live model has it: 16 kernels, streams as plain ports.
 //
-// Parameter TCP: 1, stations speak TCP (msg_fabric_tcp), and what is of raw Ethernet is unused; 0, the other way round.
+// Parameter NET: 1, stations speak TCP (msg_fabric_tcp), and what is of raw Ethernet is unused; 0, the other way round; 2, UDP.
 module msg_board
   import msg_pkg::*;
 #(
-    parameter int TCP = 0
+    parameter int NET = 0
 ) (
     input  logic             clk,
     input  logic             rst,
@@ -19,6 +19,7 @@ module msg_board
     input  logic [7:0]       put_rank,
     input  logic [4:0]       put_port,
     input  logic [47:0]      put_address,
+    input  logic [31:0]      put_ip,
     input  logic [7:0]       put_station,
     input  logic             station_put,
     input  logic [7:0]       station,
@@ -56,7 +57,7 @@ module msg_board
     assign m_data[i] = m_beat[i].data;
   end
 
-  if (TCP != 0) begin : g_tcp
+  if (NET == 1) begin : g_tcp
     net_pkg::beat_t rx, tx;
     assign rx_ready = 1'b1;
     assign rx       = '{data: rx_data, keep: rx_keep, last: rx_last};
@@ -79,7 +80,9 @@ module msg_board
     assign owed    = 1'b0;
     assign failed  = 1'b0;
     assign failed_station = '0;
-    msg_fabric u_fabric (
+    msg_fabric #(
+        .UDP(NET == 2 ? 1 : 0)
+    ) u_fabric (
         .*,
         .lost    (),
         .repeated(),

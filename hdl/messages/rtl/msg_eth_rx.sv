@@ -5,14 +5,19 @@
 // that rank instead of the packet. A frame that ends before its packet is filled up with zeroes. A question about a pair is
 // handed to msg_eth_tx.
 //
-// Latency: 4 cycles from a frame's first beat (three are its head). Throughput: a beat a cycle.
+// Parameter UDP: 1, frames are msg_eth_tx's of UDP. IPv4's header must be whole, without options and in one fragment; a
+// datagram's checksum is not looked at.
+// Latency: 4 cycles from a frame's first beat (three are its head), with UDP 8 (seven). Throughput: a beat a cycle.
 module msg_eth_rx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
-(
+#(
+    parameter int UDP = 0
+) (
     input  logic        clk,
     input  logic        rst,
     input  logic [47:0] own,
+    input  logic [31:0] own_ip,
     input  logic        put,        // where a rank is: a port of this board below 16
     input  logic [7:0]  put_rank,
     input  logic [4:0]  put_port,
@@ -35,7 +40,7 @@ module msg_eth_rx
     output logic [15:0] strange
 );
 
-  typedef enum logic [2:0] { To, From, Envelope, Judge, Packet, Rest, Zeroes } state_t;
+  typedef enum logic [3:0] { To, From, Internet, Checksum, Ports, Number, Envelope, Judge, Packet, Rest, Zeroes } state_t;
 
   state_t        state;
   logic [4:0]    ports[256];
@@ -47,13 +52,24 @@ module msg_eth_rx
   logic          sweeping, mine, ended, good;
   logic [4:0]    port, source_port;
   hum_envelope_t head, in;
-  logic          carries;
+  logic          full;      // SIZE bytes follow
+  logic [18:0]   sum;       // of the IPv4 header, in words as they lie
+  logic [16:0]   folded;
+
+  function automatic logic [15:0] swapped(input logic [15:0] number);
+    return {number[7:0], number[15:8]};
+  endfunction
+
+  function automatic logic [18:0] words(input logic [63:0] beat);
+    return 19'(beat[15:0]) + 19'(beat[31:16]) + 19'(beat[47:32]) + 19'(beat[63:48]);
+  endfunction
 
   assign in          = hum_envelope_t'(s_beat.data);
   assign port        = ports[in.dest];
   assign source_port = ports[in.src];
-  assign carries     = in.kind == PacketData || in.kind == PacketEager || in.kind == PacketStream;
-  assign good        = mine && !port[4] && source_port == 5'd16 && (!carries || in.size <= PacketBytes);
+  assign full        = has_payload(in.kind);
+  assign good        = mine && !port[4] && source_port == 5'd16 && (!full || in.size <= PacketBytes) &&
+      (UDP == 0 || folded[15:0] + 16'(folded[16]) == '1);
   assign ahead       = count - expected;
 
   always_ff @(posedge clk) begin
@@ -84,15 +100,40 @@ module msg_eth_rx
       From:
       if (s_valid) begin
         count <= s_beat.data[63:48];
-        if (s_beat.data[47:32] != {LimitEthertype[7:0], LimitEthertype[15:8]}) mine <= 1'b0;
-        state <= s_beat.last ? To : Envelope;
+        sum   <= 19'(s_beat.data[63:48]);
+        if (UDP != 0 ? s_beat.data[55:32] != 24'h45_0008 : s_beat.data[47:32] != swapped(16'(LimitEthertype))) mine <= 1'b0;
+        state <= s_beat.last ? To : UDP != 0 ? Internet : Envelope;
+      end
+      Internet:
+      if (s_valid) begin
+        sum <= sum + words(s_beat.data);
+        if ((s_beat.data[47:32] & 16'hffbf) != '0 || s_beat.data[63:56] != 8'h11) mine <= 1'b0;
+        state <= s_beat.last ? To : Checksum;
+      end
+      Checksum:
+      if (s_valid) begin
+        sum <= sum + words(s_beat.data);
+        if (s_beat.data[63:48] != swapped(own_ip[31:16])) mine <= 1'b0;
+        state <= s_beat.last ? To : Ports;
+      end
+      Ports:
+      if (s_valid) begin
+        sum <= sum + 19'(s_beat.data[15:0]);
+        if (s_beat.data[15:0] != swapped(own_ip[15:0]) || s_beat.data[47:32] != swapped(16'(LimitUdpPort))) mine <= 1'b0;
+        state <= s_beat.last ? To : Number;
+      end
+      Number:
+      if (s_valid) begin
+        folded <= 17'(sum[15:0]) + 17'(sum[18:16]);
+        count  <= s_beat.data[31:16];
+        state  <= s_beat.last ? To : Envelope;
       end
       Envelope:
       if (s_valid) begin
         head  <= in;
         ended <= s_beat.last;
         pair  <= {port[3:0], in.src};
-        left  <= carries ? beats(in.size[10:0]) : '0;
+        left  <= full ? beats(in.size[10:0]) : '0;
         if (good) state <= Judge;
         else begin
           if (mine) strange <= strange + 1'b1;

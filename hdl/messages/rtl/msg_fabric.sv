@@ -1,17 +1,20 @@
-// What a board has for messages but its kernels: the router and the Ethernet bridges.
+// What a board has for messages but its kernels: the router and the bridges of raw Ethernet or (parameter UDP) of UDP.
 module msg_fabric
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 #(
-    parameter int PORTS = 16
+    parameter int PORTS = 16,
+    parameter int UDP = 0
 ) (
     input  logic             clk,
     input  logic             rst,
     input  logic [47:0]      own,
+    input  logic [31:0]      own_ip,
     input  logic             put,          // a rank: its port (16: elsewhere), and its board's or host's address
     input  logic [7:0]       put_rank,
     input  logic [4:0]       put_port,
     input  logic [47:0]      put_address,
+    input  logic [31:0]      put_ip,
     input  logic [31:0]      states,       // of the kernels: see msg_eth_rx
     // Kernels.
     input  logic [PORTS-1:0] k_valid,
@@ -68,13 +71,17 @@ module msg_fabric
       .dropped
   );
 
-  msg_eth_tx u_tx (
+  msg_eth_tx #(
+      .UDP(UDP)
+  ) u_tx (
       .clk,
       .rst,
       .own,
+      .own_ip,
       .put,
       .put_rank,
       .put_address,
+      .put_ip,
       .s_valid(t_valid),
       .s_ready(t_ready),
       .s_beat (t_beat),
@@ -91,10 +98,13 @@ module msg_fabric
       .m_beat (tx_beat)
   );
 
-  msg_eth_rx u_rx (
+  msg_eth_rx #(
+      .UDP(UDP)
+  ) u_rx (
       .clk,
       .rst,
       .own,
+      .own_ip,
       .put,
       .put_rank,
       .put_port,

@@ -41,6 +41,11 @@ package msg_pkg;
   // The first bytes of a session with a board: HUMFAB, from the lowest byte on, and the version; a station's number follows.
   localparam logic [55:0] Greeting = 56'h01_4241464d5548;
 
+  // Whether SIZE bytes follow the envelope.
+  function automatic logic has_payload(input logic [7:0] kind);
+    return kind == hum_envelope_pkg::PacketData || kind == hum_envelope_pkg::PacketEager || kind == hum_envelope_pkg::PacketStream;
+  endfunction
+
   // Beats that hold so many bytes of a packet.
   function automatic logic [7:0] beats(input logic [10:0] bytes);
     return 8'((12'(bytes) + 12'd7) >> 3);

@@ -160,7 +160,7 @@ module msg_tcp_rx
 
   assign words    = (RING_BITS - 2)'((next - from) >> 3);
   assign more     = carries ? beats(head.size[10:0]) : '0;
-  assign carries  = head.kind == PacketData || head.kind == PacketEager || head.kind == PacketStream;
+  assign carries  = has_payload(head.kind);
   assign busy     = state != Idle;
   assign pop      = state == Head || state == Greet || (state == Body && (!m_valid || m_ready || skip));
   assign said_valid     = state == Say;

@@ -1,6 +1,6 @@
 // A live board of the message door: the Verilated fabric, its kernels, and a wire of Unix datagram sockets, which are
 // frames with nothing lost: no device and no root. `baltra cluster run` starts it; the map file says what is on it. BOARD_TCP:
-// its network is TCP (tcp.hpp), else raw Ethernet (ethernet.hpp).
+// its network is TCP (tcp.hpp), BOARD_UDP: UDP, else raw Ethernet (both ethernet.hpp).
 //
 // Each clock exchanges the streams between fabric and kernels as one netlist would: kernels show registers, the fabric's
 // `ready` follows from them. A kernel that waits for a packet, and a board on which all do, cost nothing.
@@ -35,6 +35,9 @@ const char kUsage[] =
     "  tcp IP STATION PORT                this board's, as a station; the port is everybody's\n"
     "  station N ROLE IP [MAC SOCKET]     1: this board calls it, 2: it calls; where a board's frames go\n"
     "  peer RANK STATION                  a rank elsewhere\n"
+#elif defined BOARD_UDP
+    "  udp IP                             this board's\n"
+    "  peer RANK MAC SOCKET IP            a rank elsewhere\n"
 #else
     "  peer RANK MAC SOCKET               a rank elsewhere\n"
 #endif

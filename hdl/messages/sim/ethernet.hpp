@@ -1,4 +1,4 @@
-// A board's network where it is raw Ethernet: which ranks are behind which address.
+// A board's network where it is raw Ethernet, or (BOARD_UDP) UDP: which ranks are behind which address.
 #pragma once
 #include <poll.h>
 
@@ -15,12 +15,15 @@ class Network : public Wire {
   static constexpr int kGap = 0;     // cycles between two frames
 
   bool line(const std::string& what, std::istringstream& words) {
+    std::string mac, path, ip;
+#ifdef BOARD_UDP
+    if (what == "udp") return words >> ip && (own_ip_ = parse_ip(ip)) != 0;
+#endif
     if (what != "peer") return false;
     int rank = -1;
-    std::string mac, path;
     words >> rank >> mac >> path;
     if (rank < 0 || rank > 255) return false;
-    peers_[rank] = {parse_mac(mac), socket_at(path)};
+    peers_[rank] = {parse_mac(mac), words >> ip && ip != "-" ? parse_ip(ip) : 0, socket_at(path)};
     return true;
   }
 
@@ -28,8 +31,9 @@ class Network : public Wire {
 
   // The table's line of a rank that is not on this board.
   void put(Vmsg_board& top, int rank) {
+    top.own_ip = own_ip_;
     top.put_address = 0;
-    if (peers_.count(rank)) top.put_port = 16, top.put_address = peers_[rank].mac;
+    if (peers_.count(rank)) top.put_port = 16, top.put_address = peers_[rank].mac, top.put_ip = peers_[rank].ip;
   }
 
   bool receive() {
@@ -37,11 +41,11 @@ class Network : public Wire {
     for (Frame frame; next(frame);) {
       got = true;
       // A MAC's part: lengths. What a packet says of its own is beneath that of its frame.
-      if (frame.size() < 24 || frame.size() % 8 != 0) continue;
+      if (frame.size() < kHead + 8 || frame.size() % 8 != 0) continue;
       const uint64_t head = envelope(frame);
       const auto type = HUM_FIELD(head, TYPE);
       const bool carries = type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER || type == HUM_PACKET_STREAM;
-      if (carries && 24 + HUM_FIELD(head, SIZE) > frame.size()) continue;
+      if (carries && kHead + 8 + HUM_FIELD(head, SIZE) > frame.size()) continue;
       // Questions come when they like.
       deliver(std::move(frame), type != HUM_PACKET_PROBE);
     }
@@ -63,16 +67,24 @@ class Network : public Wire {
   std::vector<pollfd> waits() const { return {{fd, POLLIN, 0}}; }
 
  private:
+#ifdef BOARD_UDP
+  static constexpr size_t kHead = 48;  // bytes before the envelope
+#else
+  static constexpr size_t kHead = 16;
+#endif
+
   struct Peer {
     uint64_t mac;
+    uint32_t ip;
     sockaddr_un address;
   };
 
   static uint64_t envelope(const Frame& frame) {
     uint64_t head;
-    memcpy(&head, frame.data() + 16, sizeof head);
+    memcpy(&head, frame.data() + kHead, sizeof head);
     return head;
   }
 
+  uint32_t own_ip_ = 0;
   std::map<int, Peer> peers_;
 };

@@ -1,8 +1,6 @@
 // A board's network where it is TCP: other boards are reached by frames, processes by connections to a port of this host,
 // behind which user_net.hpp speaks TCP with the board.
 #pragma once
-#include <arpa/inet.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -137,11 +135,6 @@ class Network : public Wire {
 
   static double now_ms() {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
-  static uint32_t parse_ip(const std::string& text) {
-    in_addr address;
-    if (inet_pton(AF_INET, text.c_str(), &address) != 1) fail("%s is no IPv4 address", text.c_str());
-    return ntohl(address.s_addr);
   }
 
   int own_station_ = 256;

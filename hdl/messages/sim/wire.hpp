@@ -1,5 +1,6 @@
 // The wire between boards: Unix datagram sockets, which are frames with nothing lost; and what a map file wants lost.
 #pragma once
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -37,6 +38,12 @@ inline uint64_t parse_mac(const std::string& text) {
   uint64_t mac = 0;
   for (unsigned byte : b) mac = mac << 8 | byte;
   return mac;
+}
+
+inline uint32_t parse_ip(const std::string& text) {
+  in_addr address;
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1) fail("%s is no IPv4 address", text.c_str());
+  return ntohl(address.s_addr);
 }
 
 // A descriptor that the launcher has handed down; -1: it has not.

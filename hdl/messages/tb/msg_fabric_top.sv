@@ -1,6 +1,6 @@
 // Two boards of four kernels each, ranks 0 to 3 and 4 to 7; frames between them pass through the bench.
 //
-// Parameter W: 0, they speak raw Ethernet; 1, TCP, and board 1 calls board 0.
+// Parameter W: 0, they speak raw Ethernet; 1, TCP, and board 1 calls board 0; 2, UDP.
 module msg_fabric_top
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -59,7 +59,7 @@ module msg_fabric_top
     logic bridge_in, bridge_out;
     assign port = put_rank[7:3] != '0 ? 5'd31 : put_rank[2] == (b == 1) ? 5'(put_rank[1:0]) : 5'd16;
 
-    if (W == 0) begin : g_eth
+    if (W != 1) begin : g_eth
       beat_t tx_beat;
       assign tx_last[b] = tx_beat.last;
       assign tx_data[b] = tx_beat.data;
@@ -71,15 +71,18 @@ module msg_fabric_top
       assign bridge_out = u_fabric.n_valid;
 
       msg_fabric #(
-          .PORTS(4)
+          .PORTS(4),
+          .UDP  (W == 2 ? 1 : 0)
       ) u_fabric (
           .clk,
           .rst,
           .own        (48'h020000000010 + 48'(b)),
+          .own_ip     (32'h0a000010 + 32'(b)),
           .put,
           .put_rank,
           .put_port   (port),
           .put_address(48'h020000000010 + 48'(put_rank[2])),
+          .put_ip     (32'h0a000010 + 32'(put_rank[2])),
           .states     (32'h8000_0000),
           .k_valid,
           .k_ready,
