@@ -146,8 +146,9 @@ module msg_tcp_tx
         if (first) first <= 1'b0;
         else begin
           first <= 1'b1;
-          if (source == Hello || found.open) state <= to - una <= Room ? Pack : Idle;
-          else if (found.had) state <= source == Packet ? Drop : Idle;
+          // A session that was made known meanwhile is not the one that was looked at.
+          if (source == Hello || (found.open && found.session == at)) state <= to - una <= Room ? Pack : Idle;
+          else if (found.had && !found.open) state <= source == Packet ? Drop : Idle;
           else state <= Idle;
         end
       end
