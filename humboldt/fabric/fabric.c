@@ -39,7 +39,7 @@ static const struct {
     [TRUNCATE] = {HUM_ERR_TRUNCATE, "longer than the receive's room"},
     [MISTYPED] = {HUM_ERR_TYPE, "send and receive are of different types"},
     [FULL] = {HUM_ERR_NO_MEM, "its receive queue is full"},
-    [LOST] = {HUM_ERR_PEER, "packets were lost on the wire, and raw Ethernet repeats nothing"},
+    [LOST] = {HUM_ERR_PEER, "packets were lost on the wire, which repeats nothing"},
     [NOBODY] = {HUM_ERR_RANK, "there is no such rank, or it is this one"},
     [STRANGE] = {HUM_ERR_PROTOCOL, "a fault that is not known"},
 };

@@ -57,6 +57,8 @@ static struct place *places;
 static uint8_t own[6], own_ip[4];
 static bool udp;
 
+const char *hum_eth_wire(void) { return udp ? "UDP" : "raw Ethernet"; }
+
 /* Frames that did not go: whatever comes later waits for them. */
 struct late {
     struct late *next;
@@ -147,9 +149,9 @@ static void state(int rank, const uint8_t *data)
     memcpy(&in, data, sizeof in);
     memcpy(&out, data + 2, sizeof out);
     if (hum_fabric_known(rank) && in != p->asked_out)
-        hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and raw Ethernet repeats nothing");
+        hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s repeats nothing", hum_eth_wire());
     else if (hum_fabric_known(rank) && out != p->in)
-        hum_peer_lost(rank, "sent a packet that was lost on the wire, and raw Ethernet repeats nothing");
+        hum_peer_lost(rank, "sent a packet that was lost on the wire, and %s repeats nothing", hum_eth_wire());
     hum_fabric_state(rank, data[4] & 3);
 }
 
@@ -176,8 +178,8 @@ static void came(const struct frame *frame, size_t length)
     uint16_t ahead = (uint16_t)(frame->count - p->in);
     if (ahead >= 0x8000) return; /* it has been here */
     if (ahead > 0) {
-        hum_peer_lost(rank, "sent %u packet%s that %s lost on the wire, and raw Ethernet repeats nothing", ahead, ahead > 1 ? "s" : "",
-                      ahead > 1 ? "were" : "was");
+        hum_peer_lost(rank, "sent %u packet%s that %s lost on the wire, and %s repeats nothing", ahead, ahead > 1 ? "s" : "",
+                      ahead > 1 ? "were" : "was", hum_eth_wire());
         return;
     }
     p->in++;

@@ -224,7 +224,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
     case HUM_PACKET_ERROR: {
         int fault = (int)HUM_FIELD(word, TAG);
         if (fault == HUM_FAULT_LOST || !s->sending) {
-            hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and raw Ethernet repeats nothing");
+            hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s repeats nothing", hum_eth_wire());
             break;
         }
         words.word[1] = fault == HUM_FAULT_TRUNCATE ? HUM_ERR_TRUNCATE : fault == HUM_FAULT_TYPE ? HUM_ERR_TYPE : HUM_ERR_NO_MEM;

@@ -296,6 +296,7 @@ bool hum_fabric_known(int rank);
 
 /* ---- eth.c, link.c: how packets to boards go ---- */
 
+const char *hum_eth_wire(void); /* in texts */
 int hum_eth_start(char *text, size_t room);
 int hum_eth_poll(void);
 /* False: there is no memory for it. */
