@@ -2,7 +2,7 @@
  * libhumboldt for a kernel on a board, on a processor or synthesised: what its message engines (port.h) can do. One message
  * at a time, in HUM_COMM_WORLD, tags below 256.
  */
-#include "internal.h"
+#include "kernel.h"
 #include "port.h"
 
 #include <stdio.h>
@@ -20,8 +20,6 @@ static bool started, returns;
 
 /* ---- errors ---- */
 
-/* Why a call fails: what is wrong with its arguments, then faults of the engines in their order. */
-enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE };
 _Static_assert(HUM_FAULT_TRUNCATE == 1 && HUM_FAULT_TYPE == 2 && HUM_FAULT_FULL == 3 && HUM_FAULT_LOST == 4 && HUM_FAULT_RANK == 5,
                "the engines' faults in order");
 
@@ -42,6 +40,9 @@ static const struct {
     [LOST] = {HUM_ERR_PEER, "packets were lost on the wire, which repeats nothing"},
     [NOBODY] = {HUM_ERR_RANK, "there is no such rank, or it is this one"},
     [STRANGE] = {HUM_ERR_PROTOCOL, "a fault that is not known"},
+    [NO_ROOT] = {HUM_ERR_ROOT, "there is no such root"},
+    [NO_OP] = {HUM_ERR_OP, "a board has no such operation for the type"},
+    [NO_PLACE] = {HUM_ERR_UNSUPPORTED, "IN_PLACE is not for this function on a board"},
 };
 
 #ifndef HUM_SYNTHESISED
@@ -51,7 +52,7 @@ const char *HUM_Last_error(void) { return last; }
 #endif
 
 /* A synthesised kernel has no memory for texts: it says at once what ends it, and has no HUM_Last_error. */
-static __attribute__((noinline)) int failed(enum reason why, const char *function, const char *other, int peer, int tag, size_t bytes)
+__attribute__((noinline)) int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, size_t bytes)
 {
     int error = reasons[why].error;
 #ifdef HUM_SYNTHESISED
@@ -73,7 +74,7 @@ static __attribute__((noinline)) int failed(enum reason why, const char *functio
 static inline int faulty(unsigned fault, const char *function, const char *other, int peer, int tag, size_t bytes)
 {
     if (fault == HUM_FAULT_NONE) return HUM_SUCCESS;
-    return failed(fault <= HUM_FAULT_RANK ? (enum reason)(TRUNCATE + fault - 1) : STRANGE, function, other, peer, tag, bytes);
+    return hum_kernel_failed(fault <= HUM_FAULT_RANK ? (enum reason)(TRUNCATE + fault - 1) : STRANGE, function, other, peer, tag, bytes);
 }
 
 static inline enum reason check(const void *buffer, int count, HUM_Datatype type, int peer, int tag, HUM_Comm comm, bool receives)
@@ -89,15 +90,18 @@ static inline enum reason check(const void *buffer, int count, HUM_Datatype type
 
 /* ---- messages ---- */
 
-static inline int do_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm, bool eager, const char *function)
+enum reason hum_kernel_check(const void *buffer, int count, HUM_Datatype type, HUM_Comm comm)
 {
-    enum reason wrong = check(buffer, count, type, to, tag, comm, false);
-    if (wrong != FINE) return failed(wrong, function, "to", to, tag, 0);
-    if (to == HUM_PROC_NULL) return HUM_SUCCESS;
+    return check(buffer, count, type, HUM_PROC_NULL, 0, comm, false);
+}
+
+/* What has been checked. `kind`: bits of a send's command. */
+static inline int put(const void *buffer, int count, HUM_Datatype type, int to, int tag, uint32_t kind, const char *function)
+{
     size_t bytes = (size_t)count * type->size, whole = bytes & ~(size_t)7;
     const uint8_t *from = buffer;
     uint64_t beat;
-    port_send((uint32_t)to | (uint32_t)tag << 8 | type->code << 16 | (uint32_t)eager << 21, bytes);
+    port_send((uint32_t)to | (uint32_t)tag << 8 | type->code << 16 | kind, bytes);
     for (size_t at = 0; at < whole; at += 8) {
         memcpy(&beat, from + at, 8);
         port_put(beat);
@@ -108,6 +112,19 @@ static inline int do_send(const void *buffer, int count, HUM_Datatype type, int 
         port_put(beat);
     }
     return faulty(port_sent(), function, "to", to, tag, bytes);
+}
+
+int hum_kernel_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, const char *function)
+{
+    return put(buffer, count, type, to, tag, PORT_SEND_COLLECTIVE, function);
+}
+
+static inline int do_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm, bool eager, const char *function)
+{
+    enum reason wrong = check(buffer, count, type, to, tag, comm, false);
+    if (wrong != FINE) return hum_kernel_failed(wrong, function, "to", to, tag, 0);
+    if (to == HUM_PROC_NULL) return HUM_SUCCESS;
+    return put(buffer, count, type, to, tag, eager ? PORT_SEND_EAGER : 0, function);
 }
 
 int HUM_Send(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm)
@@ -127,30 +144,62 @@ int HUM_Rsend(const void *buffer, int count, HUM_Datatype type, int to, int tag,
     return do_send(buffer, count, type, to, tag, comm, true, "HUM_Rsend");
 }
 
-int HUM_Recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_Comm comm, HUM_Status *status)
+/* Payload of the message that was asked for, to a buffer; the engine gives no more than there is room for. */
+static inline void fill(uint8_t *to, size_t room)
 {
-    enum reason wrong = check(buffer, count, type, from, tag, comm, true);
-    if (wrong != FINE) return failed(wrong, "HUM_Recv", "from", from, tag, 0);
-    if (from == HUM_PROC_NULL) {
-        if (status != HUM_STATUS_IGNORE) *status = (HUM_Status){.source = HUM_PROC_NULL, .tag = HUM_ANY_TAG};
-        return HUM_SUCCESS;
-    }
-    size_t room = (size_t)count * type->size, whole = room & ~(size_t)7, at = 0;
-    uint8_t *to = buffer;
+    size_t whole = room & ~(size_t)7, at = 0;
     uint64_t beat;
-    port_take((from == HUM_ANY_SOURCE ? 1u << 8 : (uint32_t)from) | (tag == HUM_ANY_TAG ? 1u << 24 : (uint32_t)tag << 16) | type->code << 25, room);
-    /* The engine gives no more than there is room for. */
     while (port_get(&beat)) {
         if (at < whole) memcpy(to + at, &beat, 8);
         else
             for (size_t byte = at; byte < room; byte++, beat >>= 8) to[byte] = (uint8_t)beat;
         at += 8;
     }
+}
+
+int HUM_Recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_Comm comm, HUM_Status *status)
+{
+    enum reason wrong = check(buffer, count, type, from, tag, comm, true);
+    if (wrong != FINE) return hum_kernel_failed(wrong, "HUM_Recv", "from", from, tag, 0);
+    if (from == HUM_PROC_NULL) {
+        if (status != HUM_STATUS_IGNORE) *status = (HUM_Status){.source = HUM_PROC_NULL, .tag = HUM_ANY_TAG};
+        return HUM_SUCCESS;
+    }
+    size_t room = (size_t)count * type->size;
+    port_take((from == HUM_ANY_SOURCE ? 1u << 8 : (uint32_t)from) | (tag == HUM_ANY_TAG ? 1u << 24 : (uint32_t)tag << 16) | type->code << 25, room);
+    fill(buffer, room);
     uint32_t outcome = port_outcome();
     size_t bytes = port_bytes();
     int source = (int)(outcome >> 8 & 0xff), found = (int)(outcome >> 16 & 0xff);
     if (status != HUM_STATUS_IGNORE) *status = (HUM_Status){.source = source, .tag = found, .bytes = bytes};
     return faulty(outcome & 0xff, "HUM_Recv", "from", source, found, bytes);
+}
+
+void hum_kernel_take(int count, HUM_Datatype type, int from, int tag)
+{
+    port_take((uint32_t)from | (uint32_t)tag << 16 | type->code << 25 | PORT_TAKE_COLLECTIVE, (size_t)count * type->size);
+}
+
+int hum_kernel_taken(int from, int tag, const char *function)
+{
+    return faulty(port_outcome() & 0xff, function, "from", from, tag, port_bytes());
+}
+
+int hum_kernel_receive(void *buffer, int count, HUM_Datatype type, int from, int tag, const char *function)
+{
+    hum_kernel_take(count, type, from, tag);
+    fill(buffer, (size_t)count * type->size);
+    return hum_kernel_taken(from, tag, function);
+}
+
+int hum_kernel_meet(int to, int from, int tag, const char *function)
+{
+    uint64_t beat;
+    port_send((uint32_t)to | (uint32_t)tag << 8 | PORT_SEND_COLLECTIVE, 0);
+    hum_kernel_take(0, HUM_BYTE, from, tag);
+    while (port_get(&beat)) continue;
+    int error = hum_kernel_taken(from, tag, function);
+    return error != HUM_SUCCESS ? error : faulty(port_sent(), function, "to", to, tag, 0);
 }
 
 int HUM_Get_count(const HUM_Status *status, HUM_Datatype type, int *count)

@@ -11,6 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Bits of the commands beside rank, tag and type. */
+#define PORT_SEND_COLLECTIVE (1u << 20)
+#define PORT_SEND_EAGER (1u << 21)
+#define PORT_TAKE_COLLECTIVE (1u << 29)
+
 #ifdef HUM_SYNTHESISED
 
 /* HUM_RANKS: of the cluster; HUM_FIRST and HUM_COPIES: which of them this kernel is. The tool knows these functions by name. */

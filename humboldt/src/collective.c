@@ -2,10 +2,12 @@
  * Collectives, out of messages in the communicator's second context. All ranks call them in the same order, and messages
  * of one rank do not overtake each other, so a tag for each kind is enough.
  *
- * What is small goes the way with the fewest steps, what is large the way with the fewest bytes.
+ * What is small goes the way with the fewest steps, what is large the way with the fewest bytes. Where kernels on boards take part
+ * (HUM_COMM_WORLD) all go the ways that these can (fabric/collective.c): trees, and what goes from or to a root.
  */
 #include "internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +29,19 @@ static int begin(HUM_Comm comm, enum hum_function function, int root, const void
 }
 
 static int no_memory(HUM_Comm comm, enum hum_function function) { return hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory"); }
+
+/* The first rank that is a kernel on a board, or -1. */
+static int on_board(HUM_Comm comm)
+{
+    for (int r = 0; hum_job.fabric && comm != NULL && r < comm->size; r++)
+        if (hum_job.peers[comm->world[r]].board) return r;
+    return -1;
+}
+
+static int refuse(HUM_Comm comm, enum hum_function function, const char *what)
+{
+    return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d is a kernel on a board, which has no %s", on_board(comm), what);
+}
 
 #define SEND(buffer, count, type, to) hum_send(buffer, count, type, to, function, comm, comm->context + 1, function)
 #define RECV(buffer, count, type, from)                                                                                  \
@@ -121,7 +136,7 @@ int HUM_Bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_Comm com
     const enum hum_function function = HUM_IN_Bcast;
     int error = begin(comm, function, root, buffer, count, type);
     if (error != HUM_SUCCESS) return error;
-    if (type->size * (size_t)count < LARGE_BYTES || comm->size <= 2 || count < comm->size)
+    if (type->size * (size_t)count < LARGE_BYTES || comm->size <= 2 || count < comm->size || on_board(comm) >= 0)
         return tree_bcast(buffer, count, type, root, comm, function);
     /* Large: the root deals out parts, then the parts go round. */
     int n = comm->size;
@@ -147,6 +162,11 @@ static int check_op(HUM_Op op, HUM_Datatype type, HUM_Comm comm, enum hum_functi
 {
     if (op == HUM_OP_NULL) return hum_fail(comm, HUM_ERR_OP, function, "the operation is null");
     if (!hum_op_allowed(op, type)) return hum_fail(comm, HUM_ERR_OP, function, "%s has no meaning for %s", op->name, type->name);
+    if (on_board(comm) >= 0 && !hum_op_on_boards(op, type)) {
+        char text[96];
+        snprintf(text, sizeof text, "%s of %s", op->name, type->name);
+        return refuse(comm, function, text);
+    }
     return HUM_SUCCESS;
 }
 
@@ -159,7 +179,8 @@ static void *copy_of(const void *from, int count, HUM_Datatype type)
     return copy;
 }
 
-static int reduce(const void *mine, void *result, int count, HUM_Datatype type, HUM_Op op, int root, HUM_Comm comm, enum hum_function function)
+static int reduce_whole(const void *mine, void *result, int count, HUM_Datatype type, HUM_Op op, int root, HUM_Comm comm,
+                        enum hum_function function)
 {
     void *sum = copy_of(mine, count, type), *other = copy_of(NULL, count, type);
     int error = sum == NULL || other == NULL ? no_memory(comm, function) : HUM_SUCCESS;
@@ -189,6 +210,17 @@ static int reduce(const void *mine, void *result, int count, HUM_Datatype type, 
     if (error == HUM_SUCCESS && comm->rank == root && count > 0) memcpy(result, sum, type->extent * (size_t)count);
     free(sum);
     free(other);
+    return error;
+}
+
+static int reduce(const void *mine, void *result, int count, HUM_Datatype type, HUM_Op op, int root, HUM_Comm comm, enum hum_function function)
+{
+    int most = on_board(comm) >= 0 ? HUM_PIECE_BYTES / (int)type->size : count, done = 0, error;
+    do {
+        int part = count - done < most ? count - done : most;
+        error = reduce_whole(at(mine, type, done), at(result, type, done), part, type, op, root, comm, function);
+        done += part;
+    } while (done < count && error == HUM_SUCCESS);
     return error;
 }
 
@@ -248,7 +280,7 @@ static int doubling_allreduce(void *sum, int count, HUM_Datatype type, HUM_Op op
 
 static int allreduce(const void *out, void *in, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm, enum hum_function function)
 {
-    if (!op->commutes) {
+    if (!op->commutes || on_board(comm) >= 0) {
         int error = reduce(out == HUM_IN_PLACE ? in : out, in, count, type, op, 0, comm, function);
         return error == HUM_SUCCESS ? tree_bcast(in, count, type, 0, comm, function) : error;
     }
@@ -268,6 +300,7 @@ int HUM_Allreduce(const void *out, void *in, int count, HUM_Datatype type, HUM_O
 
 int HUM_Scan(const void *out, void *in, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm)
 {
+    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Scan, "HUM_Scan");
     const enum hum_function function = HUM_IN_Scan;
     int error = begin(comm, function, 0, in, count, type);
     if (error == HUM_SUCCESS) error = check_op(op, type, comm, function);
@@ -323,6 +356,7 @@ static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Dat
 
 int HUM_Reduce_scatter(const void *out, void *in, const int counts[], HUM_Datatype type, HUM_Op op, HUM_Comm comm)
 {
+    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Reduce_scatter, "HUM_Reduce_scatter");
     const enum hum_function function = HUM_IN_Reduce_scatter;
     int error = begin(comm, function, 0, NULL, 0, type);
     if (error == HUM_SUCCESS) error = check_op(op, type, comm, function);
@@ -331,6 +365,7 @@ int HUM_Reduce_scatter(const void *out, void *in, const int counts[], HUM_Dataty
 
 int HUM_Reduce_scatter_block(const void *out, void *in, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm)
 {
+    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Reduce_scatter_block, "HUM_Reduce_scatter_block");
     const enum hum_function function = HUM_IN_Reduce_scatter_block;
     int error = begin(comm, function, 0, in, count, type), counts[HUM_RANKS_MAX];
     if (error == HUM_SUCCESS) error = check_op(op, type, comm, function);
@@ -374,6 +409,7 @@ int HUM_Gather(const void *out, int out_count, HUM_Datatype out_type, void *in, 
 int HUM_Gatherv(const void *out, int out_count, HUM_Datatype out_type, void *in, const int in_counts[], const int places[],
                 HUM_Datatype in_type, int root, HUM_Comm comm)
 {
+    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Gatherv, "HUM_Gatherv");
     return gather(out, out_count, out_type, in, 0, in_counts, places, in_type, root, comm, HUM_IN_Gatherv);
 }
 
@@ -410,6 +446,7 @@ int HUM_Scatter(const void *out, int out_count, HUM_Datatype out_type, void *in,
 int HUM_Scatterv(const void *out, const int out_counts[], const int places[], HUM_Datatype out_type, void *in, int in_count,
                  HUM_Datatype in_type, int root, HUM_Comm comm)
 {
+    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Scatterv, "HUM_Scatterv");
     return scatter(out, 0, out_counts, places, out_type, in, in_count, in_type, root, comm, HUM_IN_Scatterv);
 }
 
@@ -422,6 +459,11 @@ static int allgather(const void *out, int out_count, HUM_Datatype out_type, void
     int n = comm->size, rank = comm->rank;
 #define COUNT(r) (counts != NULL ? counts[r] : in_count)
 #define PLACE(r) at(in, in_type, counts != NULL ? places[r] : (long)(r) * in_count)
+    if (on_board(comm) >= 0) {
+        if (out == HUM_IN_PLACE && rank > 0) out = PLACE(rank), out_count = in_count, out_type = in_type;
+        error = gather(out, out_count, out_type, in, in_count, NULL, NULL, in_type, 0, comm, function);
+        return error == HUM_SUCCESS ? tree_bcast(in, in_count * n, in_type, 0, comm, function) : error;
+    }
     size_t largest = 0;
     for (int r = 0; r < n; r++) {
         if (COUNT(r) < 0) return hum_fail(comm, HUM_ERR_COUNT, function, "a count of %d for rank %d", COUNT(r), r);
@@ -459,6 +501,7 @@ int HUM_Allgather(const void *out, int out_count, HUM_Datatype out_type, void *i
 int HUM_Allgatherv(const void *out, int out_count, HUM_Datatype out_type, void *in, const int in_counts[], const int places[],
                    HUM_Datatype in_type, HUM_Comm comm)
 {
+    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Allgatherv, "HUM_Allgatherv");
     return allgather(out, out_count, out_type, in, 0, in_counts, places, in_type, comm, HUM_IN_Allgatherv);
 }
 
@@ -499,7 +542,7 @@ static int alltoall(struct parts out, struct parts in, HUM_Comm comm, enum hum_f
     }
     error = move(part_place(&out, rank), part_count(&out, rank), out.type, part_place(&in, rank), part_count(&in, rank), in.type, comm, function);
     /* Ranks may have found different sizes largest; both ways send and match the same messages. */
-    if (largest <= EACH_BYTES && error == HUM_SUCCESS) {
+    if ((largest <= EACH_BYTES || on_board(comm) >= 0) && error == HUM_SUCCESS) {
         struct hum_request *requests[2 * HUM_RANKS_MAX];
         int used = 0;
         for (int step = 1; step < n; step++) {
@@ -535,6 +578,7 @@ int HUM_Alltoall(const void *out, int out_count, HUM_Datatype out_type, void *in
 int HUM_Alltoallv(const void *out, const int out_counts[], const int out_places[], HUM_Datatype out_type, void *in, const int in_counts[],
                   const int in_places[], HUM_Datatype in_type, HUM_Comm comm)
 {
+    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Alltoallv, "HUM_Alltoallv");
     int error = begin(comm, HUM_IN_Alltoallv, 0, NULL, 0, in_type);
     if (error == HUM_SUCCESS && out != HUM_IN_PLACE) error = begin(comm, HUM_IN_Alltoallv, 0, NULL, 0, out_type);
     if (error != HUM_SUCCESS) return error;

@@ -168,6 +168,9 @@ static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_fun
     int error = hum_comm_check(comm, function);
     if (error != HUM_SUCCESS) return error;
     *made = HUM_COMM_NULL;
+    for (int r = 0; hum_job.fabric && r < comm->size; r++)
+        if (hum_job.peers[comm->world[r]].board)
+            return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d is a kernel on a board, which knows HUM_COMM_WORLD alone", r);
     struct entry {
         int color, key, context;
     } mine = {color, key, (int)next_context}, *all = malloc((size_t)comm->size * sizeof *all);

@@ -24,6 +24,7 @@ enum {
     HEAD_BYTES = 24,
     FRAME_BYTES_MIN = 64,
     FRAMES_AT_ONCE = 64,
+    QUESTIONS_MAX = 16,
 };
 
 struct frame {
@@ -51,7 +52,11 @@ _Static_assert(sizeof(struct datagram) == 48, "as it is on the wire");
 struct place {
     uint8_t mac[6], ip[4];
     struct sockaddr_un address;
-    uint16_t in, out, asked_out; /* the numbers of the next packets; `out` when the last question was asked */
+    uint16_t in, out; /* the numbers of the next packets */
+    /* `out` when each question was asked that has no answer yet; a slow board is asked again before it answers. */
+    uint16_t asked[QUESTIONS_MAX];
+    int questions;
+    uint16_t asked_out; /* the last one's */
 };
 static struct place *places;
 static uint8_t own[6], own_ip[4];
@@ -127,7 +132,10 @@ bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes)
     memcpy(frame.from, own, sizeof frame.from);
     if (bytes > 0) memcpy(frame.data, data, bytes);
     int type = (int)HUM_FIELD(word, TYPE);
-    if (type == HUM_PACKET_PROBE) p->asked_out = p->out;
+    if (type == HUM_PACKET_PROBE) {
+        if (p->questions == QUESTIONS_MAX) memmove(p->asked, p->asked + 1, sizeof p->asked - sizeof *p->asked), p->questions--;
+        p->asked[p->questions++] = p->asked_out = p->out;
+    }
     if (type != HUM_PACKET_PROBE && type != HUM_PACKET_STATE) frame.count = p->out++;
     if (all < FRAME_BYTES_MIN) all = FRAME_BYTES_MIN;
     if (late_first == NULL && send_frame(rank, &frame, all)) return true;
@@ -142,13 +150,25 @@ bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes)
     return true;
 }
 
+/* Whether the peer had got, when it answered, what had gone when it was asked. Questions before that one have been answered, or lost. */
+static bool answers(struct place *p, uint16_t in)
+{
+    for (int i = 0; i < p->questions; i++)
+        if (p->asked[i] == in) {
+            p->questions -= i + 1;
+            memmove(p->asked, p->asked + i + 1, (size_t)p->questions * sizeof *p->asked);
+            return true;
+        }
+    return false;
+}
+
 static void state(int rank, const uint8_t *data)
 {
     struct place *p = &places[rank];
     uint16_t in, out;
     memcpy(&in, data, sizeof in);
     memcpy(&out, data + 2, sizeof out);
-    if (hum_fabric_known(rank) && in != p->asked_out)
+    if (!answers(p, in) && hum_fabric_known(rank))
         hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s repeats nothing", hum_eth_wire());
     else if (hum_fabric_known(rank) && out != p->in)
         hum_peer_lost(rank, "sent a packet that was lost on the wire, and %s repeats nothing", hum_eth_wire());

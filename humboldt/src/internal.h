@@ -356,6 +356,11 @@ struct hum_comm {
 };
 int hum_comm_check(HUM_Comm comm, enum hum_function function);
 
+/* ---- collective.c, and fabric/collective.c, which is the same between kernels on boards ---- */
+
+/* What a reduction in which kernels on boards take part sends at a time. */
+#define HUM_PIECE_BYTES 4096
+
 /* ---- types.c, ops.c ---- */
 
 enum hum_element {
@@ -392,6 +397,8 @@ struct hum_op {
 /* in ∘ inout → inout over elements of the type. False: the operation has no meaning for the type. */
 bool hum_op_apply(HUM_Op op, const void *in, void *inout, int count, HUM_Datatype type);
 bool hum_op_allowed(HUM_Op op, HUM_Datatype type);
+/* Whether kernels on boards have it, too. */
+bool hum_op_on_boards(HUM_Op op, HUM_Datatype type);
 
 /* ---- p2p.c, for collectives: contexts and world's ranks are the caller's business ---- */
 

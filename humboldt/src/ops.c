@@ -141,6 +141,12 @@ bool hum_op_allowed(HUM_Op op, HUM_Datatype type)
     return hum_op_apply(op, nothing, nothing + 1, 0, type);
 }
 
+bool hum_op_on_boards(HUM_Op op, HUM_Datatype type)
+{
+    bool real = type->element == HUM_EL_FLOAT || type->element == HUM_EL_DOUBLE;
+    return op->builtin <= (real ? PROD : BXOR) && type->element <= HUM_EL_DOUBLE && type->elements == 1;
+}
+
 int HUM_Op_create(HUM_User_function *function, int commutes, HUM_Op *made)
 {
     struct hum_op *op = function != NULL ? calloc(1, sizeof *op) : NULL;

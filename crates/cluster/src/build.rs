@@ -495,6 +495,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
                     fabric.join("start.S"),
                     fabric.join("core.c"),
                     fabric.join("fabric.c"),
+                    fabric.join("collective.c"),
                     start.clone(),
                 ])
                 .arg(with.humboldt.join("src/types.c"))

@@ -108,7 +108,11 @@ impl Kernel {
             Ok(())
         };
         let fabric = self.humboldt.join("fabric");
-        let library = [fabric.join("fabric.c"), self.humboldt.join("src/types.c")];
+        let library = [
+            fabric.join("fabric.c"),
+            fabric.join("collective.c"),
+            self.humboldt.join("src/types.c"),
+        ];
         let mut parts = Vec::new();
         for (at, source) in self.sources.iter().chain(&library).enumerate() {
             let part = self.work.join(format!("{}.{at}.bc", self.name));

@@ -1,0 +1,23 @@
+/* What the files of a kernel's library share: fabric.c has messages, collective.c what is made of them. */
+#ifndef HUM_KERNEL_H
+#define HUM_KERNEL_H
+
+#include "internal.h"
+
+/* Why a call fails: what is wrong with its arguments, then faults of the engines in their order, then what boards lack. */
+enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE, NO_ROOT, NO_OP, NO_PLACE };
+
+/* The error's class, where errors are returned; else the kernel's end. */
+int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, size_t bytes);
+enum reason hum_kernel_check(const void *buffer, int count, HUM_Datatype type, HUM_Comm comm);
+
+/* Messages of collective functions, which match no others; the arguments have been checked. */
+int hum_kernel_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, const char *function);
+int hum_kernel_receive(void *buffer, int count, HUM_Datatype type, int from, int tag, const char *function);
+/* A receive whose payload the caller gets from the port, and its end. */
+void hum_kernel_take(int count, HUM_Datatype type, int from, int tag);
+int hum_kernel_taken(int from, int tag, const char *function);
+/* A message without payload each way, both at once. */
+int hum_kernel_meet(int to, int from, int tag, const char *function);
+
+#endif
