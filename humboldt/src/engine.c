@@ -298,7 +298,7 @@ void hum_start_send(struct hum_request *request, bool synchronous)
         hum_request_fail(request, HUM_ERR_UNSUPPORTED, "%s", refused);
         return;
     }
-    size_t limit = peer->reach == HUM_SHM ? hum_job.eager_max : peer->reach == HUM_TCP ? HUM_TCP_EAGER_MAX : SIZE_MAX;
+    size_t limit = peer->reach == HUM_SHM ? hum_job.eager_max : peer->reach == HUM_SELF ? SIZE_MAX : HUM_TCP_EAGER_MAX;
     bool eager = peer->reach != HUM_FABRIC && (!synchronous || peer->reach == HUM_SELF) && request->bytes <= limit;
     struct hum_head head = hum_head(eager ? HUM_PACKET_EAGER : HUM_PACKET_ENVELOPE, hum_job.rank, to, request->bytes,
                                     request->tag, request->context, request->code);
@@ -325,6 +325,7 @@ static void count_out(int rank, struct hum_head head)
 /* A packet for another node. */
 static bool push_away(int rank, struct hum_out *out)
 {
+    if (hum_job.peers[rank].reach == HUM_AWAY) return hum_away.push(rank, out);
     return hum_job.peers[rank].reach == HUM_FABRIC ? hum_fabric_push(rank, out) : hum_tcp_push(rank, out);
 }
 
@@ -420,6 +421,7 @@ int hum_progress(void)
     if (hum_unlikely(streams != NULL)) n += push_streams();
     if (hum_job.remote) n += hum_tcp_poll();
     if (hum_job.fabric) n += hum_fabric_poll();
+    if (hum_unlikely(hum_job.away)) n += hum_away.poll();
     return n;
 }
 

@@ -78,7 +78,7 @@ struct hum_page {
 };
 _Static_assert(offsetof(struct hum_page, blocks) == 4096, "the launcher knows the blocks' place");
 
-enum hum_reach { HUM_SELF, HUM_SHM, HUM_TCP, HUM_FABRIC };
+enum hum_reach { HUM_SELF, HUM_SHM, HUM_TCP, HUM_FABRIC, HUM_AWAY };
 
 struct hum_peer {
     enum hum_reach reach;
@@ -100,6 +100,7 @@ struct hum_job {
     int local_ranks[HUM_RANKS_MAX];
     bool remote;       /* some peers are on other nodes */
     bool fabric;       /* some are on boards, or reached over raw Ethernet */
+    bool away;         /* some are reached by another library */
     bool fences;
     bool crowded;      /* more ranks than processors: waiting must not spin */
     int segment_fd, listen_fd, wire_fd, epoll_fd;
@@ -293,6 +294,15 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data);
 /* An answer has: 0 it runs, 1 it has ended, 2 it has failed. */
 void hum_fabric_state(int rank, unsigned state);
 bool hum_fabric_known(int rank);
+
+/* ---- another library's messages, which carry packets: set by humboldt/bridge before HUM_Init ---- */
+
+struct hum_away {
+    /* Takes a copy of a packet; false: there is no room for it now. */
+    bool (*push)(int rank, const struct hum_out *out);
+    int (*poll)(void);
+};
+extern struct hum_away hum_away;
 
 /* ---- eth.c, link.c: how packets to boards go ---- */
 

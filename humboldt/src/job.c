@@ -5,7 +5,8 @@
  *   HUM_RANK, HUM_SIZE
  *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens, or
  *                eth:MAC@SOCKET where it is reached over raw Ethernet (eth:MAC/IP@SOCKET: UDP); fab:MAC@SOCKET, or
- *                fab:host:port over TCP, if it is a kernel on a board
+ *                fab:host:port over TCP, if it is a kernel on a board; mpi, or mpi:MAC@SOCKET, if another MPI has started
+ *                it and carries packets to it (humboldt/bridge)
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order
  *   HUM_LISTEN   a descriptor: this rank's listening socket, where there are ranks elsewhere
@@ -32,6 +33,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+struct hum_away hum_away;
 struct hum_job hum_job = {.refused = -1, .segment_fd = -1, .listen_fd = -1, .wire_fd = -1, .epoll_fd = -1};
 
 static long number(const char *name, long least, long most, long otherwise, bool *bad)
@@ -63,7 +65,8 @@ static int read_peers(char *text, size_t room)
         struct hum_peer *peer = &hum_job.peers[rank];
         peer->pid_fd = peer->bell_fd = peer->local = -1;
         size_t length = peers != NULL ? strcspn(peers, ",") : 1;
-        bool here = peers == NULL || (length == 1 && *peers == '-');
+        bool mpi = peers != NULL && strncmp(peers, "mpi", 3) == 0;
+        bool here = peers == NULL || (length == 1 && *peers == '-') || (mpi && rank == hum_job.rank);
         if (!here && (length == 0 || length >= sizeof peer->address)) REFUSE("HUM_PEERS: no address for rank %d", rank);
         if (here) {
             peer->reach = rank == hum_job.rank ? HUM_SELF : HUM_SHM;
@@ -79,9 +82,10 @@ static int read_peers(char *text, size_t room)
         } else {
             if (rank == hum_job.rank) REFUSE("HUM_PEERS: rank %d itself is on another node", rank);
             peer->board = strncmp(peers, "fab:", 4) == 0;
-            peer->reach = peer->board || strncmp(peers, "eth:", 4) == 0 ? HUM_FABRIC : HUM_TCP;
+            peer->reach = mpi ? HUM_AWAY : peer->board || strncmp(peers, "eth:", 4) == 0 ? HUM_FABRIC : HUM_TCP;
+            if (mpi && hum_away.push == NULL) REFUSE("rank %d is another MPI's, and this program is not", rank);
             memcpy(peer->address, peers, length);
-            hum_job.remote = true;
+            *(mpi ? &hum_job.away : &hum_job.remote) = true;
             if (peer->reach == HUM_FABRIC) hum_job.fabric = true;
         }
         if (peers != NULL) peers += length + (peers[length] == ',');

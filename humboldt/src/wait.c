@@ -273,7 +273,8 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
     if (in_vain(wait, text, room)) return HUM_ERR_PEER;
     atomic_store(&hum_job.block->asleep, 1);
     if (!hum_job.fences) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-    if (hum_progress() == 0) hum_job_events(hum_fabric_blocked() ? 1 : LOOK_MS);
+    /* What another library brings wakes nobody. */
+    if (hum_progress() == 0) hum_job_events(hum_job.away || hum_fabric_blocked() ? 1 : LOOK_MS);
     atomic_store(&hum_job.block->asleep, 0);
     uint64_t after = hum_now_ns();
     hum_job.block->waited_ns += after - now;
@@ -286,6 +287,7 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
                  hum_job.unexpected_bytes);
         return HUM_ERR_DEADLOCK;
     }
+    if (hum_job.away) return HUM_SUCCESS; /* whom its ranks wait for is not known */
     publish(wait);
     return deadlocked(text, room) ? HUM_ERR_DEADLOCK : HUM_SUCCESS;
 }

@@ -23,6 +23,8 @@ pub struct Build {
     pub humboldt: PathBuf,
     /// The C compiler.
     pub compiler: String,
+    /// Processes are another MPI's: programs are made by its compiler, `mpicc.NAME`, with the bridge to boards.
+    pub mpi: Option<String>,
 }
 
 /// A compiled kernel.
@@ -163,10 +165,13 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                     let taken = jobs
                         .iter()
                         .any(|j| j.name == kernel.name && j.start.is_none());
-                    let name = match taken {
+                    let mut name = match taken {
                         true => format!("{}-{}", kernel.name, kernel.num),
                         false => kernel.name.clone(),
                     };
+                    if let Some(mpi) = &with.mpi {
+                        name += &format!(".{mpi}");
+                    }
                     jobs.push(Target {
                         path: out.join(name),
                         sources,
@@ -399,6 +404,7 @@ fn library(with: &Build) -> Result<PathBuf> {
     let made = Command::new("make")
         .args(["-s", "-C"])
         .arg(&with.humboldt)
+        .args(with.mpi.as_ref().map(|_| "bridges"))
         .stdin(Stdio::null())
         .output()
         .context("cannot run make")?;
@@ -407,9 +413,21 @@ fn library(with: &Build) -> Result<PathBuf> {
         "building libhumboldt failed:\n{}",
         String::from_utf8_lossy(&made.stderr)
     );
-    let library = with.humboldt.join("../target/humboldt/libhumboldt.a");
-    ensure!(library.is_file(), "{} is missing", library.display());
-    Ok(library)
+    let name = match &with.mpi {
+        Some(mpi) => format!("libhumboldt-{mpi}.so"),
+        None => "libhumboldt.a".to_owned(),
+    };
+    let library = with.humboldt.join("../target/humboldt").join(name);
+    ensure!(
+        library.is_file(),
+        "{} is missing{}",
+        library.display(),
+        match &with.mpi {
+            Some(mpi) => format!(": there is no mpicc.{mpi} (scripts/setup.sh bench installs it)"),
+            None => String::new(),
+        }
+    );
+    library.canonicalize().context("the library")
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
@@ -448,9 +466,11 @@ fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
 
 fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Result<Program> {
     let path = &job.path;
-    let compiler = match job.start {
-        Some(_) => "riscv64-unknown-elf-gcc",
-        None => &with.compiler,
+    let own = with.mpi.as_ref().map(|mpi| format!("mpicc.{mpi}"));
+    let compiler = match (&job.start, &own) {
+        (Some(_), _) => "riscv64-unknown-elf-gcc",
+        (None, Some(own)) => own,
+        (None, None) => &with.compiler,
     };
     let mut command = Command::new(compiler);
     command
@@ -465,12 +485,19 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
             "-MF",
         ])
         .arg(with_suffix(path, ".d"))
-        .arg("-I")
-        .arg(with.humboldt.join("include"))
         .arg("-o")
         .arg(path)
         .args(&job.sources);
+    // Another MPI's <mpi.h> is its own.
+    if job.start.is_some() || own.is_none() {
+        command.arg("-I").arg(with.humboldt.join("include"));
+    }
     match &job.start {
+        None if own.is_some() => {
+            let mut path = OsString::from("-Wl,-rpath,");
+            path.push(library.parent().unwrap_or(library));
+            command.arg(library).arg(path)
+        }
         None => command.arg(library),
         Some(start) => {
             let fabric = with.humboldt.join("fabric");

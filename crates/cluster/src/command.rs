@@ -38,6 +38,7 @@ pub enum Command {
     #[command(after_help = "Examples:
   baltra cluster run logical.xml map.xml
   baltra cluster run logical.xml map.xml -- 1000 10
+  baltra cluster run logical.xml map.xml --mpi mpich
   baltra cluster run logical.xml map.xml --node 1 --port 9200 --key-file key")]
     Run(RunArgs),
     /// The ranks of a run on this host: where they are, what they have sent and received
@@ -105,6 +106,9 @@ pub struct RunArgs {
     /// A file with the job's key, 32 hexadecimal digits, the same on every node
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Processes are ranks of this MPI, by its mpicc.NAME and mpiexec.NAME, with kernels on boards behind them
+    #[arg(long, value_name = "NAME", value_parser = ["mpich", "openmpi"])]
+    mpi: Option<String>,
     /// Say only what the ranks say
     #[arg(long, short)]
     quiet: bool,
@@ -159,6 +163,7 @@ impl BuildArgs {
             humboldt: humboldt
                 .context("libhumboldt's folder is not beside this program (--humboldt names it)")?,
             compiler: self.compiler.clone(),
+            mpi: None,
         })
     }
 }
@@ -269,7 +274,11 @@ fn check(cluster: &Cluster, args: &BuildArgs, out: &mut dyn Write) -> Result<Exi
 fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
     let cluster = read(&args.build.files.files)?;
     let quiet = args.quiet;
-    let built = build(&cluster, &args.build.build()?, &|line| {
+    let with = crate::build::Build {
+        mpi: args.mpi.clone(),
+        ..args.build.build()?
+    };
+    let built = build(&cluster, &with, &|line| {
         if !quiet {
             eprintln!("{line}");
         }
@@ -294,6 +303,7 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
         key,
         args: (!args.args.is_empty()).then(|| args.args.clone()),
         state: args.node.is_empty().then_some(state),
+        mpi: args.mpi.clone(),
     };
     let mut failed = None;
     let outcome = run(&cluster, &built, &options, &mut |error, line| {

@@ -41,6 +41,8 @@ pub struct Member {
     pub tcp: bool,
     /// Whether it is a kernel of a board, of which its group is one process.
     pub board: bool,
+    /// Whether another MPI starts it, which also carries what such ranks send to one another.
+    pub mpi: bool,
 }
 
 impl Member {
@@ -75,7 +77,9 @@ impl Wire {
             sockets: Vec::new(),
         };
         for rank in 0..members.len() {
-            let socket = match station(members, rank) == rank && members[rank].mac.is_some() {
+            let member = &members[rank];
+            let binds = station(members, rank) == rank && member.mac.is_some() && !member.mpi;
+            let socket = match binds {
                 true => Some(UnixDatagram::bind(wire.path(rank)).context("cannot make a socket")?),
                 false => None,
             };
@@ -179,11 +183,12 @@ impl Job {
                         .context("cannot make shared memory")?;
                     free.insert(File::from(segment));
                 }
-                bell = (!member.board).then_some(
+                bell = (!member.board && !member.mpi).then_some(
                     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                         .context("cannot make a doorbell")?,
                 );
-                let listens = several && member.tcp && station(&members, rank) == rank;
+                let listens =
+                    several && member.tcp && !member.mpi && station(&members, rank) == rank;
                 if let (true, Some(wanted)) = (listens, address) {
                     let socket = TcpListener::bind(wanted)
                         .with_context(|| format!("rank {rank} cannot listen on {wanted}: is it this host's address? (--node starts the ranks of one node)"))?;
@@ -299,6 +304,31 @@ impl Job {
                 command.get_program().to_string_lossy()
             )
         })
+    }
+
+    /// Starts another MPI's launcher: `command` with what all its processes must know. Each finds out its own rank.
+    pub fn spawn_mpi(&self, mut command: Command) -> Result<Child> {
+        let mut peers = Vec::new();
+        for (rank, member) in self.members.iter().enumerate() {
+            let frames = self.frames_to(rank).filter(|_| !member.tcp);
+            let frames = frames.map(|(mac, path)| format!("{mac}@{}", path.display()));
+            peers.push(match (member.mpi, frames) {
+                (true, Some(frames)) => format!("mpi:{frames}"),
+                (true, None) => "mpi".to_owned(),
+                (false, Some(frames)) => format!("fab:{frames}"),
+                (false, None) => {
+                    let address =
+                        self.addresses[self.station(rank)].context("a board's address")?;
+                    format!("fab:{address}")
+                }
+            });
+        }
+        let program = command.get_program().to_string_lossy().into_owned();
+        command
+            .env("HUM_PEERS", peers.join(","))
+            .env("HUM_KEY", &self.key)
+            .spawn()
+            .with_context(|| format!("cannot run {program}: scripts/setup.sh bench installs it"))
     }
 
     /// What a rank has counted so far.

@@ -37,6 +37,8 @@ pub struct Options {
     pub args: Option<Vec<String>>,
     /// Where `status` and `stop` find the run.
     pub state: Option<PathBuf>,
+    /// Processes are started by this MPI's `mpiexec.NAME`, and are its ranks; kernels on boards are behind them.
+    pub mpi: Option<String>,
 }
 
 /// What became of a run.
@@ -142,6 +144,18 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
         !ether && !boards || options.nodes.is_empty(),
         "--node: raw Ethernet, UDP and boards join nodes of one host, by sockets"
     );
+    if let Some(mpi) = &options.mpi {
+        ensure!(
+            options.nodes.is_empty(),
+            "--mpi: processes are all of this host"
+        );
+        let hardware = |rank: usize| cluster.map.nodes[nodes[rank]].kind == NodeKind::Hardware;
+        let first = (0..size).find(|r| hardware(*r)).unwrap_or(size);
+        if let Some(later) = (first..size).find(|r| !hardware(*r)) {
+            bail!("--mpi: rank {later} is a process and rank {first} on a board: processes of {mpi} are the first ranks");
+        }
+        ensure!(first > 0, "--mpi: no rank is a process");
+    }
     if !options.nodes.is_empty() {
         let known = cluster.map.nodes.len();
         ensure!(
@@ -179,6 +193,7 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
                 },
                 tcp: !ether,
                 board: node.kind == NodeKind::Hardware,
+                mpi: options.mpi.is_some() && node.kind == NodeKind::Software,
             }
         })
         .collect();
@@ -288,8 +303,35 @@ pub fn run(
             status: None,
         });
     }
+    if let Some(mpi) = &options.mpi {
+        let ranks: Vec<usize> = (0..size).filter(|r| !on_board[*r]).collect();
+        let command = mpiexec(mpi, cluster, built, options, &ranks)?;
+        let mut child = job.spawn_mpi(command)?;
+        for &rank in &ranks {
+            let kernel = cluster.logical.kernel(rank as u32);
+            let (name, process) = (kernel.map_or("?", |k| k.name.as_str()), child.id());
+            say(
+                true,
+                &format!("rank {rank}: {name} by mpiexec.{mpi}, process {process}"),
+            );
+        }
+        if let Some(out) = child.stdout.take() {
+            forward(Source::Mpi(ranks.clone()), false, out, sender.clone());
+        }
+        if let Some(err) = child.stderr.take() {
+            forward(Source::Mpi(ranks.clone()), true, err, sender.clone());
+        }
+        children.0.push(Running {
+            name: format!("mpiexec.{mpi}"),
+            ranks,
+            left: 0,
+            input: None,
+            child,
+            status: None,
+        });
+    }
     for &rank in &here {
-        if on_board[rank] {
+        if on_board[rank] || options.mpi.is_some() {
             continue;
         }
         let kernel = cluster
@@ -381,6 +423,48 @@ pub fn run(
         })
         .collect();
     Ok(Outcome { code, wall, ranks })
+}
+
+/// Another MPI's launcher with all programs, each with its arguments and constants.
+fn mpiexec(
+    mpi: &str,
+    cluster: &Cluster,
+    built: &Built,
+    options: &Options,
+    ranks: &[usize],
+) -> Result<Command> {
+    let mut command = Command::new(format!("mpiexec.{mpi}"));
+    // Ranks are told apart in what they print; there may be more of them than processors.
+    if mpi == "openmpi" {
+        command.args(["--tag-output", "--oversubscribe", "--bind-to", "none"]);
+        if rustix::process::geteuid().is_root() {
+            command.arg("--allow-run-as-root");
+        }
+    } else {
+        command.arg("-prepend-rank");
+    }
+    for (index, &rank) in ranks.iter().enumerate() {
+        let kernel = (cluster.logical.kernel(rank as u32)).context("a kernel without a number")?;
+        let program = (built.programs.get(&kernel.num))
+            .with_context(|| format!("kernel '{}' is not built", kernel.name))?;
+        if index > 0 {
+            command.arg(":");
+        }
+        command.args(["-n", "1", "env"]);
+        for (name, value, _) in &kernel.constants {
+            command.arg(format!("HUM_CONST_{name}={value}"));
+        }
+        command.arg(&program.path);
+        match options.args.as_ref().or(kernel.args.as_ref()) {
+            Some(args) => command.args(args),
+            None => command.args([cluster.size().to_string(), rank.to_string()]),
+        };
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
 }
 
 /// What a board's process reads: itself, its kernels, and where all other ranks are.
@@ -587,6 +671,20 @@ fn attend(
 enum Source {
     Rank(usize),
     Board(String, Vec<usize>),
+    /// Another MPI's launcher with these ranks.
+    Mpi(Vec<usize>),
+}
+
+/// The rank in what MPICH and Open MPI put before a line, `[3] …` and `[1,3]<stdout>:…`.
+fn tagged(line: &str) -> Option<(usize, &str)> {
+    let (tag, text) = line.strip_prefix('[')?.split_once(']')?;
+    match tag.split_once(',') {
+        None => Some((tag.parse().ok()?, text.strip_prefix(' ').unwrap_or(text))),
+        Some((_, rank)) => {
+            let (_, text) = text.strip_prefix('<')?.split_once(">:")?;
+            Some((rank.parse().ok()?, text))
+        }
+    }
 }
 
 impl Source {
@@ -595,6 +693,14 @@ impl Source {
         let (name, ranks) = match self {
             Source::Rank(rank) => {
                 let rank = *rank;
+                return Event::Line { rank, error, text };
+            }
+            Source::Mpi(ranks) => {
+                let known = tagged(&text).filter(|(rank, _)| ranks.contains(rank));
+                let (rank, text) = match known {
+                    Some((rank, text)) => (rank, text.to_owned()),
+                    None => (0, format!("mpiexec: {text}")),
+                };
                 return Event::Line { rank, error, text };
             }
             Source::Board(name, ranks) => (name, ranks),

@@ -33,6 +33,7 @@ impl Bench {
             out: self.dir.path().join("out"),
             humboldt: tree().join("humboldt"),
             compiler: "cc".to_owned(),
+            mpi: None,
         }
     }
 
@@ -55,7 +56,11 @@ impl Bench {
             // Nodes that run at once are of the same files.
             let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
             let cluster = self.cluster(map);
-            let programs = build(&cluster, &self.with(), &|_| {}).map_err(|e| format!("{e:#}"))?;
+            let with = Build {
+                mpi: options.mpi.clone(),
+                ..self.with()
+            };
+            let programs = build(&cluster, &with, &|_| {}).map_err(|e| format!("{e:#}"))?;
             (cluster, programs)
         };
         let mut lines = Vec::new();
