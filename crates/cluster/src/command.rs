@@ -39,6 +39,7 @@ pub enum Command {
   baltra cluster run logical.xml map.xml
   baltra cluster run logical.xml map.xml -- 1000 10
   baltra cluster run logical.xml map.xml --mpi mpich
+  baltra cluster run logical.xml map.xml --pool http://registry:7480
   baltra cluster run logical.xml map.xml --node 1 --port 9200 --key-file key")]
     Run(RunArgs),
     /// The ranks of a run on this host: where they are, what they have sent and received
@@ -109,6 +110,18 @@ pub struct RunArgs {
     /// Processes are ranks of this MPI, by its mpicc.NAME and mpiexec.NAME, with kernels on boards behind them
     #[arg(long, value_name = "NAME", value_parser = ["mpich", "openmpi"])]
     mpi: Option<String>,
+    /// Boards are those that the Accelerators Registry gives, whatever addresses the map file has for them
+    #[arg(long, value_name = "URL", num_args = 0..=1, env = "BALTRA_POOL", hide_env_values = true, default_missing_value = "http://127.0.0.1:7480")]
+    pool: Option<String>,
+    /// What the registry asks of its callers
+    #[arg(
+        long,
+        env = "BALTRA_REGISTRY_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true,
+        hide = true
+    )]
+    registry_token: Option<String>,
     /// Say only what the ranks say
     #[arg(long, short)]
     quiet: bool,
@@ -272,8 +285,28 @@ fn check(cluster: &Cluster, args: &BuildArgs, out: &mut dyn Write) -> Result<Exi
 }
 
 fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
-    let cluster = read(&args.build.files.files)?;
     let quiet = args.quiet;
+    // Given back when the run is over, whatever its end.
+    let mut boards = None;
+    let files = &args.build.files.files;
+    let cluster = Cluster::read_with(&files.logical, &files.map, |cluster| {
+        let Some(url) = &args.pool else {
+            return Ok(());
+        };
+        let registry = baltra_registry::client::Options {
+            url: url.clone(),
+            token: args.registry_token.clone().unwrap_or_default(),
+            ca: None,
+        };
+        let mut say = |line: &str| {
+            if !quiet {
+                eprintln!("{line}");
+            }
+        };
+        boards =
+            Some(crate::pool::take(cluster, &registry, &mut say).map_err(|e| format!("{e:#}"))?);
+        Ok(())
+    })?;
     let with = crate::build::Build {
         mpi: args.mpi.clone(),
         ..args.build.build()?

@@ -12,6 +12,7 @@ mod command;
 mod form;
 mod job;
 mod model;
+pub mod pool;
 mod read;
 mod run;
 #[cfg(test)]

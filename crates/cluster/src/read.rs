@@ -85,7 +85,20 @@ impl Cluster {
     ///
     /// All [`Problems`] that were found, those of the logical file first.
     pub fn read(logical: &Path, map: &Path) -> Result<Cluster, Problems> {
-        Cluster::combine((logical, load(logical)), (map, load(map)))
+        Cluster::read_with(logical, map, |_| Ok(()))
+    }
+
+    /// As [`Cluster::read`]; `fill` may add what the map file leaves open before it is checked whether the files go together.
+    ///
+    /// # Errors
+    ///
+    /// As there; what `fill` says counts as the map file's.
+    pub fn read_with(
+        logical: &Path,
+        map: &Path,
+        fill: impl FnOnce(&mut Cluster) -> Result<(), String>,
+    ) -> Result<Cluster, Problems> {
+        Cluster::combine((logical, load(logical)), (map, load(map)), fill)
     }
 
     /// As [`Cluster::read`], from texts; the paths are for messages and for where sources are.
@@ -97,20 +110,30 @@ impl Cluster {
         Cluster::combine(
             (logical.0, Ok(logical.1.to_owned())),
             (map.0, Ok(map.1.to_owned())),
+            |_| Ok(()),
         )
     }
 
     fn combine(
         logical: (&Path, Result<String, Problem>),
         map: (&Path, Result<String, Problem>),
+        fill: impl FnOnce(&mut Cluster) -> Result<(), String>,
     ) -> Result<Cluster, Problems> {
+        let path = map.0.to_owned();
         let (logical, mut problems) = both(logical.0, logical.1, self::logical);
         let (map, more) = both(map.0, map.1, self::map);
         problems.extend(more);
         match (logical, map) {
             // Whether the files go together is a question for files that are in order.
             (Some(logical), Some(map)) if problems.is_empty() => {
-                let cluster = Cluster { logical, map };
+                let mut cluster = Cluster { logical, map };
+                if let Err(text) = fill(&mut cluster) {
+                    return Err(Problems(vec![Problem {
+                        path,
+                        line: 0,
+                        text,
+                    }]));
+                }
                 problems = crate::check::check(&cluster);
                 match problems.is_empty() {
                     true => Ok(cluster),

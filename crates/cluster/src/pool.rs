@@ -1,0 +1,191 @@
+//! Boards from the pool: the Accelerators Registry is asked for as many as the map file has, instead of fixed addresses.
+//!
+//! A board of the pool is a device whose labels `mac` and `ip` are its addresses. A cluster has it alone: a device that is
+//! another instance's, too, is given back. Boards are leased for a few seconds at a time, so that a launcher that dies
+//! keeps them no longer; one that ends gives them back at once.
+
+use crate::model::{Cluster, NodeKind};
+use anyhow::{bail, ensure, Context, Result};
+use baltra_registry::client::{self, Instances, Operators};
+use baltra_registry::proto::{
+    AllocateRequest, Device, DevicesRequest, ReleaseRequest, RenewRequest,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// How long boards are kept without a word, seconds.
+const LEASE_S: u32 = 10;
+/// Refused devices that are named.
+const NAMED_MAX: usize = 5;
+
+/// Boards that are a run's for as long as this is kept.
+#[derive(Debug)]
+pub struct Boards {
+    stop: Option<Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Drop for Boards {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+/// Gives each board of the map file the addresses of one of the pool.
+///
+/// # Errors
+///
+/// No registry, not enough boards, boards without addresses.
+pub fn take(
+    cluster: &mut Cluster,
+    registry: &client::Options,
+    say: &mut dyn FnMut(&str),
+) -> Result<Boards> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (mut instances, mut operators) = {
+        let _within = runtime.enter();
+        (client::instances(registry)?, client::operators(registry)?)
+    };
+    // Boards of one kind are asked for together.
+    let mut kinds: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, node) in cluster.map.nodes.iter().enumerate() {
+        if node.kind == NodeKind::Hardware {
+            let model = node.board.as_ref().map(|b| format!(",model={b}"));
+            let query = format!("platform=Baltra boards{}", model.unwrap_or_default());
+            kinds.entry(query).or_default().push(index);
+        }
+    }
+    ensure!(!kinds.is_empty(), "--pool: the map file has no boards");
+    let name = format!("cluster-{}", &crate::job::new_key()?[..12]);
+    let mut taken = Vec::new();
+    let mut filled = Ok(());
+    for (number, (query, nodes)) in kinds.iter().enumerate() {
+        let instance = format!("{name}-{number}");
+        filled = runtime.block_on(async {
+            let devices = allocate(&mut instances, &instance, query, nodes.len()).await?;
+            taken.push(instance);
+            let known = known(&mut operators).await?;
+            for (&node, device) in nodes.iter().zip(&devices) {
+                address(cluster, node, device, known.get(device))?;
+                say(&format!(
+                    "{}: board {device} of the pool",
+                    cluster.node_name(node)
+                ));
+            }
+            Ok(())
+        });
+        if filled.is_err() {
+            break;
+        }
+    }
+    let (stop, stopped) = channel();
+    let keeper = std::thread::Builder::new()
+        .name("pool".to_owned())
+        .spawn(move || keep(&runtime, &mut instances, &taken, &stopped))?;
+    let boards = Boards {
+        stop: Some(stop),
+        keeper: Some(keeper),
+    };
+    // An error gives back what has been taken.
+    filled.map(|()| boards)
+}
+
+/// Devices for an instance, as node/name.
+async fn allocate(
+    instances: &mut Instances,
+    instance: &str,
+    query: &str,
+    count: usize,
+) -> Result<Vec<String>> {
+    let request = AllocateRequest {
+        instance: instance.to_owned(),
+        query: query.to_owned(),
+        count: count as u32,
+        lease_s: Some(LEASE_S),
+        ..AllocateRequest::default()
+    };
+    let reply = (instances.allocate(request).await)
+        .map_err(|status| anyhow::anyhow!("the registry: {}", status.message()))?
+        .into_inner();
+    if let Some(refusal) = reply.refusal {
+        let devices: Vec<String> = (refusal.devices.iter().take(NAMED_MAX))
+            .map(|d| format!("{} ({})", d.device, d.reason))
+            .collect();
+        bail!(
+            "the pool has no {count} boards for '{query}': {} {}",
+            refusal.reason,
+            devices.join(", ")
+        );
+    }
+    let found = reply.instance.context("an answer without devices")?;
+    ensure!(
+        found.devices.len() == count,
+        "the pool gave {} boards of {count}",
+        found.devices.len()
+    );
+    let named = |d: &baltra_registry::proto::Assignment| format!("{}/{}", d.node, d.device);
+    Ok(found.devices.iter().map(named).collect())
+}
+
+async fn known(operators: &mut Operators) -> Result<HashMap<String, Device>> {
+    let reply = (operators.devices(DevicesRequest::default()).await)
+        .map_err(|status| anyhow::anyhow!("the registry: {}", status.message()))?;
+    let devices = reply.into_inner().devices.into_iter();
+    Ok(devices
+        .filter_map(|d| Some((format!("{}/{}", d.node, d.description.as_ref()?.name), d)))
+        .collect())
+}
+
+/// A board's addresses, from its device's labels.
+fn address(cluster: &mut Cluster, node: usize, name: &str, device: Option<&Device>) -> Result<()> {
+    let device = device.with_context(|| format!("board {name} has gone"))?;
+    ensure!(
+        device.occupation <= 1,
+        "board {name} is in use: no other is free"
+    );
+    let labels = device.description.as_ref().map(|d| &d.labels);
+    let label = |key: &str| labels.and_then(|l| l.get(key)).cloned();
+    let ip = match label("ip") {
+        Some(text) => Some(text.parse::<IpAddr>().with_context(|| {
+            format!("board {name} has the label ip = {text}, which is no address")
+        })?),
+        None => None,
+    };
+    let mac = label("mac");
+    ensure!(
+        ip.is_some() || mac.is_some(),
+        "board {name} has neither of the labels mac and ip: its node's configuration gives them"
+    );
+    let node = &mut cluster.map.nodes[node];
+    node.ip = ip;
+    node.mac = mac;
+    Ok(())
+}
+
+/// Renews the leases until it is told to stop, then gives the boards back.
+fn keep(runtime: &Runtime, instances: &mut Instances, names: &[String], stopped: &Receiver<()>) {
+    let pause = Duration::from_secs(u64::from(LEASE_S) / 3);
+    while matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
+        for name in names {
+            let request = RenewRequest {
+                instance: name.clone(),
+                ..RenewRequest::default()
+            };
+            // A registry that is away is asked again; boards that it gives to others answer no more.
+            let _ = runtime.block_on(instances.renew(request));
+        }
+    }
+    for name in names {
+        let request = ReleaseRequest {
+            instance: name.clone(),
+        };
+        let _ = runtime.block_on(instances.release(request));
+    }
+}
