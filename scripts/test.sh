@@ -65,7 +65,7 @@ is_built=
 built() {
     [[ -z $is_built ]] || return 0
     is_built=yes
-    run setup scripts/setup.sh base test fabric
+    run setup scripts/setup.sh base test fabric bench
     run photo scripts/photo.sh
     run apps make -s -C apps
     run functions make -s -C apps/functions

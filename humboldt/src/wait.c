@@ -221,6 +221,22 @@ static bool deadlocked(char *text, size_t room)
     return true;
 }
 
+/* This rank sends to a kernel on a board that sends to it, and neither receives: kernels do one thing at a time. */
+static bool crossed(const struct hum_wait *wait, char *text, size_t room)
+{
+    const struct hum_request *first = NULL;
+    for (int i = 0; i < wait->count && first == NULL; i++)
+        if (wait->requests[i] != NULL && !wait->requests[i]->done) first = wait->requests[i];
+    if (first == NULL || wait->any || first->kind != HUM_KIND_SEND || first->streaming || !hum_job.peers[first->peer].board) return false;
+    for (const struct hum_unexpected *at = hum_unexpected_first; at != NULL; at = at->next) {
+        if (!at->rendezvous || (int)HUM_FIELD(at->head.word, SRC) != first->peer || hum_head_context(at->head) != 0) continue;
+        snprintf(text, room, "deadlock: rank %d is in %s and waits for rank %d, tag %d; rank %d is in HUM_Send and waits for rank %d, tag %d",
+                 hum_job.rank, hum_function_names[wait->function], first->peer, first->tag, first->peer, hum_job.rank, hum_head_tag(at->head));
+        return true;
+    }
+    return false;
+}
+
 /* Nobody but this rank can end the wait. */
 static bool only_for(const struct hum_wait *wait, int rank)
 {
@@ -287,6 +303,7 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
                  hum_job.unexpected_bytes);
         return HUM_ERR_DEADLOCK;
     }
+    if (hum_job.fabric && wait->requests != NULL && crossed(wait, text, room)) return HUM_ERR_DEADLOCK;
     if (hum_job.away) return HUM_SUCCESS; /* whom its ranks wait for is not known */
     publish(wait);
     return deadlocked(text, room) ? HUM_ERR_DEADLOCK : HUM_SUCCESS;

@@ -32,16 +32,22 @@ class Frames:
         self.socket.bind(self.folder.name + "/1")
         self.socket.connect(self.folder.name + "/0")
         self.socket.settimeout(20)
-        self.count = 0
+        self.count = self.came = 0
         peers = f"-,fab:{OWN.hex(':')}@{self.folder.name}/1"
         self.process = start(command, {"HUM_PEERS": peers, "HUM_WIRE": str(rank.fileno()), "HUM_MAC": MAC.hex(":")}, [rank.fileno()])
         rank.close()
         while kind_of(self.packet()) != PROBE:
             pass
-        self.send(envelope(STATE, 8) + bytes(8), number=0)
+        self.answer()
 
     def packet(self):
-        return self.socket.recv(2000)[16:]
+        packet = self.socket.recv(2000)[16:]
+        self.came += kind_of(packet) not in (PROBE, STATE)
+        return packet
+
+    def answer(self):
+        """A question's: how many packets have come and gone."""
+        self.send(envelope(STATE, 8) + struct.pack("<HHI", self.came & 0xFFFF, self.count & 0xFFFF, 0), number=0)
 
     def send(self, packet, number=None):
         if number is None:
@@ -71,7 +77,7 @@ class Stream:
         hello = self.exactly(24)
         assert hello == b"HUMFAB\x01\x00" + bytes.fromhex(KEY), hello
         assert kind_of(self.packet()) == PROBE
-        self.send(envelope(STATE, 8) + bytes(8))
+        self.answer()
 
     def exactly(self, count):
         data = b""
@@ -83,6 +89,9 @@ class Stream:
 
     def packet(self):
         return self.exactly(8)
+
+    def answer(self):
+        self.send(envelope(STATE, 8) + bytes(8))
 
     def send(self, packet, number=None):
         self.raw(packet + bytes(-len(packet) % 8))
@@ -110,7 +119,7 @@ def until(board, kind):
     while True:
         got = kind_of(board.packet())
         if got == PROBE:
-            board.send(envelope(STATE, 8) + bytes(8), number=0)
+            board.answer()
         if got == kind:
             return
 
@@ -129,6 +138,41 @@ def plays_on(way, command):
     until(board, DONE)
     code, out, err = ended(board)
     assert code == 0 and "got 42" in out and "got 99999" in out, f"{code} {out} {err}"
+
+
+def frames(command, disturb):
+    """A message of three packets whose frames `disturb` has changed: [(number, packet), …] to another list. What became of it."""
+    board = Frames(command)
+    board.send(envelope(EAGER, 16, 7, INT32) + struct.pack("<4i", 42, 0, 0, 0))
+    board.send(envelope(ENVELOPE, 400000, 8, INT32))
+    until(board, CLEAR)
+    data = struct.pack("<100000i", *range(100000))
+    pieces = [data[at : at + 1400] for at in range(0, len(data), 1400)]
+    packets = [envelope(DATA, len(piece), flag=MORE if at + 1 < len(pieces) else 0) + piece for at, piece in enumerate(pieces)]
+    all = list(enumerate(packets, board.count))
+    board.count += len(all)
+    board.socket.settimeout(3)  # a rank that has ended sends nothing
+    try:
+        for number, packet in disturb(all):
+            board.send(packet, number=number)
+            time.sleep(0.0002)
+        until(board, DONE)
+    except (ConnectionError, TimeoutError):
+        pass  # it has ended
+    return ended(board)
+
+
+def reset_by_peer(command):
+    """A board's TCP is reset in the middle of a message."""
+    board = Stream(command)
+    board.send(envelope(EAGER, 16, 7, INT32) + struct.pack("<4i", 42, 0, 0, 0))
+    board.send(envelope(ENVELOPE, 400000, 8, INT32))
+    until(board, CLEAR)
+    board.raw(envelope(DATA, 1400, flag=MORE) + bytes(1000))
+    board.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    board.socket.close()
+    code, _, err = ended(board)
+    assert code == 1 and "HUM_Recv: from rank 1, tag 8: rank 1 has closed its connection" in err, f"{code} {err}"
 
 
 def hostile(way, command, seconds):

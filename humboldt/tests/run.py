@@ -373,6 +373,35 @@ def random_packets():
     print(f"({count} seeds) ", end="")
 
 
+@test
+def a_frame_that_is_lost_is_said():
+    code, _, err = boards.frames(program("peer"), lambda all: all[:20] + all[21:])
+    want(code == 1 and "HUM_Recv: from rank 1, tag 8: rank 1 sent 1 packet that was lost on the wire" in err, (code, err))
+
+
+@test
+def the_last_frame_that_is_lost_is_found_by_a_question():
+    code, _, err = boards.frames(program("peer"), lambda all: all[:-1])
+    want(code == 1 and "HUM_Recv: from rank 1, tag 8: rank 1 sent a packet that was lost on the wire" in err, (code, err))
+
+
+@test
+def frames_out_of_order_are_said():
+    code, _, err = boards.frames(program("peer"), lambda all: all[:20] + [all[21], all[20]] + all[22:])
+    want(code == 1 and "rank 1 sent 1 packet that was lost on the wire" in err, (code, err))
+
+
+@test
+def frames_that_come_twice_do_no_harm():
+    code, out, err = boards.frames(program("peer"), lambda all: [each for frame in all for each in (frame, frame)])
+    want(code == 0 and "got 99999" in out, (code, out, err))
+
+
+@test
+def a_board_whose_connection_is_reset_in_the_middle_of_a_message():
+    boards.reset_by_peer(program("peer"))
+
+
 for way in (boards.Frames, boards.Stream):
     name = way.__name__.lower()
     case(f"a_board_by_{name}", lambda way=way: boards.plays_on(way, program("peer")))
