@@ -83,9 +83,10 @@ bench-board: build ## the board in cycles, and its live model's speed; writes be
 	@bench/board/run.py
 	@bench/board/three_ways.py --write
 
-bench-messages: humboldt ## messages beside MPICH and Open MPI; writes bench/results/messages
-	@scripts/setup.sh bench
+bench-messages: humboldt build ## messages beside MPICH and Open MPI, the paper's tables with boards; writes bench/results/messages
+	@scripts/setup.sh bench fabric board
 	@bench/messages/run.py
+	@bench/messages/boards.py
 
 bench-vm: setup build apps ## the VM door: guest and host, shared memory and TCP; writes bench/results/vm
 	@scripts/setup.sh vm

@@ -112,6 +112,7 @@ struct hum_job {
     size_t unexpected_bytes, unexpected_max;
     int refused; /* a rank whose packet stays where it is, as the unexpected ones are too many; or -1 */
     int deadlock_ms;
+    uint64_t spin_ns; /* before a rank that waits sleeps */
     bool pull; /* single copies out of a peer's memory are allowed */
     size_t eager_max;
 };

@@ -12,7 +12,7 @@
  *   HUM_LISTEN   a descriptor: this rank's listening socket, where there are ranks elsewhere
  *   HUM_WIRE     a descriptor: this rank's socket for frames, and HUM_MAC its node's address, where ranks are reached so
  *   HUM_KEY      32 hexadecimal digits: who does not know them is no rank of this job
- * and may limit: HUM_START_MS, HUM_DEADLOCK_MS (0: never), HUM_UNEXPECTED_MAX, HUM_PULL=0, HUM_EAGER_MAX.
+ * and may limit: HUM_START_MS, HUM_DEADLOCK_MS (0: never), HUM_SPIN_US, HUM_UNEXPECTED_MAX, HUM_PULL=0, HUM_EAGER_MAX.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -128,6 +128,8 @@ int hum_job_start(char *text, size_t room)
     hum_job.listen_fd = (int)number("HUM_LISTEN", 0, 1 << 20, -1, &bad);
     hum_job.wire_fd = (int)number("HUM_WIRE", 0, 1 << 20, -1, &bad);
     hum_job.deadlock_ms = (int)number("HUM_DEADLOCK_MS", 0, 3600000, 2000, &bad);
+    /* Longer than a peer takes to answer, shorter than anybody notices. */
+    hum_job.spin_ns = (uint64_t)number("HUM_SPIN_US", 0, 10000000, 100, &bad) * 1000;
     hum_job.unexpected_max = (size_t)number("HUM_UNEXPECTED_MAX", 1 << 16, INT64_C(1) << 40, HUM_UNEXPECTED_BYTES, &bad);
     hum_job.pull = number("HUM_PULL", 0, 1, 1, &bad) == 1;
     long start_ms = number("HUM_START_MS", 1, 3600000, 60000, &bad);

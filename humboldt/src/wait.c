@@ -25,7 +25,6 @@ const char *const hum_function_names[] = {
 #undef HUM_FUNCTION
 
 enum {
-    SPIN_NS = 100000,        /* longer than a peer takes to answer, shorter than anybody notices */
     CROWDED_SPIN_NS = 2000,
     ROUNDS_PER_CLOCK = 64,
     LOOK_MS = 100,           /* between two looks at the job while asleep */
@@ -281,7 +280,7 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
     uint64_t now = hum_now_ns();
     if (wait->began_ns == 0) wait->began_ns = wait->looked_ns = now;
     if (wait->spin_from_ns == 0) wait->spin_from_ns = now;
-    if (now - wait->spin_from_ns < (hum_job.crowded ? CROWDED_SPIN_NS : SPIN_NS)) {
+    if (now - wait->spin_from_ns < (hum_job.crowded ? CROWDED_SPIN_NS : hum_job.spin_ns)) {
         if (hum_job.crowded) sched_yield();
         return HUM_SUCCESS;
     }

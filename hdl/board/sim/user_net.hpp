@@ -89,8 +89,15 @@ class UserNetwork {
     Segment s;
     if (!read_segment(frame, board_.ip, s)) return;
     for (Connection& c : connections_)
-      if (c.port == s.port) return segment(c, s, now_ms);
+      if (c.port == s.port) {
+        segment(c, s, now_ms);
+        to_host(c);
+        return;
+      }
   }
+
+  // As read(2), where something is to be known of what is read.
+  std::function<ssize_t(int, void*, size_t)> read_host = [](int fd, void* data, size_t room) { return ::read(fd, data, room); };
 
   // Descriptors to wait for.
   std::vector<pollfd> waits() const {
@@ -164,7 +171,7 @@ class UserNetwork {
     bool moved = false;
     char buffer[16384];
     while (!c.broken && !c.host_ended && c.unacked.size() < kBuffer) {
-      const ssize_t n = read(c.fd, buffer, std::min(sizeof buffer, kBuffer - c.unacked.size()));
+      const ssize_t n = read_host(c.fd, buffer, std::min(sizeof buffer, kBuffer - c.unacked.size()));
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
       if (n < 0) {
         reset(c);

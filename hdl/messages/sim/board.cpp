@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -74,7 +75,10 @@ struct Kernel {
 
 class Board {
  public:
-  explicit Board(const std::string& path) { read(path); }
+  explicit Board(const std::string& path) {
+    network_.trace.cycles = &cycles_;
+    read(path);
+  }
 
   void run();
 
@@ -267,7 +271,12 @@ void Board::cycle() {
     const uint64_t data = top_.tx_data;
     const auto* bytes = reinterpret_cast<const uint8_t*>(&data);
     sending_.insert(sending_.end(), bytes, bytes + __builtin_popcount(top_.tx_keep));
-    if (top_.tx_last) network_.out.push_back(std::move(sending_)), sending_.clear();
+    if (top_.tx_last) {
+      network_.trace.out(sending_);
+      network_.out.push_back(std::move(sending_));
+      sending_.clear();
+      network_.flush();  // at once: whoever waits for it need not wait for more cycles
+    }
   }
   for (Kernel& kernel : kernels_) {
     const int p = kernel.port;
@@ -300,6 +309,9 @@ void Board::cycle() {
 
 void Board::run() {
   int still = 0;
+  const char* text = getenv("HUM_SPIN_US");
+  const std::chrono::microseconds spin(text == nullptr ? 0 : atoi(text));
+  auto since = std::chrono::steady_clock::now();
   auto over = [] {
     char drop[64];
     return ::read(0, drop, sizeof drop) <= 0;
@@ -311,6 +323,7 @@ void Board::run() {
     if (still < kAfterglow) {
       for (int i = 0; i < kBurst; i++) cycle();
       still += kBurst;
+      since = std::chrono::steady_clock::now();
       if ((cycles_ & 0xfff) < kBurst) {
         pollfd input{0, POLLIN, 0};
         if (poll(&input, 1, 0) > 0 && over()) return;
@@ -319,6 +332,8 @@ void Board::run() {
       if (!sent && network_.out.size() >= Wire::kQueue) usleep(100);
       continue;
     }
+    // Who wakes a sleeper waits for the kernel as well.
+    if (std::chrono::steady_clock::now() - since < spin) continue;
     std::vector<pollfd> waits = network_.waits();
     waits.push_back({0, POLLIN, 0});
     poll(waits.data(), waits.size(), sent && !network_.timed() ? -1 : 1);

@@ -66,6 +66,7 @@ class Network : public Wire {
       fill(frame);
       deliver(std::move(frame), true);
     });
+    if (trace.on()) network_->read_host = [this](int from, void* data, size_t room) { return trace.receive(from, data, room, MSG_DONTWAIT); };
   }
 
   void put(Vmsg_board& top, int rank) {

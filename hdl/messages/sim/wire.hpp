@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "trace.hpp"
+
 using Frame = std::vector<uint8_t>;
 
 [[noreturn]] inline void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
@@ -86,6 +88,7 @@ class Wire {
 
   // A frame for the board; `counted`: faults are for it.
   void deliver(Frame frame, bool counted) {
+    trace.in(frame);
     came_ += counted;
     auto is = [&](const char* kind) { return counted && faults_.count(kind) && faults_[kind] == came_; };
     if (is("vanish")) raise(SIGKILL);
@@ -104,7 +107,7 @@ class Wire {
   bool next(Frame& frame) {
     if (in.size() >= kQueue) return false;
     frame.resize(kFrameBytes);
-    const ssize_t n = recv(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_TRUNC);
+    const ssize_t n = trace.receive(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0) return false;
     frame.resize(static_cast<size_t>(n) > kFrameBytes ? 0 : static_cast<size_t>(n));
     return true;
@@ -117,6 +120,7 @@ class Wire {
   }
 
   const int fd;
+  Trace trace;
   std::deque<Frame> in, out;
 
  private:

@@ -675,4 +675,28 @@ TEST(cycles_and_throughput) {
         }
 }
 
+// The paper's figures 11 and 12: four messages of each size one after another, in percent of 10 Gb/s (8 bytes a cycle): to a kernel of
+// the same board and to one of the other.
+TEST(curves) {
+    for (unsigned to : {1u, 5u})
+        for (size_t size = 64; size <= size_t(1) << 20; size *= 4) {
+            Boards b;
+            b.millisecond = 156250;
+            std::deque<Send> sends;
+            std::deque<Receive> receives;
+            const int count = size > 65536 ? 2 : 4;
+            for (int i = 0; i < count; i++) {
+                sends.push_back({to, 1, b.random.bytes(size)});
+                receives.push_back({0, 1, unsigned(size)});
+                b.go(0, sends.back());
+                b.go(static_cast<int>(to), receives.back());
+            }
+            b.run(2000000);
+            for (int i = 0; i < count; i++) got(receives[i], sends[i], 0);
+            const double cycles = static_cast<double>(receives[count - 1].ended - receives[0].ended) / (count - 1);
+            const char *where = to == 1 ? "same board" : W == 0 ? "two boards, Ethernet" : "two boards, TCP";
+            number(("curve " + std::string(where) + ", percent of 10 Gb/s at " + std::to_string(size)).c_str(), 100 * static_cast<double>(size) / 8 / cycles);
+        }
+}
+
 BENCH_MAIN()
