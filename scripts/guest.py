@@ -22,19 +22,25 @@ class GuestError(Exception):
 class Guest:
     """A running guest. `command` carries out a shell's line in it."""
 
-    def __init__(self, name, device, net=False, serial=None, patience=180):
+    def __init__(self, name, device, net=False, serial=None, interrupts=False, patience=180):
+        """`device`: QEMU's arguments. `net`: the user network; `serial`: a port at this socket, which QEMU makes, or the
+        daemon's (a list); `interrupts`: an IOMMU, which vfio needs."""
         self.name = name
         self.text = ""
         arguments = [
             "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "qemu64,-cx16", "-smp", "1,maxcpus=2",
             "-m", "256", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
             "-nodefaults", "-kernel", str(VM / "vmlinuz"), "-initrd", str(VM / "initramfs"),
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check" + (" vf.virtio" if net or serial else ""),
+            "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check" + (" vf.virtio" if net or serial else "") + (" vf.vfio intel_iommu=on" if interrupts else ""),
+            # The IOMMU first: what comes before it is not behind it.
+            *(["-device", "intel-iommu,intremap=on"] if interrupts else []),
             *device,
         ]
         if net:
             arguments += ["-netdev", "user,id=net,restrict=off", "-device", "virtio-net-pci,netdev=net,romfile="]
-        if serial:
+        if isinstance(serial, list):
+            arguments += serial
+        elif serial:
             arguments += ["-chardev", f"socket,path={serial},id=port,server=on,wait=off", "-device", "virtio-serial-pci",
                           "-device", "virtserialport,chardev=port,name=baltra"]
         self.process = subprocess.Popen(

@@ -48,12 +48,13 @@ cc=(cc -O2 -g -std=gnu11 -Wall -Wextra -Werror -static -Wl,--gc-sections,--no-wa
 
 tree=$out/tree
 rm -rf "$tree"
-mkdir -p "$tree"/{bin,lib,proc,sys,dev,tmp}
+mkdir -p "$tree"/{bin,lib,proc,run,sys,dev,tmp}
 cp "$out/unpacked/bin/busybox" "$out/bin/vfun" "$out/bin/hostile" "$out/bin/caller" "$tree/bin/"
 for applet in sh mount stty grep cat echo ls sleep kill poweroff insmod ip head seq sha256sum tr wc dd true timeout; do
   ln -s busybox "$tree/bin/$applet"
 done
-for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_console; do
+for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_console \
+  irqbypass vfio vfio_virqfd vfio_iommu_type1 vfio-pci-core vfio-pci; do
   find "$out/unpacked/lib/modules" -name "$module.ko" -exec cp {} "$tree/lib/" \;
 done
 # The loader's place is the library's: the programs are the host's, unchanged.

@@ -14,7 +14,12 @@
  *
  *   caller port PATH
  *
- * at the host's end of a virtio-serial port, a Unix socket. */
+ * at the host's end of a virtio-serial port, a Unix socket.
+ *
+ *   caller floor CALLS
+ *
+ * two threads that hand each other one word, there and back: what no round trip between two cores is
+ * quicker than. */
 #define _GNU_SOURCE
 #include "vfun.h"
 #include <arpa/inet.h>
@@ -25,6 +30,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +127,19 @@ static int serve(int port) {
   }
 }
 
+static struct {
+  _Alignas(64) _Atomic uint64_t there;
+  _Alignas(64) _Atomic uint64_t back;
+} words_between;
+
+static void *answer_words(void *calls) {
+  for (uint64_t call = 1; call <= (uint64_t)(uintptr_t)calls; call++) {
+    while (atomic_load_explicit(&words_between.there, memory_order_acquire) != call) {}
+    atomic_store_explicit(&words_between.back, call, memory_order_release);
+  }
+  return NULL;
+}
+
 static int by_size(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
   return x < y ? -1 : x > y;
@@ -155,8 +174,34 @@ static uint64_t over_vfun(void) {
   return value;
 }
 
+static void print(uint64_t *times, long calls, uint64_t total, double ns, uint64_t busy, uint64_t value) {
+  qsort(times, (size_t)calls, sizeof *times, by_size);
+#define AT(share) ((double)times[(size_t)((double)(calls - 1) * (share))] * ns / 1e3)
+  printf("{\"total_s\": %.6f, \"calls\": %ld, \"mean_us\": %.3f, \"min_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": %.3f, "
+         "\"p99_us\": %.3f, \"value\": \"%016" PRIx64 "\"}\n",
+         (double)total / 1e9, calls, (double)busy * ns / 1e3 / (double)calls, AT(0), AT(0.5), AT(0.9), AT(0.99), value);
+  fflush(stdout);
+}
+
+static int least(long calls) {
+  uint64_t *times = malloc(sizeof *times * (size_t)calls), busy = 0, first = tick(), began = now();
+  pthread_t thread;
+  if (!times || pthread_create(&thread, NULL, answer_words, (void *)(uintptr_t)calls)) err(1, "no thread");
+  for (long call = 0; call < calls; call++) {
+    uint64_t start = tick();
+    atomic_store_explicit(&words_between.there, (uint64_t)call + 1, memory_order_release);
+    while (atomic_load_explicit(&words_between.back, memory_order_acquire) != (uint64_t)call + 1) {}
+    busy += times[call] = tick() - start;
+  }
+  uint64_t total = now() - began;
+  pthread_join(thread, NULL);
+  print(times, calls, total, (double)total / (double)(tick() - first), busy, 0);
+  return 0;
+}
+
 int main(int count, char **words) {
   signal(SIGPIPE, SIG_IGN);
+  if (count == 3 && !strcmp(words[1], "floor")) return least(atol(words[2]));
   if (count == 3 && !strcmp(words[1], "port")) return port(words[2]);
   if (count == 3 && !strcmp(words[1], "serve")) return serve(atoi(words[2]));
   if (count < 9 || strcmp(words[1], "call")) errx(2, "see the head of caller.c");
@@ -195,12 +240,7 @@ int main(int count, char **words) {
     }
     uint64_t total = now() - began;
     double ns = (double)total / (double)(tick() - first);
-    qsort(times, (size_t)calls, sizeof *times, by_size);
-#define AT(share) ((double)times[(size_t)((double)(calls - 1) * (share))] * ns / 1e3)
-    printf("{\"total_s\": %.6f, \"calls\": %ld, \"mean_us\": %.3f, \"min_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": %.3f, "
-           "\"p99_us\": %.3f, \"value\": \"%016" PRIx64 "\"}\n",
-           (double)total / 1e9, calls, (double)busy * ns / 1e3 / (double)calls, AT(0), AT(0.5), AT(0.9), AT(0.99), value);
-    fflush(stdout);
+    print(times, calls, total, ns, busy, value);
   }
   if (vfun) {
     vfun_release(function);

@@ -91,6 +91,11 @@ class Bench:
             text = self.guest.command("caller " + " ".join(map(str, words)))
         return json.loads(text.strip().splitlines()[-1])
 
+    def floor(self):
+        """What no round trip between two cores of this host is quicker than: caller.c's `floor`."""
+        text = subprocess.run([CALLER, "floor", "500000"], check=True, capture_output=True, text=True).stdout
+        return json.loads(text)
+
     def end(self):
         self.guest.kill()
         for process in (self.server, self.port_server, self.daemon):
@@ -106,6 +111,7 @@ def trips(bench, rounds):
     """The empty function: awake, and after both have slept."""
     result = {}
     for _ in range(rounds):
+        result.setdefault("floor", []).append(bench.floor())
         for transport in ("host", "guest"):
             awake = bench.call(transport, "empty-native", 0, 0, 50_000)
             result.setdefault(f"{transport} awake", []).append(awake)
@@ -209,7 +215,7 @@ def report(result):
             numbers = [median(rounds, f"{key}_us") for key in ("min", "p50", "p90", "p99")]
             limit = asked.get(what)
             verdict = "" if limit is None else "met" if numbers[1] <= limit else "**not met**"
-            words = NAMES.get(what) or f"{NAMES[what.split()[0]]}, {'both awake' if 'awake' in what else 'both had slept'}"
+            words = NAMES.get(what) or what == "floor" and "one word between two cores, there and back" or f"{NAMES[what.split()[0]]}, {'both awake' if 'awake' in what else 'both had slept'}"
             out.append(f"| {words} | " + " | ".join(f"{v:.2f}" for v in numbers)
                        + f" | {'' if limit is None else f'≤ {limit:g} µs'} | {verdict} |")
         out.append("")

@@ -135,6 +135,16 @@ pub(crate) fn make(
     })
 }
 
+/// The outputs whose bytes, one after the other, are the answer in the form that the client accepts;
+/// `None`: it takes more than that.
+pub(crate) fn plain(plan: &Plan, accept: Option<&str>) -> Option<Vec<usize>> {
+    let outputs = plan.outputs.iter().enumerate();
+    let visible: Vec<_> = outputs.filter(|(_, output)| !output.hidden).collect();
+    let raw = visible.is_empty() || matches!(choose(&plan.answer_codecs, accept), Ok(Codec::Raw));
+    let whole = visible.iter().all(|(_, output)| output.length.is_none());
+    (raw && whole).then(|| visible.into_iter().map(|(index, _)| index).collect())
+}
+
 fn shapes(plan: &Plan, outputs: &[Shown]) -> String {
     let one = |output: &Shown| {
         let about = &plan.outputs[output.index];

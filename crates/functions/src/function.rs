@@ -124,6 +124,12 @@ impl Function {
             accept,
         )
     }
+
+    /// Where every answer in the form that the client accepts is outputs' bytes and nothing else: those
+    /// outputs, in their order. Then [`Function::answer`] can be left out.
+    pub fn plain_answer(&self, accept: Option<&str>) -> Option<Vec<usize>> {
+        answer::plain(&self.plan, accept)
+    }
 }
 
 fn named_files(manifest: &Manifest) -> BTreeSet<&str> {

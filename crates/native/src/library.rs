@@ -156,32 +156,7 @@ impl Library {
                 &mut more_values
             }
         };
-        let mut arguments = Vec::with_capacity(args.len());
-        let mut values = values.iter_mut();
-        for arg in args {
-            arguments.push(match arg {
-                Arg::Buffer(at) => {
-                    let Some(block) = memory.get(*at as usize) else {
-                        return Err(format!("there is no buffer {at}"));
-                    };
-                    Argument {
-                        data: block.data.cast(),
-                        bytes: block.len as u64,
-                    }
-                }
-                Arg::Value(bytes) => {
-                    let value = values.next().expect("counted above");
-                    let mut word = [0; 16];
-                    let len = bytes.len().min(16);
-                    word[..len].copy_from_slice(&bytes[..len]);
-                    *value = u128::from_ne_bytes(word);
-                    Argument {
-                        data: std::ptr::from_mut(value).cast(),
-                        bytes: len as u64,
-                    }
-                }
-            });
-        }
+        let arguments = lay_out(memory, args, values)?;
         let mut error = [0u8; TEXT_BYTES_MAX];
         // SAFETY: every argument points to as many bytes as it says, which live and are nobody
         // else's for the time of the call (constants aside, which are only read); the rest is
@@ -194,15 +169,155 @@ impl Library {
                 error.len() as u64,
             )
         };
-        if status == 0 {
-            return Ok(());
+        said(name, status, &mut error)
+    }
+
+    /// Lays a call out that is to be made again and again.
+    pub fn prepare(
+        &self,
+        symbol: usize,
+        blocks: Vec<Contents>,
+        args: &[Arg],
+    ) -> Result<Prepared, String> {
+        let Some((name, function)) = self.functions.get(symbol) else {
+            return Err(format!("there is no function {symbol}"));
+        };
+        if args.len() > ARGUMENTS_MAX {
+            return Err(format!("{} arguments are too many", args.len()));
         }
-        error[TEXT_BYTES_MAX - 1] = 0;
-        let text = CStr::from_bytes_until_nul(&error).map(CStr::to_string_lossy);
-        match text {
-            Ok(text) if !text.is_empty() => Err(text.into_owned()),
-            _ => Err(format!("{name} failed with status {status}")),
+        let mut own = Vec::with_capacity(blocks.len());
+        let mut memory = Vec::with_capacity(blocks.len());
+        for contents in blocks {
+            let mut block = Aligned::default();
+            let fresh = match contents {
+                Contents::Shared(shared) => {
+                    memory.push(shared);
+                    own.push((block, None));
+                    continue;
+                }
+                Contents::Zero(len) => {
+                    block.resize(len);
+                    Vec::new()
+                }
+                Contents::Bytes(bytes) => {
+                    block.resize(bytes.len());
+                    bytes
+                }
+            };
+            let len = block.bytes().len();
+            // Its words stay where they are, wherever the block itself goes.
+            memory.push(block.block(0, len));
+            own.push((block, Some(fresh)));
         }
+        let mut values = vec![0; args.len()].into_boxed_slice();
+        Ok(Prepared {
+            arguments: lay_out(&memory, args, &mut values)?,
+            blocks: own,
+            function: *function,
+            name: name.clone(),
+            error: vec![0; TEXT_BYTES_MAX],
+            _values: values,
+        })
+    }
+}
+
+/// What the library is given, and where each number lies.
+fn lay_out(memory: &[Memory], args: &[Arg], values: &mut [u128]) -> Result<Vec<Argument>, String> {
+    let mut arguments = Vec::with_capacity(args.len());
+    let mut values = values.iter_mut();
+    for arg in args {
+        arguments.push(match arg {
+            Arg::Buffer(at) => {
+                let Some(block) = memory.get(*at as usize) else {
+                    return Err(format!("there is no buffer {at}"));
+                };
+                Argument {
+                    data: block.data.cast(),
+                    bytes: block.len as u64,
+                }
+            }
+            Arg::Value(bytes) => {
+                let value = values.next().expect("as many as there are numbers");
+                let mut word = [0; 16];
+                let len = bytes.len().min(16);
+                word[..len].copy_from_slice(&bytes[..len]);
+                *value = u128::from_ne_bytes(word);
+                Argument {
+                    data: std::ptr::from_mut(value).cast(),
+                    bytes: len as u64,
+                }
+            }
+        });
+    }
+    Ok(arguments)
+}
+
+/// What came of a call.
+fn said(name: &str, status: i32, error: &mut [u8]) -> Result<(), String> {
+    if status == 0 {
+        return Ok(());
+    }
+    if let Some(last) = error.last_mut() {
+        *last = 0;
+    }
+    let text = CStr::from_bytes_until_nul(error).map(CStr::to_string_lossy);
+    match text {
+        Ok(text) if !text.is_empty() => Err(text.into_owned()),
+        _ => Err(format!("{name} failed with status {status}")),
+    }
+}
+
+/// What a block of a prepared call has in it when a call begins.
+pub enum Contents {
+    /// So many zeros.
+    Zero(usize),
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// Memory that is only read; it has to live as long as the prepared call.
+    Shared(Memory),
+}
+
+/// A call that lies ready.
+pub struct Prepared {
+    function: Function,
+    name: String,
+    arguments: Vec<Argument>,
+    /// With what is in it when a call begins; empty: zeros.
+    blocks: Vec<(Aligned, Option<Vec<u8>>)>,
+    error: Vec<u8>,
+    /// Where arguments point to.
+    _values: Box<[u128]>,
+}
+
+// SAFETY: its pointers are into memory of its own, or into memory that every thread may read.
+unsafe impl Send for Prepared {}
+
+impl Prepared {
+    /// Makes the call. `Err`: the function's own words.
+    pub fn call(&mut self) -> Result<(), String> {
+        for (block, fresh) in &mut self.blocks {
+            match fresh.as_deref() {
+                None => {}
+                Some([]) => block.bytes_mut().fill(0),
+                Some(bytes) => block.bytes_mut().copy_from_slice(bytes),
+            }
+        }
+        self.error[0] = 0;
+        // SAFETY: as in `Library::call`; the blocks and the numbers are this call's own.
+        let status = unsafe {
+            (self.function)(
+                self.arguments.as_ptr(),
+                self.arguments.len() as u32,
+                self.error.as_mut_ptr().cast(),
+                self.error.len() as u64,
+            )
+        };
+        said(&self.name, status, &mut self.error)
+    }
+
+    /// What is in a block.
+    pub fn block(&self, index: usize) -> &[u8] {
+        self.blocks[index].0.bytes()
     }
 }
 
@@ -286,6 +401,16 @@ mod tests {
         assert_eq!(status, "scale failed with status 9");
         assert_eq!(library.call(1, &mut memory, &[]).unwrap_err(), "not today");
         assert!(library.call(0, &mut memory, &[Arg::Buffer(2)]).is_err());
+        let blocks = vec![Contents::Bytes(floats), Contents::Zero(12)];
+        let mut prepared = library.prepare(0, blocks, &args[..2]).unwrap();
+        assert_eq!(prepared.call().unwrap_err(), "scale failed with status 9");
+        let args = [Arg::Buffer(0), Arg::Value(&factor), Arg::Buffer(1)];
+        let blocks = vec![Contents::Bytes(input.bytes().to_vec()), Contents::Zero(12)];
+        let mut prepared = library.prepare(0, blocks, &args).unwrap();
+        for _ in 0..2 {
+            prepared.call().unwrap();
+            assert_eq!(prepared.block(1), output.bytes());
+        }
         assert!(library.call(2, &mut memory, &[]).is_err());
     }
 

@@ -145,12 +145,23 @@ impl Base {
         // sure that `bytes.len() <= capacity`; the consumer does not read the free part.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data.add(at), first);
-            std::ptr::copy_nonoverlapping(
-                bytes.as_ptr().add(first),
-                self.data,
-                bytes.len() - first,
-            );
+            if first < bytes.len() {
+                let rest = bytes.len() - first;
+                std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), self.data, rest);
+            }
         }
+    }
+
+    /// Writes a record's first word.
+    fn write_prefix(&self, position: u64, word: u32) {
+        let at = position as usize & (self.capacity - 1);
+        // SAFETY: as in `read_prefix`; both words lie there, the capacity being a multiple of eight.
+        unsafe {
+            self.data
+                .add(at)
+                .cast::<u64>()
+                .write(u64::from(word).to_le())
+        };
     }
 
     /// Appends `len <= capacity` data bytes at `position` to `out`.
@@ -164,7 +175,9 @@ impl Base {
         unsafe {
             let target = out.as_mut_ptr().add(old);
             std::ptr::copy_nonoverlapping(self.data.add(at), target, first);
-            std::ptr::copy_nonoverlapping(self.data, target.add(first), len - first);
+            if first < len {
+                std::ptr::copy_nonoverlapping(self.data, target.add(first), len - first);
+            }
             out.set_len(old + len);
         }
     }
@@ -173,7 +186,7 @@ impl Base {
         let at = position as usize & (self.capacity - 1);
         // SAFETY: positions are multiples of eight and the capacity is a power of two, so the
         // word lies in the data and is aligned.
-        u32::from_le(unsafe { self.data.add(at).cast::<u32>().read() })
+        u32::from_le(unsafe { self.data.add(at).cast::<u32>().read_volatile() })
     }
 }
 
@@ -269,9 +282,7 @@ impl Producer {
     }
 
     fn write_record(&mut self, piece: &[u8], flag: u32) {
-        let mut prefix = [0; PREFIX_BYTES];
-        prefix[..4].copy_from_slice(&(piece.len() as u32 | flag).to_le_bytes());
-        self.base.write(self.tail, &prefix);
+        self.base.write_prefix(self.tail, piece.len() as u32 | flag);
         self.base.write(self.tail + PREFIX_BYTES as u64, piece);
         self.tail += record_bytes(piece.len()) as u64;
     }
@@ -420,6 +431,16 @@ impl Consumer {
     /// Whether nothing is there to pop right now.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail && self.base.header().tail.load(Acquire) == self.head
+    }
+
+    /// As [`Consumer::is_empty`], for one who looks again and again. It looks at where the next message
+    /// will begin as well, so that its bytes come from the other core together with the index that
+    /// announces them, and not after it.
+    pub fn is_empty_so_far(&self) -> bool {
+        for ahead in [0, 64] {
+            std::hint::black_box(self.base.read_prefix(self.head + ahead));
+        }
+        self.is_empty()
     }
 
     /// Messages popped.

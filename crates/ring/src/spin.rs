@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SKIP_MAX: u32 = 256;
+/// A turn takes half a microsecond; one that took so long had another thread's in it.
+const CROWDED: Duration = Duration::from_micros(4);
 
 /// What a waiter does besides looking at its word in shared memory.
 pub trait Waiting {
@@ -34,7 +36,18 @@ pub struct Spin {
 
 impl Spin {
     /// Spins for up to `limit`, unless that was in vain lately; whether `done` held.
-    pub fn until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    pub fn until(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {
+        self.spin(limit, Duration::MAX, done)
+    }
+
+    /// As [`Spin::until`], and stops when it sees that it shares its core with somebody, who may be the
+    /// very one that it waits for: two that spin by turns on one core stay there, while one that sleeps
+    /// is put on an idle core when it is woken.
+    pub fn until_crowded(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {
+        self.spin(limit, CROWDED, done)
+    }
+
+    fn spin(&self, limit: Duration, turn_max: Duration, mut done: impl FnMut() -> bool) -> bool {
         if limit.is_zero() {
             return false;
         }
@@ -47,12 +60,17 @@ impl Spin {
             }
         }
         let started = Instant::now();
-        while started.elapsed() < limit {
+        let mut waited = Duration::ZERO;
+        while waited < limit {
             pause();
             if done() {
                 let penalty = self.penalty.load(Ordering::Relaxed);
                 self.penalty.store(penalty / 2, Ordering::Relaxed);
                 return true;
+            }
+            let before = std::mem::replace(&mut waited, started.elapsed());
+            if waited - before > turn_max {
+                return false;
             }
         }
         let penalty = self.penalty.load(Ordering::Relaxed);

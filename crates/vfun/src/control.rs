@@ -49,6 +49,8 @@ pub struct Attached {
     pub definition: Definition,
     /// The socket for its `ivshmem-doorbell` device.
     pub socket: PathBuf,
+    /// The socket for a virtio-serial port.
+    pub stream: PathBuf,
     /// With `plain`: the path of its region.
     pub memory: Option<PathBuf>,
     /// Interrupt vectors of the device.

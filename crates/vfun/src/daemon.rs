@@ -139,6 +139,7 @@ impl Daemon {
                 Ok(Answer::Attached(Box::new(Attached {
                     definition: vm.definition.clone(),
                     socket: vm.socket.clone(),
+                    stream: vm.stream.clone(),
                     vectors: vm.definition.vectors(),
                     memory: memory.map(|fd| format!("/proc/{}/fd/{fd}", std::process::id()).into()),
                 })))

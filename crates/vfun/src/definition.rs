@@ -3,6 +3,7 @@
 use anyhow::{bail, ensure, Result};
 use baltra_vguest::region::{Layout, FLAG_DOORBELL, HANDLES_MAX};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// The longest name of a VM.
 const NAME_BYTES_MAX: usize = 64;
@@ -44,6 +45,9 @@ pub struct Definition {
     /// Whether its programs may open OpenCL sessions, as the tenant.
     #[serde(default)]
     pub opencl: bool,
+    /// Where its programs may connect by TCP; port 0: one that is free.
+    #[serde(default)]
+    pub tcp: Option<SocketAddr>,
     /// The region is for `ivshmem-plain`: nobody says when the VM comes and goes.
     #[serde(default)]
     pub plain: bool,
@@ -99,6 +103,7 @@ impl Definition {
             tenant: defaults::tenant(),
             user: None,
             opencl: false,
+            tcp: None,
             plain: false,
         }
     }

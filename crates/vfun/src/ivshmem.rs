@@ -15,13 +15,13 @@ fn say(socket: &UnixStream, word: i64, fd: Option<BorrowedFd<'_>>) -> io::Result
     send_with_fds(socket, &word.to_le_bytes(), fd.as_slice())
 }
 
-/// Introduces a peer: the region, the host's doorbells, its own.
+/// Introduces a peer: the region, the host's doorbells, its own, one a vector each.
 pub fn welcome(
     socket: &UnixStream,
     peer: u32,
     memory: &OwnedFd,
     host: &[OwnedFd],
-    own: &OwnedFd,
+    own: &[OwnedFd],
 ) -> io::Result<()> {
     say(socket, PROTOCOL_VERSION, None)?;
     say(socket, peer.into(), None)?;
@@ -29,5 +29,8 @@ pub fn welcome(
     for event in host {
         say(socket, HOST, Some(event.as_fd()))?;
     }
-    say(socket, peer.into(), Some(own.as_fd()))
+    for event in own {
+        say(socket, peer.into(), Some(event.as_fd()))?;
+    }
+    Ok(())
 }

@@ -17,8 +17,10 @@ pub enum ToWorker {
     Start(Box<Start>),
     /// With the next few of the host's doorbells.
     Events,
-    /// A peer came; with its doorbell.
+    /// A peer came; with the next few of its doorbells.
     Peer(u32),
+    /// With streams: a virtio-serial port's other end, TCP connections.
+    Stream,
     /// A peer went.
     PeerGone(u32),
 }

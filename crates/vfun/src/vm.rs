@@ -18,6 +18,7 @@ use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{geteuid, pidfd_open, Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{chown, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -95,6 +96,8 @@ pub struct Vm {
     pub definition: Definition,
     /// Its socket.
     pub socket: PathBuf,
+    /// Its socket for a virtio-serial port.
+    pub stream: PathBuf,
     shown: Arc<Mutex<Shown>>,
     stop: Arc<OwnedFd>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -103,20 +106,24 @@ pub struct Vm {
 impl Vm {
     /// Opens the VM's socket, and finds its region again where a VM still has it.
     pub fn start(environment: &Environment, record: Record) -> Result<Vm> {
-        let definition = record.definition.clone();
+        let mut definition = record.definition.clone();
         definition.check()?;
-        let socket = environment
-            .sockets
-            .join(format!("{}.sock", definition.name));
-        let _ = std::fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket)
-            .with_context(|| format!("cannot listen at {}", socket.display()))?;
-        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
-        if let Some(user) = definition.user {
-            chown(&socket, Some(user), None)
-                .with_context(|| format!("cannot give {} to user {user}", socket.display()))?;
+        let name = &definition.name;
+        let socket = environment.sockets.join(format!("{name}.sock"));
+        let stream = environment.sockets.join(format!("{name}.stream"));
+        let mut doors = Doors {
+            regions: listen(&socket, &definition)?,
+            streams: listen(&stream, &definition)?,
+            tcp: None,
+        };
+        if let Some(address) = definition.tcp {
+            let listener = TcpListener::bind(address)
+                .with_context(|| format!("cannot listen at {address}"))?;
+            listener.set_nonblocking(true)?;
+            // After a restart it is the same.
+            definition.tcp = Some(listener.local_addr()?);
+            doors.tcp = Some(listener);
         }
-        listener.set_nonblocking(true)?;
         let shown = Arc::new(Mutex::new(Shown::default()));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut keeper = Keeper::new(environment.clone(), definition.clone(), shown.clone())?;
@@ -129,10 +136,11 @@ impl Vm {
         let halt = stop.clone();
         let thread = std::thread::Builder::new()
             .name(format!("vm {}", definition.name))
-            .spawn(move || keeper.run(&listener, &halt))?;
+            .spawn(move || keeper.run(&doors, &halt))?;
         Ok(Vm {
             definition,
             socket,
+            stream,
             shown,
             stop,
             thread: Some(thread),
@@ -157,7 +165,28 @@ impl Drop for Vm {
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(&self.stream);
     }
+}
+
+/// What a VM connects to. Each tells who comes.
+struct Doors {
+    regions: UnixListener,
+    streams: UnixListener,
+    tcp: Option<TcpListener>,
+}
+
+fn listen(path: &Path, definition: &Definition) -> Result<UnixListener> {
+    let _ = std::fs::remove_file(path);
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    if let Some(user) = definition.user {
+        chown(path, Some(user), None)
+            .with_context(|| format!("cannot give {} to user {user}", path.display()))?;
+    }
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 fn record_file(state: &Path, name: &str) -> PathBuf {
@@ -228,9 +257,12 @@ struct Keeper {
     shown: Arc<Mutex<Shown>>,
     memory: OwnedFd,
     events: Vec<OwnedFd>,
-    bells: Vec<(u32, OwnedFd)>,
+    /// Each peer's doorbells, one a vector.
+    bells: Vec<(u32, Vec<OwnedFd>)>,
     /// Who has the region now, from this daemon or from one before it.
     peers: Vec<Peer>,
+    /// Its streams, which the worker reads and writes; here their ends are noticed.
+    streams: Vec<OwnedFd>,
     next_peer: u32,
     /// A VM has it whose doorbells are lost.
     recovered: bool,
@@ -260,6 +292,7 @@ impl Keeper {
             events,
             bells: Vec::new(),
             peers: Vec::new(),
+            streams: Vec::new(),
             next_peer: 1,
             recovered: false,
             worker: None,
@@ -307,17 +340,27 @@ impl Keeper {
         }
     }
 
-    fn run(mut self, listener: &UnixListener, stop: &OwnedFd) {
+    fn run(mut self, doors: &Doors, stop: &OwnedFd) {
         loop {
             let worker = self.worker.as_ref().map(|worker| &worker.socket);
             let mut fds = vec![
                 PollFd::new(stop, PollFlags::IN),
-                PollFd::new(listener, PollFlags::IN),
+                PollFd::new(&doors.regions, PollFlags::IN),
+                PollFd::new(&doors.streams, PollFlags::IN),
+                // Without TCP the same again.
+                match &doors.tcp {
+                    Some(tcp) => PollFd::new(tcp, PollFlags::IN),
+                    None => PollFd::new(&doors.streams, PollFlags::IN),
+                },
             ];
             fds.extend(worker.map(|socket| PollFd::new(socket, PollFlags::IN)));
+            let heard = fds.len() - 1;
             let first_peer = fds.len();
             let peers = self.peers.iter();
             fds.extend(peers.map(|peer| PollFd::new(&peer.watched, PollFlags::IN)));
+            let first_stream = fds.len();
+            let streams = self.streams.iter();
+            fds.extend(streams.map(|stream| PollFd::new(stream, PollFlags::RDHUP)));
             let wait = match self.restart {
                 Some(at) => at.saturating_duration_since(Instant::now()),
                 None => Duration::from_secs(1),
@@ -328,6 +371,7 @@ impl Keeper {
             };
             let polled = poll(&mut fds, Some(&wait));
             let events: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let has_worker = worker.is_some();
             drop(fds);
             if polled.is_err() {
                 continue;
@@ -335,17 +379,28 @@ impl Keeper {
             if events[0] {
                 return;
             }
-            if first_peer == 3 && events[2] {
+            if has_worker && events[heard] {
                 self.hear();
             }
             // From the last on: those before keep their places.
-            for place in (0..events.len() - first_peer).rev() {
+            for place in (0..events.len() - first_stream).rev() {
+                if events[first_stream + place] {
+                    self.drop_stream(place);
+                }
+            }
+            for place in (0..first_stream - first_peer).rev() {
                 if events[first_peer + place] {
                     self.leave(place);
                 }
             }
             if events[1] {
-                self.admit(listener);
+                self.admit(&doors.regions);
+            }
+            if events[2] {
+                self.admit_stream(&doors.streams);
+            }
+            if let (true, Some(tcp)) = (events[3], &doors.tcp) {
+                self.admit_tcp(tcp);
             }
             if self.restart.is_some_and(|at| Instant::now() >= at) {
                 self.serve();
@@ -354,28 +409,67 @@ impl Keeper {
         }
     }
 
-    /// A peer connects.
-    fn admit(&mut self, listener: &UnixListener) {
-        let Ok((socket, _)) = listener.accept() else {
-            return;
-        };
-        let vm = self.definition.name.clone();
-        let Ok(credentials) = socket_peercred(&socket) else {
-            return;
-        };
+    /// Who connects, if it may.
+    fn caller(&self, listener: &UnixListener) -> Option<(UnixStream, u32)> {
+        let (socket, _) = listener.accept().ok()?;
+        let vm = &self.definition.name;
+        let credentials = socket_peercred(&socket).ok()?;
         let uid = credentials.uid.as_raw();
         let pid = credentials.pid.as_raw_nonzero().get() as u32;
         if is_worker(&self.environment.workers, &socket) {
-            tracing::error!(vm, pid, "a worker wanted a region");
-            return;
+            tracing::error!(vm, pid, "a worker wanted to be a VM");
+            return None;
         }
         let allowed = uid == 0 || uid == geteuid().as_raw() || Some(uid) == self.definition.user;
-        if !allowed || self.peers.len() >= PEERS_MAX || self.definition.plain {
-            tracing::warn!(vm, uid, peers = self.peers.len(), "refused a connection");
+        if !allowed {
+            tracing::warn!(vm, uid, "refused a connection");
+        }
+        allowed.then_some((socket, pid))
+    }
+
+    /// A virtio-serial port connects.
+    fn admit_stream(&mut self, listener: &UnixListener) {
+        if let Some((socket, pid)) = self.caller(listener) {
+            self.stream(socket.into(), &format_args!("process {pid}"));
+        }
+    }
+
+    /// A program of the VM connects by TCP: the address that it reached is who it is.
+    fn admit_tcp(&mut self, listener: &TcpListener) {
+        if let Ok((socket, from)) = listener.accept() {
+            let _ = socket.set_nodelay(true);
+            self.stream(socket.into(), &from);
+        }
+    }
+
+    fn stream(&mut self, socket: OwnedFd, from: &dyn std::fmt::Display) {
+        let vm = self.definition.name.clone();
+        if self.streams.len() >= self.definition.parts as usize {
+            tracing::warn!(vm, %from, streams = self.streams.len(), "refused a stream");
+            return;
+        }
+        tracing::info!(vm, %from, "a stream");
+        if let Some(worker) = &self.worker {
+            let _ = send(&worker.socket, &ToWorker::Stream, &[socket.as_fd()]);
+        }
+        self.streams.push(socket);
+        if self.worker.is_none() && self.restart.is_none() {
+            self.serve();
+        }
+    }
+
+    /// A peer connects.
+    fn admit(&mut self, listener: &UnixListener) {
+        let Some((socket, pid)) = self.caller(listener) else {
+            return;
+        };
+        let vm = self.definition.name.clone();
+        if self.peers.len() >= PEERS_MAX || self.definition.plain {
+            tracing::warn!(vm, pid, peers = self.peers.len(), "refused a connection");
             return;
         }
         let welcomed = self.welcome(&socket);
-        let (id, bell) = match welcomed {
+        let (id, bells) = match welcomed {
             Ok(peer) => peer,
             Err(error) => {
                 tracing::warn!(vm, %error, "a peer went before it was welcomed");
@@ -385,9 +479,9 @@ impl Keeper {
         tracing::info!(vm, pid, peer = id, "connected");
         if let Some(worker) = &self.worker {
             // One that is gone is noticed by its socket.
-            let _ = send(&worker.socket, &ToWorker::Peer(id), &[bell.as_fd()]);
+            let _ = introduce(worker, id, &bells);
         }
-        self.bells.push((id, bell));
+        self.bells.push((id, bells));
         self.peers.push(Peer {
             id,
             pid,
@@ -399,12 +493,13 @@ impl Keeper {
         }
     }
 
-    fn welcome(&mut self, socket: &UnixStream) -> Result<(u32, OwnedFd)> {
+    fn welcome(&mut self, socket: &UnixStream) -> Result<(u32, Vec<OwnedFd>)> {
         socket.set_nonblocking(false)?;
         socket.set_write_timeout(Some(PEER_PATIENCE))?;
         let id = self.next_peer;
         self.next_peer = id % 0xfffe + 1;
-        let own = event()?;
+        let own = (0..self.definition.vectors()).map(|_| event());
+        let own = own.collect::<Result<Vec<_>>>()?;
         ivshmem::welcome(socket, id, &self.memory, &self.events, &own)?;
         Ok((id, own))
     }
@@ -419,21 +514,38 @@ impl Keeper {
             let _ = send(&worker.socket, &ToWorker::PeerGone(peer.id), &[]);
         }
         if self.peers.is_empty() {
-            self.used = self.used.plus(self.usage);
-            self.usage = Usage::default();
-            self.used.applications = 0;
-            self.worker = None;
-            self.restart = None;
-            self.recovered = false;
-            // Whatever the last one left in it, the next one does not find.
-            match region(&self.definition) {
-                Ok((memory, events)) => (self.memory, self.events) = (memory, events),
-                Err(error) => {
-                    tracing::error!(vm, %error, "no memory for a fresh region");
-                }
-            }
+            self.renew();
         }
         let _ = self.keep();
+    }
+
+    /// A stream is gone.
+    fn drop_stream(&mut self, place: usize) {
+        self.streams.remove(place);
+        // With `plain` nobody else says who is there.
+        if self.peers.is_empty() && self.streams.is_empty() && !self.definition.plain {
+            self.renew();
+        }
+    }
+
+    /// Nobody has the region any more. Whatever the last one left in it, the next one does not find.
+    fn renew(&mut self) {
+        self.used = self.used.plus(self.usage);
+        self.usage = Usage::default();
+        self.used.applications = 0;
+        self.worker = None;
+        self.restart = None;
+        self.recovered = false;
+        match region(&self.definition) {
+            Ok((memory, events)) => (self.memory, self.events) = (memory, events),
+            Err(error) => {
+                let vm = &self.definition.name;
+                tracing::error!(vm, %error, "no memory for a fresh region");
+            }
+        }
+        if !self.streams.is_empty() {
+            self.serve();
+        }
     }
 
     /// Starts the worker.
@@ -502,8 +614,11 @@ impl Keeper {
             let events: Vec<_> = events.iter().map(|event| event.as_fd()).collect();
             send(&worker.socket, &ToWorker::Events, &events)?;
         }
-        for (id, bell) in &self.bells {
-            send(&worker.socket, &ToWorker::Peer(*id), &[bell.as_fd()])?;
+        for (id, bells) in &self.bells {
+            introduce(&worker, *id, bells)?;
+        }
+        for stream in &self.streams {
+            send(&worker.socket, &ToWorker::Stream, &[stream.as_fd()])?;
         }
         self.worker = Some(worker);
         Ok(())
@@ -578,6 +693,15 @@ impl Keeper {
         }
         Ok(written?)
     }
+}
+
+/// Tells the worker of a peer.
+fn introduce(worker: &Worker, id: u32, bells: &[OwnedFd]) -> Result<()> {
+    for bells in bells.chunks(FDS_MAX) {
+        let bells: Vec<_> = bells.iter().map(|bell| bell.as_fd()).collect();
+        send(&worker.socket, &ToWorker::Peer(id), &bells)?;
+    }
+    Ok(())
 }
 
 fn event() -> Result<OwnedFd> {

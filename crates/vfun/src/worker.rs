@@ -10,7 +10,7 @@
 //! | [`hardware`] | a call on an accelerator, through the gateway's engine |
 //! | [`bridge`] | an OpenCL session, between the application and an executor |
 //!
-//! The first thread looks after the table of parts; each application that claims one gets a thread.
+//! The first thread looks after the table of parts and after streams; each application that claims one gets a thread.
 //! Native code runs on that thread: a library that breaks something breaks this process, which is this
 //! VM's alone. A call that takes too long cannot be ended otherwise than with the process. As long as
 //! other applications are served its thread is abandoned instead: it keeps its place among the calls that
@@ -30,11 +30,13 @@ use anyhow::{bail, ensure, Context, Result};
 use baltra_executor::{sandbox, Options as ExecutorOptions};
 use baltra_ring::Memory;
 use baltra_vguest::device::Bell;
-use baltra_vguest::region::{Part, Region};
+use baltra_vguest::region::{Layout, Part, Region, REGION_BYTES_MIN};
+use baltra_vguest::stream::Pipe;
 use baltra_vguest::Reason;
 use bridge::Bridge;
 use functions::Functions;
 use part::Session;
+use rustix::fs::{fcntl_setfl, OFlags};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -99,7 +101,9 @@ fn run(socket: OwnedFd) -> Result<()> {
 /// What calls and libraries take counts against the VM; more than that fails here, not elsewhere.
 fn limit_memory(definition: &Definition) -> Result<()> {
     let calls = u64::from(definition.calls_max) * definition.call_bytes_max;
-    let most = OWN_BYTES.saturating_add(calls);
+    // Streams have an arena each, and what is on its way.
+    let streams = definition.memory_bytes.saturating_mul(8);
+    let most = OWN_BYTES.saturating_add(calls).saturating_add(streams);
     let limit = getrlimit(Resource::Data);
     let most = limit.maximum.map_or(most, |maximum| maximum.min(most));
     let wanted = Rlimit {
@@ -113,11 +117,12 @@ fn limit_memory(definition: &Definition) -> Result<()> {
 fn hear(shared: &Shared, socket: &OwnedFd) {
     loop {
         match receive(socket, true) {
-            Ok(Some((ToWorker::Peer(id), mut fds))) => {
-                if let Some(bell) = fds.pop() {
-                    shared.bells().insert(id, Arc::new(bell));
-                }
+            Ok(Some((ToWorker::Peer(id), fds))) => {
+                let mut bells = shared.bells();
+                let bells = bells.entry(id).or_default();
+                bells.extend(fds.into_iter().map(Arc::new));
             }
+            Ok(Some((ToWorker::Stream, fds))) => shared.new_streams().extend(fds),
             Ok(Some((ToWorker::PeerGone(id), _))) => drop(shared.bells().remove(&id)),
             // Threads may be in a library's code: they end with the process.
             _ => std::process::exit(0),
@@ -131,7 +136,10 @@ pub(crate) struct Shared {
     region: Region,
     functions: Functions,
     bridge: Bridge,
-    bells: Mutex<HashMap<u32, Arc<OwnedFd>>>,
+    /// Each peer's, one a part.
+    bells: Mutex<HashMap<u32, Vec<Arc<OwnedFd>>>>,
+    /// Streams that nobody serves yet.
+    new_streams: Mutex<Vec<OwnedFd>>,
     /// Calls that are being carried out.
     running: AtomicU32,
     calls: AtomicU64,
@@ -149,6 +157,7 @@ impl Shared {
             definition: start.definition.clone(),
             region,
             bells: Mutex::default(),
+            new_streams: Mutex::default(),
             running: 0.into(),
             calls: 0.into(),
             refused: 0.into(),
@@ -158,8 +167,12 @@ impl Shared {
         }))
     }
 
-    fn bells(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<OwnedFd>>> {
+    fn bells(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Vec<Arc<OwnedFd>>>> {
         self.bells.lock().expect("no panic under this lock")
+    }
+
+    fn new_streams(&self) -> std::sync::MutexGuard<'_, Vec<OwnedFd>> {
+        self.new_streams.lock().expect("no panic under this lock")
     }
 
     /// Room for one more call; `None`: as many run as may.
@@ -202,6 +215,8 @@ pub(crate) struct Link {
     stop: AtomicBool,
     /// When the present call began, nanoseconds after the worker; 0: there is none; [`ABANDONED`].
     since_ns: AtomicU64,
+    /// Of a stream: an application has begun.
+    greeted: AtomicBool,
     /// The thread, as the kernel numbers it; 0: it has not begun.
     thread: AtomicI32,
 }
@@ -212,6 +227,12 @@ const ABANDONED: u64 = u64::MAX;
 impl Link {
     fn begin(&self, since_ns: u64) {
         self.since_ns.store(since_ns.max(1), Ordering::Relaxed);
+    }
+
+    /// This thread is the one.
+    fn runs_here(&self) {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        self.thread.store(tid, Ordering::Relaxed);
     }
 
     /// The call has returned; false: too late.
@@ -240,6 +261,13 @@ struct Served {
     thread: JoinHandle<()>,
 }
 
+/// A stream, and who serves it.
+struct Streamed {
+    descriptor: Arc<OwnedFd>,
+    link: Arc<Link>,
+    thread: JoinHandle<()>,
+}
+
 /// The table of parts.
 struct Table {
     shared: Arc<Shared>,
@@ -249,6 +277,7 @@ struct Table {
     events: Vec<OwnedFd>,
     parts: Vec<Part>,
     served: Vec<Option<Served>>,
+    streams: Vec<Streamed>,
     /// Threads in calls that nobody waits for.
     abandoned: Vec<JoinHandle<()>>,
     /// Claims whose applications broke the protocol: another one begins anew.
@@ -273,6 +302,7 @@ impl Table {
         Ok(Table {
             parts: (0..parts).map(|part| shared.region.part(part)).collect(),
             served: (0..parts).map(|_| None).collect(),
+            streams: Vec::new(),
             abandoned: Vec::new(),
             broken: vec![0; parts as usize],
             bells,
@@ -300,13 +330,14 @@ impl Table {
             for number in 0..self.parts.len() {
                 soon |= self.look(number)?;
             }
+            self.look_at_streams()?;
             self.abandoned.retain(|thread| !thread.is_finished());
-            if !self.abandoned.is_empty() && self.served.iter().all(Option::is_none) {
+            let alone = self.served.iter().all(Option::is_none) && self.applications() == 0;
+            if !self.abandoned.is_empty() && alone {
                 std::process::exit(3);
             }
             if told.1.elapsed() >= TELL_EVERY {
-                let applications = self.served.iter().flatten().count() as u32;
-                let usage = self.shared.usage(applications);
+                let usage = self.shared.usage(self.applications());
                 if usage != told.0 {
                     send(socket, &FromWorker::Usage(usage), &[])?;
                 }
@@ -362,7 +393,10 @@ impl Table {
         let link = Arc::new(Link::default());
         let bell = self.bells.get(number).cloned();
         let peer = part.peer().load(Ordering::Relaxed);
-        let rings = self.shared.bells().get(&peer.wrapping_sub(1)).cloned();
+        let bells = self.shared.bells();
+        let rings = bells.get(&peer.wrapping_sub(1));
+        let rings = rings.and_then(|bells| bells.get(number)).cloned();
+        drop(bells);
         let rung = match self.events.get(number) {
             Some(event) => Some(event.try_clone()?),
             None => None,
@@ -378,10 +412,7 @@ impl Table {
         let thread = std::thread::Builder::new()
             .name(format!("part {number}"))
             .spawn(move || {
-                let tid = rustix::thread::gettid();
-                link_of_thread
-                    .thread
-                    .store(tid.as_raw_nonzero().get(), Ordering::Relaxed);
+                link_of_thread.runs_here();
                 session.run();
             })?;
         part.trouble().store(0, Ordering::Relaxed);
@@ -394,27 +425,94 @@ impl Table {
         Ok(())
     }
 
-    /// Gives up a call that takes too long, and tells its application.
-    fn watch(&mut self, number: usize) {
-        let Some(served) = &self.served[number] else {
-            return;
-        };
-        let since_ns = served.link.since_ns.load(Ordering::Relaxed);
+    /// Applications that are served.
+    fn applications(&self) -> u32 {
+        let greeted = |stream: &&Streamed| stream.link.greeted.load(Ordering::Relaxed);
+        let streams = self.streams.iter().filter(greeted).count();
+        (self.served.iter().flatten().count() + streams) as u32
+    }
+
+    /// Serves streams that are new, forgets those that have ended, and gives up calls that take too long.
+    fn look_at_streams(&mut self) -> Result<()> {
+        for descriptor in std::mem::take(&mut *self.shared.new_streams()) {
+            let stream = self.streamed(Arc::new(descriptor), None)?;
+            self.streams.push(stream);
+        }
+        let mut kept = Vec::with_capacity(self.streams.len());
+        for stream in std::mem::take(&mut self.streams) {
+            if stream.thread.is_finished() {
+                continue;
+            }
+            if !self.has_abandoned(&stream.link) {
+                kept.push(stream);
+                continue;
+            }
+            // The thread uses the stream no more; another one tells the application.
+            kept.push(self.streamed(stream.descriptor, Some(Reason::TimedOut))?);
+            self.abandoned.push(stream.thread);
+        }
+        self.streams = kept;
+        Ok(())
+    }
+
+    /// Begins to serve a stream; who is there already is told why it is not served any more.
+    fn streamed(&self, descriptor: Arc<OwnedFd>, trouble: Option<Reason>) -> Result<Streamed> {
+        let definition = &self.shared.definition;
+        let bytes = definition.layout()?.arena_bytes().next_power_of_two();
+        let bytes = bytes.max(REGION_BYTES_MIN);
+        let memory = Memory::anonymous(bytes).context("memory for a stream")?;
+        let part = Region::new(&memory, Layout::new(bytes, 1, 0)?)?.part(0);
+        fcntl_setfl(&*descriptor, OFlags::NONBLOCK)?;
+        let mut pipe = Pipe::new(descriptor.try_clone()?, part.arena.len() as u64);
+        let link = Arc::new(Link::default());
+        let link_of_thread = link.clone();
+        let (shared, began) = (self.shared.clone(), self.began);
+        let thread = std::thread::Builder::new().name("stream".into());
+        let thread = thread.spawn(move || {
+            link_of_thread.runs_here();
+            if pipe
+                .trouble(trouble.map_or(0, |reason| reason as u8))
+                .is_ok()
+            {
+                Session::streamed(shared, part, link_of_thread, began, pipe).run();
+            }
+        })?;
+        Ok(Streamed {
+            descriptor,
+            link,
+            thread,
+        })
+    }
+
+    /// Whether a call takes too long, which is given up then.
+    fn has_abandoned(&self, link: &Link) -> bool {
+        let since_ns = link.since_ns.load(Ordering::Relaxed);
         if matches!(since_ns, 0 | ABANDONED)
             || self.began.elapsed() < Duration::from_nanos(since_ns) + self.call_max
-            || !served.link.abandon(since_ns)
+            || !link.abandon(since_ns)
         {
-            return;
+            return false;
         }
         let name = &self.shared.definition.name;
         eprintln!(
             "vfun worker of {name}: a call took longer than {:?}",
             self.call_max
         );
-        let tid = served.link.thread.load(Ordering::Relaxed);
+        let tid = link.thread.load(Ordering::Relaxed);
         if let Some(tid) = rustix::process::Pid::from_raw(tid) {
             // As it was, if that cannot be.
             let _ = rustix::process::setpriority_process(Some(tid), 19);
+        }
+        true
+    }
+
+    /// Gives up a call that takes too long, and tells its application.
+    fn watch(&mut self, number: usize) {
+        let Some(served) = &self.served[number] else {
+            return;
+        };
+        if !self.has_abandoned(&served.link) {
+            return;
         }
         let part = &self.parts[number];
         let trouble = part.trouble();

@@ -30,9 +30,9 @@ PATIENCE_S = 180
 class Manager:
     """`baltra manager` with directories of its own, and programs of this host that use it."""
 
-    def __init__(self):
+    def __init__(self, devices=""):
         self.home = Path(tempfile.mkdtemp(prefix="baltra-vm-test-"))
-        (self.home / "config").write_text("")
+        (self.home / "config").write_text(devices)
         self.log = (self.home / "log").open("wb")
         self.endpoint = f"unix:{self.home}/run/baltra.sock"
         self.process = subprocess.Popen(
@@ -62,8 +62,9 @@ class Manager:
 class Daemon:
     """`baltra vfun` with directories of its own."""
 
-    def __init__(self, *more):
+    def __init__(self, *more, functions=ROOT / "target/functions"):
         self.more = more
+        self.functions = functions
         self.home = Path(tempfile.mkdtemp(prefix="baltra-vm-test-"))
         self.log = (self.home / "log").open("wb")
         self.process = None
@@ -71,7 +72,7 @@ class Daemon:
     def start(self):
         self.process = subprocess.Popen(
             [BALTRA, "--runtime-dir", self.home / "run", "vfun", "--state-dir", self.home / "state",
-             "--functions", ROOT / "target/functions", *self.more],
+             "--functions", self.functions, *self.more],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
         )
         until("the daemon answers", lambda: self.ask("vm", "ls", check=False).returncode == 0)
@@ -84,6 +85,15 @@ class Daemon:
         attached = json.loads(self.ask("vm", "attach", name, "--json", *more).stdout)
         return ["-chardev", f"socket,path={attached['socket']},id=vfun",
                 "-device", f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun"]
+
+    def attach_streams(self, name, ports, *more):
+        """For a VM without the device: the QEMU arguments for so many virtio-serial ports, and what was attached."""
+        attached = json.loads(self.ask("vm", "attach", name, "--json", *more).stdout)
+        arguments = ["-device", "virtio-serial-pci"] if ports else []
+        for port in range(ports):
+            arguments += ["-chardev", f"socket,path={attached['stream']},reconnect=1,id=vfun{port}",
+                          "-device", f"virtserialport,chardev=vfun{port},name=baltra.vfun.{port}"]
+        return arguments, attached
 
     def vm(self, name):
         vms = json.loads(self.ask("vm", "ls", "--json").stdout)
@@ -100,6 +110,20 @@ def until(what, holds, patience_s=PATIENCE_S):
         assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
         time.sleep(0.02)
     return got
+
+
+def children(pid):
+    """The processes that a process has started, and theirs."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            child = int(stat.parent.name)
+            found += [child, *children(child)]
+    return found
 
 
 class Tests:
@@ -342,15 +366,22 @@ class OpenCl:
         # Its kernel is compiled then, and the attacked program computes by the time of the attack.
         self.said("sobel --size 320x200 --json")
         self.c.command(f"({self.GUEST}sobel --size 320x200 --repeat 100000 > /tmp/first 2>&1; echo $? >> /tmp/first) & sleep 1")
-        self.c.start(f"timeout 30 {attack}")
-        done = 0
-        while not self.c.says_end():
+        # Beside it, programs of the host, and another application of the same VM, in a part of its own.
+        self.c.command(f"(timeout 60 {attack} > /tmp/attack 2>&1; echo ended $? >> /tmp/attack) &")
+        done = calls = 0
+        while True:
+            said = self.c.command("vfun call fibonacci 93; cat /tmp/attack")
+            assert said.startswith(FIBONACCI_93), "another application of the VM's: " + said
+            calls += 1
             assert json.loads(self.manager.run(self.SOBEL))["checksum"] == self.right, "a program of the host's"
             done += 1
-        text, status = self.c.end(PATIENCE_S)
-        assert status == 0, text
+            if "ended" in said:
+                break
+        text, status = said.splitlines()[1:-1], said.split()[-1]
+        text = " ".join(text)
+        assert status == "0", said
         assert self.daemon.vm("c")["worker"] == worker, "the worker ended"
-        print(f"    {attack}: {text.strip()}; beside it {done} programs of the host, all right; the first said "
+        print(f"    {attack}: {text.strip()}; beside it {done} programs of the host and {calls} calls of another application, all right; the first said "
               f"{' '.join(self.c.command('cat /tmp/first').split())[:120]}")
         self.c.command("for p in /proc/[0-9]*; do case $(cat $p/comm 2> /dev/null) in sobel) kill -9 ${p#/proc/};; esac; done; true")
         until("the parts are free", lambda: self.daemon.vm("c")["usage"]["applications"] == 0)
@@ -362,6 +393,30 @@ class OpenCl:
     def test_a_sessions_values_changed_between_check_and_use(self):
         self.attacked("hostile session 0 4 7")
 
+    def test_a_part_stays_an_executors_across_a_restart_of_the_daemon(self):
+        # Part 0 is a session's, and its executor cannot let go of it.
+        self.c.command(f"({self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1) & sleep 1")
+        until("the session is there", lambda: self.daemon.vm("c")["usage"]["applications"] == 1)
+        executors = children(self.manager.process.pid)
+        assert executors, "no executor"
+        for executor in executors:
+            os.kill(executor, signal.SIGSTOP)
+        try:
+            self.daemon.kill()
+            self.c.command("for p in /proc/[0-9]*; do case $(cat $p/comm 2> /dev/null) in sobel) kill -9 ${p#/proc/};; esac; done; true")
+            self.daemon.start()
+            until("c has a worker again", lambda: self.daemon.vm("c")["worker"])
+            # Nobody in the guest has part 0 any more, so the next application asks for it. It gets it from nobody.
+            said, status = self.c.attempt("vfun call fibonacci 93")
+            assert status == 1 and "does not answer" in said, said
+            assert self.daemon.vm("c")["usage"]["applications"] == 0
+        finally:
+            for executor in executors:
+                os.kill(executor, signal.SIGCONT)
+        until("the executor has let go", lambda: self.c.attempt("vfun call fibonacci 93")[0].strip() == FIBONACCI_93)
+        # Doorbells of the old daemon are lost until the VM starts anew.
+        self.works()
+
     def test_a_guest_killed_in_a_session_leaves_nothing(self):
         self.c.command(f"{self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1 &")
         until("the session is there", lambda: self.daemon.vm("c")["usage"]["applications"] == 1)
@@ -372,14 +427,242 @@ class OpenCl:
         self.works()
 
 
+class Streams:
+    """Guest s has no ivshmem device: two virtio-serial ports, and TCP. Guest t beside it has one port."""
+
+    PORTS = "VFUN_DEVICE=serial:/dev/$(ls /sys/class/virtio-ports | head -n 1)"
+
+    def __init__(self):
+        self.daemon = Daemon()
+        self.daemon.start()
+        allowed = "fibonacci,uppercase,repeated-factorial"
+        s_ports, s = self.daemon.attach_streams("s", 2, "--functions", allowed, "--call-ms", "4000", "--tcp", "127.0.0.1:0")
+        t_ports, _ = self.daemon.attach_streams("t", 1, "--functions", "factorial")
+        port = s["definition"]["tcp"].rsplit(":", 1)[1]
+        # As QEMU's user network calls this host.
+        self.tcp = f"VFUN_DEVICE=tcp:10.0.2.2:{port}"
+        self.tcp_last = f"VFUN_TCP=10.0.2.2:{port}"
+        self.s = Guest("s", [], net=True, serial=s_ports)
+        self.t = Guest("t", [], serial=t_ports)
+        try:
+            self.s.ready()
+            self.t.ready()
+        except Exception:
+            self.end()
+            raise
+
+    def alive(self):
+        return self.s.alive() and self.t.alive()
+
+    def end(self):
+        for guest in (self.s, self.t):
+            if guest.alive():
+                guest.kill()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.daemon.process.wait()
+
+    def ways(self):
+        return ("", self.PORTS, self.tcp)
+
+    def works(self):
+        for way in self.ways():
+            assert self.s.command(f"{way} vfun call fibonacci 93").strip() == FIBONACCI_93, way
+        assert self.t.command("vfun call factorial 20").strip() == FACTORIAL_20
+
+    def test_calls_without_the_device(self):
+        self.works()
+        for way in self.ways():
+            assert self.s.command(f"{way} vfun list").split() == ["fibonacci", "repeated-factorial", "uppercase"], way
+            said = self.s.command(f"{way} vfun --verbose call fibonacci 7")
+            assert "Software" in said, said
+
+    def test_ways_are_tried_in_order(self):
+        said, status = self.s.attempt("VFUN_DEVICE=tcp:10.0.2.2:9 vfun list")
+        assert status == 1 and "10.0.2.2:9" in said, said
+        # A guest with neither device nor port goes where it is told.
+        bare = Guest("bare", [], net=True).ready()
+        try:
+            said, status = bare.attempt("vfun list")
+            assert status == 1 and "baltra.vfun" in said and "VFUN_TCP" in said, said
+            assert bare.command(f"{self.tcp_last} vfun call fibonacci 93").strip() == FIBONACCI_93
+        finally:
+            bare.kill()
+
+    def test_bodies_of_any_size_arrive_whole_by_streams(self):
+        text = "".join(f"{i:06d}\n" for i in range(1, 100_001)).translate(str.maketrans("0123456789", "abcdefghij"))
+        for way in (self.PORTS, self.tcp):
+            for count in (1, 5000, 300_000):
+                said = self.s.command(
+                    f"seq -w 1 100000 | tr 0-9 a-j | head -c {count} > /tmp/in; {way} vfun call --body /tmp/in --raw uppercase | sha256sum")
+                expected = hashlib.sha256(text.encode()[:count].upper()).hexdigest()
+                assert said.split()[0] == expected, (way, count, said)
+
+    def test_what_a_vm_may_not_call_it_may_not_call_by_a_stream(self):
+        for way in self.ways():
+            said, status = self.s.attempt(f"{way} vfun call factorial 20")
+            never, never_status = self.s.attempt(f"{way} vfun call never-made 20")
+            assert (status, never_status) == (1, 1) and said == never, (way, said, never)
+        said, status = self.t.attempt("vfun call fibonacci 93")
+        assert status == 1 and "no function" in said, said
+
+    def test_two_applications_have_a_port_each(self):
+        worker = self.daemon.vm("s")["worker"]
+        self.s.command("(vfun call repeated-factorial 51 2000000 > /tmp/first; echo $? >> /tmp/first) & true")
+        assert self.s.command("vfun call fibonacci 93").strip() == FIBONACCI_93
+        until("the first is there", lambda: "0" in self.s.command("cat /tmp/first").split())
+        assert self.daemon.vm("s")["worker"] == worker
+
+    def test_a_call_that_takes_too_long_is_ended_by_a_stream(self):
+        for way in (self.PORTS, self.tcp):
+            said, status = self.s.attempt(f"{way} vfun call repeated-factorial 51 100000000000")
+            assert status == 1 and "longer than" in said, said
+            until("calls are answered again", lambda: self.s.attempt(f"{way} vfun call fibonacci 93")[0].strip() == FIBONACCI_93)
+        self.works()
+
+    def test_garbage_in_a_port_harms_nobody_else(self):
+        before = self.daemon.vm("t")["worker"]
+        for _ in range(3):
+            self.s.command("dd if=/dev/urandom of=/dev/$(ls /sys/class/virtio-ports | head -n 1) bs=1000 count=300 2> /dev/null")
+            assert self.t.command("vfun call factorial 20").strip() == FACTORIAL_20
+        self.works()
+        assert self.daemon.vm("t")["worker"] == before
+
+    def test_a_program_killed_in_the_middle_of_a_body_leaves_the_port_usable(self):
+        self.s.command("dd if=/dev/zero of=/tmp/large bs=1000000 count=12 2> /dev/null")
+        for wait in ("0.1", "0.3", "0.6"):
+            self.s.command(f"{self.PORTS} vfun call --body /tmp/large --raw uppercase > /dev/null 2>&1 & p=$!; sleep {wait}; kill -9 $p; wait; true")
+            assert self.s.command(f"{self.PORTS} vfun call fibonacci 93").strip() == FIBONACCI_93
+        self.s.command("true > /tmp/large")
+
+    def test_a_daemon_started_again_has_its_ports_again(self):
+        self.daemon.kill()
+        self.daemon.start()
+        # QEMU connects its ports again within a second or two, and the TCP address is the same.
+        for guest, call, right in ((self.s, "fibonacci 93", FIBONACCI_93), (self.t, "factorial 20", FACTORIAL_20)):
+            until("the ports are back", lambda: guest.attempt(f"vfun call {call}")[0].strip() == right)
+        self.works()
+
+
+class Interrupts:
+    """Guest i has an IOMMU, and vfio: its programs sleep until the host rings."""
+
+    def __init__(self):
+        self.daemon = Daemon()
+        self.daemon.start()
+        self.i = Guest("i", self.daemon.attach("i", "--functions", "fibonacci,repeated-factorial"), interrupts=True)
+        try:
+            self.i.ready()
+        except Exception:
+            self.end()
+            raise
+
+    def alive(self):
+        return self.i.alive()
+
+    def end(self):
+        if self.i.alive():
+            self.i.kill()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.daemon.process.wait()
+
+    def interrupts(self):
+        lines = [line.split() for line in self.i.command("grep vfio /proc/interrupts || true").splitlines()]
+        return sum(int(line[1]) for line in lines)
+
+    def test_programs_sleep_until_the_host_rings(self):
+        call = "vfun call repeated-factorial 51 300000"
+        right = self.i.command(call)
+        self.i.command("vfun interrupts > /tmp/interrupts 2>&1 & true")
+        until("it has the interrupts", lambda: "interrupts at" in self.i.command("cat /tmp/interrupts"))
+        before = self.interrupts()
+        for _ in range(5):
+            assert self.i.command(call) == right
+        assert self.interrupts() >= before + 5, "nobody was rung"
+        # Two at once, each with a part and a vector of its own.
+        before = self.interrupts()
+        said = self.i.command(f"({call} > /tmp/one) & {call}; wait; cat /tmp/one")
+        assert said == right + right, said
+        assert self.interrupts() >= before + 2
+        assert self.i.command("vfun call fibonacci 93").strip() == FIBONACCI_93
+        # Without whoever has the interrupts everything goes on as without them.
+        self.i.command("for p in /proc/[0-9]*; do case $(cat $p/cmdline 2> /dev/null) in vfuninterrupts*) kill -9 ${p#/proc/};; esac; done; true")
+        assert self.i.command(call) == right
+
+
+class Boards:
+    """Guest d calls a function whose implementation is a board: the live model, a device of the pool."""
+
+    def __init__(self):
+        sys.path.insert(0, str(ROOT / "hdl/board/tests"))
+        from harness import BUILT_IN, UserBoard
+
+        self.board = None
+        self.home = Path(tempfile.mkdtemp(prefix="baltra-vm-test-"))
+        port = self.home / "board.sock"
+        self.model = UserBoard("--host-port", port)
+        self.board = self.model.__enter__()
+        functions = self.home / "functions"
+        edges = functions / "edges"
+        edges.mkdir(parents=True)
+        (edges / "sobel.img").write_bytes((BUILT_IN / "sobel.img").read_bytes())
+        (edges / "function.yaml").write_text(EDGES)
+        self.manager = Manager(f'[[device]]\nname = "pocl"\n[[device]]\nname = "board"\ndriver = "board:{port}"\n')
+        self.daemon = Daemon("--endpoint", self.manager.endpoint, functions=functions)
+        self.daemon.start()
+        self.d = Guest("d", self.daemon.attach("d", "--functions", "edges")).ready()
+
+    def alive(self):
+        return self.d.alive()
+
+    def end(self):
+        self.d.kill()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.daemon.process.wait()
+        self.manager.end()
+        self.model.__exit__(None, None, None)
+        shutil.rmtree(self.home)
+
+    def test_a_function_on_a_board_is_called_from_a_guest(self):
+        from device_test import http
+
+        width, height = 128, 32
+        self.d.command(f"seq -w 1 100000 | tr '\\n' 0 | head -c {width * height} > /tmp/picture")
+        picture = "".join(f"{i:06d}0" for i in range(1, 100_001))[: width * height].encode()
+        self.d.command(f"vfun --hardware --verbose call --body /tmp/picture --raw edges height={height} width={width} > /tmp/edges")
+        said = self.d.command("sha256sum /tmp/edges").split()[0]
+        status, by_itself = http(f"{self.board.url}/function/sobel?width={width}", picture)
+        assert status == 200 and len(by_itself) == len(picture) and any(by_itself)
+        assert said == hashlib.sha256(by_itself).hexdigest(), "the guest's edges are not the board's"
+        refused, status = self.d.attempt(f"vfun --software call --body /tmp/picture --raw edges height={height} width={width}")
+        assert status == 1 and "no software" in refused, refused
+
+
+EDGES = """
+name: edges
+inputs:
+  - {name: picture, type: u8, shape: [height, width], codecs: [raw, png]}
+outputs:
+  - {name: edges, type: u8, shape: [height, width], codecs: [raw, png]}
+symbols:
+  width: {min: 1, max: 16384}
+  height: {min: 1, max: 16384}
+implementations:
+  - board: {image: sobel.img}
+"""
+
+
 def main():
     wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
     began = time.monotonic()
-    passed = failed = 0
-    for group in (Tests, OpenCl):
+    passed = failed = ignored = 0
+    for group in (Tests, OpenCl, Streams, Interrupts, Boards):
         names = [name for name in vars(group) if name.startswith("test_")]
         names = [name for name in names if not wanted or any(word in name for word in wanted)]
         if not names:
+            continue
+        if group is Boards and not (ROOT / "target/board/board").exists():
+            ignored += len(names)
+            print(f"no target/board/board (make -C hdl/board): {', '.join(names)} ... ignored")
             continue
         tests = group()
         before = failed
@@ -404,7 +687,7 @@ def main():
             shutil.rmtree(tests.daemon.home)
     verdict = "FAILED" if failed else "ok"
     print(f"{time.monotonic() - began:.0f} s in all")
-    print(f"result of all: {verdict}. {passed} passed; {failed} failed; 0 ignored")
+    print(f"result of all: {verdict}. {passed} passed; {failed} failed; {ignored} ignored")
     sys.exit(1 if failed else 0)
 
 

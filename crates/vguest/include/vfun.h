@@ -57,7 +57,8 @@ typedef struct vfun_function { struct vfun_door_inside *inside; uint32_t number;
 #define VFUN_FOREVER ((int64_t)-1)
 
 /* Opens the region: `device` is a PCI device's directory in sysfs, "unix:PATH" for the daemon's
- * socket outside of a VM, or NULL: $VFUN_DEVICE, else the first ivshmem device. Blocks up to ten
+ * socket outside of a VM, "serial:PATH" for a virtio-serial port, "tcp:ADDRESS:PORT", or NULL:
+ * $VFUN_DEVICE, else the first ivshmem device, else a free port named baltra.vfun…, else $VFUN_TCP. Blocks up to ten
  * seconds where the host is busy. The door is to be closed; one that was not opened need not be. */
 vfun_error vfun_open(const char *device, vfun_door *door);
 

@@ -7,26 +7,19 @@
 //! A connection is one thread's at a time, and has a part of the region to itself: an application
 //! with several threads opens several.
 
-use crate::device::{Device, Opened};
+use crate::device::Device;
+use crate::link::{Lent, Link};
 use crate::message::{
-    Answer, Codec, Implementation, Kind, Reason, Request, State, Want, ARENA, HERE,
-    INLINE_BYTES_MAX, KEPT, MESSAGE_BYTES_MAX, TEXT_BYTES_MAX,
+    Answer, Codec, Implementation, Kind, Reason, Request, State, Want, ANSWER_BYTES, ARENA, HERE,
+    INLINE_BYTES_MAX, KEPT, REQUEST_BYTES, TEXT_BYTES_MAX,
 };
-use crate::region::{Part, HANDLES_MAX};
-use crate::wait;
-use baltra_ring::memory::try_lock_byte;
-use baltra_ring::{Consumer, Producer, Range, Spin};
+use crate::region::HANDLES_MAX;
+use crate::wait::Guess;
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long the host may take to take notice of a new application.
-const CLAIM_PATIENCE: Duration = Duration::from_secs(10);
 /// How long administrative requests may take, loading a library and compiling kernels included.
 const ADMINISTRATION_PATIENCE: Duration = Duration::from_secs(60);
-/// A host whose pulse stands still so long is gone.
-const PULSE_PATIENCE: Duration = Duration::from_secs(5);
 /// What a Device Manager answers to a hello: its devices' descriptions, mostly.
 const SESSION_ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of the arena start at a multiple of it.
@@ -125,108 +118,63 @@ struct Flight {
     id: u64,
     /// Blocks of the arena: body, answer.
     blocks: [(u64, u64); 2],
-    answer: Option<Result<Answer, Error>>,
+    answer: Option<Answer>,
     data: Vec<u8>,
+    /// The last request without a body: calls in a loop are mostly alike.
+    asked: Vec<u8>,
+    /// How long its calls take, where they are waited for long enough to know.
+    guess: Guess,
 }
 
-/// A part of the region, claimed. Dropping it gives it back.
-struct Held {
-    device: Opened,
-    part: Part,
-    number: u32,
-    claim: u32,
-    epoch: u32,
+impl Flight {
+    /// Whether this request says that.
+    fn asks_again(asked: &[u8], values: &Values) -> bool {
+        asked
+            .split_first_chunk::<REQUEST_BYTES>()
+            .is_some_and(|(head, text)| {
+                head[1] == values.answer_codec as u8
+                    && head[2] == values.body_codec as u8
+                    && text == values.arguments.as_bytes()
+            })
+    }
+
+    /// The call is over; what is known of the function stays.
+    fn clear(&mut self) {
+        self.id = 0;
+        self.blocks = [(0, 0); 2];
+        self.answer = None;
+        self.data = Vec::new();
+    }
 }
 
 /// A connection.
 pub struct Client {
-    held: Held,
-    requests: Producer,
-    responses: Consumer,
-    spin: Spin,
+    link: Link,
     message: Vec<u8>,
     answer: Vec<u8>,
     next_id: u64,
     /// By handle.
     flights: Vec<Flight>,
-    pulse: (u32, Instant),
 }
 
 impl Client {
-    /// Takes a free part of the region.
+    /// Takes a free part of the region, or a way beside it.
     pub fn open(device: &Device) -> Result<Client, Error> {
-        let device = device.open()?;
-        let parts = device.region.layout.parts;
-        let mut free = None;
-        for number in 0..parts {
-            if try_lock_byte(&device.file, number.into())? {
-                free = Some(number);
-                break;
-            }
-        }
-        let number = free.ok_or(Error::Full)?;
-        let part = device.region.part(number);
-        let deadline = Instant::now() + CLAIM_PATIENCE;
-        loop {
-            let epoch = device.region.epoch().load(Ordering::Acquire);
-            if epoch != 0 {
-                let claim = fresh(part.claim().load(Ordering::Relaxed));
-                part.peer().store(device.peer, Ordering::Relaxed);
-                part.claim().store(claim, Ordering::Release);
-                device.ringer.ring(parts);
-                while part.served().load(Ordering::Acquire) != claim {
-                    if device.region.epoch().load(Ordering::Relaxed) != epoch {
-                        break;
-                    }
-                    if Instant::now() > deadline {
-                        return Err(Error::Gone);
-                    }
-                    std::thread::sleep(Duration::from_micros(100));
-                }
-                if part.served().load(Ordering::Acquire) == claim {
-                    // The host has cleared the rings.
-                    return Client::over(device, part, number, claim, epoch);
-                }
-            }
-            if Instant::now() > deadline {
-                return Err(Error::Gone);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn over(
-        device: Opened,
-        part: Part,
-        number: u32,
-        claim: u32,
-        epoch: u32,
-    ) -> Result<Client, Error> {
-        let layout = |_| Error::Protocol;
         Ok(Client {
-            requests: Producer::new(part.requests.clone()).map_err(layout)?,
-            responses: Consumer::new(part.responses.clone())
-                .map_err(layout)?
-                .limit_messages(MESSAGE_BYTES_MAX),
-            spin: Spin::default(),
+            link: Link::open(device)?,
             message: Vec::new(),
             answer: Vec::new(),
             next_id: 1,
             flights: (0..HANDLES_MAX).map(|_| Flight::default()).collect(),
-            pulse: (0, Instant::now()),
-            held: Held {
-                device,
-                part,
-                number,
-                claim,
-                epoch,
-            },
         })
     }
 
-    /// The part of the region that this is, from 0.
+    /// The part of the region that this is, from 0; without a region 0.
     pub fn part(&self) -> u32 {
-        self.held.number
+        match &self.link {
+            Link::Rings(rings) => rings.held.number,
+            Link::Stream(_) => 0,
+        }
     }
 
     /// Hands a framed hello to the host's Device Manager: its framed answer and, where that opened a
@@ -235,15 +183,20 @@ impl Client {
         if hello.len() > INLINE_BYTES_MAX {
             return Err(Error::Misuse("the hello is longer than 4 KiB"));
         }
+        if !matches!(self.link, Link::Rings(_)) {
+            return Err(Error::Misuse(
+                "OpenCL over the region needs an ivshmem device",
+            ));
+        }
         let behind = baltra_ring::SEGMENT_BYTES.next_multiple_of(ALIGN);
-        let room = (self.held.part.arena.len() as u64).saturating_sub(behind);
+        let room = (self.link.arena().len() as u64).saturating_sub(behind);
         let request = Request {
             answer: (behind, room.min(SESSION_ANSWER_BYTES_MAX)),
             ..Request::new(Kind::Session, 0, self.number_call())
         };
         let mut message = std::mem::take(&mut self.message);
         request.encode("", hello, &mut message);
-        self.push(&message)?;
+        self.link.push(&message, None)?;
         let (answer, mut data) = self.answer_to(request.id)?;
         if answer.reason.is_some() {
             return Err(refused(answer, &data));
@@ -253,12 +206,14 @@ impl Client {
                 return Err(Error::Protocol);
             }
             data.clear();
-            let arena = &self.held.part.arena;
+            let arena = self.link.arena();
             arena.append_to(behind as usize, answer.bytes as usize, &mut data);
         }
-        let looked = Mutex::new((0, Instant::now()));
-        let held = self.held;
-        Ok((data, (answer.choice == 1).then_some(Lent { held, looked })))
+        let lent = match self.link {
+            Link::Rings(rings) if answer.choice == 1 => Some(Lent::new(rings.held)),
+            _ => None,
+        };
+        Ok((data, lent))
     }
 
     /// The functions that this VM may call.
@@ -317,13 +272,26 @@ impl Client {
         Ok(())
     }
 
-    /// How the function's call stands, as the host shows it.
-    pub fn state(&self, function: Function) -> State {
-        let number = self.held.part.state(function.0).load(Ordering::Acquire);
-        let here = self.flights.get(function.0 as usize);
-        match State::from_number(number as u8) {
+    /// How the function's call stands, as the host shows it, or as far as its answers tell.
+    pub fn state(&mut self, function: Function) -> State {
+        if let Link::Stream(_) = self.link {
+            let now = Some(Instant::now());
+            while let Ok((answer, _)) = self.link.next(now, Guess::default(), &mut self.answer) {
+                self.keep(answer);
+            }
+        }
+        let flight = self.flights.get(function.0 as usize);
+        let (busy, answered) = flight.map_or((false, false), |flight| {
+            (flight.id != 0, flight.answer.is_some())
+        });
+        let shown = match &self.link {
+            Link::Rings(rings) => rings.state(function.0),
+            Link::Stream(_) if answered => Some(State::Done),
+            Link::Stream(_) => Some(State::Wait),
+        };
+        match shown {
             // On its way to the host.
-            Some(State::Wait) if here.is_some_and(|flight| flight.id != 0) => State::Busy,
+            Some(State::Wait) if busy => State::Busy,
             Some(state) => state,
             None => State::Wait,
         }
@@ -338,6 +306,28 @@ impl Client {
             return Err(Error::Misuse("the function's last call was not got yet"));
         }
         let id = self.number_call();
+        let flight = &mut self.flights[function.0 as usize];
+        if values.body.is_empty() {
+            let mut asked = std::mem::take(&mut flight.asked);
+            if Flight::asks_again(&asked, values) {
+                asked[8..16].copy_from_slice(&id.to_le_bytes());
+            } else {
+                let request = Request {
+                    choice: values.answer_codec as u8,
+                    body_codec: values.body_codec as u8,
+                    ..Request::new(Kind::Set, function.0, id)
+                };
+                request.encode(values.arguments, &[], &mut asked);
+            }
+            flight.id = id;
+            let pushed = self.link.push(&asked, None);
+            let flight = &mut self.flights[function.0 as usize];
+            flight.asked = asked;
+            if pushed.is_err() {
+                flight.clear();
+            }
+            return pushed;
+        }
         let mut request = Request {
             choice: values.answer_codec as u8,
             body_codec: values.body_codec as u8,
@@ -350,28 +340,26 @@ impl Client {
             let at = self.room(bytes).ok_or(Error::Misuse(
                 "the body is larger than what is free of this application's arena",
             ))?;
-            self.held.part.arena.copy_in(at as usize, inline);
+            self.link.arena().copy_in(at as usize, inline);
             blocks[0] = (at, bytes);
             request.body = Some(blocks[0]);
             inline = &[];
         }
         self.flight(function)?.blocks = blocks;
-        if !values.body.is_empty() {
-            // Functions that are given much mostly give much.
-            let (at, free) = self.largest();
-            let wanted = (values.body.len() as u64).max(1 << 16);
-            request.answer = (at, free.min(wanted.next_multiple_of(ALIGN)));
-        }
+        // Functions that are given much mostly give much.
+        let (at, free) = self.largest();
+        let wanted = (values.body.len() as u64).max(1 << 16);
+        request.answer = (at, free.min(wanted.next_multiple_of(ALIGN)));
         let flight = self.flight(function)?;
         flight.blocks[1] = request.answer;
         flight.id = id;
         flight.answer = None;
         let mut message = std::mem::take(&mut self.message);
         request.encode(values.arguments, inline, &mut message);
-        let pushed = self.push(&message);
+        let pushed = self.link.push(&message, request.body);
         self.message = message;
         if pushed.is_err() {
-            *self.flight(function)? = Flight::default();
+            self.flight(function)?.clear();
         }
         pushed
     }
@@ -389,14 +377,30 @@ impl Client {
             if flight.id == 0 {
                 return Err(Error::Misuse("there is no call to get: set comes first"));
             }
-            if let Some(answer) = flight.answer.take() {
-                let (at, bytes) = flight.blocks[1];
-                flight.id = 0;
-                flight.blocks = [(0, 0); 2];
+            if let Some(answer) = flight.answer {
+                let room = flight.blocks[1];
                 let data = std::mem::take(&mut flight.data);
-                return self.take(answer?, &data, (at, bytes), to);
+                flight.clear();
+                return self.take(answer, &data, room, to);
             }
-            self.hear(deadline)?;
+            let (id, guess) = (flight.id, flight.guess);
+            let (answer, waited) = self.link.next(deadline, guess, &mut self.answer)?;
+            let flight = &mut self.flights[function.0 as usize];
+            if answer.id != id || answer.handle != function.0 {
+                self.keep(answer);
+                continue;
+            }
+            match waited {
+                Some(waited) => flight.guess.learn(waited),
+                None => flight.guess = Guess::default(),
+            }
+            let room = flight.blocks[1];
+            flight.id = 0;
+            flight.blocks = [(0, 0); 2];
+            let message = std::mem::take(&mut self.answer);
+            let taken = self.take(answer, &message[ANSWER_BYTES..], room, to);
+            self.answer = message;
+            return taken;
         }
     }
 
@@ -408,11 +412,14 @@ impl Client {
         room: (u64, u64),
         to: &mut Vec<u8>,
     ) -> Result<Codec, Error> {
+        if answer.reason.is_some() {
+            return Err(refused(answer, data));
+        }
         let codec = Codec::from_number(answer.choice).ok_or(Error::Protocol)?;
         match answer.place {
             HERE if answer.bytes == data.len() as u64 => to.extend_from_slice(data),
             ARENA if answer.bytes <= room.1 => {
-                let arena = &self.held.part.arena;
+                let arena = self.link.arena();
                 arena.append_to(room.0 as usize, answer.bytes as usize, to);
             }
             KEPT => self.fetch(answer, to)?,
@@ -440,7 +447,7 @@ impl Client {
             if piece.place != ARENA || piece.bytes == 0 || piece.bytes > free {
                 return Err(Error::Protocol);
             }
-            let arena = &self.held.part.arena;
+            let arena = self.link.arena();
             arena.append_to(at as usize, piece.bytes as usize, to);
             from += piece.bytes;
         }
@@ -458,7 +465,7 @@ impl Client {
 
     /// The gaps between them: where, and how many bytes.
     fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
-        let end = self.held.part.arena.len() as u64;
+        let end = self.link.arena().len() as u64;
         let mut gaps = Vec::new();
         let mut at = 0;
         for (start, bytes) in self.taken() {
@@ -492,7 +499,7 @@ impl Client {
         request.id = self.number_call();
         let mut message = std::mem::take(&mut self.message);
         request.encode(text, &[], &mut message);
-        let pushed = self.push(&message);
+        let pushed = self.link.push(&message, None);
         self.message = message;
         pushed?;
         let (answer, data) = self.answer_to(request.id)?;
@@ -506,101 +513,27 @@ impl Client {
     fn answer_to(&mut self, id: u64) -> Result<(Answer, Vec<u8>), Error> {
         let deadline = Instant::now() + ADMINISTRATION_PATIENCE;
         loop {
-            match self.next(Some(deadline)) {
-                Ok((answer, data)) if answer.id == id => return Ok((answer, data)),
-                Ok((answer, data)) => self.keep(answer, data),
+            match self
+                .link
+                .next(Some(deadline), Guess::default(), &mut self.answer)
+            {
+                Ok((answer, _)) if answer.id == id => {
+                    return Ok((answer, self.answer[ANSWER_BYTES..].to_vec()));
+                }
+                Ok((answer, _)) => self.keep(answer),
                 Err(Error::NotYet) => return Err(Error::Gone),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn keep(&mut self, answer: Answer, data: Vec<u8>) {
+    /// Keeps the answer that came last.
+    fn keep(&mut self, answer: Answer) {
         let flight = self.flights.get_mut(answer.handle as usize);
         // A call that was reset meanwhile has none.
         if let Some(flight) = flight.filter(|flight| flight.id == answer.id) {
-            flight.answer = Some(match answer.reason {
-                Some(_) => Err(refused(answer, &data)),
-                None => Ok(answer),
-            });
-            flight.data = data;
-        }
-    }
-
-    fn hear(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
-        let (answer, data) = self.next(deadline)?;
-        self.keep(answer, data);
-        Ok(())
-    }
-
-    fn push(&mut self, message: &[u8]) -> Result<(), Error> {
-        let mut since = None;
-        while self.requests.try_push(message).is_err() {
-            self.check(*since.get_or_insert_with(Instant::now))?;
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        if self.requests.show() {
-            self.held.device.ringer.ring(self.held.number);
-        }
-        Ok(())
-    }
-
-    /// The next answer.
-    fn next(&mut self, deadline: Option<Instant>) -> Result<(Answer, Vec<u8>), Error> {
-        let mut since = None;
-        loop {
-            let mut message = std::mem::take(&mut self.answer);
-            let popped = self.responses.pop(&mut message);
-            let decoded = match popped {
-                Ok(true) => Some(Answer::decode(&message).map(|(a, data)| (a, data.to_vec()))),
-                Ok(false) => None,
-                Err(_) => Some(None),
-            };
-            self.answer = message;
-            match decoded {
-                Some(Some(answer)) => return Ok(answer),
-                Some(None) => {
-                    self.check(Instant::now())?;
-                    return Err(Error::Protocol);
-                }
-                None => {}
-            }
-            if wait::look(&self.responses, &self.spin) {
-                continue;
-            }
-            let since = *since.get_or_insert_with(Instant::now);
-            self.check(since)?;
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(Error::NotYet);
-            }
-            wait::sleep(&self.responses, self.held.device.bell.as_ref(), since);
-        }
-    }
-
-    /// Whether the host still serves this connection, and lives.
-    fn check(&mut self, since: Instant) -> Result<(), Error> {
-        let region = &self.held.device.region;
-        if !self.held.is_served() {
-            let trouble = self.held.part.trouble().load(Ordering::Acquire);
-            return Err(match Reason::from_number(trouble as u8) {
-                Some(reason) => Error::Refused {
-                    reason,
-                    text: match reason {
-                        Reason::TimedOut => "the call took longer than this VM's calls may".into(),
-                        _ => "the host closed this connection: what was asked is no request".into(),
-                    },
-                },
-                None => Error::Lost,
-            });
-        }
-        let pulse = region.pulse().load(Ordering::Relaxed);
-        let now = Instant::now();
-        if pulse != self.pulse.0 || self.pulse.1 < since {
-            self.pulse = (pulse, now);
-        }
-        match now - self.pulse.1 > PULSE_PATIENCE {
-            true => Err(Error::Gone),
-            false => Ok(()),
+            flight.answer = Some(answer);
+            flight.data = self.answer[ANSWER_BYTES..].to_vec();
         }
     }
 }
@@ -613,74 +546,5 @@ fn refused(answer: Answer, data: &[u8]) -> Error {
             text: String::from_utf8_lossy(data).into_owned(),
         },
         None => Error::Protocol,
-    }
-}
-
-/// The next claim of a part: an odd number.
-fn fresh(claim: u32) -> u32 {
-    (claim | 1).wrapping_add(if claim & 1 == 0 { 0 } else { 2 })
-}
-
-impl Held {
-    /// An even claim is none: the host forgets everything. The lock ends with the file.
-    fn end(&self) {
-        let none = self.claim.wrapping_add(1);
-        self.part.claim().store(none, Ordering::Release);
-        self.part.peer().store(0, Ordering::Relaxed);
-        self.device.ringer.ring(self.device.region.layout.parts);
-    }
-
-    fn is_served(&self) -> bool {
-        self.device.region.epoch().load(Ordering::Acquire) == self.epoch
-            && self.part.served().load(Ordering::Acquire) == self.claim
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A part that is an OpenCL session's memory. Dropping it ends the session.
-pub struct Lent {
-    held: Held,
-    looked: Mutex<(u32, Instant)>,
-}
-
-impl Lent {
-    /// All of the session's memory.
-    pub fn memory(&self) -> &Range {
-        &self.held.part.arena
-    }
-
-    /// Whether the host's processors are not this kernel's.
-    pub fn in_guest(&self) -> bool {
-        self.held.device.in_guest
-    }
-
-    /// Wakes the session's other end.
-    pub fn ring(&self) {
-        self.held.device.ringer.ring(self.held.number);
-    }
-
-    /// Shows the host that this process lives; whether the session does. To be called more often than
-    /// once a second.
-    pub fn beat(&self) -> bool {
-        self.held.part.beat().fetch_add(1, Ordering::Relaxed);
-        if !self.held.is_served() {
-            return false;
-        }
-        let pulse = self.held.device.region.pulse().load(Ordering::Relaxed);
-        let mut looked = self.looked.lock().expect("no panic under this lock");
-        if looked.0 != pulse {
-            *looked = (pulse, Instant::now());
-        }
-        looked.1.elapsed() < PULSE_PATIENCE
-    }
-
-    /// Ends the session; its memory stays this process's until this is dropped.
-    pub fn end(&self) {
-        self.held.end();
     }
 }

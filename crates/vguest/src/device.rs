@@ -7,14 +7,18 @@
 //! Outside of a VM it is what the daemon's socket for the VM gives away, by QEMU's own protocol for
 //! `ivshmem` devices: version, own number, memory, then each peer's number with a doorbell.
 
+use crate::interrupts;
 use crate::region::{LayoutError, Region, FLAG_DOORBELL};
 use baltra_ring::{Memory, Range};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -27,21 +31,32 @@ pub enum Device {
     Pci(PathBuf),
     /// The daemon's socket for a VM.
     Socket(PathBuf),
+    /// A virtio-serial port's device.
+    Serial(PathBuf),
+    /// The daemon's TCP address for a VM.
+    Tcp(SocketAddr),
 }
 
-/// The environment's word for it: a directory, or `unix:PATH`.
+/// The environment's word for it: a directory, `unix:PATH`, `serial:PATH` or `tcp:ADDRESS:PORT`.
 pub const VARIABLE: &str = "VFUN_DEVICE";
+/// The environment's word for where TCP goes, where there is neither device nor port.
+pub const TCP_VARIABLE: &str = "VFUN_TCP";
+/// Names of the ports that are for this begin so.
+const PORT_NAME: &str = "baltra.vfun";
+const PORTS: &str = "/sys/class/virtio-ports";
 const DEVICES: &str = "/sys/bus/pci/devices";
 const VENDOR: &str = "0x1af4";
 const MODEL: &str = "0x1110";
 /// The register that rings: peer << 16 | vector.
 const RING_REGISTER: usize = 12;
+/// The one that has this peer's own number.
+const POSITION_REGISTER: usize = 8;
 /// How long the daemon's socket may take for the next word.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Device {
-    /// From `text` (`unix:PATH`, or a directory in sysfs); empty: as [`VARIABLE`] says, else the
-    /// first `ivshmem` device.
+    /// From `text` (as [`VARIABLE`] may say it); empty: as [`VARIABLE`] says, else the first `ivshmem`
+    /// device, else a virtio-serial port, else as [`TCP_VARIABLE`] says.
     pub fn find(text: &str) -> io::Result<Device> {
         let named = match text {
             "" => std::env::var(VARIABLE).unwrap_or_default(),
@@ -50,25 +65,45 @@ impl Device {
         if let Some(path) = named.strip_prefix("unix:") {
             return Ok(Device::Socket(path.into()));
         }
+        if let Some(path) = named.strip_prefix("serial:") {
+            return Ok(Device::Serial(path.into()));
+        }
+        if let Some(address) = named.strip_prefix("tcp:") {
+            return tcp(address);
+        }
         if !named.is_empty() {
             return Ok(Device::Pci(named.into()));
         }
-        let mut found: Vec<PathBuf> = std::fs::read_dir(DEVICES)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| {
-                let is = |name: &str, value: &str| {
-                    std::fs::read_to_string(path.join(name)).is_ok_and(|text| text.trim() == value)
-                };
-                is("vendor", VENDOR) && is("device", MODEL)
-            })
-            .collect();
-        found.sort();
-        found.into_iter().next().map(Device::Pci).ok_or_else(|| {
-            io::Error::new(
+        if let Some(path) = pci_devices().into_iter().next() {
+            return Ok(Device::Pci(path));
+        }
+        if let Some(path) = ports().into_iter().next() {
+            return Ok(Device::Serial(path));
+        }
+        match std::env::var(TCP_VARIABLE) {
+            Ok(address) if !address.is_empty() => tcp(&address),
+            _ => Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "there is no ivshmem device (1af4:1110): start the VM with the lines of `baltra vm attach`",
-            )
-        })
+                format!("there is no ivshmem device (1af4:1110), no virtio-serial port {PORT_NAME} and no {TCP_VARIABLE}: start the VM with the lines of `baltra vm attach`"),
+            )),
+        }
+    }
+
+    /// A stream to the host; `None`: there is a region.
+    pub(crate) fn stream(&self) -> io::Result<Option<OwnedFd>> {
+        let stream = match self {
+            Device::Pci(_) | Device::Socket(_) => return Ok(None),
+            Device::Serial(path) => open_port(path)?,
+            Device::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, PATIENCE);
+                let stream =
+                    stream.map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                stream.into()
+            }
+        };
+        Ok(Some(stream))
     }
 
     /// Maps the region.
@@ -76,8 +111,63 @@ impl Device {
         match self {
             Device::Pci(directory) => open_pci(directory),
             Device::Socket(path) => open_socket(path),
+            Device::Serial(_) | Device::Tcp(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+fn tcp(address: &str) -> io::Result<Device> {
+    let parsed = address.parse().map_err(|_| {
+        let text = format!("{address} is no ADDRESS:PORT");
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    });
+    parsed.map(Device::Tcp)
+}
+
+fn sorted(directory: &str, wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut found: Vec<PathBuf> = paths.filter(|path| wanted(path)).collect();
+    found.sort();
+    found
+}
+
+fn says(path: PathBuf) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn pci_devices() -> Vec<PathBuf> {
+    sorted(DEVICES, |path| {
+        says(path.join("vendor")) == VENDOR && says(path.join("device")) == MODEL
+    })
+}
+
+/// The devices of the ports that are for this.
+fn ports() -> Vec<PathBuf> {
+    let named = sorted(PORTS, |path| says(path.join("name")).starts_with(PORT_NAME));
+    let names = named.iter().filter_map(|path| path.file_name());
+    names.map(|name| Path::new("/dev").join(name)).collect()
+}
+
+/// A port has one user at a time: another one that is for this will do as well.
+fn open_port(path: &Path) -> io::Result<OwnedFd> {
+    let others = ports().into_iter().filter(|other| other != path);
+    let mut last = None;
+    for path in std::iter::once(path.to_owned()).chain(others) {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match options
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(&path)
+        {
+            Ok(file) => return Ok(file.into()),
+            Err(error) => {
+                last.get_or_insert(about(&path)(error));
+            }
+        }
+    }
+    Err(last.expect("one at least was tried"))
 }
 
 /// A mapped region and the ways to the host.
@@ -85,10 +175,11 @@ pub(crate) struct Opened {
     pub region: Region,
     /// The region's file, by a description of this connection's own: its locks are ours.
     pub file: File,
-    /// The own number as a peer, and 1 added, where the host may ring it; else 0.
+    /// The own number as a peer, and 1 added; 0: the host rings nobody.
     pub peer: u32,
     pub ringer: Ringer,
-    pub bell: Option<Bell>,
+    /// By part.
+    bells: Vec<Bell>,
     /// The host is another machine than this kernel's.
     pub in_guest: bool,
     /// Its end is the connection's, for the daemon.
@@ -122,6 +213,19 @@ impl Ringer {
                     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
                 }
             }
+        }
+    }
+}
+
+impl Opened {
+    /// What the host rings for this part.
+    pub fn take_bell(&mut self, part: u32) -> Option<Bell> {
+        match self.in_guest && self.peer != 0 {
+            true => interrupts::bell(part),
+            false if (part as usize) < self.bells.len() => {
+                Some(self.bells.swap_remove(part as usize))
+            }
+            false => None,
         }
     }
 }
@@ -164,7 +268,11 @@ fn usable(error: LayoutError) -> io::Error {
 
 fn open_pci(directory: &Path) -> io::Result<Opened> {
     let enable = directory.join("enable");
-    std::fs::write(&enable, "1").map_err(about(&enable))?;
+    match std::fs::write(&enable, "1") {
+        // A driver has it, which has enabled it.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+        enabled => enabled.map_err(about(&enable))?,
+    }
     let path = directory.join("resource2");
     let file = read_write(&path)?;
     let bytes = file.metadata()?.len();
@@ -174,13 +282,19 @@ fn open_pci(directory: &Path) -> io::Result<Opened> {
         0 => Ringer::None,
         _ => registers(directory)?,
     };
+    let peer = match &ringer {
+        Ringer::Register(registers, at) => {
+            let own = registers.word(at + POSITION_REGISTER);
+            own.map_or(0, |own| own.load(Ordering::Relaxed) & 0xffff) + 1
+        }
+        _ => 0,
+    };
     Ok(Opened {
         region,
         file,
-        // Only a driver gets the device's interrupts, and there is none: the host rings nobody.
-        peer: 0,
+        peer,
         ringer,
-        bell: None,
+        bells: Vec::new(),
         in_guest: true,
         _socket: None,
     })
@@ -219,14 +333,15 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
     let (-1, Some(memory)) = receive(&socket)? else {
         return Err(broken());
     };
-    let mut events = Vec::new();
-    let bell = loop {
+    // The host's, then as many of this side's.
+    let (mut events, mut bells) = (Vec::new(), Vec::new());
+    while events.is_empty() || bells.len() < events.len() {
         match receive(&socket)? {
-            (0, Some(event)) if events.len() < 256 => events.push(event),
-            (id, Some(event)) if id == own => break event,
+            (0, Some(event)) if events.len() < 256 && bells.is_empty() => events.push(event),
+            (id, Some(event)) if id == own && !events.is_empty() => bells.push(Bell(event)),
             _ => return Err(broken()),
         }
-    };
+    }
     // The descriptor that came is one with the daemon's and all peers': locks need an own one.
     let file = read_write(Path::new(&format!("/proc/self/fd/{}", memory.as_raw_fd())))?;
     let bytes = file.metadata()?.len();
@@ -236,14 +351,14 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
         file,
         peer: own as u32 + 1,
         ringer: Ringer::Events(events),
-        bell: Some(Bell(bell)),
+        bells,
         in_guest: false,
         _socket: Some(socket),
     })
 }
 
 /// The next word of the daemon, perhaps with a descriptor.
-fn receive(socket: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)> {
+pub(crate) fn receive(socket: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)> {
     let mut word = [0; 8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

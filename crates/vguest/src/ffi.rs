@@ -16,6 +16,8 @@ pub struct Door {
     reason: CString,
     /// Answers that were got and did not fit.
     kept: HashMap<u32, Vec<u8>>,
+    /// The last answer.
+    answer: Vec<u8>,
 }
 
 /// `vfun_door`
@@ -32,6 +34,9 @@ pub struct FunctionHandle {
     door: *mut Door,
     number: u32,
 }
+
+/// Answers whose memory is kept for the next.
+const SMALL_BYTES: usize = 64 << 10;
 
 const MISUSE: i32 = 100;
 const DEVICE: i32 = 101;
@@ -113,6 +118,7 @@ pub unsafe extern "C" fn vfun_open(device: *const c_char, door: *mut DoorHandle)
                 client,
                 reason: CString::default(),
                 kept: HashMap::new(),
+                answer: Vec::new(),
             };
             (Box::into_raw(Box::new(door)), 0)
         }
@@ -256,16 +262,16 @@ pub unsafe extern "C" fn vfun_get(
             true => None,
             false => door.kept.remove(&function.number),
         };
-        let answer = match kept {
-            Some(answer) => answer,
+        let mut answer = std::mem::take(&mut door.answer);
+        match kept {
+            Some(kept) => answer = kept,
             None => {
                 let patience = u64::try_from(patience_ms).ok().map(Duration::from_millis);
-                let mut answer = Vec::new();
+                answer.clear();
                 let handle = Function::from_number(function.number);
                 door.client.get(handle, patience, &mut answer)?;
-                answer
             }
-        };
+        }
         // SAFETY: pointers are not null where they are written to, and there is room for what is
         // written, by the caller's promise.
         unsafe {
@@ -277,8 +283,11 @@ pub unsafe extern "C" fn vfun_get(
                 std::ptr::copy_nonoverlapping(answer.as_ptr(), to.cast::<u8>(), answer.len());
             }
         }
-        if !fits {
-            door.kept.insert(function.number, answer);
+        match fits {
+            // A large one's memory is not held on to.
+            true if answer.capacity() <= SMALL_BYTES => door.answer = answer,
+            true => {}
+            false => drop(door.kept.insert(function.number, answer)),
         }
         Ok(())
     };
@@ -324,7 +333,7 @@ pub unsafe extern "C" fn vfun_release(function: FunctionHandle) -> i32 {
 #[no_mangle]
 pub unsafe extern "C" fn vfun_status(function: FunctionHandle) -> i32 {
     // SAFETY: the caller's promise.
-    match unsafe { function.door.as_ref() } {
+    match unsafe { function.door.as_mut() } {
         Some(door) => door.client.state(Function::from_number(function.number)) as i32,
         None => State::Wait as i32,
     }

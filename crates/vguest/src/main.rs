@@ -1,7 +1,7 @@
 //! `vfun`: the host's functions from a guest's command line.
 #![forbid(unsafe_code)]
 
-use baltra_vguest::{Client, Codec, Device, Error, Values, Want};
+use baltra_vguest::{interrupts, Client, Codec, Device, Error, Values, Want};
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,11 +11,13 @@ const USAGE: &str = "usage: vfun [--device DEVICE] COMMAND
   vfun list                           the functions that this VM may call
   vfun call NAME [VALUE …]            call one: `vfun call fibonacci 93`
   vfun time NAME [VALUE …]            call it many times; times as JSON
+  vfun interrupts                     have the device's interrupts through vfio, for every program here
 
 Values are given in the manifest's order, or as name=value.
 
-  --device DEVICE   a PCI device's directory in sysfs, or unix:PATH for the daemon's socket
-                    [default: $VFUN_DEVICE, else the first ivshmem device]
+  --device DEVICE   a PCI device's directory in sysfs, serial:PATH for a virtio-serial port,
+                    tcp:ADDRESS:PORT, or unix:PATH for the daemon's socket [default: $VFUN_DEVICE, else
+                    the first ivshmem device, else a port named baltra.vfun…, else $VFUN_TCP]
   --hardware        on an accelerator, or not at all
   --software        on the host's processors
   --body FILE       the body (-: the standard input)
@@ -112,10 +114,17 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), String> {
-    if !["list", "call", "time"].contains(&options.command.as_str()) {
+    if !["list", "call", "time", "interrupts"].contains(&options.command.as_str()) {
         return Err(format!("what to do? (vfun --help)\n\n{USAGE}"));
     }
     let device = Device::find(&options.device).map_err(|e| e.to_string())?;
+    if options.command == "interrupts" {
+        let Device::Pci(directory) = &device else {
+            return Err("only an ivshmem device has interrupts".into());
+        };
+        let ready = |path: &std::path::Path| println!("interrupts at {}", path.display());
+        return interrupts::serve(directory, ready).map_err(|e| e.to_string());
+    }
     let mut client = Client::open(&device).map_err(|e| e.to_string())?;
     match options.command.as_str() {
         "list" => list(&mut client),

@@ -78,6 +78,10 @@ pub struct Attach {
     /// region's parts: give it some tens of MiB
     #[arg(long)]
     pub opencl: bool,
+    /// Let its programs connect here by TCP, for a VM without the device; port 0: one that is free.
+    /// Whoever reaches the address is the VM: let nobody else reach it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub tcp: Option<std::net::SocketAddr>,
     /// For ivshmem-plain: a path instead of a socket
     #[arg(long)]
     pub plain: bool,

@@ -69,6 +69,7 @@ fn attach(args: Attach, paths: &PathOptions) -> Result<()> {
         tenant: args.tenant,
         user: args.user,
         opencl: args.opencl,
+        tcp: args.tcp,
         plain: args.plain,
         ..Definition::new(&args.name, args.functions)
     };
@@ -85,6 +86,23 @@ fn attach(args: Attach, paths: &PathOptions) -> Result<()> {
 
 /// The lines for QEMU and libvirt.
 fn lines(attached: &Attached) -> String {
+    let stream = attached.stream.display();
+    let mut lines = region_lines(attached);
+    lines.push_str(&format!(
+        "
+
+Where there can be no such device, a port for each program at a time:
+  -device virtio-serial-pci -chardev socket,path={stream},reconnect=1,id=vfun0 -device virtserialport,chardev=vfun0,name=baltra.vfun.0"
+    ));
+    if let Some(tcp) = attached.definition.tcp {
+        lines.push_str(&format!(
+            "\nOr in the guest, by its own name for this address: VFUN_TCP={tcp}"
+        ));
+    }
+    lines
+}
+
+fn region_lines(attached: &Attached) -> String {
     let name = &attached.definition.name;
     let bytes = attached.definition.memory_bytes;
     match &attached.memory {

@@ -3,12 +3,15 @@
 use super::functions::Refusal;
 use anyhow::{bail, Result};
 use baltra_functions::manifest::Implementation as Way;
-use baltra_functions::{Argument, Buffer, Call, Function};
-use baltra_native::library::{Aligned, Library, Memory};
+use baltra_functions::{Argument, Buffer, Call, Function, Launch, Step};
+use baltra_native::library::{Aligned, Contents, Library, Memory, Prepared};
 use baltra_native::protocol::Arg;
 use baltra_vguest::Reason;
 use bytes::Bytes;
 use std::path::Path;
+
+/// Inputs and outputs of a call that is kept ready, each.
+const AGAIN_BYTES_MAX: u64 = 4096;
 
 /// A function's library, loaded.
 pub(crate) struct Native {
@@ -32,15 +35,38 @@ impl Native {
         })
     }
 
+    /// Lays a call out whose answer is these outputs' bytes. `None`: it is not worth it.
+    pub fn again(&self, call: &Call, outputs: &[usize]) -> Option<Again> {
+        let (launch, step) = step(call).ok()?;
+        let small = |bytes: u64| bytes <= AGAIN_BYTES_MAX;
+        let outputs_small = call.outputs.iter().all(|output| small(output.bytes));
+        if !launch.scratch.is_empty() || !outputs_small {
+            return None;
+        }
+        let mut blocks = Vec::with_capacity(call.buffers.len());
+        for buffer in &call.buffers {
+            blocks.push(match buffer {
+                Buffer::Input(body) if small(body.len()) => Contents::Bytes(body.to_bytes().into()),
+                Buffer::Output(output) => Contents::Zero(call.outputs[*output].bytes as usize),
+                Buffer::Constant(index) => Contents::Shared(self.constants[*index].shared_block()),
+                Buffer::Input(_) | Buffer::InOut(..) => return None,
+            });
+        }
+        let block_of = |wanted: &usize| {
+            let mut buffers = call.buffers.iter();
+            buffers.position(|buffer| matches!(buffer, Buffer::Output(output) if output == wanted))
+        };
+        let values = numbers(step);
+        let arguments = arguments(call, step, &values).ok()?;
+        Some(Again {
+            answer: outputs.iter().map(block_of).collect::<Option<_>>()?,
+            prepared: self.library.prepare(0, blocks, &arguments).ok()?,
+        })
+    }
+
     /// Carries a call out; its outputs in the manifest's order.
     pub fn call(&self, call: &Call, room: &mut Room) -> Result<Vec<Bytes>, Refusal> {
-        let step = call.launches.first().and_then(|launch| {
-            let step = launch.steps.first()?;
-            Some((launch, step))
-        });
-        let Some((launch, step)) = step else {
-            return Err((Reason::Failed, "the call has no native step".into()));
-        };
+        let (launch, step) = step(call)?;
         let blocks = call.buffers.len() + launch.scratch.len();
         if room.blocks.len() < blocks {
             room.blocks.resize_with(blocks, Aligned::default);
@@ -69,25 +95,8 @@ impl Native {
             block.resize(*bytes as usize);
             memory.push(block.block(0, *bytes as usize));
         }
-        let values: Vec<_> = step
-            .arguments
-            .iter()
-            .map(|argument| match argument {
-                Argument::Scalar(scalar) => scalar.bytes(),
-                _ => ([0; 8], 0),
-            })
-            .collect();
-        let arguments = step.arguments.iter().zip(&values);
-        let arguments = arguments.map(|(argument, (bytes, len))| match *argument {
-            Argument::Buffer(index) => Ok(Arg::Buffer(index as u32)),
-            Argument::Scratch(index) => Ok(Arg::Buffer((call.buffers.len() + index) as u32)),
-            Argument::Scalar(_) => Ok(Arg::Value(&bytes[..*len])),
-            Argument::Local(_) => Err((
-                Reason::Failed,
-                "local memory is for kernels: a native function has none".to_owned(),
-            )),
-        });
-        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        let values = numbers(step);
+        let arguments = arguments(call, step, &values)?;
         let called = self.library.call(0, &mut memory, &arguments);
         called.map_err(|text| (Reason::Failed, text))?;
         let mut outputs = vec![Bytes::new(); call.outputs.len()];
@@ -98,6 +107,63 @@ impl Native {
             }
         }
         Ok(outputs)
+    }
+}
+
+fn step(call: &Call) -> Result<(&Launch, &Step), Refusal> {
+    let step = call.launches.first().and_then(|launch| {
+        let step = launch.steps.first()?;
+        Some((launch, step))
+    });
+    step.ok_or_else(|| (Reason::Failed, "the call has no native step".into()))
+}
+
+fn numbers(step: &Step) -> Vec<([u8; 8], usize)> {
+    let numbers = step.arguments.iter().map(|argument| match argument {
+        Argument::Scalar(scalar) => scalar.bytes(),
+        _ => ([0; 8], 0),
+    });
+    numbers.collect()
+}
+
+fn arguments<'a>(
+    call: &Call,
+    step: &Step,
+    numbers: &'a [([u8; 8], usize)],
+) -> Result<Vec<Arg<'a>>, Refusal> {
+    let arguments = step.arguments.iter().zip(numbers);
+    let arguments = arguments.map(|(argument, (bytes, len))| match *argument {
+        Argument::Buffer(index) => Ok(Arg::Buffer(index as u32)),
+        Argument::Scratch(index) => Ok(Arg::Buffer((call.buffers.len() + index) as u32)),
+        Argument::Scalar(_) => Ok(Arg::Value(&bytes[..*len])),
+        Argument::Local(_) => Err((
+            Reason::Failed,
+            "local memory is for kernels: a native function has none".to_owned(),
+        )),
+    });
+    arguments.collect()
+}
+
+/// A small call that lies ready to be made again.
+pub(crate) struct Again {
+    prepared: Prepared,
+    /// The blocks whose bytes are the answer.
+    answer: Vec<usize>,
+}
+
+impl Again {
+    /// Makes the call, and writes the answer's data.
+    pub fn call(&mut self, to: &mut [u8]) -> Result<(), Refusal> {
+        let called = self.prepared.call();
+        called.map_err(|text| (Reason::Failed, text))?;
+        let mut rest = to;
+        for block in &self.answer {
+            let bytes = self.prepared.block(*block);
+            let part;
+            (part, rest) = rest.split_at_mut(bytes.len());
+            part.copy_from_slice(bytes);
+        }
+        Ok(())
     }
 }
 

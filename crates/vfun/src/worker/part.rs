@@ -3,18 +3,19 @@
 
 use super::bridge::Bridged;
 use super::functions::{Loaded, Refusal, Runner};
-use super::native::Room;
+use super::native::{Again, Room};
 use super::{Link, Shared};
 use anyhow::Result;
-use baltra_functions::{Body, Call, Request as Asked};
-use baltra_ring::{Consumer, Producer, Spin, RING_HEADER_BYTES};
+use baltra_functions::{Body, Call, Request as HttpRequest};
+use baltra_ring::{Consumer, Producer, RING_HEADER_BYTES};
 use baltra_vguest::device::Bell;
 use baltra_vguest::message::{
     Answer, Codec, Implementation, Kind, Reason, Request, State, Want, ANSWER_BYTES, ARENA, HERE,
-    INLINE_BYTES_MAX, KEPT, MESSAGE_BYTES_MAX,
+    INLINE_BYTES_MAX, KEPT, MESSAGE_BYTES_MAX, REQUEST_BYTES,
 };
 use baltra_vguest::region::Part;
-use baltra_vguest::wait;
+use baltra_vguest::stream::{Heard, Pipe};
+use baltra_vguest::wait::{self, Guess, Waiter};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method};
@@ -25,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// A pause while the application takes its answers off a full ring.
 const PAUSE: Duration = Duration::from_micros(50);
+
+/// How long a stream is waited on before a look at what else there is.
+const STREAM_TURN: Duration = Duration::from_millis(200);
 
 /// A function that the application asked for.
 struct Handle {
@@ -37,6 +41,40 @@ struct Handle {
     /// The last arguments that came without a body, and the call that they make: calls in a loop are
     /// mostly alike.
     bound: Option<(String, Call)>,
+    /// They came twice.
+    twice: bool,
+    /// A request that came twice.
+    again: Option<Box<Asked>>,
+}
+
+/// A request that came twice, its call, and the answer with room for what the call gives.
+struct Asked {
+    request: Vec<u8>,
+    again: Again,
+    answer: Vec<u8>,
+    /// What the call uses lives as long.
+    _loaded: Arc<Loaded>,
+}
+
+/// Whether two requests differ in nothing but their numbers.
+fn alike(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one[..8] == other[..8] && one[16..] == other[16..]
+}
+
+/// How an application is heard and answered.
+enum Way {
+    /// By the part's rings.
+    Rings {
+        requests: Consumer,
+        answers: Producer,
+        waiter: Waiter,
+        /// Rung by the application.
+        bell: Option<Arc<Bell>>,
+        /// Rings the application.
+        rings: Option<Arc<OwnedFd>>,
+    },
+    /// By a stream; the part is this process's own.
+    Stream(Box<Pipe>),
 }
 
 /// An application.
@@ -46,20 +84,19 @@ pub(crate) struct Session {
     part: Part,
     link: Arc<Link>,
     began: Instant,
-    /// Rung by the application.
-    bell: Option<Arc<Bell>>,
-    /// The same, for an executor.
+    /// Rung by the application; for an executor.
     rung: Option<OwnedFd>,
     /// The part is an OpenCL session's memory.
     bridged: Option<Bridged>,
-    /// Rings the application.
-    rings: Option<Arc<OwnedFd>>,
-    requests: Consumer,
-    answers: Producer,
-    spin: Spin,
+    way: Way,
     handles: Vec<Option<Handle>>,
     room: Room,
     answer: Vec<u8>,
+}
+
+/// What a codec is to the one that makes answers.
+fn accepted(codec: Codec) -> Option<&'static str> {
+    (codec != Codec::Default).then(|| codec.content_type())
 }
 
 fn refused<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refusal> {
@@ -79,41 +116,90 @@ impl Session {
             let header = ring.slice(0, RING_HEADER_BYTES as u64);
             header.expect("a ring has a header").zero();
         }
-        let handles = shared.definition.handles_max;
-        for handle in 0..handles {
-            let state = part.state(handle);
-            state.store(State::Wait as u32, Ordering::Relaxed);
-        }
-        Ok(Session {
+        let way = Way::Rings {
             requests: Consumer::new(part.requests.clone())?.limit_messages(MESSAGE_BYTES_MAX),
             answers: Producer::new(part.responses.clone())?,
-            handles: (0..handles).map(|_| None).collect(),
+            waiter: Waiter::default(),
+            bell,
+            rings,
+        };
+        let mut session = Session::over(shared, number, part.clone(), link, began, way);
+        session.rung = rung;
+        Ok(session)
+    }
+
+    /// For applications that come one after the other over a stream.
+    pub fn streamed(
+        shared: Arc<Shared>,
+        part: Part,
+        link: Arc<Link>,
+        began: Instant,
+        pipe: Pipe,
+    ) -> Session {
+        Session::over(shared, 0, part, link, began, Way::Stream(Box::new(pipe)))
+    }
+
+    fn over(
+        shared: Arc<Shared>,
+        number: u32,
+        part: Part,
+        link: Arc<Link>,
+        began: Instant,
+        way: Way,
+    ) -> Session {
+        let mut session = Session {
+            handles: Vec::new(),
             number,
-            part: part.clone(),
+            part,
             bridged: None,
-            rung,
-            spin: Spin::default(),
+            rung: None,
+            way,
             room: Room::default(),
             answer: Vec::new(),
             shared,
             link,
             began,
-            bell,
-            rings,
-        })
+        };
+        session.forget();
+        session
+    }
+
+    /// Everything that an application asked for.
+    fn forget(&mut self) {
+        let handles = self.shared.definition.handles_max;
+        for handle in 0..handles {
+            self.show(handle, State::Wait);
+        }
+        self.handles = (0..handles).map(|_| None).collect();
     }
 
     fn stopped(&self) -> bool {
         self.link.stop.load(Ordering::Relaxed)
     }
 
-    /// Serves until the application is gone or breaks the protocol.
+    /// Serves until the application, or the stream, is gone or breaks the protocol.
     pub fn run(mut self) {
+        match self.way {
+            Way::Rings { .. } => self.run_rings(),
+            Way::Stream(_) => self.run_stream(),
+        }
+    }
+
+    fn run_rings(&mut self) {
         let mut message = Vec::new();
         let mut since = None;
         while !self.stopped() {
+            let Way::Rings {
+                requests,
+                waiter,
+                bell,
+                ..
+            } = &mut self.way
+            else {
+                return;
+            };
             let stop = || self.link.stop.load(Ordering::Relaxed);
-            match self.requests.pop_unless(&mut message, stop) {
+            match requests.pop_unless(&mut message, stop) {
                 Ok(true) => {
                     since = None;
                     if self.carry_out(&message).is_none() {
@@ -126,30 +212,84 @@ impl Session {
                     }
                 }
                 Ok(false) => {
-                    if wait::look(&self.requests, &self.spin) {
+                    let unknown = Guess::default();
+                    if wait::looks(requests) || waiter.look(requests, unknown) {
                         continue;
                     }
                     let since = *since.get_or_insert_with(Instant::now);
-                    wait::sleep(&self.requests, self.bell.as_deref(), since);
+                    waiter.sleep(requests, bell.as_deref(), since, unknown);
                 }
                 Err(_) => return self.broken(),
             }
         }
     }
 
-    /// Nothing in the rings can be trusted to be in step any more.
-    fn broken(&self) {
-        if !self.stopped() && !self.link.is_abandoned() {
-            self.shared.broken.fetch_add(1, Ordering::Relaxed);
-            let trouble = self.part.trouble();
-            trouble.store(Reason::Protocol as u32, Ordering::Release);
+    fn run_stream(&mut self) {
+        while !self.stopped() {
+            let Way::Stream(pipe) = &mut self.way else {
+                return;
+            };
+            let greeted = &self.link.greeted;
+            match pipe.next() {
+                Ok(Some(Heard::Hello(number))) => {
+                    if pipe.welcome(number).is_err() {
+                        return;
+                    }
+                    greeted.store(true, Ordering::Relaxed);
+                    self.forget();
+                }
+                Ok(Some(Heard::Frame(frame))) if greeted.load(Ordering::Relaxed) => {
+                    let block = self.part.arena.slice(frame.at, frame.rest.len() as u64);
+                    if let Some(block) = &block {
+                        block.copy_in(0, &frame.rest);
+                    }
+                    if block.and_then(|_| self.carry_out(&frame.message)).is_none() {
+                        if self.link.is_abandoned() {
+                            return;
+                        }
+                        self.broken();
+                    }
+                }
+                // An application that was told that it is not served any more, or never said hello.
+                Ok(Some(Heard::Frame(_) | Heard::Trouble(_))) => {}
+                Ok(Some(Heard::Garbage)) if greeted.load(Ordering::Relaxed) => self.broken(),
+                Ok(Some(Heard::Garbage)) => {}
+                Ok(None) => pipe.wait(STREAM_TURN),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Nothing that comes can be trusted to be in step any more.
+    fn broken(&mut self) {
+        if self.stopped() || self.link.is_abandoned() {
+            return;
+        }
+        self.shared.broken.fetch_add(1, Ordering::Relaxed);
+        let reason = Reason::Protocol as u8;
+        match &mut self.way {
+            Way::Rings { .. } => self.part.trouble().store(reason.into(), Ordering::Release),
+            Way::Stream(pipe) => {
+                self.link.greeted.store(false, Ordering::Relaxed);
+                // Who does not read it is gone.
+                let _ = pipe.trouble(reason);
+                self.forget();
+            }
         }
     }
 
     /// Carries a request out and answers it; `None`: it is none, or nobody takes the answer.
     fn carry_out(&mut self, message: &[u8]) -> Option<()> {
+        let mut again = None;
+        if let Some(asked) = self.take_again(message) {
+            match self.call_again(asked, message) {
+                Ok(pushed) => return pushed,
+                Err(refusal) => again = Some(refusal),
+            }
+        }
         let (request, text, body) = Request::decode(message)?;
         let done = match request.kind {
+            Kind::Set if again.is_some() => Err(again.expect("looked at just now")),
             Kind::List => Ok((
                 Answer::ack(&request, 0),
                 self.shared.functions.names().into(),
@@ -186,21 +326,94 @@ impl Session {
         }
         let mut out = std::mem::take(&mut self.answer);
         answer.encode(&data, &mut out);
-        let pushed = self.push(&out);
+        let pushed = self.push(&out, request.answer.0);
+        if request.kind == Kind::Set && answer.reason.is_none() && answer.place == HERE {
+            self.prepare_again(&request, message, &out);
+        }
         self.answer = out;
         pushed
     }
 
-    fn push(&mut self, answer: &[u8]) -> Option<()> {
+    /// The call of a request that came before.
+    fn take_again(&mut self, message: &[u8]) -> Option<Box<Asked>> {
+        let head: &[u8; REQUEST_BYTES] = message.first_chunk()?;
+        let number = u32::from_le_bytes(head[4..8].try_into().expect("four"));
+        let handle = self.handles.get_mut(number as usize)?.as_mut()?;
+        let known = handle.again.as_ref();
+        let same = known.is_some_and(|asked| alike(&asked.request, message));
+        if !same {
+            return None;
+        }
+        handle.kept.clear();
+        handle.again.take()
+    }
+
+    /// Makes it and answers it.
+    fn call_again(&mut self, mut asked: Box<Asked>, message: &[u8]) -> Result<Option<()>, Refusal> {
+        let number = u32::from_le_bytes(message[4..8].try_into().expect("four"));
+        let (head, data) = asked.answer.split_at_mut(ANSWER_BYTES);
+        head[8..16].copy_from_slice(&message[8..16]);
+        self.computing(number, |_| asked.again.call(data))?;
+        let moved = data.len() as u64;
+        self.shared.bytes.fetch_add(moved, Ordering::Relaxed);
+        let pushed = self.push(&asked.answer, 0);
+        if let Some(handle) = self
+            .handles
+            .get_mut(number as usize)
+            .and_then(Option::as_mut)
+        {
+            handle.again = Some(asked);
+        }
+        Ok(pushed)
+    }
+
+    /// Keeps a request that came twice, with its call and its answer's form.
+    fn prepare_again(&mut self, request: &Request, message: &[u8], answer: &[u8]) {
+        let Ok(handle) = self.handle(request) else {
+            return;
+        };
+        let (Some(loaded), Some((_, call)), true) = (&handle.loaded, &handle.bound, handle.twice)
+        else {
+            return;
+        };
+        let accept = Codec::from_number(request.choice).and_then(accepted);
+        let (Runner::Native(native), Some(outputs)) =
+            (&loaded.runner, loaded.function.plain_answer(accept))
+        else {
+            return;
+        };
+        if let Some(again) = native.again(call, &outputs) {
+            handle.again = Some(Box::new(Asked {
+                request: message.to_vec(),
+                again,
+                answer: answer.to_vec(),
+                _loaded: loaded.clone(),
+            }));
+        }
+    }
+
+    /// Hands an answer over; `at`: where in the arena its data are, if they are there.
+    fn push(&mut self, answer: &[u8], at: u64) -> Option<()> {
         debug_assert!(answer.len() >= ANSWER_BYTES && answer.len() <= MESSAGE_BYTES_MAX);
-        while self.answers.try_push(answer).is_err() {
-            if self.stopped() {
+        let (answers, rings) = match &mut self.way {
+            Way::Rings { answers, rings, .. } => (answers, rings),
+            Way::Stream(pipe) => {
+                let (head, _) = Answer::decode(answer)?;
+                let bytes = if head.place == ARENA { head.bytes } else { 0 };
+                let mut rest = Vec::new();
+                let block = self.part.arena.slice(at, bytes)?;
+                block.append_to(0, block.len(), &mut rest);
+                return pipe.send(answer, at, &rest).ok();
+            }
+        };
+        while answers.try_push(answer).is_err() {
+            if self.link.stop.load(Ordering::Relaxed) {
                 return None;
             }
             std::thread::sleep(PAUSE);
         }
-        if self.answers.show() {
-            if let Some(rings) = &self.rings {
+        if answers.show() {
+            if let Some(rings) = rings {
                 // Full: it has been rung often enough.
                 let _ = rustix::io::write(rings, &1u64.to_ne_bytes());
             }
@@ -216,8 +429,8 @@ impl Session {
         }
     }
 
-    fn show(&self, request: &Request, state: State) {
-        let at = self.part.state(request.handle);
+    fn show(&self, handle: u32, state: State) {
+        let at = self.part.state(handle);
         at.store(state as u32, Ordering::Release);
     }
 
@@ -237,6 +450,8 @@ impl Session {
             method: Method::POST,
             kept: Vec::new(),
             bound: None,
+            twice: false,
+            again: None,
         });
         let answer = Answer {
             choice: implementation as u8,
@@ -254,8 +469,9 @@ impl Session {
         let method = methods.first().and_then(|method| method.parse().ok());
         handle.method = method.unwrap_or(Method::POST);
         handle.bound = None;
+        handle.again = None;
         handle.loaded = Some(loaded);
-        self.show(request, State::Wait);
+        self.show(request.handle, State::Wait);
         Ok((Answer::ack(request, 0), Bytes::new()))
     }
 
@@ -265,13 +481,24 @@ impl Session {
         arguments: &str,
         inline: &[u8],
     ) -> Result<(Answer, Bytes), Refusal> {
-        let shared = self.shared.clone();
         let handle = self.handle(request)?;
         handle.kept.clear();
         let Some(loaded) = handle.loaded.clone() else {
             return refused(Reason::NotActive, "the function is not active yet");
         };
         let method = handle.method.clone();
+        self.computing(request.handle, |session| {
+            session.compute(request, &loaded, &method, arguments, inline)
+        })
+    }
+
+    /// Carries a call out, within what this VM may, and accounts for it.
+    fn computing<T>(
+        &mut self,
+        handle: u32,
+        compute: impl FnOnce(&mut Session) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let shared = self.shared.clone();
         let Some(_running) = shared.enter() else {
             let text = format!(
                 "{} calls of this VM are running: as many as may",
@@ -279,10 +506,10 @@ impl Session {
             );
             return refused(Reason::Quota, text);
         };
-        self.show(request, State::Busy);
+        self.show(handle, State::Busy);
         let started = Instant::now();
         self.link.begin((started - self.began).as_nanos() as u64);
-        let done = self.compute(request, &loaded, &method, arguments, inline);
+        let done = compute(self);
         if !self.link.finish() {
             // The part may be another application's by now.
             return refused(Reason::TimedOut, "it is not waited for any more");
@@ -290,7 +517,7 @@ impl Session {
         let took = started.elapsed().as_nanos() as u64;
         shared.busy_ns.fetch_add(took, Ordering::Relaxed);
         shared.calls.fetch_add(1, Ordering::Relaxed);
-        self.show(request, State::Done);
+        self.show(handle, State::Done);
         done
     }
 
@@ -328,6 +555,7 @@ impl Session {
         let function = &loaded.function;
         let bound = self.handle(request)?.bound.take();
         let bound = bound.filter(|(last, _)| body.is_empty() && last == arguments);
+        let twice = bound.is_some();
         let (arguments, call) = match bound {
             Some(bound) => bound,
             None => {
@@ -336,7 +564,7 @@ impl Session {
                     let is = HeaderValue::from_static(body_codec.content_type());
                     headers.insert(CONTENT_TYPE, is);
                 }
-                let asked = Asked {
+                let asked = HttpRequest {
                     method,
                     path: "",
                     query: arguments,
@@ -358,14 +586,13 @@ impl Session {
         if !self.link.finish() {
             return refused(Reason::TimedOut, "it is not waited for any more");
         }
-        let accept = match answer_codec {
-            Codec::Default => None,
-            codec => Some(codec.content_type()),
-        };
-        let answered = function.answer(&call, outputs, accept).map_err(wrong)?;
+        let answered = function.answer(&call, outputs, accepted(answer_codec));
+        let answered = answered.map_err(wrong)?;
         let given = answered.body.len();
         if bytes == 0 {
-            self.handle(request)?.bound = Some((arguments, call));
+            let handle = self.handle(request)?;
+            handle.bound = Some((arguments, call));
+            handle.twice = twice;
         }
         let moved = bytes + given;
         self.shared.bytes.fetch_add(moved, Ordering::Relaxed);
@@ -428,6 +655,10 @@ impl Session {
     }
 
     fn session(&mut self, request: &Request, hello: &[u8]) -> Result<(Answer, Bytes), Refusal> {
+        if let Way::Stream(_) = self.way {
+            let text = "OpenCL over the VM door needs an ivshmem device";
+            return refused(Reason::Unavailable, text);
+        }
         let shared = self.shared.clone();
         let (definition, bell) = (&shared.definition, self.rung.as_ref());
         let opened = shared
@@ -458,14 +689,14 @@ impl Session {
 
     fn reset(&mut self, request: &Request) -> Result<(Answer, Bytes), Refusal> {
         self.handle(request)?.kept.clear();
-        self.show(request, State::Wait);
+        self.show(request.handle, State::Wait);
         Ok((Answer::ack(request, 0), Bytes::new()))
     }
 
     fn release(&mut self, request: &Request) -> Result<(Answer, Bytes), Refusal> {
         self.handle(request)?;
         self.handles[request.handle as usize] = None;
-        self.show(request, State::Wait);
+        self.show(request.handle, State::Wait);
         Ok((Answer::ack(request, 0), Bytes::new()))
     }
 }

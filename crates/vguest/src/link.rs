@@ -1,0 +1,388 @@
+//! What carries a connection's messages: a part of the region, or a stream beside it.
+
+use crate::client::Error;
+use crate::device::{Bell, Device, Opened};
+use crate::message::{Answer, Reason, State, ARENA, MESSAGE_BYTES_MAX};
+use crate::region::Part;
+use crate::stream::{Frame, Heard, Pipe};
+use crate::wait::{self, Guess, Waiter};
+use baltra_ring::memory::try_lock_byte;
+use baltra_ring::{Consumer, Memory, Producer, Range};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// How long the host may take to take notice of a new application.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(10);
+/// A host whose pulse stands still so long is gone.
+const PULSE_PATIENCE: Duration = Duration::from_secs(5);
+/// An application's own arena, where it shares none: what is on its way at a time, at most.
+const ARENA_BYTES: u64 = 16 << 20;
+/// How long a stream is waited on before another look at the clock.
+const TURN: Duration = Duration::from_secs(1);
+
+/// A way to the host.
+pub(crate) enum Link {
+    /// A part of the region.
+    Rings(Box<Rings>),
+    /// A virtio-serial port, or a TCP connection.
+    Stream(Box<Stream>),
+}
+
+/// An answer; how long it was waited for, if that was long.
+type Next = Result<(Answer, Option<Duration>), Error>;
+
+impl Link {
+    /// Takes a free part of the region, or begins on a stream.
+    pub fn open(device: &Device) -> Result<Link, Error> {
+        match device.stream()? {
+            Some(stream) => Ok(Link::Stream(Box::new(Stream::open(stream)?))),
+            None => Ok(Link::Rings(Box::new(Rings::open(device.open()?)?))),
+        }
+    }
+
+    /// Where bodies and answers lie.
+    pub fn arena(&self) -> &Range {
+        match self {
+            Link::Rings(rings) => &rings.held.part.arena,
+            Link::Stream(stream) => &stream.arena,
+        }
+    }
+
+    /// Says a request, whose body is in the arena, perhaps.
+    pub fn push(&mut self, message: &[u8], body: Option<(u64, u64)>) -> Result<(), Error> {
+        match self {
+            Link::Rings(rings) => rings.push(message),
+            Link::Stream(stream) => stream.push(message, body),
+        }
+    }
+
+    /// The next answer, whose message is in `answer`.
+    pub fn next(&mut self, deadline: Option<Instant>, guess: Guess, answer: &mut Vec<u8>) -> Next {
+        match self {
+            Link::Rings(rings) => rings.next(deadline, guess, answer),
+            Link::Stream(stream) => stream.next(deadline, answer),
+        }
+    }
+}
+
+/// A part of the region, claimed. Dropping it gives it back.
+pub(crate) struct Held {
+    device: Opened,
+    /// Rung by the host.
+    bell: Option<Bell>,
+    part: Part,
+    pub number: u32,
+    claim: u32,
+    epoch: u32,
+}
+
+/// A part of the region, and its rings.
+pub(crate) struct Rings {
+    pub held: Held,
+    requests: Producer,
+    responses: Consumer,
+    waiter: Waiter,
+    pulse: (u32, Instant),
+}
+
+/// Why a connection is served no more.
+fn ended(trouble: u8) -> Error {
+    match Reason::from_number(trouble) {
+        Some(reason) => Error::Refused {
+            reason,
+            text: match reason {
+                Reason::TimedOut => "the call took longer than this VM's calls may".into(),
+                Reason::Quota => "as many applications of this VM are served as may be".into(),
+                _ => "the host closed this connection: what was asked is no request".into(),
+            },
+        },
+        None => Error::Lost,
+    }
+}
+
+impl Rings {
+    fn open(mut device: Opened) -> Result<Rings, Error> {
+        let parts = device.region.layout.parts;
+        let mut free = None;
+        for number in 0..parts {
+            if try_lock_byte(&device.file, number.into())? {
+                free = Some(number);
+                break;
+            }
+        }
+        let number = free.ok_or(Error::Full)?;
+        let part = device.region.part(number);
+        let bell = device.take_bell(number);
+        let peer = if bell.is_some() { device.peer } else { 0 };
+        let deadline = Instant::now() + CLAIM_PATIENCE;
+        loop {
+            let epoch = device.region.epoch().load(Ordering::Acquire);
+            if epoch != 0 {
+                let claim = fresh(part.claim().load(Ordering::Relaxed));
+                part.peer().store(peer, Ordering::Relaxed);
+                part.claim().store(claim, Ordering::Release);
+                device.ringer.ring(parts);
+                while part.served().load(Ordering::Acquire) != claim {
+                    if device.region.epoch().load(Ordering::Relaxed) != epoch {
+                        break;
+                    }
+                    if Instant::now() > deadline {
+                        return Err(Error::Gone);
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                if part.served().load(Ordering::Acquire) == claim {
+                    // The host has cleared the rings.
+                    return Rings::over(Held {
+                        device,
+                        bell,
+                        part,
+                        number,
+                        claim,
+                        epoch,
+                    });
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Gone);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn over(held: Held) -> Result<Rings, Error> {
+        let layout = |_| Error::Protocol;
+        let (requests, responses) = (held.part.requests.clone(), held.part.responses.clone());
+        let responses = Consumer::new(responses).map_err(layout)?;
+        Ok(Rings {
+            requests: Producer::new(requests).map_err(layout)?,
+            responses: responses.limit_messages(MESSAGE_BYTES_MAX),
+            waiter: Waiter::new(held.device.in_guest),
+            pulse: (0, Instant::now()),
+            held,
+        })
+    }
+
+    /// How a handle's call stands, as the host shows it.
+    pub fn state(&self, handle: u32) -> Option<State> {
+        let shown = self.held.part.state(handle).load(Ordering::Acquire);
+        State::from_number(shown as u8)
+    }
+
+    fn push(&mut self, message: &[u8]) -> Result<(), Error> {
+        let mut since = None;
+        while self.requests.try_push(message).is_err() {
+            self.check(*since.get_or_insert_with(Instant::now))?;
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        if self.requests.show() {
+            self.held.device.ringer.ring(self.held.number);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, deadline: Option<Instant>, guess: Guess, message: &mut Vec<u8>) -> Next {
+        let mut since = None;
+        loop {
+            match self.responses.pop(message) {
+                Ok(true) => {
+                    let Some((answer, _)) = Answer::decode(message) else {
+                        self.check(Instant::now())?;
+                        return Err(Error::Protocol);
+                    };
+                    return Ok((answer, since.map(|since: Instant| since.elapsed())));
+                }
+                Ok(false) => {}
+                Err(_) => {
+                    self.check(Instant::now())?;
+                    return Err(Error::Protocol);
+                }
+            }
+            if since.is_none() {
+                if wait::looks(&self.responses) {
+                    continue;
+                }
+                since = Some(Instant::now());
+                if self.waiter.look(&self.responses, guess) {
+                    continue;
+                }
+            }
+            let since = *since.get_or_insert_with(Instant::now);
+            self.check(since)?;
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::NotYet);
+            }
+            let bell = self.held.bell.as_ref();
+            self.waiter.sleep(&self.responses, bell, since, guess);
+        }
+    }
+
+    /// Whether the host still serves this connection, and lives.
+    fn check(&mut self, since: Instant) -> Result<(), Error> {
+        if !self.held.is_served() {
+            return Err(ended(self.held.part.trouble().load(Ordering::Acquire) as u8));
+        }
+        let pulse = self.held.device.region.pulse().load(Ordering::Relaxed);
+        let now = Instant::now();
+        if pulse != self.pulse.0 || self.pulse.1 < since {
+            self.pulse = (pulse, now);
+        }
+        match now - self.pulse.1 > PULSE_PATIENCE {
+            true => Err(Error::Gone),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A stream, and this side's arena.
+pub(crate) struct Stream {
+    pipe: Pipe,
+    arena: Range,
+}
+
+impl Stream {
+    fn open(stream: OwnedFd) -> Result<Stream, Error> {
+        let arena = Memory::anonymous(ARENA_BYTES)?;
+        let arena = arena.slice(0, ARENA_BYTES).expect("all of it");
+        let mut pipe = Pipe::new(stream, ARENA_BYTES);
+        let number = rand_number();
+        match pipe.greet(number, CLAIM_PATIENCE) {
+            Ok(()) => Ok(Stream { pipe, arena }),
+            Err(_) => Err(Error::Gone),
+        }
+    }
+
+    fn push(&mut self, message: &[u8], body: Option<(u64, u64)>) -> Result<(), Error> {
+        let (at, bytes) = body.unwrap_or_default();
+        let mut rest = Vec::new();
+        self.arena.append_to(at as usize, bytes as usize, &mut rest);
+        let sent = self.pipe.send(message, at, &rest);
+        sent.map_err(|_| Error::Gone)
+    }
+
+    fn next(&mut self, deadline: Option<Instant>, message: &mut Vec<u8>) -> Next {
+        loop {
+            match self.pipe.next() {
+                Ok(Some(Heard::Frame(frame))) => {
+                    let answer = self.take(frame, message)?;
+                    return Ok((answer, None));
+                }
+                Ok(Some(Heard::Trouble(reason))) => return Err(ended(reason)),
+                // Another worker begins in the middle of what this one said.
+                Ok(Some(Heard::Garbage | Heard::Hello(_))) => return Err(Error::Lost),
+                Ok(None) => {}
+                Err(_) => return Err(Error::Gone),
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => TURN,
+            };
+            if left.is_zero() {
+                return Err(Error::NotYet);
+            }
+            self.pipe.wait(left.min(TURN));
+        }
+    }
+
+    fn take(&self, frame: Frame, message: &mut Vec<u8>) -> Result<Answer, Error> {
+        *message = frame.message;
+        let (answer, _) = Answer::decode(message).ok_or(Error::Protocol)?;
+        let bytes = frame.rest.len() as u64;
+        if (answer.place == ARENA) != (bytes > 0) || (bytes > 0 && bytes != answer.bytes) {
+            return Err(Error::Protocol);
+        }
+        let target = self.arena.slice(frame.at, bytes).ok_or(Error::Protocol)?;
+        target.copy_in(0, &frame.rest);
+        Ok(answer)
+    }
+}
+
+/// A number that no application before had.
+fn rand_number() -> [u8; 16] {
+    let mut number = [0; 16];
+    // Where the kernel has no randomness yet, time and process are enough of it.
+    if rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::NONBLOCK).is_err() {
+        let now = std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .unwrap_or_default();
+        let of = now.as_nanos() ^ u128::from(std::process::id()) << 96;
+        number = of.to_le_bytes();
+    }
+    number
+}
+
+/// The next claim of a part: an odd number.
+fn fresh(claim: u32) -> u32 {
+    (claim | 1).wrapping_add(if claim & 1 == 0 { 0 } else { 2 })
+}
+
+impl Held {
+    /// An even claim is none: the host forgets everything. The lock ends with the file.
+    fn end(&self) {
+        let none = self.claim.wrapping_add(1);
+        self.part.claim().store(none, Ordering::Release);
+        self.part.peer().store(0, Ordering::Relaxed);
+        self.device.ringer.ring(self.device.region.layout.parts);
+    }
+
+    fn is_served(&self) -> bool {
+        self.device.region.epoch().load(Ordering::Acquire) == self.epoch
+            && self.part.served().load(Ordering::Acquire) == self.claim
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A part that is an OpenCL session's memory. Dropping it ends the session.
+pub struct Lent {
+    held: Held,
+    looked: Mutex<(u32, Instant)>,
+}
+
+impl Lent {
+    pub(crate) fn new(held: Held) -> Lent {
+        let looked = Mutex::new((0, Instant::now()));
+        Lent { held, looked }
+    }
+
+    /// All of the session's memory.
+    pub fn memory(&self) -> &Range {
+        &self.held.part.arena
+    }
+
+    /// Whether the host's processors are not this kernel's.
+    pub fn in_guest(&self) -> bool {
+        self.held.device.in_guest
+    }
+
+    /// Wakes the session's other end.
+    pub fn ring(&self) {
+        self.held.device.ringer.ring(self.held.number);
+    }
+
+    /// Shows the host that this process lives; whether the session does. To be called more often than
+    /// once a second.
+    pub fn beat(&self) -> bool {
+        self.held.part.beat().fetch_add(1, Ordering::Relaxed);
+        if !self.held.is_served() {
+            return false;
+        }
+        let pulse = self.held.device.region.pulse().load(Ordering::Relaxed);
+        let mut looked = self.looked.lock().expect("no panic under this lock");
+        if looked.0 != pulse {
+            *looked = (pulse, Instant::now());
+        }
+        looked.1.elapsed() < PULSE_PATIENCE
+    }
+
+    /// Ends the session; its memory stays this process's until this is dropped.
+    pub fn end(&self) {
+        self.held.end();
+    }
+}

@@ -1,0 +1,404 @@
+//! The rings' messages over a stream of bytes, for a VM that has no `ivshmem` device: a virtio-serial
+//! port, or TCP. Both sides.
+//!
+//! The stream is cut into pieces: [`PIECE`], a kind, two bytes of length (little endian), so many bytes.
+//!
+//! | kind | what |
+//! |---|---|
+//! | [`HELLO`] | an application begins, with a number of its own; the host forgets the last one, and answers the same |
+//! | [`DATA`] | a bit of the frames' bytes |
+//! | [`TROUBLE`] | the host serves the application no more: a [`crate::Reason`]'s number, or 0 |
+//!
+//! A frame is the bytes of its message (four), of what goes with it (eight), where in the arena that lies
+//! (eight), then both. Each side has an arena of its own; what a message says to be in the arena goes with
+//! it.
+//!
+//! A serial port stays open while applications come and go, and one that is killed leaves a piece half
+//! said. So an application begins with more zeros than a piece has bytes: between pieces zeros are
+//! nothing, and whoever has lost its place looks for them.
+
+use crate::message::MESSAGE_BYTES_MAX;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+const PIECE: u8 = 0xb7;
+const HELLO: u8 = 1;
+const DATA: u8 = 2;
+const TROUBLE: u8 = 3;
+const HEAD_BYTES: usize = 4;
+const PIECE_BYTES_MAX: usize = 4096;
+/// What an application's number has.
+const NUMBER_BYTES: usize = 16;
+const FRAME_HEAD_BYTES: usize = 20;
+/// So many zeros in a row are nothing but a beginning.
+const LOST_ZEROS: usize = 64;
+const READ_BYTES: usize = 64 << 10;
+
+/// A message, and what goes with it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// A request or an answer.
+    pub message: Vec<u8>,
+    /// Where in the arena the rest belongs.
+    pub at: u64,
+    /// The rest.
+    pub rest: Vec<u8>,
+}
+
+/// What is heard.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// An application begins.
+    Hello([u8; NUMBER_BYTES]),
+    /// It says something, or is told.
+    Frame(Frame),
+    /// The host serves it no more.
+    Trouble(u8),
+    /// Nothing that makes sense. What follows is passed over until an application begins.
+    Garbage,
+}
+
+/// One end of a stream, whose descriptor does not block.
+pub struct Pipe {
+    descriptor: OwnedFd,
+    /// Bytes as they came, from `at` on.
+    incoming: Vec<u8>,
+    at: usize,
+    /// Of frames that are not whole yet.
+    data: Vec<u8>,
+    rest_bytes_max: u64,
+    /// The place is lost, and so many zeros were passed.
+    lost: Option<usize>,
+}
+
+impl Pipe {
+    /// Over a descriptor that does not block; what goes with a message has so many bytes at most.
+    pub fn new(descriptor: OwnedFd, rest_bytes_max: u64) -> Pipe {
+        Pipe {
+            descriptor,
+            incoming: Vec::new(),
+            at: 0,
+            data: Vec::new(),
+            rest_bytes_max,
+            lost: Some(0),
+        }
+    }
+
+    /// Begins, as an application: waits at most so long for the host's answer.
+    pub fn greet(&mut self, number: [u8; NUMBER_BYTES], patience: Duration) -> io::Result<()> {
+        let mut out = vec![0; HEAD_BYTES + PIECE_BYTES_MAX + LOST_ZEROS];
+        piece(&mut out, HELLO, &number);
+        self.write(&out)?;
+        let mut wanted = Vec::new();
+        piece(&mut wanted, HELLO, &number);
+        let deadline = std::time::Instant::now() + patience;
+        // Before it there may be what the last application did not take.
+        loop {
+            let unread = &self.incoming[self.at..];
+            if let Some(found) = unread.windows(wanted.len()).position(|w| w == wanted) {
+                self.at += found + wanted.len();
+                self.lost = None;
+                return Ok(());
+            }
+            self.at += unread.len().saturating_sub(wanted.len());
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if !self.read()? {
+                self.wait(left);
+            }
+        }
+    }
+
+    /// Answers an application that begins.
+    pub fn welcome(&mut self, number: [u8; NUMBER_BYTES]) -> io::Result<()> {
+        let mut out = Vec::new();
+        piece(&mut out, HELLO, &number);
+        self.write(&out)
+    }
+
+    /// Tells the application that it is served no more.
+    pub fn trouble(&mut self, reason: u8) -> io::Result<()> {
+        let mut out = Vec::new();
+        piece(&mut out, TROUBLE, &[reason]);
+        self.write(&out)
+    }
+
+    /// Says a message. What is heard meanwhile is kept.
+    pub fn send(&mut self, message: &[u8], at: u64, rest: &[u8]) -> io::Result<()> {
+        let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + message.len() + rest.len());
+        frame.extend_from_slice(&(message.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&(rest.len() as u64).to_le_bytes());
+        frame.extend_from_slice(&at.to_le_bytes());
+        frame.extend_from_slice(message);
+        frame.extend_from_slice(rest);
+        let mut out = Vec::with_capacity(frame.len() + frame.len() / 512 + HEAD_BYTES);
+        for bytes in frame.chunks(PIECE_BYTES_MAX) {
+            piece(&mut out, DATA, bytes);
+        }
+        self.write(&out)
+    }
+
+    /// The next thing that is heard; `None`: nothing yet. An error is the stream's end.
+    pub fn next(&mut self) -> io::Result<Option<Heard>> {
+        loop {
+            if let Some(heard) = self.parse() {
+                if heard == Heard::Garbage {
+                    self.lost = Some(0);
+                    self.data.clear();
+                }
+                return Ok(Some(heard));
+            }
+            if !self.read()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until something may be heard, at most so long.
+    pub fn wait(&self, limit: Duration) {
+        self.poll(PollFlags::IN, limit);
+    }
+
+    fn poll(&self, flags: PollFlags, limit: Duration) -> PollFlags {
+        let mut fds = [PollFd::new(&self.descriptor, flags)];
+        let limit = Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // A signal is as good as nothing: the caller looks again.
+        let _ = poll(&mut fds, Some(&limit));
+        fds[0].revents()
+    }
+
+    /// Takes what is there; whether anything was.
+    fn read(&mut self) -> io::Result<bool> {
+        self.incoming.drain(..self.at);
+        self.at = 0;
+        let old = self.incoming.len();
+        self.incoming.resize(old + READ_BYTES, 0);
+        let got = rustix::io::retry_on_intr(|| {
+            rustix::io::read(&self.descriptor, &mut self.incoming[old..])
+        });
+        self.incoming.truncate(old + *got.as_ref().unwrap_or(&0));
+        match got {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(true),
+            Err(rustix::io::Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Both sides may be in the middle of something long: what comes meanwhile is taken, or neither
+    /// would get on.
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match rustix::io::write(&self.descriptor, bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    // More than the other side may have said it has not said in good faith.
+                    let most = 2 * (self.rest_bytes_max as usize + MESSAGE_BYTES_MAX);
+                    let room = self.incoming.len() < most;
+                    let wanted = match room {
+                        true => PollFlags::IN | PollFlags::OUT,
+                        false => PollFlags::OUT,
+                    };
+                    let ready = self.poll(wanted, Duration::from_secs(1));
+                    if ready.intersects(PollFlags::HUP | PollFlags::ERR) {
+                        return Err(io::ErrorKind::BrokenPipe.into());
+                    }
+                    if ready.contains(PollFlags::IN) {
+                        self.read()?;
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self) -> Option<Heard> {
+        loop {
+            if let Some(frame) = self.frame() {
+                return Some(frame);
+            }
+            let unread = &self.incoming[self.at..];
+            let first = *unread.first()?;
+            if let Some(zeros) = &mut self.lost {
+                self.at += 1;
+                match first {
+                    0 => *zeros += 1,
+                    PIECE if *zeros >= LOST_ZEROS => {
+                        self.at -= 1;
+                        self.lost = None;
+                    }
+                    _ => *zeros = 0,
+                }
+                continue;
+            }
+            if first == 0 {
+                self.at += 1;
+                continue;
+            }
+            if first != PIECE {
+                return Some(Heard::Garbage);
+            }
+            let (head, rest) = unread.split_first_chunk::<HEAD_BYTES>()?;
+            let bytes = usize::from(u16::from_le_bytes([head[2], head[3]]));
+            if bytes > PIECE_BYTES_MAX {
+                return Some(Heard::Garbage);
+            }
+            let payload = rest.get(..bytes)?;
+            self.at += HEAD_BYTES + bytes;
+            match (head[1], payload) {
+                (HELLO, number) => {
+                    self.data.clear();
+                    let number = number.try_into();
+                    return Some(number.map_or(Heard::Garbage, Heard::Hello));
+                }
+                (TROUBLE, [reason]) => return Some(Heard::Trouble(*reason)),
+                (DATA, bytes) => self.data.extend_from_slice(bytes),
+                _ => return Some(Heard::Garbage),
+            }
+        }
+    }
+
+    /// A frame, if it is whole.
+    fn frame(&mut self) -> Option<Heard> {
+        let (head, body) = self.data.split_first_chunk::<FRAME_HEAD_BYTES>()?;
+        let u64_at = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight"));
+        let message = u32::from_le_bytes(head[..4].try_into().expect("four")) as usize;
+        let (rest, at) = (u64_at(4), u64_at(12));
+        if message > MESSAGE_BYTES_MAX || rest > self.rest_bytes_max {
+            return Some(Heard::Garbage);
+        }
+        let end = message + rest as usize;
+        if body.len() < end {
+            return None;
+        }
+        let frame = Frame {
+            message: body[..message].to_vec(),
+            at,
+            rest: body[message..end].to_vec(),
+        };
+        self.data.drain(..FRAME_HEAD_BYTES + end);
+        Some(Heard::Frame(frame))
+    }
+}
+
+fn piece(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
+    out.extend_from_slice(&[PIECE, kind]);
+    out.extend_from_slice(&(payload.len() as u16).to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Pipe, Pipe, UnixStream) {
+        let (guest, host) = UnixStream::pair().unwrap();
+        let raw = guest.try_clone().unwrap();
+        for end in [&guest, &host] {
+            end.set_nonblocking(true).unwrap();
+        }
+        (
+            Pipe::new(guest.into(), 1 << 20),
+            Pipe::new(host.into(), 1 << 20),
+            raw,
+        )
+    }
+
+    fn heard(pipe: &mut Pipe) -> Heard {
+        loop {
+            if let Some(heard) = pipe.next().unwrap() {
+                return heard;
+            }
+            pipe.wait(Duration::from_secs(10));
+        }
+    }
+
+    /// An application begins, and the host takes notice.
+    fn greeted(guest: &mut Pipe, host: &mut Pipe, number: u8) -> Vec<Heard> {
+        let mut before = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| guest.greet([number; 16], Duration::from_secs(20)).unwrap());
+            loop {
+                match heard(host) {
+                    Heard::Hello(said) => {
+                        host.welcome(said).unwrap();
+                        break;
+                    }
+                    other => before.push(other),
+                }
+            }
+        });
+        before
+    }
+
+    #[test]
+    fn test_frames_arrive_whole() {
+        let (mut guest, mut host, _) = pair();
+        assert!(greeted(&mut guest, &mut host, 7).is_empty());
+        let rest: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| guest.send(b"a request", 64, &rest).unwrap());
+            let frame = Frame {
+                message: b"a request".to_vec(),
+                at: 64,
+                rest: rest.clone(),
+            };
+            assert_eq!(heard(&mut host), Heard::Frame(frame));
+        });
+        host.trouble(8).unwrap();
+        assert_eq!(heard(&mut guest), Heard::Trouble(8));
+    }
+
+    #[test]
+    fn test_two_that_both_say_much_get_on() {
+        let (mut guest, mut host, _) = pair();
+        greeted(&mut guest, &mut host, 1);
+        let much = vec![3; 1 << 20];
+        std::thread::scope(|scope| {
+            scope.spawn(|| guest.send(b"there", 0, &much).unwrap());
+            host.send(b"back", 0, &much).unwrap();
+            assert!(matches!(heard(&mut host), Heard::Frame(frame) if frame.rest == much));
+        });
+        assert!(matches!(heard(&mut guest), Heard::Frame(frame) if frame.rest == much));
+    }
+
+    #[test]
+    fn test_who_is_cut_off_in_a_piece_is_forgotten_by_the_next() {
+        let (mut guest, mut host, mut raw) = pair();
+        greeted(&mut guest, &mut host, 1);
+        raw.write_all(&[PIECE, DATA, 0, 16, 9, 9, 9]).unwrap();
+        let before = greeted(&mut guest, &mut host, 2);
+        assert!(before.iter().all(|heard| *heard == Heard::Garbage));
+        guest.send(b"again", 0, &[]).unwrap();
+        assert!(matches!(heard(&mut host), Heard::Frame(frame) if frame.message == b"again"));
+    }
+
+    proptest! {
+        #[test]
+        fn test_whatever_was_said_before_an_application_begins_is_passed_over(
+            bytes in proptest::collection::vec(any::<u8>(), 0..6000),
+        ) {
+            let (mut guest, mut host, mut raw) = pair();
+            greeted(&mut guest, &mut host, 1);
+            raw.set_nonblocking(false).unwrap();
+            raw.write_all(&bytes).unwrap();
+            raw.set_nonblocking(true).unwrap();
+            // Bytes that happen to be a beginning's end are one.
+            greeted(&mut guest, &mut host, 2);
+            guest.send(b"again", 0, &[]).unwrap();
+            prop_assert!(matches!(heard(&mut host), Heard::Frame(frame) if frame.message == b"again"));
+        }
+    }
+}
