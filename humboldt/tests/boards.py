@@ -124,12 +124,17 @@ def until(board, kind):
             return
 
 
-def plays_on(way, command):
-    """A board that behaves: four ints, and 400,000 bytes in packets."""
-    board = way(command)
+def begins(board):
+    """Four ints, and a message of 400,000 bytes up to the leave to send it."""
     board.send(envelope(EAGER, 16, 7, INT32) + struct.pack("<4i", 42, 0, 0, 0))
     board.send(envelope(ENVELOPE, 400000, 8, INT32))
     until(board, CLEAR)
+
+
+def plays_on(way, command):
+    """A board that behaves: four ints, and 400,000 bytes in packets."""
+    board = way(command)
+    begins(board)
     data = struct.pack("<100000i", *range(100000))
     for at in range(0, len(data), 1456):
         piece = data[at : at + 1456]
@@ -143,9 +148,7 @@ def plays_on(way, command):
 def frames(command, disturb):
     """A message of three packets whose frames `disturb` has changed: [(number, packet), …] to another list. What became of it."""
     board = Frames(command)
-    board.send(envelope(EAGER, 16, 7, INT32) + struct.pack("<4i", 42, 0, 0, 0))
-    board.send(envelope(ENVELOPE, 400000, 8, INT32))
-    until(board, CLEAR)
+    begins(board)
     data = struct.pack("<100000i", *range(100000))
     pieces = [data[at : at + 1400] for at in range(0, len(data), 1400)]
     packets = [envelope(DATA, len(piece), flag=MORE if at + 1 < len(pieces) else 0) + piece for at, piece in enumerate(pieces)]
@@ -165,9 +168,7 @@ def frames(command, disturb):
 def reset_by_peer(command):
     """A board's TCP is reset in the middle of a message."""
     board = Stream(command)
-    board.send(envelope(EAGER, 16, 7, INT32) + struct.pack("<4i", 42, 0, 0, 0))
-    board.send(envelope(ENVELOPE, 400000, 8, INT32))
-    until(board, CLEAR)
+    begins(board)
     board.raw(envelope(DATA, 1400, flag=MORE) + bytes(1000))
     board.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     board.socket.close()
