@@ -311,7 +311,7 @@ impl Job {
         let mut peers = Vec::new();
         for (rank, member) in self.members.iter().enumerate() {
             let frames = self.frames_to(rank).filter(|_| !member.tcp);
-            let frames = frames.map(|(mac, path)| format!("{mac}@{}", path.display()));
+            let frames = frames.map(|(_, path)| format!("{}@{}", member.address(), path.display()));
             peers.push(match (member.mpi, frames) {
                 (true, Some(frames)) => format!("mpi:{frames}"),
                 (true, None) => "mpi".to_owned(),
