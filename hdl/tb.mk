@@ -21,7 +21,6 @@ BENCHES := \
   messages/msg_router:0 \
   messages/msg_fabric:0,1,2 \
   messages/msg_boards:0 \
-  messages/msg_capture:0 \
   hls/hls_units:0 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
