@@ -492,6 +492,8 @@ bool hum_came(int source, struct hum_head head, const struct hum_words *words, i
             hum_nonsense(source, "clear to send without a request");
             break;
         }
+        /* Without payload there is nothing to stream, and its end may come before this rank looks at its streams again. */
+        if (request->bytes == 0) break;
         request->streaming = true;
         request->peer_id = words->word[1];
         request->offset = 0;
