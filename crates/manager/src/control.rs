@@ -157,11 +157,9 @@ impl Operator {
         }
         let leases = device.pool.leases();
         let memory = leases.iter().map(|m| m.lease.granter.usage().memory_bytes);
-        let sessions = self.node.sessions();
-        let open = sessions
-            .values()
-            .filter(|s| s.device == device.name())
-            .count();
+        // Let go at once: a device's configuration is locked before the sessions, never after.
+        let own = |s: &&crate::node::SessionRecord| s.device == device.name();
+        let open = self.node.sessions().values().filter(own).count();
         proto::Device {
             name: device.name().to_owned(),
             model: text(DEVICE_NAME),
