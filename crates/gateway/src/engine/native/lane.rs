@@ -12,7 +12,7 @@ use baltra_native::protocol::{self, aligned, AnswerHead, Arg, Head, ANSWER_HEAD_
 use baltra_ring::{Consumer, Producer, Range};
 use bytes::Bytes;
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 pub const RING_BYTES: usize = 1 << 20;
 /// Calls with more bytes are pushed by a thread that may wait.
 const LARGE_BYTES: u64 = 128 << 10;
+/// Calls that have waited so long for an answer are behind one that is not short, whatever was so far.
+const LONG: Duration = Duration::from_millis(1);
 /// A pause while the process empties the ring.
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -45,6 +47,9 @@ pub struct Lane {
     flights: Mutex<VecDeque<Flight>>,
     answers: Mutex<Consumer>,
     flying: AtomicUsize,
+    born: Instant,
+    /// When the oldest call on its way became that, nanoseconds since `born`.
+    oldest_ns: AtomicU64,
     /// The ring of calls is full until an answer comes.
     full: AtomicBool,
     /// A call was taken off the backlog, and is not in the ring yet.
@@ -96,6 +101,8 @@ impl Lane {
             flights: Mutex::default(),
             answers: Mutex::new(Consumer::new(answers).map_err(layout)?),
             flying: AtomicUsize::new(0),
+            born: Instant::now(),
+            oldest_ns: AtomicU64::new(0),
             full: AtomicBool::new(false),
             stashed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -114,6 +121,16 @@ impl Lane {
     /// Calls on their way.
     pub fn flying(&self) -> usize {
         self.flying.load(Ordering::Relaxed)
+    }
+
+    /// Whether it runs a call that takes long.
+    pub fn is_long(&self) -> bool {
+        let since = self.oldest_ns.load(Ordering::Relaxed);
+        self.flying() > 0 && self.age_ns().saturating_sub(since) > LONG.as_nanos() as u64
+    }
+
+    fn age_ns(&self) -> u64 {
+        self.born.elapsed().as_nanos() as u64
     }
 
     /// Whether it may take another call. Who pushes to the backlog asks after that (with a fence
@@ -210,6 +227,9 @@ impl Lane {
             drop(flights);
             return pending.lose(false, "the native worker ended");
         }
+        if flights.is_empty() {
+            self.oldest_ns.store(self.age_ns(), Ordering::Relaxed);
+        }
         flights.push_back(Flight {
             id,
             pending,
@@ -301,6 +321,7 @@ impl Lane {
             let flight = {
                 let mut flights = lock(&self.flights);
                 let flight = flights.pop_front();
+                self.oldest_ns.store(self.age_ns(), Ordering::Relaxed);
                 self.flying.store(flights.len(), Ordering::SeqCst);
                 self.full.store(false, Ordering::SeqCst);
                 flight

@@ -131,7 +131,8 @@ impl Runner {
         let fill = self.pace.fill();
         let open = || {
             let open = self.lanes.iter().filter(|lane| lane.has_room());
-            let unfilled = open.clone().find(|lane| lane.flying() < fill);
+            let short = |lane: &&Lane| lane.flying() < fill && !lane.is_long();
+            let unfilled = open.clone().find(short);
             unfilled.or_else(|| open.min_by_key(|lane| lane.flying()))
         };
         while let Some(lane) = open().filter(|lane| lane.waits() || !self.backlog.is_empty()) {
