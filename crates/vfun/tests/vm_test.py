@@ -402,7 +402,7 @@ class OpenCl:
             # Nobody in the guest has part 0 any more, so the next application asks for it. It gets it from nobody.
             said, status = self.c.attempt("vfun call fibonacci 93")
             assert status == 1 and "does not answer" in said, said
-            assert self.daemon.vm("c")["usage"]["applications"] == 0
+            until("nobody has a part", lambda: self.daemon.vm("c")["usage"]["applications"] == 0)
         finally:
             for executor in executors:
                 os.kill(executor, signal.SIGCONT)
