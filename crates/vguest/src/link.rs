@@ -264,7 +264,7 @@ impl Stream {
 
     fn next(&mut self, deadline: Option<Instant>, message: &mut Vec<u8>) -> Next {
         loop {
-            match self.pipe.next() {
+            match self.pipe.hear() {
                 Ok(Some(Heard::Frame(frame))) => {
                     let answer = self.take(frame, message)?;
                     return Ok((answer, None));

@@ -143,7 +143,7 @@ impl Pipe {
     }
 
     /// The next thing that is heard; `None`: nothing yet. An error is the stream's end.
-    pub fn next(&mut self) -> io::Result<Option<Heard>> {
+    pub fn hear(&mut self) -> io::Result<Option<Heard>> {
         loop {
             if let Some(heard) = self.parse() {
                 if heard == Heard::Garbage {
@@ -318,7 +318,7 @@ mod tests {
 
     fn heard(pipe: &mut Pipe) -> Heard {
         loop {
-            if let Some(heard) = pipe.next().unwrap() {
+            if let Some(heard) = pipe.hear().unwrap() {
                 return heard;
             }
             pipe.wait(Duration::from_secs(10));

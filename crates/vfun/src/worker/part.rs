@@ -230,7 +230,7 @@ impl Session {
                 return;
             };
             let greeted = &self.link.greeted;
-            match pipe.next() {
+            match pipe.hear() {
                 Ok(Some(Heard::Hello(number))) => {
                     if pipe.welcome(number).is_err() {
                         return;
