@@ -386,6 +386,15 @@ class OpenCl:
     def test_a_sessions_values_changed_between_check_and_use(self):
         self.attacked("hostile session 0 4 7")
 
+    def test_a_guest_killed_in_a_session_leaves_nothing(self):
+        self.c.command(f"{self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1 &")
+        until("the session is there", lambda: self.daemon.vm("c")["usage"]["applications"] == 1)
+        worker = self.daemon.vm("c")["worker"]
+        self.c.kill()
+        until("its worker is gone", lambda: not Path(f"/proc/{worker}").exists())
+        self.c = Guest("c", self.device).ready()
+        self.works()
+
     def test_a_part_stays_an_executors_across_a_restart_of_the_daemon(self):
         # Part 0 is a session's, and its executor cannot let go of it.
         self.c.command(f"({self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1) & sleep 1")
@@ -408,15 +417,6 @@ class OpenCl:
                 os.kill(executor, signal.SIGCONT)
         until("the executor has let go", lambda: self.c.attempt("vfun call fibonacci 93")[0].strip() == FIBONACCI_93)
         # Doorbells of the old daemon are lost until the VM starts anew.
-        self.works()
-
-    def test_a_guest_killed_in_a_session_leaves_nothing(self):
-        self.c.command(f"{self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1 &")
-        until("the session is there", lambda: self.daemon.vm("c")["usage"]["applications"] == 1)
-        worker = self.daemon.vm("c")["worker"]
-        self.c.kill()
-        until("its worker is gone", lambda: not Path(f"/proc/{worker}").exists())
-        self.c = Guest("c", self.device).ready()
         self.works()
 
 
