@@ -14,6 +14,9 @@ const LOOKS: u32 = 200;
 const SPIN: Duration = Duration::from_micros(50);
 /// And in a guest: a host that sleeps is awake by then, and a nap takes longer than that.
 const SPIN_GUEST: Duration = Duration::from_micros(100);
+/// There a wait that is known to be no longer is spun through: an emulated guest's sleep ends some
+/// hundred microseconds late, whatever it was asked for.
+const SPIN_GUEST_KNOWN: Duration = Duration::from_millis(2);
 /// Sleeps grow with the wait: a sixteenth of it, within these bounds.
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(1);
@@ -46,8 +49,9 @@ impl Waiter {
     /// Looks longer than [`looks`], and spins, unless it is known to take longer; whether something is
     /// there.
     pub fn look(&self, consumer: &Consumer, guess: Guess) -> bool {
-        if guess.0.is_some() {
-            return false;
+        if let Some(known) = guess.0 {
+            let spins = self.in_guest && known <= SPIN_GUEST_KNOWN;
+            return spins && looks_for(known + SPIN_GUEST, consumer);
         }
         if self.in_guest {
             return looks_for(SPIN_GUEST, consumer);
