@@ -18,10 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// `CL_DEVICE_TYPE` and its CPU bit, `CL_DEVICE_MAX_COMPUTE_UNITS`.
-const DEVICE_TYPE: u32 = 0x1000;
-const DEVICE_TYPE_CPU: u64 = 1 << 1;
-
 /// What an adopted session is until its executor has said what its client said.
 const UNNAMED: &str = "(of an earlier manager)";
 
@@ -138,7 +134,7 @@ impl Device {
     /// Whether it is the host's processors, and each executor serves one tenant.
     fn is_processors(&self) -> bool {
         let description = self.description.get();
-        self.options.isolation != Isolation::Device && description.is_some_and(|d| is_cpu(&d))
+        self.options.isolation != Isolation::Device && description.is_some_and(|d| d.is_cpu())
     }
 
     /// Tells a new executor that programs ask for their image here.
@@ -153,7 +149,7 @@ impl Device {
     /// The driver has told what it is: the number of slots follows from that.
     fn learn(&self, description: baltra_wire::DeviceDescription) {
         if self.options.slots == 0 {
-            let slots = match (self.options.isolation, is_cpu(&description)) {
+            let slots = match (self.options.isolation, description.is_cpu()) {
                 (Isolation::Device, _) => SLOTS_MANY,
                 (_, true) => std::thread::available_parallelism().map_or(1, usize::from),
                 (_, false) => 1,
@@ -163,10 +159,6 @@ impl Device {
         }
         self.description.set(description);
     }
-}
-
-fn is_cpu(description: &baltra_wire::DeviceDescription) -> bool {
-    description.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0
 }
 
 /// A session, for people to look at.

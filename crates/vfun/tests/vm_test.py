@@ -598,7 +598,7 @@ class Boards:
         edges = functions / "edges"
         edges.mkdir(parents=True)
         (edges / "sobel.img").write_bytes((BUILT_IN / "sobel.img").read_bytes())
-        (edges / "function.yaml").write_text(EDGES)
+        shutil.copy(ROOT / "hdl/board/tests/edges.yaml", edges / "function.yaml")
         self.manager = Manager(f'[[device]]\nname = "pocl"\n[[device]]\nname = "board"\ndriver = "board:{port}"\n')
         self.daemon = Daemon("--endpoint", self.manager.endpoint, functions=functions)
         self.daemon.start()
@@ -629,19 +629,6 @@ class Boards:
         refused, status = self.d.attempt(f"vfun --software call --body /tmp/picture --raw edges height={height} width={width}")
         assert status == 1 and "no software" in refused, refused
 
-
-EDGES = """
-name: edges
-inputs:
-  - {name: picture, type: u8, shape: [height, width], codecs: [raw, png]}
-outputs:
-  - {name: edges, type: u8, shape: [height, width], codecs: [raw, png]}
-symbols:
-  width: {min: 1, max: 16384}
-  height: {min: 1, max: 16384}
-implementations:
-  - board: {image: sobel.img}
-"""
 
 
 def main():

@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// `CL_DEVICE_TYPE`
+const DEVICE_TYPE: u32 = 0x1000;
+/// `CL_DEVICE_TYPE_CPU`
+const DEVICE_TYPE_CPU: u64 = 1 << 1;
+
 /// One answer of the driver: OpenCL's parameter number and the raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
@@ -31,6 +36,11 @@ pub struct DeviceDescription {
 }
 
 impl DeviceDescription {
+    /// It computes on processors, as its callers do.
+    pub fn is_cpu(&self) -> bool {
+        self.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0
+    }
+
     /// The bytes of one device parameter.
     pub fn info(&self, param: u32) -> Option<&[u8]> {
         let found = self.device.iter().find(|i| i.param == param)?;

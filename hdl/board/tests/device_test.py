@@ -9,6 +9,7 @@ import concurrent.futures
 import contextlib
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -131,18 +132,7 @@ def board_function(pool):
     directory = pool.home / "edges"
     directory.mkdir()
     (directory / "sobel.img").write_bytes((BUILT_IN / "sobel.img").read_bytes())
-    (directory / "function.yaml").write_text("""
-name: edges
-inputs:
-  - {name: picture, type: u8, shape: [height, width], codecs: [raw, png]}
-outputs:
-  - {name: edges, type: u8, shape: [height, width], codecs: [raw, png]}
-symbols:
-  width: {min: 1, max: 16384}
-  height: {min: 1, max: 16384}
-implementations:
-  - board: {image: sobel.img}
-""")
+    shutil.copy(Path(__file__).with_name("edges.yaml"), directory / "function.yaml")
     return directory
 
 

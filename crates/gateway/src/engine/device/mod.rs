@@ -41,11 +41,6 @@ const SHORT_LANES_MAX: usize = 2;
 /// Queues of a function whose calls are merged: more would halve the batches.
 const MERGING_LANES_MAX: usize = 2;
 
-/// `CL_DEVICE_TYPE`
-const DEVICE_TYPE: u32 = 0x1000;
-/// `CL_DEVICE_TYPE_CPU`
-const DEVICE_TYPE_CPU: u64 = 1 << 1;
-
 /// What getting ready took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColdStart {
@@ -95,7 +90,7 @@ impl Runner {
         let program = Arc::new(program);
         let built = Instant::now();
         let backlog = Arc::new(Backlog::new(options.queue_calls_max));
-        let on_processors = session.client.device().number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0;
+        let on_processors = session.client.device().is_cpu();
         let (count, bounds) = bounds(function, options, on_processors);
         let lost = Arc::new(AtomicBool::new(false));
         let pace = Arc::new(Pace::default());
