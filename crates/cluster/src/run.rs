@@ -593,9 +593,13 @@ fn attend(
     let mut stage = 0;
     let mut open = true;
     let mut silent = 0;
+    let mut quiet: Option<Instant> = None;
     loop {
         match lines.recv_timeout(LOOK) {
-            Ok(Event::Line { rank, error, text }) => say(error, &format!("[{rank}] {text}")),
+            Ok(Event::Line { rank, error, text }) => {
+                quiet = None;
+                say(error, &format!("[{rank}] {text}"));
+            }
             Ok(Event::Ended { rank, code: ended }) => {
                 for running in &mut children.0 {
                     if running.ranks.contains(&rank) {
@@ -646,12 +650,11 @@ fn attend(
             }
         }
         // All have ended, and all that they printed is here; a process that they left behind may hold their output open.
-        if !running
-            && (!open
-                || silent == 2 * children.0.len()
-                || failed.is_some_and(|at| at.elapsed() > 3 * GRACE))
-        {
-            return code;
+        if !running {
+            let quiet = *quiet.get_or_insert_with(Instant::now);
+            if !open || silent == 2 * children.0.len() || quiet.elapsed() > GRACE {
+                return code;
+            }
         }
         let late = failed.map_or(0, |at| {
             (at.elapsed().as_millis() / GRACE.as_millis()) as u32

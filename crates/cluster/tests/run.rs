@@ -128,6 +128,35 @@ int main(int argc, char **argv) {
 }
 
 #[test]
+fn test_a_process_that_a_rank_leaves_behind_keeps_nobody() {
+    let program = r#"
+#include <humboldt.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    HUM_Init(&argc, &argv);
+    int left = fork();
+    if (left == 0) for (;;) pause();
+    printf("%d\n", left);
+    HUM_Finalize();
+    return 0;
+}
+"#;
+    let bench = Bench::new(&[
+        ("logical.yaml", "kernel: {name: a, num: 0}"),
+        ("a.c", program),
+    ]);
+    let sw = "node: {type: sw, kernel: 0}";
+    let (outcome, lines) = bench.run(sw, &Options::default()).unwrap();
+    assert_eq!(outcome.code, 0, "{lines:?}");
+    let left = lines
+        .iter()
+        .find_map(|l| l.strip_prefix("[0] ")?.parse().ok());
+    let left = rustix::process::Pid::from_raw(left.expect("its number"));
+    rustix::process::kill_process(left.expect("a process"), rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
 fn test_ranks_that_cannot_be_started() {
     let bench = Bench::new(&[
         ("logical.yaml", LOGICAL),
