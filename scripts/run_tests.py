@@ -10,17 +10,28 @@ of their dependencies, and build those again.
 
 A test that fails is run once more, by itself. If it passes then, it counts as passed and is named:
 on a busy host a minute's patience can be too short, and the name says where to look.
+
+A program that says nothing for five minutes hangs: where its threads wait is printed, it is ended,
+and each of its tests that had no result counts as one that failed. What a program leaves running
+is named and ended too: it could disturb the next.
 """
 
 import argparse
 import json
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from fnmatch import fnmatch
 from pathlib import Path
 
+# Seconds without a word. The longest test takes a minute and a half on two busy cores.
+SILENCE = 300
+DONE = re.compile(r"^test (\S+) \.\.\. (ok|FAILED|ignored)", re.M)
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 FAILURES = re.compile(r"^failures:\n((?:    \S+\n)+)", re.M)
 
@@ -39,16 +50,96 @@ def programs(messages):
             yield name, message["executable"], directory
 
 
+def processes(session):
+    """The processes of a session: what a program has started, but for what left it on purpose."""
+    for entry in Path("/proc").iterdir():
+        try:
+            # One that is ending already has no command line.
+            own = entry.name.isdigit() and os.getsid(int(entry.name)) == session
+            if own and read(entry / "cmdline"):
+                yield int(entry.name)
+        except ProcessLookupError:
+            continue
+
+
+def read(path):
+    try:
+        return path.read_text(errors="replace").replace("\0", " ").strip()
+    except OSError:
+        return "?"
+
+
+def describe(pid, stacks):
+    """What a process is, and where its threads wait."""
+    lines = [f"  process {pid}: {read(Path(f'/proc/{pid}/cmdline'))[:200]}"]
+    if not stacks:
+        return lines[0]
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        call = read(task / "syscall").split(" ")[0]
+        name, place = read(task / "comm"), read(task / "wchan")
+        lines.append(f"    {task.name} {name}: {place}, system call {call}")
+    if shutil.which("gdb"):
+        debug = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all backtrace 24"]
+        options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        try:
+            said = subprocess.run(debug, stdout=subprocess.PIPE, timeout=60, **options).stdout
+            lines += [f"    {line}" for line in said.decode(errors="replace").splitlines() if line]
+        except subprocess.TimeoutExpired:
+            lines.append("    gdb gave no answer")
+    return "\n".join(lines)
+
+
+def end(session, stacks):
+    """Ends what is left of a session, and says what it was."""
+    left = list(processes(session))
+    said = [describe(pid, stacks) for pid in left]
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return said
+
+
 def run(executable, directory, arguments):
-    """What a test program printed, and its exit status."""
-    ended = subprocess.run(
-        [executable, *arguments],
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    return ended.stdout.decode(errors="replace"), ended.returncode
+    """What a test program printed, and its exit status: None if it hung."""
+    # A file, for whoever holds a pipe's other end can make its reader wait for ever.
+    with tempfile.TemporaryFile() as output:
+        program = subprocess.Popen(
+            [executable, *arguments],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        length, heard, status = 0, time.monotonic(), None
+        try:
+            while status is None and time.monotonic() - heard < SILENCE:
+                try:
+                    status = program.wait(timeout=1)
+                except subprocess.TimeoutExpired:
+                    if (now := os.fstat(output.fileno()).st_size) > length:
+                        length, heard = now, time.monotonic()
+        finally:
+            left = end(program.pid, stacks=status is None)
+            program.wait()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if status is None:
+        text += f"\nnothing was said for {SILENCE} s:\n" + "\n".join(left) + "\n"
+    elif left:
+        text += "left running:\n" + "\n".join(left) + "\n"
+    return text, status
+
+
+def unfinished(executable, directory, text):
+    """The tests of a program that have no result in what it printed."""
+    command = [executable, "--list", "--format", "terse"]
+    listed = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, check=True, text=True)
+    done = {test for test, _ in DONE.findall(text)}
+    tests = [line.removesuffix(": test") for line in listed.stdout.splitlines()]
+    return [test for test in tests if test not in done]
 
 
 def again(executable, directory, test, arguments):
@@ -59,6 +150,8 @@ def again(executable, directory, test, arguments):
 
 
 def main():
+    # So that what runs is ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -87,22 +180,27 @@ def main():
         text, status = run(executable, directory, arguments)
         print(text, f"{name}: {time.monotonic() - began:.1f} s\n", sep="", flush=True)
         result = RESULT.findall(text)
-        if not result and status == 0:
+        if status is None:
+            results = [result for _, result in DONE.findall(text)]
+            failures = [test for test, result in DONE.findall(text) if result == "FAILED"]
+            failures += unfinished(executable, directory, text)
+            counts = [results.count("ok"), len(failures), results.count("ignored")]
+        elif result:
+            counts = [int(count) for count in result[-1]]
+            named = FAILURES.findall(text)
+            failures = named[-1].split() if named else []
+        elif status == 0:
             # It captures what it prints, the count of its tests included.
-            passed += 1
-            continue
-        if not result:
+            counts, failures = [1, 0, 0], []
+        else:
             # It died: all that it had to say is above.
             print(f"test {name} ... FAILED (status {status})", flush=True)
-            failed += 1
-            continue
-        counts = [int(count) for count in result[-1]]
+            counts, failures = [0, 1, 0], []
         passed += counts[0]
         ignored += counts[2]
-        failures = FAILURES.findall(text)
-        for test in failures[-1].split() if failures else []:
+        for test in failures:
             if again(executable, directory, test, arguments):
-                late.append(f"{name} {test}")
+                late.append(f"{name} {test}{' (it hung)' if status is None else ''}")
                 passed += 1
                 counts[1] -= 1
         failed += counts[1]

@@ -29,13 +29,18 @@ count() {
     if [[ $2 -ne 0 && $f -eq 0 ]]; then failed=$((failed + 1)); fi
 }
 
+# The longest that a group may take, in seconds: twice what the longest needs on two slow cores. Who takes longer waits for
+# ever, and the other groups would not be heard.
+LIMIT=${BALTRA_TEST_LIMIT:-1800}
+
 # run NAME COMMAND…: one group in a log; counts tests if its runner says how many, else one.
 run() {
     local name=$1 log=$logs/$1.log started=$SECONDS status
     shift
     say "$name …"
-    "$@" >"$log" 2>&1 </dev/null
+    timeout --foreground --kill-after=10 "$LIMIT" "$@" >"$log" 2>&1 </dev/null
     status=$?
+    [[ $status -ne 124 ]] || echo "error: $name took longer than $LIMIT s" >>"$log"
     if grep -aqE '^(test result|result of all):' "$log"; then
         count "$log" $status
     elif [[ $status -eq 0 ]]; then
@@ -70,13 +75,12 @@ built() {
     run apps make -s -C apps
     run functions make -s -C apps/functions
     run bench-programs make -s -C bench/opencl
-    run build build
+    compile
     run boards make -s -C hdl/messages
 }
-build() {
-    cargo build --release --workspace --locked --lib --bins --tests \
-        --message-format=json-render-diagnostics >"$tests" ||
-        { rm -f "$tests"; return 1; }
+compile() {
+    run build bash -c 'cargo build --release --workspace --locked --lib --bins --tests \
+        --message-format=json-render-diagnostics >"$0" || { rm -f "$0"; exit 1; }' "$tests"
 }
 
 for group in "${groups[@]}"; do
@@ -124,7 +128,7 @@ for group in "${groups[@]}"; do
             run functions make -s -C apps/functions
             run apps make -s -C apps
             # Within all tests everything is built already.
-            [[ -n $is_built ]] || run build build
+            [[ -n $is_built ]] || compile
             run guest scripts/guest.sh
             run vm crates/vfun/tests/vm_test.py
             ;;
@@ -139,13 +143,13 @@ for group in "${groups[@]}"; do
             run board-two-regions make -s -C hdl/board REGIONS=2
             run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
             # Within all tests everything is built already.
-            [[ -n $is_built ]] || run build build
+            [[ -n $is_built ]] || compile
             run board-device hdl/board/tests/device_test.py
             ;;
         kubernetes)
             run setup scripts/setup.sh base kubernetes
             # Within all tests everything is built already.
-            [[ -n $is_built ]] || run build build
+            [[ -n $is_built ]] || compile
             if [[ $EUID -eq 0 ]]; then
                 run kubernetes-build scripts/kubernetes/build.sh control
                 run kubernetes-chart target/venv/bin/python scripts/kubernetes/tests/chart_test.py
