@@ -326,31 +326,35 @@ fn test_what_is_given_back_is_forgotten() {
     assert!(never.unwrap_err().contains("nonsense"));
 }
 
-/// The region that this process has, as a hostile application would have it. One test at a time
-/// (scripts/test.sh runs them so): another's would be this process's too.
-fn raw_region() -> Region {
+/// This process's region of so many parts, as a hostile application would have it: other tests have
+/// regions here too.
+fn raw_region(parts: u32) -> Region {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
-    let is_region = |path: &PathBuf| {
-        let target = std::fs::read_link(path).unwrap_or_default();
-        target.to_string_lossy().contains("baltra-vfun")
+    let region = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.ok()?.path();
+        let target = std::fs::read_link(&path).ok()?;
+        if !target.to_string_lossy().contains("baltra-vfun") {
+            return None;
+        }
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).open(path).ok()?;
+        let bytes = file.metadata().ok()?.len();
+        let memory = Memory::map(&file.into(), bytes).ok()?;
+        Region::read(&memory)
+            .ok()
+            .filter(|r| r.layout.parts == parts)
     };
-    let mut paths = descriptors.map(|entry| entry.unwrap().path());
-    let path = paths.find(is_region).expect("it has one");
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).write(true).open(path).unwrap();
-    let bytes = file.metadata().unwrap().len();
-    let memory = Memory::map(&file.into(), bytes).unwrap();
-    Region::read(&memory).unwrap()
+    descriptors.filter_map(region).next().expect("it has one")
 }
 
 #[test]
 fn test_an_application_that_breaks_the_protocol_is_told_and_alone() {
-    let daemon = Daemon::start(&[]);
-    let device = daemon.attach("web", &["--functions", "fibonacci"]);
+    let mut daemon = Daemon::start(&[]);
+    let device = daemon.attach("web", &["--functions", "fibonacci", "--parts", "3"]);
     let mut hostile = Client::open(&device).unwrap();
     let mut other = Client::open(&device).unwrap();
     let function = active(&mut other, "fibonacci");
-    let region = raw_region();
+    let region = raw_region(3);
     // An impossible tail of its ring.
     let part = region.part(hostile.part());
     part.requests.copy_in(0, &3u64.to_le_bytes());
@@ -365,6 +369,15 @@ fn test_an_application_that_breaks_the_protocol_is_told_and_alone() {
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(reason(hostile.list().unwrap_err()), Reason::Protocol);
     assert_eq!(call(&mut other, function, "n=10"), 55u64.to_le_bytes());
+    // For the next daemon too: it serves whoever is left, and nobody else.
+    daemon.kill();
+    daemon.child = Daemon::spawn(daemon.home.path(), &[]);
+    daemon.wait();
+    until("one is served", || {
+        let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
+        said.contains("\"applications\": 1")
+    });
+    assert_eq!(part.served().load(Ordering::Acquire), 0);
     drop(hostile);
     let mut again = Client::open(&device).unwrap();
     assert_eq!(again.list().unwrap(), ["fibonacci"]);

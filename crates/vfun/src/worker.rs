@@ -299,12 +299,19 @@ impl Table {
         for event in &events {
             bells.push(Arc::new(Bell::new(event.try_clone()?)));
         }
+        let parts: Vec<_> = (0..parts).map(|part| shared.region.part(part)).collect();
+        // A worker before this one has told them.
+        let told = |part: &Part| part.trouble().load(Ordering::Acquire) != 0;
+        let broken = parts.iter().map(|part| match told(part) {
+            true => part.claim().load(Ordering::Acquire),
+            false => 0,
+        });
         Ok(Table {
-            parts: (0..parts).map(|part| shared.region.part(part)).collect(),
-            served: (0..parts).map(|_| None).collect(),
+            broken: broken.collect(),
+            served: parts.iter().map(|_| None).collect(),
             streams: Vec::new(),
             abandoned: Vec::new(),
-            broken: vec![0; parts as usize],
+            parts,
             bells,
             events,
             epoch: start.epoch,
