@@ -46,7 +46,7 @@ struct hum_block {
     _Atomic uint32_t pid;
     _Atomic uint32_t asleep; /* wants its doorbell rung */
     _Atomic int32_t bound;   /* 1 + the processor that it is bound to; 0: it may move */
-    uint8_t pad1[48];
+    uint8_t pad1[48];        /* a kernel on a board: what hdl/messages/sim/board.cpp notes */
     /* Written by the rank itself alone. */
     uint64_t sent, sent_bytes, received, received_bytes, waited_ns;
     uint8_t pad2[512 - 64 - 5 * 8];
@@ -77,6 +77,7 @@ struct hum_page {
     struct hum_report reports[HUM_RANKS_MAX];
 };
 _Static_assert(offsetof(struct hum_page, blocks) == 4096, "the launcher knows the blocks' place");
+_Static_assert(sizeof(struct hum_report) == 2104 && offsetof(struct hum_report, tag) == 20, "the launcher reads it");
 
 enum hum_reach { HUM_SELF, HUM_SHM, HUM_TCP, HUM_FABRIC, HUM_AWAY };
 

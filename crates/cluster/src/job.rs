@@ -18,9 +18,14 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-/// The first page of a node's segment, and a rank's block in it, in bytes.
+/// The first page of a node's segment, a rank's block in it and, behind all blocks, its report, in bytes.
 const PAGE: u64 = 4096;
 const BLOCK: u64 = 512;
+const REPORT: u64 = 2104;
+/// A process that has slept for so long has looked around some times.
+const LOOK_NS: u64 = 500_000_000;
+/// Of a segment.
+const RANKS_MAX: u64 = 256;
 
 /// Where a rank's peers find it.
 #[derive(Clone, Debug)]
@@ -145,6 +150,60 @@ pub fn counters(segment: &File, rank: usize) -> Counters {
         received: word(80),
         received_bytes: word(88),
         waited_ns: word(96),
+    }
+}
+
+/// What a rank does at the moment, as it or its board says.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub board: bool,
+    pub ended: bool,
+    /// What it waits for, if it waits.
+    pub wait: Option<Wait>,
+    /// How often its board has looked at the wire while all its kernels waited; a process looks for itself while it waits.
+    pub looks: u64,
+    /// Packets from it to other boards, and from those to it.
+    pub out: u64,
+    pub came: u64,
+    /// Whatever changes when it goes on.
+    moved: [u64; 3],
+}
+
+/// What a rank waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// Where, of a kernel on a board.
+    pub function: Option<&'static str>,
+    /// None: any.
+    pub peer: Option<u32>,
+    pub tag: Option<u32>,
+    pub collective: bool,
+}
+
+impl Standing {
+    /// Whether it has not gone on.
+    pub(crate) fn stands_as(&self, before: &Standing) -> bool {
+        self.moved == before.moved && self.wait == before.wait && self.ended == before.ended
+    }
+}
+
+/// A kernel's wait: see hdl/messages/sim/kernel_abi.h.
+fn wait_of(bits: u64) -> Wait {
+    let bit = |n: u32| bits >> n & 1 == 1;
+    let byte = |n: u32| (bits >> n & 0xff) as u32;
+    match bit(0) {
+        true => Wait {
+            function: Some("HUM_Send"),
+            peer: Some(byte(8)),
+            tag: Some(byte(16)),
+            collective: bit(2),
+        },
+        false => Wait {
+            function: Some("HUM_Recv"),
+            peer: (!bit(4)).then(|| byte(24)),
+            tag: (!bit(5)).then(|| byte(32)),
+            collective: bit(3),
+        },
     }
 }
 
@@ -336,6 +395,56 @@ impl Job {
         match self.segments.get(&self.members[rank].group) {
             Some(segment) => counters(segment, rank),
             None => Counters::default(),
+        }
+    }
+
+    /// How many ranks there are.
+    pub(crate) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// What a rank does at the moment.
+    pub(crate) fn standing(&self, rank: usize) -> Standing {
+        let board = self.members[rank].board;
+        let segment = self.segments.get(&self.members[rank].group);
+        let (mut block, mut report) = ([0_u8; BLOCK as usize], [0_u8; 24]);
+        if let Some(segment) = segment {
+            // What is not there yet says nothing.
+            let place = PAGE + BLOCK * rank as u64;
+            let _ = segment.read_exact_at(&mut block, place);
+            let place = PAGE + BLOCK * RANKS_MAX + REPORT * rank as u64;
+            if !board {
+                let _ = segment.read_exact_at(&mut report, place);
+            }
+        }
+        let half = |bytes: &[u8], at: usize| {
+            u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default())
+        };
+        let word = |bytes: &[u8], at: usize| {
+            u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
+        };
+        let epoch = word(&report, 0);
+        let wait = match board {
+            true => (half(&block, 8) != 0).then(|| wait_of(word(&block, 24))),
+            // Negative: any, or none that could be told.
+            false => (half(&report, 8) != 0 && epoch % 2 == 0).then(|| Wait {
+                function: None,
+                peer: Some(half(&report, 16)).filter(|peer| *peer < RANKS_MAX as u32),
+                tag: Some(half(&report, 20)).filter(|tag| *tag < 1 << 31),
+                collective: false,
+            }),
+        };
+        Standing {
+            board,
+            ended: half(&block, 0) >= 2,
+            wait,
+            looks: match board {
+                true => word(&block, 16),
+                false => word(&block, 96) / LOOK_NS,
+            },
+            out: word(&block, 32),
+            came: word(&block, 40),
+            moved: [word(&block, 64), word(&block, 80), word(&block, 32)],
         }
     }
 

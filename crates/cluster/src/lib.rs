@@ -15,6 +15,7 @@ mod model;
 pub mod pool;
 mod read;
 mod run;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod tree;

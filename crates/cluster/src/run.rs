@@ -4,6 +4,7 @@ use crate::build::Built;
 use crate::form::Form;
 use crate::job::{counters, new_key, Counters, Job, Member};
 use crate::model::{Cluster, Comm, NodeKind};
+use crate::stuck::Watch;
 use anyhow::{bail, ensure, Context, Result};
 use rustix::process::{kill_process, Pid, Signal};
 use serde::{Deserialize, Serialize};
@@ -408,7 +409,14 @@ pub fn run(
         let text = serde_json::to_string_pretty(&state).context("the run's state")?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let code = attend(&mut children, &lines, say, &kernel_of);
+    // Whom another MPI's processes, or those on other hosts, wait for is not known.
+    let rtl = |rank: &usize| {
+        let kernel = built.kernels.get(&(*rank as u32));
+        kernel.is_some_and(|k| k.form == Form::Rtl)
+    };
+    let mut watch = (here.len() == size && options.mpi.is_none())
+        .then(|| Watch::new(&job, (0..size).filter(rtl).collect()));
+    let code = attend(&mut children, &lines, watch.as_mut(), say, &kernel_of);
     let wall = began.elapsed();
     if let Some(path) = &options.state {
         let _ = fs::remove_file(path);
@@ -526,7 +534,12 @@ fn board_file(
             text += &format!("peer {rank} {}\n", job.station(rank));
         } else {
             let (mac, path) = job.frames_to(rank).context("a rank without an address")?;
-            text += &format!("peer {rank} {mac} {} {}\n", path.display(), ip(nodes[rank]));
+            let (path, ip) = (path.display(), ip(nodes[rank]));
+            let kind = match cluster.map.nodes[nodes[rank]].kind {
+                NodeKind::Hardware => " board",
+                NodeKind::Software => "",
+            };
+            text += &format!("peer {rank} {mac} {path} {ip}{kind}\n");
         }
     }
     for fault in node.rest.iter().filter(|e| e.is("fault")) {
@@ -581,10 +594,27 @@ fn status_code(status: ExitStatus) -> u8 {
     }
 }
 
+/// Says why a rank, or all, failed: the first one may have failed for what another says later.
+fn fail(
+    failed: &mut Option<Instant>,
+    code: &mut u8,
+    ended: u8,
+    say: &mut dyn FnMut(bool, &str),
+    why: &str,
+) {
+    if failed.is_some() {
+        return say(true, why);
+    }
+    *failed = Some(Instant::now());
+    *code = ended;
+    say(true, &format!("{why}; stopping the others"));
+}
+
 /// Until all have ended: passes on lines, and ends the rest after a failure.
 fn attend(
     children: &mut Children,
     lines: &Receiver<Event>,
+    mut watch: Option<&mut Watch>,
     say: &mut dyn FnMut(bool, &str),
     kernel_of: &dyn Fn(usize) -> String,
 ) -> u8 {
@@ -606,11 +636,15 @@ fn attend(
                         running.left = running.left.saturating_sub(1);
                     }
                 }
-                if ended != 0 && failed.is_none() {
-                    failed = Some(Instant::now());
-                    code = ended;
+                if ended != 0 {
                     let kernel = kernel_of(rank);
-                    say(true, &format!("rank {rank} ({kernel}) failed: exit status: {ended}; stopping the others"));
+                    fail(
+                        &mut failed,
+                        &mut code,
+                        ended,
+                        say,
+                        &format!("rank {rank} ({kernel}) failed: exit status: {ended}"),
+                    );
                 }
             }
             Ok(Event::Silent) => silent += 1,
@@ -618,6 +652,11 @@ fn attend(
             Err(RecvTimeoutError::Disconnected) => {
                 open = false;
                 std::thread::sleep(LOOK);
+            }
+        }
+        if let (Some(watch), None) = (&mut watch, failed) {
+            if let Some(why) = watch.look() {
+                fail(&mut failed, &mut code, 1, say, &why);
             }
         }
         let mut running = false;
@@ -636,14 +675,11 @@ fn attend(
             match each.child.try_wait() {
                 Ok(Some(ended)) => {
                     each.status = Some(ended);
-                    if (!ended.success() || each.left > 0) && failed.is_none() {
-                        failed = Some(Instant::now());
-                        code = status_code(ended).max(1);
-                        let name = &each.name;
-                        say(
-                            true,
-                            &format!("{name} failed: {ended}; stopping the others"),
-                        );
+                    // Whom the launcher has stopped has not failed.
+                    if (!ended.success() || each.left > 0) && stage == 0 {
+                        let why = format!("{} failed: {ended}", each.name);
+                        let ended = status_code(ended).max(1);
+                        fail(&mut failed, &mut code, ended, say, &why);
                     }
                 }
                 _ => running = true,

@@ -44,6 +44,62 @@ fn test_a_process_and_a_kernel_that_send_to_each_other_are_a_deadlock() {
     assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
 }
 
+/// Two kernels, each on a board of its own, with what happens to the frames of the second. What is said, and that the run
+/// fails.
+fn alone(forms: [&str; 2], one: &str, two: &str, fault: &str) -> Vec<String> {
+    let text = |body: &str| {
+        format!("#include <mpi.h>\nstatic int x, y;\nint main(int argc, char **argv) {{ MPI_Init(&argc, &argv); {body} MPI_Finalize(); return 0; }}\n")
+    };
+    let (one, two) = (text(one), text(two));
+    let logical = format!(
+        "kernel: [{{name: one, num: 0, type: {}}}, {{name: two, num: 1, type: {}}}]",
+        forms[0], forms[1]
+    );
+    let node = |n: u8, more: &str| {
+        format!("{{type: hw, comm: eth, mac: '02:00:00:00:00:0{n}', kernel: {n}{more}}}")
+    };
+    let map = format!("node: [{}, {}]", node(0, ""), node(1, fault));
+    let bench = Bench::new(&[("logical.yaml", &logical), ("one.c", &one), ("two.c", &two)]);
+    let (outcome, lines) = bench.run(&map, &Options::default()).unwrap();
+    assert_ne!(outcome.code, 0, "{lines:?}");
+    lines
+}
+
+#[test]
+fn test_kernels_that_wait_for_one_another_alone_are_a_deadlock() {
+    let told = "deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 8";
+    let lines = alone(
+        ["core", "hls"],
+        "MPI_Send(&x, 1, MPI_INT, 1, 7, MPI_COMM_WORLD);",
+        "MPI_Send(&x, 1, MPI_INT, 0, 8, MPI_COMM_WORLD);",
+        "",
+    );
+    assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
+}
+
+#[test]
+fn test_kernels_that_wait_for_one_another_while_a_process_waits_for_them_are_a_deadlock() {
+    let receive = |from: u8| {
+        format!("MPI_Recv(&x, 1, MPI_INT, {from}, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);")
+    };
+    let lines = said(&receive(1), &receive(2), &receive(1));
+    let told = "deadlock: rank 0 waits for rank 1, tag 5; rank 1 is in HUM_Recv and waits for rank 2, tag 5; rank 2 is in HUM_Recv and waits for rank 1, tag 5";
+    assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
+}
+
+#[test]
+fn test_a_last_packet_that_is_lost_between_boards_ends_the_run() {
+    // An envelope, data and done go to the second; its second frame is the data.
+    let lines = alone(
+        ["core", "core"],
+        "MPI_Send(&x, 1, MPI_INT, 1, 7, MPI_COMM_WORLD);",
+        "MPI_Recv(&y, 1, MPI_INT, 0, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);",
+        ", fault: lose 2",
+    );
+    let told = "1 packet between boards was lost on the wire, which repeats nothing: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 0, any tag";
+    assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
+}
+
 #[test]
 fn test_a_kernel_whose_receive_queue_is_full_refuses() {
     // Eager messages of which the other kernel takes none: four wait.

@@ -18,6 +18,7 @@ module msg_kernel
     output logic        ended,
     output logic [7:0]  code,
     output logic        still,      // nothing happens until a packet comes
+    output logic [39:0] waits,      // for what: see kernel_abi.h
     output logic        m_valid,
     input  logic        m_ready,
     output logic        m_last,
@@ -51,6 +52,33 @@ module msg_kernel
   assign m_last = m_beat.last;
   assign m_data = m_beat.data;
   assign s_beat = '{last: s_last, data: s_data};
+
+  // What the engines have been told and have not done.
+  logic     sending, receiving;
+  send_t    sent;
+  receive_t wanted;
+
+  assign waits = {
+    wanted.tag, wanted.source, sent.tag, sent.dest,
+    2'b0, wanted.any_tag, wanted.any_source, wanted.collective, sent.collective, receiving, sending
+  };
+
+  always_ff @(posedge clk) begin
+    if (send_done) sending <= 1'b0;
+    if (receive_done) receiving <= 1'b0;
+    if (send_valid && send_ready) begin
+      sending <= 1'b1;
+      sent    <= send_command;
+    end
+    if (receive_valid && receive_ready) begin
+      receiving <= 1'b1;
+      wanted    <= receive_command;
+    end
+    if (rst) begin
+      sending   <= 1'b0;
+      receiving <= 1'b0;
+    end
+  end
 
   msg_port u_port (.*);
   `KERNEL u_kernel (.*);

@@ -38,9 +38,9 @@ const char kUsage[] =
     "  peer RANK STATION                  a rank elsewhere\n"
 #elif defined BOARD_UDP
     "  udp IP                             this board's\n"
-    "  peer RANK MAC SOCKET IP            a rank elsewhere\n"
+    "  peer RANK MAC SOCKET IP [board]    a rank elsewhere, on a board\n"
 #else
-    "  peer RANK MAC SOCKET               a rank elsewhere\n"
+    "  peer RANK MAC SOCKET - [board]     a rank elsewhere, on a board\n"
 #endif
     "  fault KIND N                       lose, repeat or swap the Nth numbered frame, or vanish at it; loss: N percent of them\n"
     "\n"
@@ -53,13 +53,16 @@ const char kUsage[] =
 constexpr int kAfterglow = 2 * Network::kIdle;  // cycles that are run after the last activity
 constexpr int kBurst = 32;             // cycles between looks at the socket
 constexpr int kImageWords = 32768;
+constexpr int kLookMs = 250;           // between two looks at a wire on which nothing comes
 
-// The launcher's page (humboldt/src/internal.h): a block of 512 bytes a rank behind the first 4,096.
+// The launcher's page (humboldt/src/internal.h, crates/cluster/src/job.rs): a block of 512 bytes a rank behind the first 4,096.
 struct Block {
   uint32_t state, pid, asleep, bound;
-  uint8_t pad[48];
+  uint64_t looks, waits, out, in;  // a kernel's alone: see note()
+  uint8_t pad[16];
   uint64_t sent, sent_bytes, received, received_bytes, waited_ns;
 };
+static_assert(sizeof(Block) == 104 && offsetof(Block, sent) == 64);
 constexpr size_t kBlocks = 4096, kBlockBytes = 512;
 
 struct Kernel {
@@ -89,7 +92,9 @@ class Board {
   void cycle();
   void print(Kernel& kernel, char c);
   void count(Kernel& kernel);
+  bool asleep() const;
   bool quiet() const;
+  void note();
 
   VerilatedContext context_;
   Vmsg_board top_{&context_};
@@ -228,10 +233,25 @@ void Board::count(Kernel& kernel) {
   }
 }
 
+bool Board::asleep() const {
+  return std::all_of(kernels_.begin(), kernels_.end(), [](const Kernel& kernel) { return kernel.out.still && !kernel.out.m_valid; });
+}
+
 bool Board::quiet() const {
-  for (const Kernel& kernel : kernels_)
-    if (!kernel.out.still || kernel.out.m_valid) return false;
-  return network_.in.empty() && network_.out.empty() && sending_.empty() && !top_.tx_valid && top_.m_valid == 0;
+  return asleep() && network_.in.empty() && network_.out.empty() && sending_.empty() && !top_.tx_valid && top_.m_valid == 0;
+}
+
+// For who asks whether anybody can go on: whether all kernels here wait, for what, how often the wire has been looked at
+// meanwhile, and how many packets other boards were sent and sent. Questions of processes wake no kernel.
+void Board::note() {
+  for (Kernel& kernel : kernels_) {
+    Block& block = *kernel.block;
+    block.waits = kernel.out.waits;
+    block.out = network_.out_of[kernel.rank];
+    block.in = network_.in_for[kernel.rank];
+    block.looks += asleep();
+    __atomic_store_n(&block.asleep, asleep(), __ATOMIC_RELEASE);
+  }
 }
 
 void Board::cycle() {
@@ -273,6 +293,7 @@ void Board::cycle() {
     sending_.insert(sending_.end(), bytes, bytes + __builtin_popcount(top_.tx_keep));
     if (top_.tx_last) {
       network_.trace.out(sending_);
+      network_.departed(sending_);
       network_.out.push_back(std::move(sending_));
       sending_.clear();
       network_.flush();  // at once: whoever waits for it need not wait for more cycles
@@ -309,6 +330,7 @@ void Board::cycle() {
 
 void Board::run() {
   int still = 0;
+  bool noted = false;
   const char* text = getenv("HUM_SPIN_US");
   const std::chrono::microseconds spin(text == nullptr ? 0 : atoi(text));
   auto since = std::chrono::steady_clock::now();
@@ -321,6 +343,7 @@ void Board::run() {
     const bool sent = network_.flush();
     if (network_.pass(top_)) still = 0;
     if (still < kAfterglow) {
+      if (noted && !asleep()) note(), noted = false;
       for (int i = 0; i < kBurst; i++) cycle();
       still += kBurst;
       since = std::chrono::steady_clock::now();
@@ -334,9 +357,12 @@ void Board::run() {
     }
     // Who wakes a sleeper waits for the kernel as well.
     if (std::chrono::steady_clock::now() - since < spin) continue;
+    // A session that repeats what was lost is not at its end.
+    const bool idle = sent && !network_.timed();
+    if (idle) note(), noted = true;
     std::vector<pollfd> waits = network_.waits();
     waits.push_back({0, POLLIN, 0});
-    poll(waits.data(), waits.size(), sent && !network_.timed() ? -1 : 1);
+    poll(waits.data(), waits.size(), idle ? kLookMs : 1);
     if (waits.back().revents != 0 && over()) return;
   }
 }

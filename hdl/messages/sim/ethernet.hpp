@@ -21,9 +21,9 @@ class Network : public Wire {
 #endif
     if (what != "peer") return false;
     int rank = -1;
-    words >> rank >> mac >> path;
+    words >> rank >> mac >> path >> ip;
     if (rank < 0 || rank > 255) return false;
-    peers_[rank] = {parse_mac(mac), words >> ip && ip != "-" ? parse_ip(ip) : 0, socket_at(path)};
+    peers_[rank] = {parse_mac(mac), !ip.empty() && ip != "-" ? parse_ip(ip) : 0, socket_at(path), bool(words >> ip) && ip == "board"};
     return true;
   }
 
@@ -60,6 +60,17 @@ class Network : public Wire {
     return true;
   }
 
+  // Packets between boards: what one has sent and no other has heard of was lost.
+  void departed(const Frame& frame) {
+    const uint64_t head = envelope(frame);
+    if (is_board(HUM_FIELD(head, DEST))) out_of[HUM_FIELD(head, SRC)]++;
+  }
+  void arrived(const Frame& frame) override {
+    const uint64_t head = envelope(frame);
+    if (is_board(HUM_FIELD(head, SRC))) in_for[HUM_FIELD(head, DEST)]++;
+  }
+  uint64_t out_of[256] = {}, in_for[256] = {};
+
   // Once in a burst of cycles. True: time has passed for the fabric.
   bool pass(Vmsg_board&) { return false; }
   bool timed() const { return false; }
@@ -77,7 +88,13 @@ class Network : public Wire {
     uint64_t mac;
     uint32_t ip;
     sockaddr_un address;
+    bool board;
   };
+
+  bool is_board(uint64_t rank) const {
+    const auto peer = peers_.find(static_cast<int>(rank));
+    return peer != peers_.end() && peer->second.board;
+  }
 
   static uint64_t envelope(const Frame& frame) {
     uint64_t head;

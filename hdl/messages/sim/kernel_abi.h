@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { KERNEL_ABI = 1 };
+enum { KERNEL_ABI = 2 };
 
 /* What goes in before a rising edge, and what is there after it. All outputs are registers'. */
 typedef struct {
@@ -17,6 +17,9 @@ typedef struct {
 typedef struct {
     uint8_t text_valid, text, ended, code, still, m_valid, m_last, s_ready;
     uint64_t m_data;
+    /* What its engines have been told and have not done, from bit 0 on: whether it sends, receives; whether that is a
+     * collective's, both; receives from any rank, any tag; two bits of nothing; a byte each: to, tag, from, tag. */
+    uint64_t waits;
 } kernel_out;
 
 typedef struct {

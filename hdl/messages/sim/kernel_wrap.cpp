@@ -22,6 +22,7 @@ void tick(void* kernel, const kernel_in* in, kernel_out* out) {
   out->ended = top.ended;
   out->code = top.code;
   out->still = top.still;
+  out->waits = top.waits;
   out->m_valid = top.m_valid;
   out->m_last = top.m_last;
   out->m_data = top.m_data;

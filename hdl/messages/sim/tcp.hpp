@@ -113,6 +113,10 @@ class Network : public Wire {
     return top.tick;
   }
 
+  // TCP repeats what is lost.
+  void departed(const Frame&) {}
+  const uint64_t out_of[256] = {}, in_for[256] = {};
+
   void look(Vmsg_board& top) {
     top.tick = 0;
     if (top.failed) fail("the TCP session with station %d was reset, or given up", top.failed_station);

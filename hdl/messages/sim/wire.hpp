@@ -98,6 +98,7 @@ class Wire {
       kept_ = std::move(frame);
       return;
     }
+    if (counted) arrived(frame);
     if (is("repeat")) in.push_back(frame);
     in.push_back(std::move(frame));
     if (!kept_.empty()) in.push_back(std::move(kept_)), kept_.clear();
@@ -118,6 +119,9 @@ class Wire {
     const ssize_t n = sendto(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), sizeof to);
     return n >= 0 || (errno != EAGAIN && errno != ENOBUFS);
   }
+
+  // A frame that faults are for has come.
+  virtual void arrived(const Frame&) {}
 
   const int fd;
   Trace trace;
