@@ -188,6 +188,24 @@ int HUM_Probe(int source, int tag, HUM_Comm comm, HUM_Status *status);
 int HUM_Iprobe(int source, int tag, HUM_Comm comm, int *flag, HUM_Status *status);
 int HUM_Get_count(const HUM_Status *status, HUM_Datatype type, int *count);
 
+/*
+ * Streams, besides messages: bytes from one rank to another, in their order and in whatever pieces. One end pushes, the other
+ * pulls, as on a socket; both ways are two streams. Each end opens its own, which says where the other is. Pull waits for a byte
+ * at least and gives no more than `room`; 0 bytes are the end, after Stream_end. A stream's messages have `channel` for their
+ * tag, which these two ranks use for nothing else, and errors are those of HUM_Send and HUM_Recv.
+ */
+enum { HUM_STREAM_BYTES = 1456 };
+typedef struct {
+    int peer, channel;
+    HUM_Comm comm;
+    int at, there, ended;
+    unsigned char piece[HUM_STREAM_BYTES];
+} HUM_Stream;
+void HUM_Stream_open(HUM_Stream *stream, int peer, int channel, HUM_Comm comm);
+int HUM_Push(HUM_Stream *stream, const void *data, size_t bytes);
+int HUM_Stream_end(HUM_Stream *stream);
+int HUM_Pull(HUM_Stream *stream, void *data, size_t room, size_t *bytes);
+
 /* Collectives: every rank of the communicator calls them, in the same order. */
 int HUM_Barrier(HUM_Comm comm);
 int HUM_Bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_Comm comm);

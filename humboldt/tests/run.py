@@ -67,6 +67,7 @@ def good(name, size, place):
 for place in PLACES:
     good("messages", 3, place)
     good("collectives", 4 if place != "tcp" else 3, place)
+    good("streams", 3, place)
 good("sort", 4, "shm")
 good("sort", 3, "tcp")
 good("messages", 2, "shm")

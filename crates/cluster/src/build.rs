@@ -525,7 +525,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
                     fabric.join("collective.c"),
                     start.clone(),
                 ])
-                .arg(with.humboldt.join("src/types.c"))
+                .args(["types.c", "stream.c"].map(|f| with.humboldt.join("src").join(f)))
         }
     };
     command.arg("-lm");

@@ -160,7 +160,11 @@ fn choose(
             let pipelines: Vec<String> = hardware
                 .pipelines
                 .iter()
-                .filter(|p| !p.0.file.contains("humboldt/fabric/"))
+                .filter(|p| {
+                    !["fabric/", "src/"]
+                        .iter()
+                        .any(|d| p.0.file.contains(&format!("humboldt/{d}")))
+                })
                 .map(|(p, n)| format!("line {} every {n}", p.line))
                 .collect();
             choice.why += &format!(": {} states", hardware.states);

@@ -101,6 +101,52 @@ fn test_an_echo_is_the_same_in_rtl_synthesised_and_in_software() {
     }
 }
 
+/// Bytes through a process, a synthesised kernel and a processor, in pieces of any size.
+const STREAM: &str = r#"
+#include <humboldt.h>
+#include <stdio.h>
+enum { TOTAL = 9000, MOST = 2000 };
+static unsigned char data[MOST];
+static HUM_Stream in, out;
+int main(int argc, char **argv)
+{
+    int rank;
+    HUM_Init(&argc, &argv);
+    HUM_Comm_rank(HUM_COMM_WORLD, &rank);
+    HUM_Stream_open(&in, rank - 1, 3, HUM_COMM_WORLD);
+    HUM_Stream_open(&out, rank + 1, 3, HUM_COMM_WORLD);
+    unsigned size = (unsigned)rank * 99u, sum = 0;
+    size_t there = 1;
+    for (size_t total = 0; there > 0; total += there) {
+        size = (size * 77u + 1234u) % MOST;
+        if (rank > 0) HUM_Pull(&in, data, size + 1, &there);
+        else there = total + size < TOTAL ? size : TOTAL - total;
+        for (size_t i = 0; i < there && rank == 0; i++) data[i] = (unsigned char)((total + i) * 7 >> 3);
+        for (size_t i = 0; i < there; i++) sum = sum * 33 + data[i];
+        if (rank < 2 && there > 0) HUM_Push(&out, data, there);
+    }
+    if (rank < 2) HUM_Stream_end(&out);
+    printf("%08x\n", sum);
+    HUM_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn test_streams_go_through_kernels_of_each_form() {
+    let logical = "kernel: [{name: a, num: 0, source: s.c}, {name: b, num: 1, source: s.c}, {name: c, num: 2, source: s.c}]";
+    let bench = Bench::new(&[("logical.yaml", logical), ("s.c", STREAM)]);
+    let software = printed(&bench, "node: {type: sw, comm: shm, kernel: 0-2}");
+    let sum = software[0].split_once(' ').unwrap().1;
+    assert_eq!(
+        software,
+        [0, 1, 2].map(|rank| format!("[{rank}] {sum}")),
+        "what each has seen"
+    );
+    let map = "node: [{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: 0}, {type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: [{num: 1, type: hls}, {num: 2, type: core}]}]";
+    assert_eq!(printed(&bench, map), software);
+}
+
 #[test]
 fn test_what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() {
     let cases = [

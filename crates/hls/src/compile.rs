@@ -108,7 +108,9 @@ impl Kernel {
             Ok(())
         };
         let fabric = self.humboldt.join("fabric");
+        // Streams before messages, of which only what is called so far is linked.
         let library = [
+            self.humboldt.join("src/stream.c"),
             fabric.join("fabric.c"),
             fabric.join("collective.c"),
             self.humboldt.join("src/types.c"),
