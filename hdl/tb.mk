@@ -12,6 +12,7 @@ BENCHES := \
   common/axis_bytes:32,64 \
   common/crc32_beat:32,64 \
   common/arbiter:0 \
+  common/capture:0 \
   functions/fn_reconfig:32,64 \
   functions/region:32,64 \
   functions/fn_table:0 \

@@ -184,7 +184,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
         }
         for choice in hardware.iter().filter(|c| c.kernel == kernel.num) {
             if choice.form == Form::Rtl {
-                let model = Path::new(&models).join(format!("kernels/{}.so", kernel.name));
+                let model = Path::new(&models).join(library_of(&kernel.name, kernel));
                 ensure!(
                     model.is_file(),
                     "{}:{}: boards have no kernel '{}' in RTL; there is {}",
@@ -245,7 +245,9 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                     built.programs.insert(kernel, program.clone());
                 }
                 Some(_) => {
-                    let model = Path::new(&models).join("kernels/core.so");
+                    let captured = cluster.logical.kernel(kernel);
+                    let model = captured.map(|k| library_of("core", k)).unwrap_or_default();
+                    let model = Path::new(&models).join(model);
                     let image = job.path.with_extension("bin");
                     let whose = |c: &&Choice| c.kernel == kernel && c.form == Form::Processor;
                     if let Some(choice) = hardware.iter().find(whose) {
@@ -281,14 +283,15 @@ fn boards(
     };
     let mut targets = vec![program.to_owned()];
     let models: BTreeSet<String> = (kernels.iter())
-        .filter_map(|choice| match choice.form {
-            Form::Rtl => {
-                let name = &cluster.logical.kernel(choice.kernel)?.name;
-                RTL.contains(&name.as_str())
-                    .then(|| format!("kernels/{name}.so"))
+        .filter_map(|choice| {
+            let kernel = cluster.logical.kernel(choice.kernel)?;
+            match choice.form {
+                Form::Rtl => RTL
+                    .contains(&kernel.name.as_str())
+                    .then(|| library_of(&kernel.name, kernel)),
+                Form::Processor => Some(library_of("core", kernel)),
+                Form::Synthesised => None,
             }
-            Form::Processor => Some("kernels/core.so".to_owned()),
-            Form::Synthesised => None,
         })
         .collect();
     targets.extend(models);
@@ -319,6 +322,14 @@ fn boards(
         .context("a folder whose name is no text")
 }
 
+/// The library of a kernel's module among the boards' models; one that is captured has a core for that in it.
+fn library_of(module: &str, kernel: &Kernel) -> String {
+    match kernel.captured() {
+        Some(_) => format!("kernels/{module}-probe.so"),
+        None => format!("kernels/{module}.so"),
+    }
+}
+
 /// `make` with the boards' Makefile.
 fn make(with: &Build, options: &[&str], targets: &[OsString]) -> Result<Output> {
     Command::new("make")
@@ -346,7 +357,11 @@ fn synthesised(
     )?;
     let mut kernel = OsString::from("KERNEL=");
     kernel.push(&module);
-    let targets = [kernel, "synthesised".into()];
+    let mut targets = vec![kernel, "synthesised".into()];
+    let captured = (cluster.logical.kernel(choice.kernel)).is_some_and(|k| k.captured().is_some());
+    if captured {
+        targets.push("PROBE=1".into());
+    }
     if !make(with, &["-s", "-q"], &targets)?.status.success() {
         say(format!(
             "[{}] synthesised: {}",
@@ -362,7 +377,10 @@ fn synthesised(
             String::from_utf8_lossy(&made.stderr)
         );
     }
-    Ok(module.with_extension("so"))
+    Ok(match captured {
+        true => module.with_file_name(format!("{}-probe.so", choice.module(cluster))),
+        false => module.with_extension("so"),
+    })
 }
 
 /// Writes a file if it would change.

@@ -3,10 +3,11 @@
 use crate::build::{build, Build};
 use crate::form::{forms, Choice};
 use crate::job::Counters;
-use crate::model::{Cluster, NodeKind};
+use crate::model::{Cluster, Kernel, NodeKind};
+use crate::probe::{waveform, Samples};
 use crate::read::formatted;
 use crate::run::{run, Options, RankEnd, State};
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use clap::{Args, Subcommand};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,16 @@ pub enum Command {
     /// The ranks of a run on this host: where they are, what they have sent and received
     #[command(after_help = "Examples:\n  baltra cluster status logical.xml map.xml")]
     Status(RunFiles),
+    /// What passed the captured streams of kernels on boards, in a run or after it: packets, or a waveform
+    #[command(
+        after_help = "A stream is captured if its port in the logical file says <debug/>.
+
+Examples:
+  baltra cluster probe logical.xml map.xml
+  baltra cluster probe logical.xml map.xml --rank 2 --json
+  baltra cluster probe logical.xml map.xml --vcd streams.vcd && gtkwave streams.vcd"
+    )]
+    Probe(ProbeArgs),
     /// End a run on this host
     #[command(after_help = "Examples:\n  baltra cluster stop logical.xml map.xml")]
     Stop(RunFiles),
@@ -131,6 +142,22 @@ pub struct RunArgs {
     /// Arguments for the ranks, instead of the logical file's
     #[arg(last = true)]
     args: Vec<String>,
+}
+
+/// What is shown of captured streams.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    #[command(flatten)]
+    files: RunFiles,
+    /// Only of this rank; may be repeated
+    #[arg(long, value_name = "R")]
+    rank: Vec<u32>,
+    /// Write a waveform to this file, for GTKWave and others, instead of printing packets
+    #[arg(long, value_name = "FILE")]
+    vcd: Option<PathBuf>,
+    /// Print the packets as JSON
+    #[arg(long, conflicts_with = "vcd")]
+    json: bool,
 }
 
 impl RunFiles {
@@ -227,6 +254,7 @@ pub fn command(command: &Command, out: &mut dyn Write) -> Result<ExitCode> {
                 Ok(ExitCode::FAILURE)
             }
         },
+        Command::Probe(args) => probe(args, out),
         Command::Stop(files) => {
             let state = State::of(&files.state())?.context("nothing runs")?;
             state.stop()?;
@@ -274,13 +302,118 @@ fn check(cluster: &Cluster, args: &BuildArgs, out: &mut dyn Write) -> Result<Exi
             let here = |c: &&Choice| c.ranks.iter().any(|r| numbers.contains(r));
             for choice in forms.iter().filter(here) {
                 let what = choice.form.text();
-                writeln!(out, "  {}: {what} ({})", name(choice.kernel), choice.why)?;
+                let captured = cluster
+                    .logical
+                    .kernel(choice.kernel)
+                    .and_then(Kernel::captured);
+                let captured =
+                    captured.map_or(String::new(), |streams| format!(", captured: {streams}"));
+                writeln!(
+                    out,
+                    "  {}: {what} ({}){captured}",
+                    name(choice.kernel),
+                    choice.why
+                )?;
             }
         }
     }
     let nodes = cluster.map.nodes.len();
     let plural = if nodes == 1 { "" } else { "s" };
     writeln!(out, "{} kernels on {nodes} node{plural}", cluster.size())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn probe(args: &ProbeArgs, out: &mut dyn Write) -> Result<ExitCode> {
+    let cluster = read(&args.files.files)?;
+    let boards = (cluster.map.nodes.iter()).filter(|n| n.kind == NodeKind::Hardware);
+    let mut ranks: Vec<u32> = (boards.flat_map(|n| &n.kernels).map(|p| p.kernel))
+        .filter(|r| {
+            cluster
+                .logical
+                .kernel(*r)
+                .is_some_and(|k| k.captured().is_some())
+        })
+        .collect();
+    ranks.sort_unstable();
+    ensure!(
+        !ranks.is_empty(),
+        "no kernel on a board is captured: put <debug/> into its m_axis or s_axis port in {} and run it again",
+        cluster.logical.path.display()
+    );
+    if let Some(other) = args.rank.iter().find(|r| !ranks.contains(r)) {
+        bail!("rank {other} is not captured; there is {ranks:?}");
+    }
+    let mut captured = Vec::new();
+    for rank in ranks {
+        if !args.rank.is_empty() && !args.rank.contains(&rank) {
+            continue;
+        }
+        let name = cluster
+            .logical
+            .kernel(rank)
+            .map_or("?", |k| k.name.as_str());
+        let file = crate::probe::path(&args.files.out(), &cluster.map.path, rank);
+        if let Some(samples) = Samples::read(&file)? {
+            ensure!(
+                samples.rank == rank,
+                "{}: it is rank {}'s",
+                file.display(),
+                samples.rank
+            );
+            let scope = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+            captured.push((format!("rank_{rank}_{scope}"), samples));
+        }
+    }
+    ensure!(
+        !captured.is_empty(),
+        "nothing has been captured in {} (baltra cluster run does)",
+        args.files.out().display()
+    );
+    if let Some(path) = &args.vcd {
+        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+        let mut to = std::io::BufWriter::new(file);
+        waveform(&captured, &mut to).with_context(|| path.display().to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut packets: Vec<_> = captured
+        .iter()
+        .flat_map(|(_, samples)| samples.packets())
+        .collect();
+    packets.sort_by_key(|p| p.cycle);
+    if args.json {
+        let ranks: Vec<_> = (captured.iter())
+            .map(|(_, s)| {
+                serde_json::json!({
+                    "rank": s.rank, "samples": s.len(), "overwritten": s.overwritten, "gaps": s.gaps()
+                })
+            })
+            .collect();
+        let report = serde_json::json!({ "ranks": ranks, "packets": packets });
+        writeln!(out, "{report:#}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(
+        out,
+        "      CYCLE  RANK  WAY  PACKET          PEER  TAG    BYTES  BEATS  CYCLES  WAITED"
+    )?;
+    for p in &packets {
+        writeln!(
+            out,
+            "{:>11}  {:>4}  {:<3}  {:<14}  {:>4}  {:>3}  {:>7}  {:>5}  {:>6}  {:>6}",
+            p.cycle, p.rank, p.way, p.kind, p.peer, p.tag, p.bytes, p.beats, p.cycles, p.waited
+        )?;
+    }
+    for (name, samples) in &captured {
+        let (notes, older, gaps) = (samples.len(), samples.overwritten, samples.gaps());
+        eprint!("{name}: {notes} samples");
+        if older > 0 {
+            eprint!(", {older} older ones are gone");
+        }
+        if gaps > 0 {
+            eprint!(", {gaps} times some were lost");
+        }
+        eprintln!();
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,6 +13,7 @@ mod form;
 mod job;
 mod model;
 pub mod pool;
+pub mod probe;
 mod read;
 mod run;
 mod stuck;

@@ -67,6 +67,19 @@ pub struct Port {
     pub debug: bool,
 }
 
+impl Kernel {
+    /// Which of its streams a capture core is on, `out`, `in` or `both`: those whose port says `<debug/>`.
+    pub fn captured(&self) -> Option<&'static str> {
+        let on = |kind: &str| self.ports.iter().any(|p| p.debug && p.kind == kind);
+        match (on("m_axis"), on("s_axis")) {
+            (true, true) => Some("both"),
+            (true, false) => Some("out"),
+            (false, true) => Some("in"),
+            (false, false) => None,
+        }
+    }
+}
+
 /// The map file.
 #[derive(Clone, Debug)]
 pub struct Map {

@@ -528,6 +528,10 @@ fn board_file(
             place.kernel,
             made.model.display()
         );
+        if let Some(streams) = kernel.captured() {
+            let file = crate::probe::path(&built.out, &cluster.map.path, place.kernel);
+            text += &format!("probe {} {streams} {}\n", place.kernel, file.display());
+        }
     }
     for rank in elsewhere() {
         if job.tcp(own) {

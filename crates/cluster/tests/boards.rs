@@ -3,8 +3,17 @@
 
 mod common;
 
-use baltra_cluster::{build, run, Cluster, Options};
+use baltra_cluster::probe::Samples;
+use baltra_cluster::{build, command, run, Cluster, Command, Options};
+use clap::Parser;
 use common::Bench;
+use std::fs;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
 
 const LOGICAL: &str = "kernel: [{name: first, num: 0, source: fork.c}, {name: worker, num: 1, rep: 3, source: fork.c}]";
 const SOFTWARE: &str = "node: {type: sw, comm: shm, kernel: 0-3}";
@@ -338,5 +347,109 @@ fn test_what_a_board_cannot_be_is_refused() {
     assert!(
         said.contains("compiling") && said.contains("overflow"),
         "{said}"
+    );
+}
+
+/// Captured kernels, one in each form, and what each sent and received as its counters have it.
+#[test]
+fn test_a_capture_core_notes_every_packet_of_its_streams() {
+    let program = r#"
+#include <humboldt.h>
+#include <string.h>
+static unsigned char data[3000];
+int main(int argc, char **argv) {
+    HUM_Init(&argc, &argv);
+    int rank;
+    HUM_Comm_rank(HUM_COMM_WORLD, &rank);
+    int sizes[3] = {0, 16, 3000};
+    for (int i = 0; i < 3; i++) {
+        if (rank == 0) {
+            memset(data, i + 1, (unsigned)sizes[i]);
+            HUM_Send(data, sizes[i], HUM_BYTE, 1, i + 1, HUM_COMM_WORLD);
+        } else {
+            HUM_Recv(data, sizes[i], HUM_BYTE, rank - 1, i + 1, HUM_COMM_WORLD, 0);
+            if (rank == 1) HUM_Send(data, sizes[i], HUM_BYTE, 2, i + 1, HUM_COMM_WORLD);
+        }
+    }
+    HUM_Finalize();
+    return 0;
+}
+"#;
+    let debug = "m_axis: {name: out, debug: true}, s_axis: {name: in, debug: true}";
+    let logical = format!(
+        "kernel: [{{name: first, num: 0, source: pass.c}}, {{name: second, num: 1, source: pass.c, {debug}}}, \
+         {{name: third, num: 2, source: pass.c, s_axis: {{name: in, debug: true}}}}]"
+    );
+    let bench = Bench::new(&[("logical.yaml", &logical), ("pass.c", program)]);
+    let map = format!(
+        "node: [{}, {}]",
+        host("0"),
+        board(2, "[{num: 1, type: core}, {num: 2, type: hls}]")
+    );
+    let (outcome, lines) = bench.run(&map, &Options::default()).unwrap();
+    assert_eq!(outcome.code, 0, "{lines:?}");
+
+    let samples = |rank: u32| {
+        let file = bench.dir.path().join(format!("out/map-{rank}.capture"));
+        Samples::read(&file).unwrap().unwrap()
+    };
+    let (second, third) = (samples(1), samples(2));
+    let payload = |samples: &Samples, way: &str| {
+        let whole = |kind: &str| kind == "DATA" || kind == "EAGER";
+        let packets = samples.packets();
+        let of = packets.iter().filter(|p| p.way == way && whole(&p.kind));
+        of.map(|p| (p.tag, p.bytes)).collect::<Vec<_>>()
+    };
+    // As many bytes as were counted, each packet as long as its beats, and none twice: all of rank 1's output is rank 2's input.
+    let bytes = |packets: &[(u64, u64)]| packets.iter().map(|p| p.1).sum::<u64>();
+    let counted = |rank: usize| &outcome.ranks[rank].counters;
+    assert_eq!(bytes(&payload(&second, "in")), counted(1).received_bytes);
+    assert_eq!(bytes(&payload(&second, "out")), counted(1).sent_bytes);
+    assert_eq!(payload(&second, "out"), payload(&third, "in"));
+    assert_eq!(bytes(&payload(&third, "in")), 3016);
+    for packet in second.packets() {
+        let carries = ["DATA", "EAGER"].contains(&packet.kind.as_str());
+        let beats = 1 + if carries { packet.bytes.div_ceil(8) } else { 0 };
+        assert_eq!(packet.beats, beats, "{packet:?}");
+        assert!(packet.cycles >= packet.beats + packet.waited, "{packet:?}");
+    }
+    // Of the third one only what comes is captured.
+    assert!(third.packets().iter().all(|p| p.way == "in"), "{third:?}");
+    // As people see it.
+    let [logical, map, out, vcd] = ["logical.yaml", "map.yaml", "out", "streams.vcd"]
+        .map(|name| bench.dir.path().join(name).display().to_string());
+    let probe = |more: &[&str]| {
+        let words = ["cluster", "probe", &logical, &map, "--out", &out];
+        let cli = Cli::try_parse_from(words.iter().chain(more)).unwrap();
+        let mut text = Vec::new();
+        command(&cli.command, &mut text).map_err(|e| format!("{e:#}"))?;
+        Ok::<_, String>(String::from_utf8(text).unwrap())
+    };
+    let table = probe(&["--rank", "1"]).unwrap();
+    assert_eq!(table.lines().count(), 1 + second.packets().len(), "{table}");
+    assert!(
+        table
+            .lines()
+            .any(|l| l.contains("  out  ENVELOPE           2    3     3000      1")),
+        "{table}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&probe(&["--json"]).unwrap()).unwrap();
+    let all = second.packets().len() + third.packets().len();
+    assert_eq!(json["packets"].as_array().unwrap().len(), all);
+    assert_eq!(json["ranks"][1]["samples"], third.len());
+    assert!(probe(&["--rank", "0"])
+        .unwrap_err()
+        .contains("rank 0 is not captured"));
+    probe(&["--vcd", &vcd]).unwrap();
+    let text = fs::read(&vcd).unwrap();
+    let mut parser = vcd::Parser::new(&text[..]);
+    let header = parser.parse_header().unwrap();
+    assert!(header.find_var(&["rank_2_third", "in_data"]).is_some());
+    assert!(parser.all(|command| command.is_ok()));
+    fs::write(&map, "node: {type: sw, comm: shm, kernel: 0-2}").unwrap();
+    let none = probe(&[]).unwrap_err();
+    assert!(
+        none.contains("put <debug/> into its m_axis or s_axis port"),
+        "{none}"
     );
 }

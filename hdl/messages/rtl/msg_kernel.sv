@@ -1,11 +1,15 @@
 // A kernel of a live board, whichever it is (KERNEL, a macro: its module), with its port.
+//
+// Parameter PROBE: a capture core on its streams.
 `ifndef KERNEL
 `define KERNEL msg_echo
 `endif
 module msg_kernel
   import hum_envelope_pkg::*;
   import msg_pkg::*;
-(
+#(
+    parameter int PROBE = 0
+) (
     input  logic        clk,
     input  logic        rst,
     input  logic [7:0]  own,
@@ -19,6 +23,14 @@ module msg_kernel
     output logic [7:0]  code,
     output logic        still,      // nothing happens until a packet comes
     output logic [39:0] waits,      // for what: see kernel_abi.h
+    input  logic [31:0] now,        // the board's clock
+    input  logic [1:0]  probe,      // what is captured: the stream to the router, from it
+    output logic        note_valid,
+    output logic        note_gap,
+    output logic [31:0] note_at,
+    output logic [7:0]  note_flags, // see kernel_abi.h
+    output logic [63:0] note_out,
+    output logic [63:0] note_in,
     output logic        m_valid,
     input  logic        m_ready,
     output logic        m_last,
@@ -78,6 +90,36 @@ module msg_kernel
       sending   <= 1'b0;
       receiving <= 1'b0;
     end
+  end
+
+  if (PROBE != 0) begin : g_probe
+    logic out, in;
+    assign out = probe[0] && m_valid;
+    assign in  = probe[1] && s_valid;
+    // What is not valid may be anything, and is no news.
+    capture #(
+        .W(136)
+    ) u_capture (
+        .clk,
+        .rst,
+        .now,
+        .sample({
+          receiving, sending, in && s_last, in && s_ready, in, out && m_last, out && m_ready, out,
+          out ? m_data : 64'b0, in ? s_data : 64'b0
+        }),
+        .m_valid(note_valid),
+        .m_ready(1'b1),
+        .m_gap(note_gap),
+        .m_at(note_at),
+        .m_sample({note_flags, note_out, note_in})
+    );
+  end else begin : g_no_probe
+    assign note_valid = 1'b0;
+    assign note_gap   = 1'b0;
+    assign note_at    = '0;
+    assign note_flags = '0;
+    assign note_out   = '0;
+    assign note_in    = '0;
   end
 
   msg_port u_port (.*);

@@ -21,6 +21,7 @@
 #endif
 #include "envelope.h"
 #include "kernel_abi.h"
+#include "notes.hpp"
 #include "verilated.h"
 
 namespace {
@@ -32,6 +33,7 @@ const char kUsage[] =
     "  address MAC                        this board's\n"
     "  ranks N                            in the cluster\n"
     "  kernel RANK PORT LIBRARY [IMAGE]   a kernel here: its library, its program if it is a processor\n"
+    "  probe RANK out|in|both FILE        where its capture core's notes go, and of which streams they are\n"
 #ifdef BOARD_TCP
     "  tcp IP STATION PORT                this board's, as a station; the port is everybody's\n"
     "  station N ROLE IP [MAC SOCKET]     1: this board calls it, 2: it calls; where a board's frames go\n"
@@ -74,6 +76,7 @@ struct Kernel {
   std::string line;
   bool out_midway = false, in_midway = false, told = false;
   Block* block = nullptr;
+  Notes* notes = nullptr;
 };
 
 class Board {
@@ -137,6 +140,13 @@ void Board::read(const std::string& path) {
       kernel.block = reinterpret_cast<Block*>(segment_ + kBlocks + kBlockBytes * static_cast<size_t>(kernel.rank));
       kernels_.push_back(kernel);
       images.push_back(more);
+    } else if (what == "probe") {
+      int rank = -1;
+      words >> rank >> text >> more;
+      const auto whose = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& kernel) { return kernel.rank == rank; });
+      if (whose == kernels_.end() || more.empty()) fail("%s: %s", path.c_str(), line.c_str());
+      whose->in.probe = text == "out" ? 1 : text == "in" ? 2 : 3;
+      whose->notes = new Notes(more, rank);
     } else if (what == "fault") {
       uint64_t n = 0;
       words >> text >> n;
@@ -306,8 +316,13 @@ void Board::cycle() {
     if (kernel.out.still && !kernel.in.s_valid && !kernel.out.m_valid) continue;
     kernel.in.s_last = m_last >> p & 1;
     kernel.in.s_data = top_.m_data[p];
+    kernel.in.now = static_cast<uint32_t>(cycles_);
     count(kernel);
     kernel.api->tick(kernel.model, &kernel.in, &kernel.out);
+    if (kernel.out.note_valid && kernel.notes != nullptr) {
+      const uint64_t at = cycles_ - static_cast<uint32_t>(kernel.in.now - kernel.out.note_at);
+      kernel.notes->put(at, kernel.out.note_out, kernel.out.note_in, kernel.out.note_flags | uint64_t(kernel.out.note_gap) << 8);
+    }
     if (kernel.out.text_valid) print(kernel, static_cast<char>(kernel.out.text));
     if (kernel.out.ended && !kernel.told) {
       kernel.told = true;

@@ -4,13 +4,13 @@
 
 #include <stdint.h>
 
-enum { KERNEL_ABI = 2 };
+enum { KERNEL_ABI = 3 };
 
 /* What goes in before a rising edge, and what is there after it. All outputs are registers'. */
 typedef struct {
-    uint8_t rst, own, load_valid, m_ready, s_valid, s_last;
+    uint8_t rst, own, load_valid, m_ready, s_valid, s_last, probe; /* probe: bit 0 captures m, bit 1 s */
     uint16_t ranks, load_address;
-    uint32_t load_data;
+    uint32_t load_data, now;
     uint64_t s_data;
 } kernel_in;
 
@@ -20,6 +20,11 @@ typedef struct {
     /* What its engines have been told and have not done, from bit 0 on: whether it sends, receives; whether that is a
      * collective's, both; receives from any rank, any tag; two bits of nothing; a byte each: to, tag, from, tag. */
     uint64_t waits;
+    /* A note of its capture core, if it has one: when, and what held from then on. Flags, from bit 0 on: m's valid, ready and
+     * last, s's, and whether it sends, receives. */
+    uint8_t note_valid, note_gap, note_flags;
+    uint32_t note_at;
+    uint64_t note_out, note_in;
 } kernel_out;
 
 typedef struct {

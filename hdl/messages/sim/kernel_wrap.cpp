@@ -16,6 +16,8 @@ void tick(void* kernel, const kernel_in* in, kernel_out* out) {
   top.s_valid = in->s_valid;
   top.s_last = in->s_last;
   top.s_data = in->s_data;
+  top.now = in->now;
+  top.probe = in->probe;
   VerilatedKernel::clock(top);
   out->text_valid = top.text_valid;
   out->text = top.text;
@@ -27,6 +29,13 @@ void tick(void* kernel, const kernel_in* in, kernel_out* out) {
   out->m_last = top.m_last;
   out->m_data = top.m_data;
   out->s_ready = top.s_ready;
+  out->note_valid = top.note_valid;
+  if (!top.note_valid) return;
+  out->note_gap = top.note_gap;
+  out->note_flags = top.note_flags;
+  out->note_at = top.note_at;
+  out->note_out = top.note_out;
+  out->note_in = top.note_in;
 }
 
 }  // namespace
