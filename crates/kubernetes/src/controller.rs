@@ -102,7 +102,8 @@ pub async fn run(options: Options) -> Result<()> {
         .context("no cluster: run in a Pod, or set KUBECONFIG")?;
     let registry = Registry::new(&options.common.registry)?;
     let counters = Counters::new(COUNTERS);
-    let metrics = health::serve(options.common.metrics, counters.clone()).await?;
+    let counted = counters.clone();
+    let metrics = health::serve(options.common.metrics, move || counted.text()).await?;
     let mut leads = lease::lead(
         client.clone(),
         &options.common.namespace,

@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 /// Counters that a daemon keeps, by name; each is exported as `baltra_kubernetes_NAME_total`.
@@ -34,7 +35,8 @@ impl<const N: usize> Counters<N> {
         self.values[which].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn text(&self) -> String {
+    /// In Prometheus' form.
+    pub fn text(&self) -> String {
         let mut text = String::new();
         for ((name, help), value) in self.names.iter().zip(&self.values) {
             let name = format!("baltra_kubernetes_{name}_total");
@@ -48,13 +50,65 @@ impl<const N: usize> Counters<N> {
     }
 }
 
-/// Serves until the runtime ends. Returns where.
+/// The buckets of [`Durations`], by their upper bounds, microseconds.
+const BOUNDS_US: [u64; 16] = [
+    500, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000, 7_500, 10_000, 15_000, 20_000, 30_000, 50_000,
+    100_000, 1_000_000, 5_000_000,
+];
+
+/// How long something took, each time: a histogram, exported as `baltra_kubernetes_NAME_seconds`.
+#[derive(Debug)]
+pub struct Durations {
+    name: &'static str,
+    help: &'static str,
+    /// By bucket; the last one: beyond all bounds.
+    counts: [AtomicU64; BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl Durations {
+    /// None yet.
+    pub fn new(name: &'static str, help: &'static str) -> Durations {
+        Durations {
+            name,
+            help,
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            sum_us: AtomicU64::new(0),
+        }
+    }
+
+    /// One more.
+    pub fn count(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_US.partition_point(|bound| *bound < us);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    /// In Prometheus' form.
+    pub fn text(&self) -> String {
+        let name = format!("baltra_kubernetes_{}_seconds", self.name);
+        let mut text = format!("# HELP {name} {}.\n# TYPE {name} histogram\n", self.help);
+        let mut below = 0;
+        for (at, count) in self.counts.iter().enumerate() {
+            below += count.load(Ordering::Relaxed);
+            let bound = BOUNDS_US.get(at).map(|us| *us as f64 / 1e6);
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |s| s.to_string());
+            let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {below}");
+        }
+        let sum = self.sum_us.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(text, "{name}_sum {sum}\n{name}_count {below}");
+        text
+    }
+}
+
+/// Serves until the runtime ends; `metrics` says what stands at `/metrics`. Returns where.
 ///
 /// # Errors
 /// When nobody can listen there.
-pub async fn serve<const N: usize>(
+pub async fn serve(
     address: SocketAddr,
-    counters: Arc<Counters<N>>,
+    metrics: impl Fn() -> String + Clone + Send + 'static,
 ) -> Result<SocketAddr> {
     let listener = TcpListener::bind(address)
         .await
@@ -66,10 +120,10 @@ pub async fn serve<const N: usize>(
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;
             };
-            let counters = counters.clone();
+            let metrics = metrics.clone();
             let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
-                let counters = counters.clone();
-                async move { Ok::<_, Infallible>(answer(request.uri().path(), &counters)) }
+                let answer = answer(request.uri().path(), &metrics);
+                async move { Ok::<_, Infallible>(answer) }
             });
             tokio::spawn(async move {
                 let http = hyper::server::conn::http1::Builder::new();
@@ -80,10 +134,10 @@ pub async fn serve<const N: usize>(
     Ok(at)
 }
 
-fn answer<const N: usize>(path: &str, counters: &Counters<N>) -> Response<Full<Bytes>> {
+fn answer(path: &str, metrics: &impl Fn() -> String) -> Response<Full<Bytes>> {
     let (status, text) = match path {
         "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
-        "/metrics" => (StatusCode::OK, counters.text()),
+        "/metrics" => (StatusCode::OK, metrics()),
         _ => (StatusCode::NOT_FOUND, "not here\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
@@ -110,5 +164,26 @@ mod tests {
             text.contains("\nbaltra_kubernetes_refusals_total 1\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn test_durations_are_counted_below_their_bounds() {
+        let durations = Durations::new("admission", "How long");
+        for ms in [1, 5, 6, 10_000] {
+            durations.count(Duration::from_millis(ms));
+        }
+        let text = durations.text();
+        for line in [
+            "# TYPE baltra_kubernetes_admission_seconds histogram",
+            "baltra_kubernetes_admission_seconds_bucket{le=\"0.001\"} 1",
+            "baltra_kubernetes_admission_seconds_bucket{le=\"0.005\"} 2",
+            "baltra_kubernetes_admission_seconds_bucket{le=\"0.0075\"} 3",
+            "baltra_kubernetes_admission_seconds_bucket{le=\"5\"} 3",
+            "baltra_kubernetes_admission_seconds_bucket{le=\"+Inf\"} 4",
+            "baltra_kubernetes_admission_seconds_sum 10.012",
+            "baltra_kubernetes_admission_seconds_count 4",
+        ] {
+            assert!(text.lines().any(|l| l == line), "no '{line}' in {text}");
+        }
     }
 }

@@ -111,7 +111,8 @@ pub async fn run(options: Options) -> Result<()> {
         .await
         .context("no cluster: run in a Pod, or set KUBECONFIG")?;
     let counters = Counters::new(COUNTERS);
-    let metrics = health::serve(options.common.metrics, counters.clone()).await?;
+    let counted = counters.clone();
+    let metrics = health::serve(options.common.metrics, move || counted.text()).await?;
     let registry = Registry::new(&options.common.registry)?;
     let manager = control(&options.node_runtime_dir)?;
     let instances = Instances::new(&options.node_runtime_dir, &options.library, manager.clone())?;

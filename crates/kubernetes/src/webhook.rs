@@ -18,7 +18,7 @@ pub mod scaling;
 mod server;
 
 use crate::command::Common;
-use crate::health::{self, Counters};
+use crate::health::{self, Counters, Durations};
 use crate::registry::Registry;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -79,11 +79,17 @@ pub async fn run(options: Options) -> Result<()> {
         .context("no cluster: run in a Pod, or set KUBECONFIG")?;
     let registry = Registry::new(&options.common.registry)?;
     let counters = Counters::new(COUNTERS);
-    let metrics = health::serve(options.common.metrics, counters.clone()).await?;
+    let took = Arc::new(Durations::new(
+        "admission",
+        "From the head of a request to admit something to its answer",
+    ));
+    let (counted, timed) = (counters.clone(), took.clone());
+    let text = move || counted.text() + &timed.text();
+    let metrics = health::serve(options.common.metrics, text).await?;
     let certificate = certificate::Keeper::start(client.clone(), &options).await?;
     let reviewer = review::Reviewer::start(client, registry, &options, counters).await?;
     tracing::info!(listen = %options.listen, %metrics, "serving");
-    server::serve(options.listen, certificate, Arc::new(reviewer)).await
+    server::serve(options.listen, certificate, Arc::new(reviewer), took).await
 }
 
 #[cfg(test)]

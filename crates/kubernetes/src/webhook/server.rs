@@ -3,6 +3,7 @@
 use super::certificate::Keeper;
 use super::review::Reviewer;
 use super::scaling;
+use crate::health::Durations;
 use anyhow::{Context, Result};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,7 +15,7 @@ use kube::core::DynamicObject;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -31,6 +32,7 @@ pub(super) async fn serve(
     address: SocketAddr,
     certificate: Arc<Keeper>,
     reviewer: Arc<Reviewer>,
+    took: Arc<Durations>,
 ) -> Result<()> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
@@ -50,7 +52,7 @@ pub(super) async fn serve(
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (acceptor, reviewer) = (acceptor.clone(), reviewer.clone());
+        let (acceptor, reviewer, took) = (acceptor.clone(), reviewer.clone(), took.clone());
         tokio::spawn(async move {
             let _place = place;
             let handshake = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream));
@@ -58,8 +60,16 @@ pub(super) async fn serve(
                 return;
             };
             let service = service_fn(move |request| {
-                let reviewer = reviewer.clone();
-                async move { Ok::<_, Infallible>(answer(&reviewer, request).await) }
+                let (reviewer, took) = (reviewer.clone(), took.clone());
+                async move {
+                    let began = Instant::now();
+                    let admits = request.uri().path() == "/mutate";
+                    let answer = answer(&reviewer, request).await;
+                    if admits {
+                        took.count(began.elapsed());
+                    }
+                    Ok::<_, Infallible>(answer)
+                }
             });
             let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let stream = TokioIo::new(stream);
