@@ -83,6 +83,8 @@ pub(crate) struct Controller {
     pub events: Events,
     pub counters: Arc<Counters<6>>,
     pub pods: Store<Pod>,
+    /// Instances whose Pods were deleted of late, for rounds that never saw them.
+    pub gone: Arc<pods::Gone>,
     pub nodes: Store<Node>,
     pub namespaces: Store<Namespace>,
     pub devices: Store<Device>,
@@ -113,14 +115,26 @@ pub async fn run(options: Options) -> Result<()> {
     let news = Arc::new(Notify::new());
     let ours = watcher::Config::default().labels(INSTANCE);
     let all = watcher::Config::default;
+    let gone = Arc::new(pods::Gone::default());
+    let goes = {
+        let gone = gone.clone();
+        move |pod: &Pod| gone.note(pod)
+    };
     let controller = Controller {
         events: Events::new(client.clone(), "controller"),
-        pods: watched(Api::<Pod>::all(client.clone()), ours, &news).await?,
-        nodes: watched(Api::<Node>::all(client.clone()), all(), &news).await?,
-        namespaces: watched(Api::<Namespace>::all(client.clone()), all(), &news).await?,
-        devices: watched(Api::<Device>::all(client.clone()), all(), &news).await?,
-        accelerators: watched(Api::<Accelerator>::all(client.clone()), all(), &news).await?,
-        functions: watched(Api::<Function>::all(client.clone()), all(), &news).await?,
+        pods: watched(Api::<Pod>::all(client.clone()), ours, &news, goes).await?,
+        gone,
+        nodes: watched(Api::<Node>::all(client.clone()), all(), &news, |_| ()).await?,
+        namespaces: watched(Api::<Namespace>::all(client.clone()), all(), &news, |_| ()).await?,
+        devices: watched(Api::<Device>::all(client.clone()), all(), &news, |_| ()).await?,
+        accelerators: watched(
+            Api::<Accelerator>::all(client.clone()),
+            all(),
+            &news,
+            |_| (),
+        )
+        .await?,
+        functions: watched(Api::<Function>::all(client.clone()), all(), &news, |_| ()).await?,
         said: std::sync::Mutex::default(),
         registry,
         client,
@@ -175,8 +189,14 @@ impl Controller {
     }
 }
 
-/// A cache of objects that follows the cluster for as long as the runtime lives, and says when there is news.
-async fn watched<K>(api: Api<K>, config: watcher::Config, news: &Arc<Notify>) -> Result<Store<K>>
+/// A cache of objects that follows the cluster for as long as the runtime lives, and says when there is news; `goes`
+/// hears of each object that is deleted, which the cache may have held for a moment only.
+async fn watched<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    news: &Arc<Notify>,
+    goes: impl Fn(&K) + Send + 'static,
+) -> Result<Store<K>>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
@@ -186,7 +206,12 @@ where
     tokio::spawn(async move {
         while let Some(event) = stream.next().await {
             match event {
-                Ok(_) => news.notify_one(),
+                Ok(event) => {
+                    if let watcher::Event::Delete(object) = &event {
+                        goes(object);
+                    }
+                    news.notify_one();
+                }
                 Err(error) => tracing::warn!(%error, "objects are not watched"),
             }
         }

@@ -7,8 +7,11 @@ Nodes are fake (kwok) and so are their managers' devices; registry, webhook, con
 are real. Nothing here depends on how long something takes, beyond a patience."""
 
 import json
+import re
+import signal
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cluster import ROOT, Cluster, Failed, isolate, until  # noqa: E402
@@ -60,6 +63,12 @@ class Tests:
 
     def instances(self):
         return list(self.registry.call("Operators", "Instances").instances)
+
+    @staticmethod
+    def counted(name):
+        """What the controller has counted."""
+        with urlopen("http://127.0.0.1:9467/metrics", timeout=5) as answer:
+            return int(re.search(rf"^baltra_kubernetes_{name}_total (\d+)$", answer.read().decode(), re.MULTILINE)[1])
 
     def pods(self, label=None):
         return self.cluster.get("pods", "-n", "default", *(["-l", label] if label else []))
@@ -136,6 +145,20 @@ class Tests:
         self.cluster.kubectl("create", "--dry-run=server", "-f", "-",
                              input=json.dumps(pod("dry", annotations={"baltra.io/device": "vendor=Example"})))
         assert not self.instances()
+
+    def test_a_pod_that_came_and_went_unseen_holds_nothing(self):
+        """Made and deleted while the controller looks away, it is released by the controller, not by its lease's end."""
+        controller = self.cluster.processes["controller"].running
+        released = self.counted("instances_released")
+        controller.send_signal(signal.SIGSTOP)
+        try:
+            self.create(pod("brief", annotations={"baltra.io/device": "vendor=Example"}))
+            assert len(self.instances()) == 1
+            self.cluster.kubectl("delete", "pod", "brief", "--wait=true")
+        finally:
+            controller.send_signal(signal.SIGCONT)
+        until("its instance is gone", lambda: not self.instances())
+        assert self.counted("instances_released") == released + 1
 
     # ---- what is refused
 

@@ -3,8 +3,8 @@
 use super::plan::{self, Step, View, MOVED_FROM, MOVING, TEMPLATE_HASH};
 use super::{Controller, ADOPTED, KEPT, MOVED, PLACED, RELEASED};
 use crate::annotations;
-use crate::demand::{self, Answer, Asker, Policy, POD};
-use crate::{ALLOCATED, GATE, HOSTNAME};
+use crate::demand::{self, Answer, Asker, Policy, LEASE_S, POD};
+use crate::{ALLOCATED, GATE, HOSTNAME, INSTANCE};
 use anyhow::{anyhow, Result};
 use baltra_registry::proto::{
     AllocateRequest, Device, Instance, InstancesRequest, ReleaseRequest, RenewRequest,
@@ -16,13 +16,42 @@ use kube::api::{EvictParams, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource};
 use serde_json::{json, Value};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Pods that are worked on at once.
 const HANDS: usize = 16;
 /// Pods of one ReplicaSet that are being replaced at once: their replacements need room.
 const MOVES_MAX: usize = 25;
+
+/// Instances whose Pods the cluster has said to be deleted, as long as the lease that the webhook gives runs: a Pod that
+/// came and went between two rounds is known from here only.
+#[derive(Default)]
+pub(crate) struct Gone(Mutex<VecDeque<(Instant, String)>>);
+
+impl Gone {
+    /// A Pod was deleted.
+    pub fn note(&self, pod: &Pod) {
+        if let Some(instance) = pod.metadata.labels.as_ref().and_then(|l| l.get(INSTANCE)) {
+            self.keep(instance, Instant::now());
+        }
+    }
+
+    fn keep(&self, instance: &str, now: Instant) {
+        let mut gone = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let lease = Duration::from_secs(LEASE_S.into());
+        while gone.front().is_some_and(|(at, _)| now - *at > lease) {
+            gone.pop_front();
+        }
+        gone.push_back((now, instance.to_owned()));
+    }
+
+    fn names(&self) -> HashSet<String> {
+        let gone = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        gone.iter().map(|(_, instance)| instance.clone()).collect()
+    }
+}
 
 struct Known {
     view: View,
@@ -64,9 +93,12 @@ impl Controller {
             }
         }
         let present: HashSet<&str> = known.iter().map(|k| k.view.instance.as_str()).collect();
-        // One that has a lease yet was made for a Pod that nobody has seen: it ends by itself.
+        // One that has a lease yet was made for a Pod that has come and gone, or that no round has seen: then it ends by
+        // itself, since its Pod may be on its way still.
+        let gone = self.gone.names();
         let orphans = instances.iter().filter(|i| {
-            i.hostname.starts_with(POD) && i.lease_s == 0 && !present.contains(i.name.as_str())
+            let over = i.lease_s == 0 || gone.contains(&i.name);
+            i.hostname.starts_with(POD) && over && !present.contains(i.name.as_str())
         });
         let orphans: Vec<&Instance> = orphans.collect();
         stream::iter(orphans)
@@ -407,5 +439,22 @@ fn why(instance: &Instance) -> String {
     match instance.query.as_str() {
         "" => format!("given {devices}, the least used of all devices"),
         query => format!("given {devices}, the least used that fits '{query}'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_who_has_gone_is_known_as_long_as_its_lease_runs() {
+        let gone = Gone::default();
+        let start = Instant::now();
+        let lease = Duration::from_secs(LEASE_S.into());
+        gone.keep("a", start);
+        gone.keep("b", start + lease);
+        assert_eq!(gone.names(), ["a".to_owned(), "b".to_owned()].into());
+        gone.keep("c", start + lease + Duration::from_secs(1));
+        assert_eq!(gone.names(), ["b".to_owned(), "c".to_owned()].into());
     }
 }
