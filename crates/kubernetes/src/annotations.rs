@@ -12,7 +12,7 @@ pub const PREFIX: &str = "baltra.io/";
 /// Before each of the thesis's.
 const THESIS: &str = "blastfunction.io/";
 
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "device",
     "vendor",
     "platform",
@@ -23,6 +23,7 @@ const OURS: [&str; 11] = [
     "function",
     "share",
     "limit",
+    "memory",
     "containers",
 ];
 const THESIS_S: [&str; 5] = [
@@ -51,6 +52,8 @@ pub struct Wanted {
     pub function: String,
     /// What it can count on, and what it never exceeds.
     pub share: Share,
+    /// Device memory that it never exceeds, bytes; `None`: as the node's configuration says.
+    pub memory_bytes: Option<u64>,
     /// Which containers get it; empty: all.
     pub containers: Vec<String>,
 }
@@ -182,6 +185,11 @@ fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), E
         "count" => wanted.count = number(1, baltra_registry::allocate::DEVICES_MAX)?,
         "share" => wanted.share.request = number(1, 100)?,
         "limit" => wanted.share.limit = number(1, 100)?,
+        "memory" => {
+            let bytes = quantity(value).filter(|bytes| *bytes > 0);
+            wanted.memory_bytes =
+                Some(bytes.ok_or_else(|| wrong("it must be bytes, as 512Mi or 2Gi"))?);
+        }
         "containers" => {
             let names = value.split(',').map(|n| n.trim().to_owned());
             wanted.containers = names.filter(|n| !n.is_empty()).collect();
@@ -189,6 +197,27 @@ fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), E
         _ => return Err(Error::Unknown(name.to_owned())),
     }
     Ok(())
+}
+
+/// A whole quantity as Kubernetes writes them; `None`: it is none.
+pub fn quantity(text: &str) -> Option<u64> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let factor: u64 = match &text[digits..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(factor)
 }
 
 /// The terms of both; `None`: both have one for a field.
@@ -259,6 +288,8 @@ mod tests {
             (vec![("baltra.io/count", "0")], "1 to 256"),
             (vec![("baltra.io/share", "130")], "1 to 100"),
             (vec![("baltra.io/share", "x")], "1 to 100"),
+            (vec![("baltra.io/memory", "much")], "2Gi"),
+            (vec![("baltra.io/memory", "0")], "2Gi"),
             (
                 vec![("baltra.io/share", "40"), ("baltra.io/limit", "30")],
                 "below the share",
@@ -279,6 +310,25 @@ mod tests {
         ] {
             let error = parsed(&pairs).unwrap_err().to_string();
             assert!(error.contains(word), "{pairs:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn test_memory_is_bytes_as_the_cluster_writes_them() {
+        let wanted = parsed(&[("baltra.io/memory", "512Mi")]).unwrap().unwrap();
+        assert_eq!(wanted.memory_bytes, Some(512 << 20));
+        for (text, number) in [("0", 0), ("100", 100), ("1Ki", 1024), ("3G", 3_000_000_000)] {
+            assert_eq!(quantity(text), Some(number));
+        }
+        for text in [
+            "",
+            "-1",
+            "1.5",
+            "1e3",
+            "99999999999999999999",
+            "9999999999Ti",
+        ] {
+            assert_eq!(quantity(text), None, "{text}");
         }
     }
 

@@ -207,19 +207,19 @@ fn identity(pod: &Pod, node: &str) -> Option<Identity> {
         .filter(|(at, _)| *at == node)
         .map(|(_, name)| name.to_owned());
     let mut said = pod.metadata.annotations.clone().unwrap_or_default();
-    said.retain(|key, _| matches!(key.as_str(), "baltra.io/share" | "baltra.io/limit"));
-    let share = annotations::wanted(&said)
-        .ok()
-        .flatten()
-        .unwrap_or_default()
-        .share;
+    said.retain(|key, _| {
+        let key = key.strip_prefix(annotations::PREFIX);
+        matches!(key, Some("share" | "limit" | "memory"))
+    });
+    let wanted = annotations::wanted(&said).ok().flatten();
+    let wanted = wanted.unwrap_or_default();
     let devices: Vec<String> = devices.collect();
     (!devices.is_empty()).then_some(Identity {
         instance: view.instance,
         owner: view.namespace,
         devices,
-        share,
-        memory_bytes: None,
+        share: wanted.share,
+        memory_bytes: wanted.memory_bytes,
     })
 }
 
@@ -301,7 +301,7 @@ mod tests {
         let pod = |allocated: &str, phase: &str| -> Pod {
             serde_json::from_value(json!({
                 "metadata": {"name": "p", "namespace": "red", "labels": {INSTANCE: "red.1"},
-                    "annotations": {crate::ALLOCATED: allocated, "baltra.io/share": "30", "baltra.io/device": "x"}},
+                    "annotations": {crate::ALLOCATED: allocated, "baltra.io/share": "30", "baltra.io/memory": "1Gi", "baltra.io/device": "x"}},
                 "spec": {"containers": []}, "status": {"phase": phase}}))
             .unwrap()
         };
@@ -310,7 +310,10 @@ mod tests {
             (known.devices, known.share.request),
             (vec!["a".to_owned()], 30)
         );
-        assert_eq!(known.owner, "red");
+        assert_eq!(
+            (known.owner.as_str(), known.memory_bytes),
+            ("red", Some(1 << 30))
+        );
         assert!(identity(&pod("n2/b", "Running"), "n1").is_none());
         assert!(identity(&pod("n1/a", "Succeeded"), "n1").is_none());
         assert!(identity(&pod("", "Pending"), "n1").is_none());
