@@ -109,7 +109,7 @@ class Installation:
         if "serviceAccountName" in pod:
             environment["KUBECONFIG"] = str(self.cluster.account(NAMESPACE, pod["serviceAccountName"]))
         words = [self._word(word, home, environment) for word in container["args"]]
-        words = [f"--metrics=127.0.0.1:{health}" if word.startswith("--metrics=") else word for word in words]
+        words = [f"--metrics=0.0.0.0:{health}" if word.startswith("--metrics=") else word for word in words]
         self._volumes(pod, container, home)
         self.cluster.start(name, BALTRA, *words, **environment)
         self.healthy(name, health)

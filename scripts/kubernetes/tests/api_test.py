@@ -11,15 +11,18 @@ import re
 import signal
 import sys
 from pathlib import Path
+from urllib.parse import quote
 from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cluster import ROOT, Cluster, Failed, isolate, until  # noqa: E402
-from installation import NAMESPACE, Installation  # noqa: E402
+from installation import NAMESPACE, Installation, render  # noqa: E402
 from pool import Manager, Managers  # noqa: E402
 from runner import run as run_tests  # noqa: E402
 
 SOBEL, OTHER = "5" * 64, "6" * 64
+# Percent of a device's time that an instance takes.
+LOAD = 10.0
 
 
 def pod(name, namespace="default", labels=None, annotations=None, **spec):
@@ -37,6 +40,22 @@ def deployment(name, replicas, annotations, namespace="default"):
                                            "containers": [{"name": "it", "image": "sobel:1"}]}}}}
 
 
+def scraped(monitor, cluster):
+    """What the Prometheus operator makes of a ServiceMonitor, as a section of Prometheus' own configuration. (The
+    distribution's Prometheus is built without discovery in a cluster.)"""
+    endpoint = monitor["spec"]["endpoints"][0]
+    selector = ",".join(f"{key}={value}" for key, value in monitor["spec"]["selector"]["matchLabels"].items())
+    there = ["-n", monitor["metadata"]["namespace"]]
+    names = [service["metadata"]["name"] for service in cluster.get(*there, "services", "-l", selector)]
+    targets = [f"{endpoint_['addresses'][0]}:{port['port']}"
+               for name in names for slice_ in cluster.get(*there, "endpointslices", "-l", f"kubernetes.io/service-name={name}")
+               for endpoint_ in slice_["endpoints"] for port in slice_["ports"] if port["name"] == endpoint["port"]]
+    assert targets, f"{monitor['metadata']['name']} selects nothing"
+    return {"job_name": monitor["metadata"]["name"], "scrape_interval": "1s", "static_configs": [{"targets": targets}],
+            "relabel_configs": [{"action": r["action"], "target_label": r["targetLabel"], "replacement": r["replacement"]}
+                                for r in endpoint["relabelings"]]}
+
+
 class Tests:
     """Three nodes of two devices each; node fake-2's hold one accelerator at a time."""
 
@@ -44,8 +63,8 @@ class Tests:
         self.cluster = Cluster(fake=3, logs=ROOT / "target/test-logs/kubernetes-api")
         self.installation = Installation(self.cluster)
         self.registry = self.installation.registry
-        plain = [Manager(self.registry, f"fake-{i}", devices=2) for i in range(2)]
-        board = Manager(self.registry, "fake-2", devices=2, exclusive=True,
+        plain = [Manager(self.registry, f"fake-{i}", devices=2, load=LOAD) for i in range(2)]
+        board = Manager(self.registry, "fake-2", devices=2, exclusive=True, load=LOAD,
                         accelerators={"device0": (SOBEL, "sobel"), "device1": (OTHER, "other")})
         self.managers = Managers([*plain, board])
         until("the cluster shows six devices", lambda: len(self.cluster.get("devices")) == 6)
@@ -130,11 +149,18 @@ class Tests:
         assert self.allocated(self.running(1)[0])
 
     def test_load_is_spread(self):
-        """Eight Pods one after the other on the four devices that hold any program: two each."""
-        for i in range(8):
-            self.create(pod(f"p{i}", annotations={"baltra.io/device": "node=fake-0"} if i % 2 else {"baltra.io/device": "node=fake-1"}))
-        devices = [self.allocated(p)[0] for p in self.running(8)]
-        assert sorted(devices.count(d) for d in set(devices)) == [2, 2, 2, 2], devices
+        """Eight Pods one after the other on the four devices that hold any program, all as busy as each other: two each."""
+        for manager in self.managers.by_node.values():
+            manager.load = 0.0
+        try:
+            until("all are idle", lambda: all(d.utilization == 0 for d in self.registry.call("Operators", "Devices").devices))
+            for i in range(8):
+                self.create(pod(f"p{i}", annotations={"baltra.io/device": f"node=fake-{i % 2}"}))
+            devices = [self.allocated(p)[0] for p in self.running(8)]
+            assert sorted(devices.count(d) for d in set(devices)) == [2, 2, 2, 2], devices
+        finally:
+            for manager in self.managers.by_node.values():
+                manager.load = LOAD
 
     def test_describe_says_which_device_and_why(self):
         self.create(pod("described", annotations={"baltra.io/device": "vendor=Example"}))
@@ -160,6 +186,43 @@ class Tests:
         until("its instance is gone", lambda: not self.instances())
         assert self.counted("instances_released") == released + 1
 
+    def test_prometheus_scrapes_what_the_chart_says(self):
+        """A real one, told by the chart's monitors and rules: each daemon answers, and each alert can be evaluated."""
+        home = self.cluster.home / "prometheus"
+        home.mkdir()
+        objects = render("--set", "monitoring.serviceMonitors=true,monitoring.rules=true,gateway.enabled=false")
+        rules = next(item["spec"] for item in objects if item["kind"] == "PrometheusRule")
+        (home / "rules.yaml").write_text(json.dumps(rules))
+        monitors = [item for item in objects if item["kind"] == "ServiceMonitor"]
+        (home / "prometheus.yaml").write_text(json.dumps({
+            "global": {"evaluation_interval": "1s"}, "rule_files": ["rules.yaml"],
+            "scrape_configs": [scraped(monitor, self.cluster) for monitor in monitors]}))
+        self.cluster.start("prometheus", "prometheus", f"--config.file={home}/prometheus.yaml", f"--storage.tsdb.path={home}/data",
+                           "--web.listen-address=127.0.0.1:9090")
+
+        def asked(path):
+            with urlopen(f"http://127.0.0.1:9090/api/v1/{path}", timeout=5) as answer:
+                return json.load(answer)["data"]
+
+        def values(query):
+            return {item["metric"].get("job"): float(item["value"][1]) for item in asked(f"query?query={quote(f'sum by (job) ({query})')}")["result"]}
+        try:
+            self.create(pod("seen", annotations={"baltra.io/device": "vendor=Example"}))
+            jobs = {"baltra-registry", "baltra-webhook", "baltra-controller"}
+            until("every daemon is scraped", lambda: values("up") == dict.fromkeys(jobs, 1.0))
+            until("the Pod is counted", lambda: values("baltra_kubernetes_pods_admitted_total")["baltra-webhook"] >= 1
+                  and values("baltra_kubernetes_admission_seconds_count")["baltra-webhook"] >= 1
+                  and values("baltra_registry_instances")["baltra-registry"] >= 1
+                  and values("baltra_kubernetes_instances_kept_total")["baltra-controller"] >= 1)
+
+            def evaluated():
+                found = [rule for group in asked("rules")["groups"] for rule in group["rules"]]
+                assert len(found) == sum(len(group["rules"]) for group in rules["groups"])
+                return all(rule["health"] == "ok" for rule in found)
+            until("every rule is evaluated", evaluated)
+        finally:
+            self.cluster.processes["prometheus"].stop()
+
     # ---- what is refused
 
     def test_wrong_annotations_are_refused_with_the_reason(self):
@@ -167,6 +230,7 @@ class Tests:
         self.refused("share", annotations={"baltra.io/device": "vendor=Example", "baltra.io/share": "130"})
         self.refused("limit", annotations={"baltra.io/device": "vendor=Example", "baltra.io/share": "50", "baltra.io/limit": "30"})
         self.refused("count", annotations={"baltra.io/device": "vendor=Example", "baltra.io/count": "-1"})
+        self.refused("memory", annotations={"baltra.io/device": "vendor=Example", "baltra.io/memory": "much"})
         self.refused("colour", annotations={"baltra.io/device": "colour=red"})
         self.refused("containers", annotations={"baltra.io/device": "vendor=Example", "baltra.io/containers": "nobody"})
 
