@@ -30,7 +30,7 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::{watcher, WatchStreamExt};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +92,8 @@ pub(crate) struct Controller {
     pub functions: Store<Function>,
     /// What was said last about a Pod that waits, so that it is said once.
     pub said: std::sync::Mutex<HashMap<String, String>>,
+    /// Instances whose Pods the cluster has agreed to end, until the cache knows.
+    pub evicted: std::sync::Mutex<HashSet<String>>,
 }
 
 /// Runs until it fails.
@@ -136,6 +138,7 @@ pub async fn run(options: Options) -> Result<()> {
         .await?,
         functions: watched(Api::<Function>::all(client.clone()), all(), &news, |_| ()).await?,
         said: std::sync::Mutex::default(),
+        evicted: std::sync::Mutex::default(),
         registry,
         client,
         counters,

@@ -271,6 +271,39 @@ class Tests:
         for name in ("closed", "bounded", "elsewhere"):
             self.cluster.kubectl("delete", "namespace", name)
 
+    # ---- who has to move
+
+    def test_replacements_come_first(self):
+        """A device is drained: its Pods stay while nobody serves in their place, and go then."""
+        self.create(deployment("app", 4, {"baltra.io/device": "node=fake-0"}))
+        before = {p["metadata"]["name"]: self.allocated(p) for p in self.running(4)}
+        leaving = {name for name, devices in before.items() if devices == ["fake-0/device0"]}
+        assert leaving, before
+        # Nobody makes another Pod, and the ReplicaSet's status still says that all serve.
+        makes_pods = self.cluster.processes["kube-controller-manager"].running
+        makes_pods.send_signal(signal.SIGSTOP)
+        try:
+            self.drain("fake-0.device0", True)
+            until("they are taken out", lambda: leaving == {
+                p["metadata"]["name"] for p in self.pods("app=app") if "baltra.io/moved-from" in p["metadata"]["annotations"]})
+            # What is kept now the controller has seen in a round after that.
+            for name in ("one", "another"):
+                self.create(pod(name, annotations={"baltra.io/device": "node=fake-1"}))
+                until("a round is over", lambda: all(i.lease_s == 0 for i in self.instances()))
+            stay = {p["metadata"]["name"] for p in self.pods("app=app") if "deletionTimestamp" not in p["metadata"]}
+            assert stay == before.keys(), f"{before.keys() - stay} went before anybody served in their place"
+            makes_pods.send_signal(signal.SIGCONT)
+            until("they go", lambda: not {p["metadata"]["name"] for p in self.pods()} & leaving)
+            assert all(self.allocated(p) == ["fake-0/device1"] for p in self.running(4, "app=app"))
+        finally:
+            makes_pods.send_signal(signal.SIGCONT)
+            self.drain("fake-0.device0", False)
+
+    def drain(self, device, wanted):
+        self.cluster.kubectl("patch", "device", device, "--type=merge", "-p", json.dumps({"spec": {"drain": wanted}}))
+        state = "draining" if wanted else "ready"
+        until(f"{device} is {state}", lambda: self.cluster.get("device", device)["status"]["state"] == state)
+
     # ---- what survives
 
     def test_who_did_not_ask_starts_without_the_webhook(self):

@@ -74,6 +74,21 @@ impl View {
     }
 }
 
+impl View {
+    /// Whether it is one of a ReplicaSet's, and serves.
+    pub fn serves_in(&self, namespace: &str, set: &str) -> bool {
+        let own = self
+            .controller
+            .as_ref()
+            .is_some_and(|(kind, name)| kind == "ReplicaSet" && name == set);
+        // One that was taken out a moment ago has its controller yet.
+        own && self.namespace == namespace
+            && self.moved_from.is_none()
+            && self.ready
+            && !self.leaving
+    }
+}
+
 /// Devices in an annotation, sorted.
 pub fn ids(text: &str) -> Vec<String> {
     let ids = text.split(',').map(str::trim).filter(|id| !id.is_empty());
@@ -207,9 +222,10 @@ fn find<'a>(devices: &'a [proto::Device], node: &str, name: &str) -> Option<&'a 
     })
 }
 
-/// How many of a ReplicaSet's former Pods may go: those that are not needed any more for as many to serve as it wants.
-pub fn spare(wanted: i32, ready: i32, former_ready: usize) -> usize {
-    (ready + former_ready as i32 - wanted).max(0) as usize
+/// How many of a ReplicaSet's former Pods may go: of all that serve, its own and former ones, those beyond as many as it
+/// wants.
+pub fn spare(wanted: i32, serving: usize) -> usize {
+    serving.saturating_sub(usize::try_from(wanted).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -338,9 +354,37 @@ mod tests {
 
     #[test]
     fn test_no_more_go_than_are_replaced() {
-        assert_eq!(spare(50, 0, 50), 0);
-        assert_eq!(spare(50, 30, 25), 5);
-        assert_eq!(spare(50, 50, 25), 25);
-        assert_eq!(spare(50, 20, 25), 0);
+        assert_eq!(spare(50, 50), 0);
+        assert_eq!(spare(50, 55), 5);
+        assert_eq!(spare(50, 20), 0);
+        assert_eq!(spare(0, 3), 3);
+    }
+
+    #[test]
+    fn test_a_pod_that_was_taken_out_serves_in_its_set_no_more() {
+        let pod = View {
+            namespace: "red".into(),
+            controller: Some(("ReplicaSet".into(), "app-1".into())),
+            ready: true,
+            ..View::default()
+        };
+        assert!(pod.serves_in("red", "app-1"));
+        assert!(!pod.serves_in("red", "app-2"));
+        assert!(!pod.serves_in("blue", "app-1"));
+        let taken = View {
+            moved_from: Some("app-1".into()),
+            ..pod.clone()
+        };
+        assert!(!taken.serves_in("red", "app-1"));
+        let leaving = View {
+            leaving: true,
+            ..pod.clone()
+        };
+        assert!(!leaving.serves_in("red", "app-1"));
+        let starting = View {
+            ready: false,
+            ..pod
+        };
+        assert!(!starting.serves_in("red", "app-1"));
     }
 }

@@ -117,6 +117,9 @@ impl Controller {
         self.replace(&known, moves).await;
         let mut said = self.said.lock().unwrap_or_else(|e| e.into_inner());
         said.retain(|instance, _| present.contains(instance.as_str()));
+        drop(said);
+        let mut evicted = self.evicted.lock().unwrap_or_else(|e| e.into_inner());
+        evicted.retain(|instance| present.contains(instance.as_str()));
         Ok(())
     }
 
@@ -366,20 +369,20 @@ impl Controller {
             .await;
         for ((namespace, set), mut pods) in under_way {
             let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
-            let (wanted, ready) = match sets.get_opt(set).await {
-                Ok(Some(found)) => (
-                    found.spec.and_then(|s| s.replicas).unwrap_or(1),
-                    found.status.and_then(|s| s.ready_replicas).unwrap_or(0),
-                ),
+            let wanted = match sets.get_opt(set).await {
+                Ok(Some(found)) => found.spec.and_then(|s| s.replicas).unwrap_or(1),
                 // Nobody wants them any more.
-                Ok(None) => (0, 0),
+                Ok(None) => 0,
                 Err(error) => {
                     tracing::warn!(namespace, set, %error, "a ReplicaSet cannot be read");
                     continue;
                 }
             };
-            let serving = pods.iter().filter(|p| p.view.ready).count();
-            let mut spare = plan::spare(wanted, ready, serving);
+            pods.retain(|p| !self.is_evicted(p));
+            // Counted here: a ReplicaSet's own status lags, and has Pods among the ready that it has lost already.
+            let inside = known.iter().filter(|k| k.view.serves_in(namespace, set));
+            let former = pods.iter().filter(|p| p.view.ready);
+            let mut spare = plan::spare(wanted, inside.count() + former.count());
             // Those that do not serve are no loss.
             pods.sort_by_key(|p| p.view.ready);
             for pod in pods {
@@ -409,11 +412,23 @@ impl Controller {
         }
     }
 
+    /// Whether the cluster has agreed to end a Pod that the cache may still hold as one that serves.
+    fn is_evicted(&self, pod: &Known) -> bool {
+        let evicted = self.evicted.lock().unwrap_or_else(|e| e.into_inner());
+        evicted.contains(&pod.view.instance)
+    }
+
+    fn ends(&self, pod: &Known) {
+        let mut evicted = self.evicted.lock().unwrap_or_else(|e| e.into_inner());
+        evicted.insert(pod.view.instance.clone());
+    }
+
     /// Asks the cluster to end a Pod; whether it does.
     async fn evict(&self, pod: &Known, reason: &str) -> bool {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.view.namespace);
         match pods.evict(&pod.view.name, &EvictParams::default()).await {
             Ok(_) => {
+                self.ends(pod);
                 self.counters.count(MOVED);
                 self.events.normal(&pod.reference(), "Moved", reason).await;
                 true
