@@ -4,7 +4,7 @@ OUT := target
 
 .PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm \
 	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-board bench-messages \
-	bench-vm cluster-demo apps build humboldt setup clean help
+	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
 
 all: build apps
 
@@ -92,6 +92,11 @@ bench-vm: setup build apps ## the VM door: guest and host, shared memory and TCP
 	@scripts/setup.sh vm
 	@scripts/guest.sh
 	@bench/vm/run.py
+
+bench-kubernetes: build ## webhook, placement, deaths and moves in a cluster of 100 nodes in name only (root); writes bench/results/kubernetes
+	@scripts/setup.sh base kubernetes
+	@scripts/kubernetes/build.sh control
+	@target/venv/bin/python bench/kubernetes/run.py
 
 setup:
 	@scripts/setup.sh base

@@ -44,7 +44,7 @@ class Registry:
 class Manager:
     """A manager's words to the registry, without devices: so many of them, each as busy as its instances make it."""
 
-    def __init__(self, registry, node, devices=1, exclusive=False, load=10.0, accelerators=None):
+    def __init__(self, registry, node, devices=1, exclusive=False, load=10.0, accelerators=None, model="example-1000"):
         self.registry = registry
         self.node = node
         self.id = f"{node}-{'0' * 32}"
@@ -55,7 +55,7 @@ class Manager:
         self.orders = {}
         self.failures = {}
         self.devices = [{"name": f"device{i}", "vendor": "Example", "platform": "Example Platform", "profile": "FULL_PROFILE",
-                         "model": "example-1000", "memory_bytes": 8 << 30, "compute_units": 4, "slots": 1,
+                         "model": model, "memory_bytes": 8 << 30, "compute_units": 4, "slots": 1,
                          "exclusive": exclusive} for i in range(devices)]
         self.register()
 
@@ -69,12 +69,16 @@ class Manager:
     def _hear(self, reply):
         self.orders = {order.device: order for order in reply.orders}
 
+    def busy(self, device, instances):
+        """Percent of a device's time that its instances take."""
+        return self.load * len(instances)
+
     def heartbeat(self):
         loads = []
         for device in self.devices:
             name = device["name"]
             order = self.orders.get(name)
-            load = {"name": name, "utilization": min(100.0, self.load * len(order.instances)) if order else 0.0,
+            load = {"name": name, "utilization": min(100.0, self.busy(name, order.instances if order else ())),
                     "failure": self.failures.get(name, "")}
             if name in self.loaded:
                 digest, accelerator = self.loaded[name]
@@ -101,9 +105,10 @@ class Manager:
 
 
 class Managers:
-    """Many managers, whose heartbeats one thread sends."""
+    """Many managers, whose heartbeats one thread sends, each time after it has called `before`."""
 
-    def __init__(self, managers, every_s=1.0):
+    def __init__(self, managers, every_s=1.0, before=lambda: None):
+        self.before = before
         self.by_node = {manager.node: manager for manager in managers}
         self.every_s = every_s
         self.silent = set()
@@ -114,6 +119,10 @@ class Managers:
     def _beat(self):
         while not self.ended.is_set():
             began = time.monotonic()
+            try:
+                self.before()
+            except grpc.RpcError:
+                pass
             for manager in list(self.by_node.values()):
                 if manager.node in self.silent:
                     continue
