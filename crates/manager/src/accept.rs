@@ -4,6 +4,7 @@ use crate::executors::{hand_over, Error as PoolError};
 use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::{Error as TenantError, Peer, Tenant};
 use baltra_executor::control::{SessionStart, ToExecutor};
+use baltra_ring::peer::Peer as Caller;
 use baltra_ring::Segment;
 use baltra_session::handshake::{self, Brought};
 use baltra_wire::{Hello, Refusal, SessionFlags, Welcome, VERSION};
@@ -119,11 +120,10 @@ fn welcome(
             client: hello.version,
         });
     }
-    let credentials = rustix::net::sockopt::socket_peercred(stream)
+    let caller = Caller::of(stream)
         .map_err(|e| Refusal::NotAllowed(format!("the kernel does not say who you are: {e}")))?;
-    let (uid, pid) = (credentials.uid.as_raw(), credentials.pid.as_raw_nonzero());
     let peer = match door {
-        Door::Unix => Peer::User(uid),
+        Door::Unix => Peer::User(caller.uid),
         Door::Relay | Door::Token => Peer::Remote,
     };
     let tenant = node
@@ -180,8 +180,8 @@ fn welcome(
         tenant: &tenant,
         hello,
         brought,
-        uid,
-        pid: pid.get() as u32,
+        uid: caller.uid,
+        pid: caller.pid.unwrap_or_default(),
         door,
         sessions_max: limits.sessions,
     };
@@ -242,6 +242,7 @@ struct Client<'a> {
     /// Memory of its own for the session, where it comes from a VM.
     brought: Option<Brought>,
     uid: u32,
+    /// 0: it is in a container, whose numbers are its own.
     pid: u32,
     door: Door,
     sessions_max: Option<u32>,

@@ -4,6 +4,7 @@ use crate::executors::Process;
 use crate::node::Node;
 use anyhow::{Context, Result};
 use baltra_executor::control::Channel;
+use baltra_ring::peer::Peer;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -46,8 +47,9 @@ pub(crate) fn serve(node: &Arc<Node>, listener: &OwnedFd) {
 }
 
 fn admit(node: &Arc<Node>, socket: OwnedFd) -> Result<()> {
-    let peer = rustix::net::sockopt::socket_peercred(&socket)?;
-    let pid = peer.pid.as_raw_nonzero().get() as u32;
+    let pid = Peer::of(&socket)?
+        .pid
+        .context("its number is not known here")?;
     let patience = Some(Duration::from_secs(1));
     rustix::net::sockopt::set_socket_timeout(
         socket.as_fd(),

@@ -14,6 +14,7 @@
 //! | [`events`] | the table of event statuses and times |
 //! | [`segment`] | the memory that every session starts with |
 //! | [`lease`] | the gate's page between manager and executor |
+//! | [`peer`] | who is at the other end of a socket |
 //! | [`spin`] | spinning that learns whether it pays |
 #![deny(clippy::undocumented_unsafe_blocks)]
 
@@ -25,6 +26,8 @@ pub mod io;
 #[cfg(not(loom))]
 pub mod lease;
 pub mod memory;
+#[cfg(not(loom))]
+pub mod peer;
 pub mod progress;
 pub mod ring;
 #[cfg(not(loom))]

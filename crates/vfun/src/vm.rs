@@ -11,9 +11,9 @@ use crate::recover::{self, Holder, MEMFD_NAME};
 use anyhow::{Context, Result};
 use baltra_functions::Function;
 use baltra_ring::memory::create_sealed;
+use baltra_ring::peer::Peer as Caller;
 use baltra_session::fd::FDS_MAX;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{geteuid, pidfd_open, Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
@@ -231,11 +231,9 @@ struct Worker {
 
 /// Whether a worker is at the other end of a socket.
 pub fn is_worker(workers: &Workers, socket: &UnixStream) -> bool {
-    let credentials = socket_peercred(socket);
-    // Nobody knows who it is: nobody to be served.
-    credentials.map_or(true, |credentials| {
-        let pid = credentials.pid.as_raw_nonzero().get() as u32;
-        numbers(workers).contains(&pid)
+    // Nobody knows who it is: nobody to be served. Workers have numbers that are known here.
+    Caller::of(socket).map_or(true, |peer| {
+        peer.pid.is_some_and(|pid| numbers(workers).contains(&pid))
     })
 }
 
@@ -413,9 +411,15 @@ impl Keeper {
     fn caller(&self, listener: &UnixListener) -> Option<(UnixStream, u32)> {
         let (socket, _) = listener.accept().ok()?;
         let vm = &self.definition.name;
-        let credentials = socket_peercred(&socket).ok()?;
-        let uid = credentials.uid.as_raw();
-        let pid = credentials.pid.as_raw_nonzero().get() as u32;
+        let Caller { uid, pid } = Caller::of(&socket).ok()?;
+        let Some(pid) = pid else {
+            tracing::warn!(
+                vm,
+                uid,
+                "refused a connection: a VM in a container is not seen when it ends"
+            );
+            return None;
+        };
         if is_worker(&self.environment.workers, &socket) {
             tracing::error!(vm, pid, "a worker wanted to be a VM");
             return None;

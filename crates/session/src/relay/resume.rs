@@ -8,6 +8,7 @@ use super::{refuse, Options, Session};
 use crate::fd::{recv_with_fds, send_with_fds};
 use crate::handshake::frame;
 use crate::tcp::stream::Stream;
+use baltra_ring::peer::Peer;
 use baltra_wire::{Limits, Refusal, SessionFlags, Welcome, VERSION};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -126,8 +127,7 @@ impl Shared {
     fn receive(&self, peer: &UnixStream) -> io::Result<OwnedFd> {
         let mut peer_stream = peer;
         peer.set_read_timeout(Some(STEP_TIMEOUT))?;
-        let credentials = rustix::net::sockopt::socket_peercred(peer)?;
-        if credentials.uid != rustix::process::getuid() {
+        if Peer::of(peer)?.uid != rustix::process::getuid().as_raw() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let mut key = [0; 16];
