@@ -9,6 +9,7 @@
 //! A token is made here, written into a directory that one Pod mounts, and told to the manager beside it: the
 //! cluster's objects never hold it.
 
+mod authority;
 mod claims;
 pub mod instances;
 pub mod slices;

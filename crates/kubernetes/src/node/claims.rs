@@ -4,6 +4,7 @@
 //! of time and memory that the scheduler counted. A CDI file tells the container runtime to mount it and which
 //! environment goes with it; the cluster's objects hold nothing secret.
 
+use super::authority::localhost;
 use super::instances::{Identity, Instances};
 use super::slices::{claim_name, MEMORY, SHARE};
 use super::{Options, PREPARED};
@@ -78,13 +79,13 @@ pub(super) async fn serve(driver: Driver) -> Result<()> {
     std::fs::create_dir_all(&driver.options.cdi)
         .with_context(|| format!("cannot make {}", driver.options.cdi.display()))?;
     let calls = listen(&service)?;
-    let introduction = listen(&registry.join(format!("{GROUP}-reg.sock")))?;
+    let introduction = localhost(listen(&registry.join(format!("{GROUP}-reg.sock")))?);
     let server = DraPluginServer::new(driver);
     let introduce = RegistrationServer::new(Introduction { service });
     tokio::spawn(async move {
         let served = Server::builder()
             .add_service(server)
-            .serve_with_incoming(calls);
+            .serve_with_incoming(UnixListenerStream::new(calls));
         if let Err(error) = served.await {
             tracing::error!(%error, "claims are no longer prepared");
         }
@@ -100,15 +101,14 @@ pub(super) async fn serve(driver: Driver) -> Result<()> {
     Ok(())
 }
 
-fn listen(path: &Path) -> Result<UnixListenerStream> {
+fn listen(path: &Path) -> Result<UnixListener> {
     let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path).with_context(|| {
+    UnixListener::bind(path).with_context(|| {
         format!(
             "cannot listen on {}: is --kubelet its directory?",
             path.display()
         )
-    })?;
-    Ok(UnixListenerStream::new(listener))
+    })
 }
 
 struct Introduction {
