@@ -47,7 +47,7 @@ test-board: ## the board's model against Linux' TCP, curl and hostile frames (ro
 test-vm: ## the VM door with real guests under QEMU, two at once
 	@scripts/test.sh vm
 
-test-kubernetes: ## chart, webhook and controllers on a real API server (root)
+test-kubernetes: ## chart, webhook and controllers on a real API server, applications on a real node (root)
 	@scripts/test.sh kubernetes
 
 board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (root)

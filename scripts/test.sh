@@ -151,12 +151,14 @@ for group in "${groups[@]}"; do
             # Within all tests everything is built already.
             [[ -n $is_built ]] || compile
             if [[ $EUID -eq 0 ]]; then
-                run kubernetes-build scripts/kubernetes/build.sh control
+                run kubernetes-build scripts/kubernetes/build.sh control node
                 run kubernetes-chart target/venv/bin/python scripts/kubernetes/tests/chart_test.py
                 run kubernetes-api target/venv/bin/python scripts/kubernetes/tests/api_test.py
+                run kubernetes-node target/venv/bin/python scripts/kubernetes/tests/node_test.py
             else
                 skip kubernetes-chart "namespaces with a network of their own need root"
                 skip kubernetes-api "namespaces with a network of their own need root"
+                skip kubernetes-node "namespaces with a network of their own need root"
             fi
             ;;
         board)

@@ -48,6 +48,11 @@ def write(archive, name, root, command):
 def closure(root, files):
     """Copies files of this host ({path in the image: path here}, a directory with all below it) and the shared
     libraries that they need, each at the path where the linker looks for it."""
+    # As on this host: what a linker's script calls /lib may be what ldd calls /usr/lib.
+    for name in ("bin", "lib", "lib64", "sbin"):
+        if Path(f"/{name}").is_symlink():
+            (root / "usr" / name).mkdir(parents=True, exist_ok=True)
+            (root / name).symlink_to(f"usr/{name}")
     wanted = []
     for inside, here in files.items():
         here = Path(here)
