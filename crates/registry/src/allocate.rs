@@ -5,7 +5,8 @@
 //! 2. Devices within the configured metric bounds stay.
 //! 3. Those left are ordered: first those that hold the accelerator, then by the configured
 //!    metrics (utilization, then occupation), then by id, so that the same snapshot gives the
-//!    same answer everywhere.
+//!    same answer everywhere. An instance that came since a device's utilization was told counts
+//!    as the mean of all instances there are.
 //! 4. The first one is it if it holds the accelerator. Otherwise it is the first one whose load
 //!    can be redistributed: the other places with the accelerator that it would lose have, all
 //!    together, **at least** as much free time as it uses (Σ (100 % − utilization) ≥ its
@@ -134,11 +135,19 @@ impl Policy {
         device.state == DeviceState::Ready && self.outside(device).is_none()
     }
 
-    /// A device's sort key by metrics: the smaller, the sooner it is taken.
+    /// A device's sort key by metrics: the smaller, the sooner it is taken. What is foreseen counts as told: else
+    /// whatever is asked for between two heartbeats would go to the one device that was least used at the first.
     fn rank(&self, device: &Device) -> Rank {
+        let metric = |name: &str| {
+            let told = device.metric(name).unwrap_or(0.0);
+            match name {
+                UTILIZATION => told + device.foreseen,
+                _ => told,
+            }
+        };
         let value = |name: &String| match name.strip_prefix('-') {
-            Some(name) => Number(0.0 - device.metric(name).unwrap_or(0.0)),
-            None => Number(device.metric(name).unwrap_or(0.0)),
+            Some(name) => Number(0.0 - metric(name)),
+            None => Number(metric(name)),
         };
         self.order.iter().map(value).collect()
     }

@@ -115,6 +115,10 @@ pub struct Device {
     /// What is measured about it, by name. What is not finite is taken as not reported.
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
+    /// Percent of its time that instances will take which came since its utilization was told, as far as can be
+    /// foreseen. [`crate::allocate::Index`] adds to it; whoever tells the utilization sets it to 0.
+    #[serde(default)]
+    pub foreseen: f64,
     /// Who is connected to it. [`crate::allocate::Index`] keeps this in step with the instances.
     #[serde(default)]
     pub instances: BTreeSet<InstanceId>,

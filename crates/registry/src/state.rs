@@ -260,6 +260,15 @@ impl State {
                 live.update(load, device.slots);
             }
         }
+        let told: Vec<DeviceId> = record
+            .devices
+            .keys()
+            .map(|device| device_id(node, device))
+            .collect();
+        for id in told {
+            self.index
+                .update_device(&id, |device| device.foreseen = 0.0);
+        }
         self.refresh(node);
         settled
     }
@@ -394,7 +403,9 @@ impl State {
             let mut device = Some(device);
             let known = self.index.update_device(&id, |known| {
                 if let Some(device) = device.take() {
+                    let foreseen = known.foreseen;
                     *known = device;
+                    known.foreseen = foreseen;
                 }
             });
             if let (None, Some(device)) = (known, device) {

@@ -387,6 +387,7 @@ impl<'a> World<'a> {
             let utilization = (since as f64 / whole * 100.0).min(100.0);
             board.counts.utilization = utilization;
             self.index.update_device(id, |d| {
+                d.foreseen = 0.0;
                 d.metrics.insert(UTILIZATION.to_owned(), utilization)
             });
         }

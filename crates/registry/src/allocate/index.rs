@@ -58,6 +58,8 @@ pub struct Index {
     class_of: HashMap<Kind, usize>,
     entries: HashMap<DeviceId, Entry>,
     free: HashMap<String, u64>,
+    /// Of all devices together: the time that they work, millionths, and the instances that they have.
+    load: (u64, u64),
     nodes: BTreeMap<String, BTreeSet<DeviceId>>,
     /// By device, also of devices that are not there (yet, or any more).
     connected: HashMap<DeviceId, BTreeSet<InstanceId>>,
@@ -73,6 +75,7 @@ impl Index {
             class_of: HashMap::new(),
             entries: HashMap::new(),
             free: HashMap::new(),
+            load: (0, 0),
             nodes: BTreeMap::new(),
             connected: HashMap::new(),
         };
@@ -113,6 +116,7 @@ impl Index {
         let on_node = self.nodes.entry(device.node.clone()).or_default();
         on_node.insert(id.clone());
         self.snapshot.devices.insert(id.clone(), device);
+        self.weigh(&id, true);
         self.file(&id);
     }
 
@@ -123,18 +127,21 @@ impl Index {
         id: &str,
         change: impl FnOnce(&mut Device) -> T,
     ) -> Option<T> {
+        self.weigh(id, false);
         let device = self.snapshot.devices.get_mut(id)?;
         let (node, instances) = (device.node.clone(), std::mem::take(&mut device.instances));
         let told = change(device);
         device.id = id.to_owned();
         device.node = node;
         device.instances = instances;
+        self.weigh(id, true);
         self.file(id);
         Some(told)
     }
 
     /// A device goes. The instances that have it keep its name.
     pub fn remove_device(&mut self, id: &str) -> Option<Device> {
+        self.weigh(id, false);
         let device = self.snapshot.devices.remove(id)?;
         self.file(id);
         if let Some(on_node) = self.nodes.get_mut(&device.node) {
@@ -237,13 +244,41 @@ impl Index {
         if connected.is_empty() {
             self.connected.remove(device);
         }
+        let each = self.each();
+        self.weigh(device, false);
         if let Some(known) = self.snapshot.devices.get_mut(device) {
-            if is {
-                known.instances.insert(instance.to_owned());
-            } else {
+            if !is {
                 known.instances.remove(instance);
+            } else if known.instances.insert(instance.to_owned()) {
+                known.foreseen += each;
             }
+            self.weigh(device, true);
             self.file(device);
+        }
+    }
+
+    /// Percent of a device's time that an instance takes, the mean of all; 0 where there is none.
+    fn each(&self) -> f64 {
+        let (busy, instances) = self.load;
+        busy as f64 / 1e6 / instances.max(1) as f64
+    }
+
+    /// Counts a device among all, or no more; nothing where it is not there.
+    fn weigh(&mut self, id: &str, is: bool) {
+        let Some(device) = self.snapshot.devices.get(id) else {
+            return;
+        };
+        let (busy, instances) = (
+            millionths(device.utilization()),
+            device.instances.len() as u64,
+        );
+        let (all_busy, all_instances) = &mut self.load;
+        if is {
+            *all_busy += busy;
+            *all_instances += instances;
+        } else {
+            *all_busy -= busy;
+            *all_instances -= instances;
         }
     }
 

@@ -128,3 +128,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_came_since_the_last_heartbeat_counts() {
+    let mut index = Index::new(Snapshot::default(), Policy::default());
+    for (id, utilization, instances) in [("a", 30.0, 3), ("b", 20.0, 2), ("c", 0.0, 0)] {
+        index.put_device(Device {
+            exclusive: false,
+            ..device(id, "n", None, utilization)
+        });
+        for n in 0..instances {
+            index.put_instance(Instance {
+                id: format!("{id}{n}"),
+                devices: vec![id.to_owned()],
+                ..Instance::default()
+            });
+        }
+        // Those were there when it was told.
+        index.update_device(id, |d| d.foreseen = 0.0);
+    }
+    let query = Query::any();
+    let place = |name: &str, index: &mut Index| {
+        let decision = index.choose(&Request::of(&query)).unwrap();
+        let instance = Instance {
+            id: name.to_owned(),
+            ..Instance::default()
+        };
+        index.commit(instance, &decision);
+        decision.devices[0].device.clone()
+    };
+    let placed: Vec<String> = (0..4)
+        .map(|n| place(&format!("x{n}"), &mut index))
+        .collect();
+    // Of 50 percent that five instances take each new one is foreseen to take a fifth, a sixth, a seventh.
+    assert_eq!(placed, ["c", "c", "c", "b"]);
+    index.update_device("c", |d| d.foreseen = 0.0);
+    assert_eq!(place("y", &mut index), "c");
+}
