@@ -20,14 +20,13 @@ use crate::events::Events;
 use crate::health::{self, Counters};
 use crate::registry::Registry;
 use crate::resources::{Accelerator, Device, Function};
-use crate::{lease, INSTANCE};
+use crate::{lease, watch, INSTANCE};
 use anyhow::{Context, Result};
 use baltra_registry::proto::{DevicesRequest, InstancesRequest};
 use clap::Args;
-use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::{watcher, WatchStreamExt};
+use kube::runtime::reflector::Store;
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
@@ -118,25 +117,19 @@ pub async fn run(options: Options) -> Result<()> {
     let ours = watcher::Config::default().labels(INSTANCE);
     let all = watcher::Config::default;
     let gone = Arc::new(pods::Gone::default());
-    let goes = {
-        let gone = gone.clone();
-        move |pod: &Pod| gone.note(pod)
-    };
+    let noted = gone.clone();
+    let pods = watched(Api::all(client.clone()), ours, &news, move |pod| {
+        noted.note(pod)
+    });
     let controller = Controller {
         events: Events::new(client.clone(), "controller"),
-        pods: watched(Api::<Pod>::all(client.clone()), ours, &news, goes).await?,
+        pods: pods.await?,
         gone,
-        nodes: watched(Api::<Node>::all(client.clone()), all(), &news, |_| ()).await?,
-        namespaces: watched(Api::<Namespace>::all(client.clone()), all(), &news, |_| ()).await?,
-        devices: watched(Api::<Device>::all(client.clone()), all(), &news, |_| ()).await?,
-        accelerators: watched(
-            Api::<Accelerator>::all(client.clone()),
-            all(),
-            &news,
-            |_| (),
-        )
-        .await?,
-        functions: watched(Api::<Function>::all(client.clone()), all(), &news, |_| ()).await?,
+        nodes: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
+        namespaces: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
+        devices: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
+        accelerators: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
+        functions: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
         said: std::sync::Mutex::default(),
         evicted: std::sync::Mutex::default(),
         registry,
@@ -192,8 +185,8 @@ impl Controller {
     }
 }
 
-/// A cache of objects that follows the cluster for as long as the runtime lives, and says when there is news; `goes`
-/// hears of each object that is deleted, which the cache may have held for a moment only.
+/// A cache that says when there is news; `goes` hears of each object that is deleted, which the cache may have held for a
+/// moment only.
 async fn watched<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -203,22 +196,12 @@ async fn watched<K>(
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let (store, writer) = reflector::store();
     let news = news.clone();
-    let mut stream = reflector::reflector(writer, watcher(api, config).default_backoff()).boxed();
-    tokio::spawn(async move {
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(event) => {
-                    if let watcher::Event::Delete(object) = &event {
-                        goes(object);
-                    }
-                    news.notify_one();
-                }
-                Err(error) => tracing::warn!(%error, "objects are not watched"),
-            }
+    watch::cache(api, config, move |event| {
+        if let watcher::Event::Delete(object) = event {
+            goes(object);
         }
-    });
-    store.wait_until_ready().await?;
-    Ok(store)
+        news.notify_one();
+    })
+    .await
 }

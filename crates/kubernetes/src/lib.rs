@@ -23,6 +23,7 @@ mod lease;
 pub mod node;
 mod registry;
 pub mod resources;
+mod watch;
 pub mod webhook;
 
 pub use command::{command, Command};

@@ -6,15 +6,14 @@ use crate::annotations::{self, Wanted};
 use crate::demand::{self, Answer, Asker, Policy};
 use crate::health::Counters;
 use crate::registry::Registry;
-use crate::{ALLOCATED, INSTANCE};
+use crate::{watch, ALLOCATED, INSTANCE};
 use anyhow::Result;
 use baltra_registry::proto::{InstancesRequest, ReleaseRequest};
-use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, Operation};
 use kube::core::DynamicObject;
-use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::{watcher, WatchStreamExt};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -61,20 +60,8 @@ impl Reviewer {
         options: &Options,
         counters: Arc<Counters<3>>,
     ) -> Result<Reviewer> {
-        let (namespaces, writer) = reflector::store();
-        let watched = watcher(
-            Api::<Namespace>::all(client.clone()),
-            watcher::Config::default(),
-        );
-        let mut stream = reflector::reflector(writer, watched.default_backoff()).boxed();
-        tokio::spawn(async move {
-            while let Some(event) = stream.next().await {
-                if let Err(error) = event {
-                    tracing::warn!(%error, "namespaces are not watched");
-                }
-            }
-        });
-        namespaces.wait_until_ready().await?;
+        let all = watcher::Config::default();
+        let namespaces = watch::cache(Api::all(client.clone()), all, |_| ()).await?;
         Ok(Reviewer {
             client,
             registry,

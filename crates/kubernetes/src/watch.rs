@@ -1,0 +1,85 @@
+//! Caches of the cluster's objects that follow it, for daemons of which there are few.
+
+use anyhow::Result;
+use futures_util::StreamExt;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::Event;
+use kube::runtime::{watcher, WatchStreamExt};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// A cache that follows the cluster for as long as the runtime lives; `heard` is told of everything that happens to an
+/// object, after the cache knows it.
+///
+/// # Errors
+/// When it cannot begin to.
+pub async fn cache<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    heard: impl Fn(&Event<K>) + Send + 'static,
+) -> Result<Store<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let watched = watcher(api, config).backoff(Again::default());
+    let mut stream = reflector::reflector(writer, watched).boxed();
+    tokio::spawn(async move {
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(event) => heard(&event),
+                Err(error) => {
+                    let kind = K::kind(&());
+                    tracing::warn!(%kind, %error, "objects are not watched");
+                }
+            }
+        }
+    });
+    store.wait_until_ready().await?;
+    Ok(store)
+}
+
+/// Between attempts to watch: soon at first, and never long, so that an API server that is back is not waited for. A
+/// cluster has a few such daemons. (Of agents there is one on each node: they are content with the longer default.)
+#[derive(Debug, Default)]
+struct Again(u32);
+
+impl Again {
+    const FIRST: Duration = Duration::from_millis(200);
+    const DOUBLINGS_MAX: u32 = 3;
+}
+
+impl Iterator for Again {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Self::FIRST * (1 << self.0);
+        self.0 = (self.0 + 1).min(Self::DOUBLINGS_MAX);
+        Some(pause)
+    }
+}
+
+impl Backoff for Again {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_it_is_tried_again_soon_however_often_it_failed() {
+        let ms = |again: &mut Again, n: usize| -> Vec<u128> {
+            again.take(n).map(|pause| pause.as_millis()).collect()
+        };
+        let mut again = Again::default();
+        assert_eq!(ms(&mut again, 6), [200, 400, 800, 1_600, 1_600, 1_600]);
+        again.reset();
+        assert_eq!(ms(&mut again, 1), [200]);
+    }
+}
