@@ -3,8 +3,8 @@
 
     scripts/kubernetes/images.py DIRECTORY     writes baltra.tar and sobel.tar, for `ctr images import` and the like
 
-Baltra's holds the daemons, the library and PoCL as the device; sobel's an OpenCL program as its author would ship
-it, with the distribution's loader, and nothing of Baltra."""
+Baltra's holds the daemons, the library and PoCL as the device; sobel's two OpenCL programs as their author would ship
+them, with the distribution's loader, and nothing of Baltra."""
 
 import glob
 import os
@@ -41,7 +41,8 @@ def baltra(root):
 
 def sobel(root):
     """Fills root; the image's command."""
-    closure(root, {"/usr/local/bin/sobel": ROOT / "target/apps/sobel", "/bin/sh": "/bin/busybox", "/bin/busybox": "/bin/busybox",
+    closure(root, {**{f"/usr/local/bin/{name}": ROOT / "target/apps" / name for name in ("sobel", "matmul")},
+                   "/bin/sh": "/bin/busybox", "/bin/busybox": "/bin/busybox",
                    "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1": f"{LIBRARIES}/libOpenCL.so.1"})
     for name in ("sleep", "cat", "ls", "env", "wget", "id"):
         (root / "bin" / name).symlink_to("busybox")

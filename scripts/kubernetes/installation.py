@@ -31,8 +31,8 @@ def render(*more):
     return [item for item in yaml.safe_load_all(text) if item]
 
 
-def install_on_node(cluster):
-    """Makes the images, gives them to the node, installs the chart and waits until the device is shown."""
+def install_on_node(cluster, *more):
+    """Makes the images, gives them to the node, installs the chart with more values and waits until the device is shown."""
     import images  # only where there is a node: programs of the second stage
     import node
     for name in images.NAMES:
@@ -41,7 +41,7 @@ def install_on_node(cluster):
         node.load(archive)
     cluster.say("images made and loaded")
     # A cluster without DNS: a fixed address.
-    values = ["registry.clusterIP=10.96.0.80", "webhook.replicas=1", "controller.replicas=1"]
+    values = ["registry.clusterIP=10.96.0.80", "webhook.replicas=1", "controller.replicas=1", *more]
     run(BIN / "helm", "install", "baltra", CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "180s",
         *(f"--set={value}" for value in values))
     until("the device is shown", lambda: cluster.get("devices"))

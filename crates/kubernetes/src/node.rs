@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`instances`] | a directory for each Pod and claim: token, socket, library; the manager hears whose it is |
 //! | [`claims`] | the driver of ResourceClaims: prepares them for the kubelet |
+//! | [`authority`] | what the kubelet calls itself, when it asks who the driver is |
 //! | [`slices`] | which devices there are to claim, and what of them |
 //!
 //! A token is made here, written into a directory that one Pod mounts, and told to the manager beside it: the

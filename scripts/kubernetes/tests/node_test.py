@@ -23,8 +23,9 @@ from runner import run as run_tests  # noqa: E402
 
 # A picture's edges, and their digest in the log; then the container waits to be looked at.
 PICTURE = "sobel --size 640x360 --output /tmp/edges.pgm && busybox sha256sum < /tmp/edges.pgm && exec sleep infinity"
-# Tasks without end, in processes that come and go.
-BUSY = "while sobel --size 1280x720 --repeat 100 > /dev/null; do :; done"
+# Tasks without end, of two processes: who wants a share has to want the device all the time. The device is this host's
+# processors: programs that need these themselves, for their pictures, would share them by the kernel's rules.
+BUSY = "for _ in 1 2; do matmul --n 256 --repeat 1000000 > /dev/null & done; wait"
 # Without rights: as the strictest of the Pod Security Standards wants it.
 CONFINED = {"runAsNonRoot": True, "runAsUser": 65534, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
@@ -46,13 +47,10 @@ def deployment(name, script, replicas=1, annotations=None, claim=None):
                      "template": {"metadata": {"labels": {"app": name}}, "spec": pod(script, claim)}}}
 
 
-def template(name, share, limit=None):
+def template(name, share):
     """A claim of a share of device time."""
     devices = {"requests": [{"name": "it", "exactly": {"deviceClassName": "baltra.io",
                                                        "capacity": {"requests": {"share": str(share)}}}}]}
-    if limit:
-        parameters = {"apiVersion": "baltra.io/v1alpha1", "kind": "DeviceConfig", "limit": limit}
-        devices["config"] = [{"opaque": {"driver": "baltra.io", "parameters": parameters}}]
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
             "spec": {"spec": {"devices": devices}}}
 
@@ -60,7 +58,8 @@ def template(name, share, limit=None):
 class Tests:
     def __init__(self):
         self.cluster = Cluster(node=True, logs=ROOT / "target/test-logs/kubernetes-node")
-        install_on_node(self.cluster)
+        # One at a time: of a device that has a slot for each core, shares are of processor time, which no metric tells.
+        install_on_node(self.cluster, "node.configuration=[[device]]\nslots = 1\n")
         with tempfile.TemporaryDirectory() as place:
             edges = Path(place) / "edges.pgm"
             subprocess.run([ROOT / "target/apps/sobel", "--size", "640x360", "--output", edges], check=True, capture_output=True)
@@ -154,7 +153,7 @@ class Tests:
         found = {}
         for name, label in instances.items():
             found.setdefault(label, []).append(round(100 * taken[name] / sum(taken.values()), 1))
-        self.cluster.say(f"shares: {found}")
+        self.cluster.say(f"shares: {found} of {sum(taken.values()):.1f} s in 20")
         return found
 
     def instance(self, pod):
@@ -165,6 +164,12 @@ class Tests:
         self.cluster.apply([deployment("four", BUSY, replicas=4, annotations={"baltra.io/device": "platform=Portable*"})])
         [parts] = self.shares(("four", 4)).values()
         assert all(15 < part < 35 for part in parts), parts
+
+    def test_a_share_is_a_floor(self):
+        self.cluster.apply([template("floor", 30), template("small", 5), deployment("floor", BUSY, claim="floor"),
+                            deployment("others", BUSY, replicas=4, claim="small")])
+        found = self.shares(("floor", 1), ("others", 4))
+        assert found["floor"][0] > 25, found
 
 
 if __name__ == "__main__":
