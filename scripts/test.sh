@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests, all groups or those named, and ends with "N passed, N failed".
-# groups: format clippy deny unit loom miri fuzz integration messages vm hdl kubernetes board
+# groups: format clippy deny unit loom miri fuzz integration messages hdl vm kubernetes board
 # (board is the live model against Linux' TCP: root, and a host that is not busy; kubernetes builds one first, which is
 # kept in target/kubernetes, and wants root: neither is among all)
 set -uo pipefail
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration messages vm hdl deny)
+[[ ${#groups[@]} -gt 0 ]] || groups=(format clippy unit loom miri fuzz integration messages hdl vm deny)
 logs=target/test-logs
 mkdir -p "$logs"
 passed=0
