@@ -245,9 +245,10 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                     built.programs.insert(kernel, program.clone());
                 }
                 Some(_) => {
-                    let captured = cluster.logical.kernel(kernel);
-                    let model = captured.map(|k| library_of("core", k)).unwrap_or_default();
-                    let model = Path::new(&models).join(model);
+                    let Some(core) = cluster.logical.kernel(kernel) else {
+                        continue;
+                    };
+                    let model = Path::new(&models).join(library_of("core", core));
                     let image = job.path.with_extension("bin");
                     let whose = |c: &&Choice| c.kernel == kernel && c.form == Form::Processor;
                     if let Some(choice) = hardware.iter().find(whose) {
@@ -358,7 +359,7 @@ fn synthesised(
     let mut kernel = OsString::from("KERNEL=");
     kernel.push(&module);
     let mut targets = vec![kernel, "synthesised".into()];
-    let captured = (cluster.logical.kernel(choice.kernel)).is_some_and(|k| k.captured().is_some());
+    let captured = cluster.logical.captured(choice.kernel).is_some();
     if captured {
         targets.push("PROBE=1".into());
     }

@@ -3,7 +3,7 @@
 use crate::build::{build, Build};
 use crate::form::{forms, Choice};
 use crate::job::Counters;
-use crate::model::{Cluster, Kernel, NodeKind};
+use crate::model::{Cluster, NodeKind};
 use crate::probe::{waveform, Samples};
 use crate::read::formatted;
 use crate::run::{run, Options, RankEnd, State};
@@ -302,10 +302,7 @@ fn check(cluster: &Cluster, args: &BuildArgs, out: &mut dyn Write) -> Result<Exi
             let here = |c: &&Choice| c.ranks.iter().any(|r| numbers.contains(r));
             for choice in forms.iter().filter(here) {
                 let what = choice.form.text();
-                let captured = cluster
-                    .logical
-                    .kernel(choice.kernel)
-                    .and_then(Kernel::captured);
+                let captured = cluster.logical.captured(choice.kernel);
                 let captured =
                     captured.map_or(String::new(), |streams| format!(", captured: {streams}"));
                 writeln!(
@@ -327,12 +324,7 @@ fn probe(args: &ProbeArgs, out: &mut dyn Write) -> Result<ExitCode> {
     let cluster = read(&args.files.files)?;
     let boards = (cluster.map.nodes.iter()).filter(|n| n.kind == NodeKind::Hardware);
     let mut ranks: Vec<u32> = (boards.flat_map(|n| &n.kernels).map(|p| p.kernel))
-        .filter(|r| {
-            cluster
-                .logical
-                .kernel(*r)
-                .is_some_and(|k| k.captured().is_some())
-        })
+        .filter(|r| cluster.logical.captured(*r).is_some())
         .collect();
     ranks.sort_unstable();
     ensure!(

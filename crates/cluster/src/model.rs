@@ -171,6 +171,11 @@ impl Logical {
     pub fn kernel(&self, number: u32) -> Option<&Kernel> {
         self.kernels.iter().find(|k| k.numbers().contains(&number))
     }
+
+    /// [`Kernel::captured`] of the kernel that has this number.
+    pub fn captured(&self, number: u32) -> Option<&'static str> {
+        self.kernel(number)?.captured()
+    }
 }
 
 impl Cluster {
