@@ -75,7 +75,7 @@ class Tests:
 
     def between(self):
         """Each test begins with no Pod that asks."""
-        self.cluster.kubectl("delete", "deployments,pods,poddisruptionbudgets,functions", "--all", "-n", "default", "--wait=true")
+        self.cluster.kubectl("delete", "horizontalpodautoscalers,deployments,pods,poddisruptionbudgets,functions", "--all", "-n", "default", "--wait=true")
         until("the registry has no instance", lambda: not self.instances())
 
     # ---- shorthands
@@ -150,8 +150,7 @@ class Tests:
 
     def test_load_is_spread(self):
         """Eight Pods one after the other on the four devices that hold any program, all as busy as each other: two each."""
-        for manager in self.managers.by_node.values():
-            manager.load = 0.0
+        self.works(0.0)
         try:
             until("all are idle", lambda: all(d.utilization == 0 for d in self.registry.call("Operators", "Devices").devices))
             for i in range(8):
@@ -159,8 +158,7 @@ class Tests:
             devices = [self.allocated(p)[0] for p in self.running(8)]
             assert sorted(devices.count(d) for d in set(devices)) == [2, 2, 2, 2], devices
         finally:
-            for manager in self.managers.by_node.values():
-                manager.load = LOAD
+            self.works(LOAD)
 
     def test_describe_says_which_device_and_why(self):
         self.create(pod("described", annotations={"baltra.io/device": "vendor=Example"}))
@@ -222,6 +220,39 @@ class Tests:
             until("every rule is evaluated", evaluated)
         finally:
             self.cluster.processes["prometheus"].stop()
+
+    def test_the_horizontal_autoscaler_follows_the_registry(self):
+        """The cluster's own one reads the external metric: busy devices make replicas up to the Function's bound, and idle ones
+        take them away."""
+        meta = {"name": "edges", "namespace": "default"}
+        metric = {"name": "baltra_function_replicas_desired", "selector": {"matchLabels": {"function": "edges"}}}
+        self.cluster.apply([
+            {"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": meta,
+             "spec": {"query": "vendor=Example", "replicasMin": 1, "replicasMax": 3}},
+            deployment("edges", 1, {"baltra.io/function": "edges"}),
+            {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta,
+             "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "edges"},
+                      "minReplicas": 1, "maxReplicas": 9, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+                      "metrics": [{"type": "External", "external": {
+                          "metric": metric, "target": {"type": "AverageValue", "averageValue": "1"}}}]}}])
+        self.running(1, "app=edges")
+        self.works(95.0)
+        try:
+            self.running(3, "app=edges")
+            until("it stays at the bound", lambda: self.scaler()["currentReplicas"] == self.scaler()["desiredReplicas"] == 3)
+        finally:
+            self.works(LOAD)
+        self.running(1, "app=edges")
+        said = {c["type"]: c["status"] for c in self.scaler()["conditions"]}
+        assert said["AbleToScale"] == said["ScalingActive"] == "True", said
+
+    def scaler(self):
+        return self.cluster.get("horizontalpodautoscaler", "-n", "default", "edges")["status"]
+
+    def works(self, percent):
+        """Each instance takes so much of its device from now on."""
+        for manager in self.managers.by_node.values():
+            manager.load = percent
 
     # ---- what is refused
 
