@@ -14,8 +14,9 @@ pub const NAMESPACE_INSTANCES: &str = "baltra.io/instances-max";
 pub const POD: &str = "pod/";
 /// What the hostname of a claim's instance begins with.
 pub const CLAIM: &str = "claim/";
-/// How long an instance whose Pod nobody has seen keeps its devices, seconds.
-pub const LEASE_S: u32 = 60;
+/// How long an instance whose Pod nobody has seen keeps its devices, seconds. An API server ends a request after 34 s: a
+/// Pod that is not there then never comes, because somebody else refused it.
+pub const LEASE_S: u32 = 40;
 
 /// What a namespace may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

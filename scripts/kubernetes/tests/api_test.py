@@ -184,6 +184,30 @@ class Tests:
         until("its instance is gone", lambda: not self.instances())
         assert self.counted("instances_released") == released + 1
 
+    def test_a_pod_that_somebody_else_refuses_holds_nothing_for_long(self):
+        """Refused after the webhook has given it a device, it is never seen: its instance ends by itself."""
+        meta = {"name": "somebody-else"}
+        self.cluster.apply([
+            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": meta,
+             "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"],
+                                                               "operations": ["CREATE"]}]},
+                      "validations": [{"expression": "object.metadata.name != 'refused'", "message": "not this one"}]}},
+            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
+             "spec": {"policyName": "somebody-else", "validationActions": ["Deny"]}}])
+
+        def refuses():
+            try:
+                return self.refused("not this one", annotations={"baltra.io/device": "vendor=Example"})
+            except AssertionError:  # the policy is not in force yet
+                self.cluster.kubectl("delete", "pod", "refused", "--wait=true")
+                return False
+        try:
+            until("the policy is in force", refuses)
+            assert self.instances(), "it was refused before it was given a device"
+            until("it holds nothing", lambda: not self.instances(), patience_s=90)
+        finally:
+            self.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "somebody-else")
+
     def test_prometheus_scrapes_what_the_chart_says(self):
         """A real one, told by the chart's monitors and rules: each daemon answers, and each alert can be evaluated."""
         home = self.cluster.home / "prometheus"
