@@ -107,7 +107,7 @@ class Tests:
         others = {
             "webhook": [("get", "secret/baltra-tokens", "-n", NAMESPACE), ("list", "secrets", "-n", NAMESPACE),
                         ("patch", "mutatingwebhookconfiguration/another"), ("get", "pods", "-n", "default")],
-            "controller": [("get", "secrets", "-n", NAMESPACE), ("create", "pods", "-n", "default"),
+            "controller": [("get", "secrets", "-n", NAMESPACE), ("get", "configmaps", "-n", NAMESPACE), ("create", "pods", "-n", "default"),
                            ("delete", "pods", "-n", "default"), ("patch", "nodes"), ("update", "lease/another", "-n", NAMESPACE)],
             "node": [("get", "secrets", "-n", NAMESPACE), ("patch", "pods", "-n", "default"), ("delete", "nodes"),
                      ("create", "pods", "--subresource=exec", "-n", "default")],
