@@ -31,6 +31,7 @@ pub mod meters;
 pub(crate) mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod overview;
+pub(crate) mod pool;
 pub mod problem;
 pub(crate) mod queue;
 pub mod rfc3339;

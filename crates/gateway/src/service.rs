@@ -6,7 +6,7 @@ use crate::http::gateway::Gateway;
 use crate::http::inference::grpc;
 use crate::http::listener::{self, Door, Protocol};
 use crate::http::overview::Overview;
-use crate::http::{router, tls};
+use crate::http::{pool, router, tls};
 use crate::options::Options;
 use anyhow::{anyhow, Context, Result};
 use std::net::SocketAddr;
@@ -142,6 +142,7 @@ async fn open(options: Options, stop: &watch::Receiver<bool>) -> Result<Opened> 
     let engine = Engine::new(options.engine.clone()).map_err(|error| anyhow!(error))?;
     let gateway = Arc::new(Gateway::new(options, engine)?);
     gateway.restore().await?;
+    pool::follow(&gateway)?;
     let overview = Overview::start(&gateway)?;
     let router = router::router(&gateway, console::router(Arc::new(overview)));
     let (workers, threads) = listener::start_workers(&gateway, &router, stop)

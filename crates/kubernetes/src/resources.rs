@@ -137,6 +137,11 @@ pub struct FunctionSpec {
     pub replicas_min: u32,
     /// For the scaling signal; 0: as many as there are devices.
     pub replicas_max: u32,
+    /// What gateways serve at /function/NAME.NAMESPACE: texts by file name, function.yaml among them. Empty: nothing, the
+    /// function is an application's.
+    pub files: BTreeMap<String, String>,
+    /// Files that are no texts, in base64.
+    pub binary_files: BTreeMap<String, String>,
 }
 
 /// What became of a function.
@@ -149,7 +154,7 @@ pub struct FunctionStatus {
     pub replicas: u32,
     /// Instances that it should have.
     pub desired: u32,
-    /// Ready: the registry knows it as it stands here.
+    /// Ready: the registry, and so every gateway, knows it as it stands here.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -293,6 +293,36 @@ class Tests:
         self.refused("vendor", annotations={"baltra.io/vendor": "Nobody"})
         self.refused("count", annotations={"baltra.io/vendor": "Example", "baltra.io/count": "9"})
 
+    def test_functions_say_what_is_wrong_with_them(self):
+        """A function's files are checked, and what devices it may have is its namespace's affair; what was right before stays."""
+        manifest = ("name: each\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, shape: [n]}]\n"
+                    "implementations: [{opencl: {source: each.cl, kernel: each, global: [n]}}]\n")
+        kernel = "kernel void each(global const uchar *a, global uchar *b) { b[get_global_id(0)] = a[get_global_id(0)]; }"
+
+        def applied(text, namespace="default"):
+            self.cluster.apply([{"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": {"name": "each", "namespace": namespace},
+                                 "spec": {"files": {"function.yaml": text, "each.cl": kernel}}}])
+
+        def ready(namespace="default"):
+            [condition] = self.cluster.get("function", "-n", namespace, "each")["status"]["conditions"]
+            return condition["status"], condition["message"]
+
+        def registered():
+            return {f.name: f.content_bytes for f in self.registry.call("Functions", "Functions").functions}
+        applied(manifest)
+        until("it is registered", lambda: ready() == ("True", "") and registered().get("each.default", 0) > 0)
+        before = registered()
+        applied(manifest.replace("shape: [n]}]\noutputs", "shape: [m]}]\noutputs"))
+        until("it says what is wrong", lambda: ready()[0] == "False" and "line 3" in ready()[1])
+        assert registered() == before
+        applied(manifest)
+        until("it is right again", lambda: ready() == ("True", ""))
+        self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "without", "annotations": {"baltra.io/devices": "none"}}}])
+        applied(manifest, "without")
+        until("it may have no devices", lambda: ready("without")[0] == "False" and "may not use devices" in ready("without")[1])
+        assert "each.without" not in registered()
+        self.cluster.kubectl("delete", "namespace", "without")
+
     def test_a_forged_identity_is_refused(self):
         self.create(pod("owner", annotations={"baltra.io/device": "vendor=Example"}))
         instance = self.running(1)[0]["metadata"]["labels"]["baltra.io/instance"]

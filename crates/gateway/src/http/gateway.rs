@@ -7,7 +7,7 @@ use crate::http::logs::Logs;
 use crate::http::meters::Meters;
 use crate::http::problem::Problem;
 use crate::http::queue::Queue;
-use crate::http::store::{self, Store};
+use crate::http::store::{self, Files, Store};
 use crate::http::table::{Deployed, Deployment, Table};
 use crate::options::Options;
 use anyhow::{Context, Result};
@@ -152,6 +152,35 @@ impl Gateway {
         self.table
             .find(&wish.name)
             .ok_or_else(|| Problem::unknown_function(&wish.name))
+    }
+
+    /// Deploys a function that the registry has, in place of what it had before.
+    pub async fn deploy_pooled(
+        self: &Arc<Self>,
+        name: &str,
+        files: Files,
+        labels: BTreeMap<String, String>,
+    ) -> Result<(), Problem> {
+        let _one = self.changes.lock().await;
+        let store = self.store.clone();
+        let image = name.to_owned();
+        let stored = blocking(move || store.put_pooled(&image, &files)).await?;
+        let function = stored.map_err(Problem::from)?;
+        let before = self.table.find(name);
+        let deployment = Deployment {
+            name: name.to_owned(),
+            image: name.to_owned(),
+            labels,
+            annotations: BTreeMap::new(),
+            replicas: before.as_ref().map_or(1, |b| b.deployment.replicas.max(1)),
+            created_ms: before.map_or_else(now_ms, |b| b.deployment.created_ms),
+        };
+        self.save_with(|all| {
+            all.insert(deployment.name.clone(), deployment.clone());
+        })
+        .await?;
+        self.place(deployment, Arc::new(function)).await;
+        Ok(())
     }
 
     /// Changes how many copies are wanted; `false`: there is no such function.

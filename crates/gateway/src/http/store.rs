@@ -1,9 +1,11 @@
 //! The node's functions and their deployments, on disk.
 //!
 //! `functions/NAME/` holds a manifest and its files; a name is there whole or not at all, because
-//! a directory is made beside and renamed (exchanged, where there was one).
+//! a directory is made beside and renamed (exchanged, where there was one). `NAME.NAMESPACE` is a
+//! function that the registry has ([`crate::http::pool`]).
 
 use crate::http::table::Deployment;
+use baltra_functions::manifest::Implementation;
 use baltra_functions::{Function, ManifestError};
 use bytes::Bytes;
 use rustix::fs::{flock, renameat_with, FlockOperation, RenameFlags, CWD};
@@ -93,6 +95,15 @@ impl Store {
 
     /// Stores a function under its manifest's name, in place of one that had it.
     pub fn put(&self, files: &Files) -> Result<Function, Error> {
+        self.put_as(files, None)
+    }
+
+    /// Stores a function under the name that the registry has for it.
+    pub fn put_pooled(&self, name: &str, files: &Files) -> Result<Function, Error> {
+        self.put_as(files, Some(name))
+    }
+
+    fn put_as(&self, files: &Files, name: Option<&str>) -> Result<Function, Error> {
         check(files)?;
         let incoming = tempfile::Builder::new()
             .prefix(".incoming-")
@@ -106,10 +117,12 @@ impl Store {
             file.write_all(bytes)?;
             file.sync_all()?;
         }
-        let function = Function::load(incoming.path())?;
-        let target = self
-            .directory(&function.manifest.name)
-            .ok_or(Error::NoManifest)?;
+        let mut function = Function::load(incoming.path())?;
+        if let Some(name) = name {
+            function = pooled(name, function)?;
+        }
+        let name = function.manifest.name;
+        let target = self.directory(&name).ok_or(Error::NoManifest)?;
         sync(incoming.path())?;
         // Exchanged, the old one lies where the temporary directory's owner clears it away.
         let result = match target.exists() {
@@ -118,13 +131,17 @@ impl Store {
         };
         result.map_err(io::Error::from)?;
         sync(&self.functions())?;
-        Ok(Function::load(&target)?)
+        Ok(self.get(&name).ok_or(Error::NoManifest)??)
     }
 
     /// A function, if it is there.
     pub fn get(&self, name: &str) -> Option<Result<Function, ManifestError>> {
         let directory = self.directory(name).filter(|d| d.is_dir())?;
-        Some(Function::load(&directory))
+        let function = Function::load(&directory);
+        Some(match name.contains('.') {
+            true => function.and_then(|function| pooled(name, function)),
+            false => function,
+        })
     }
 
     /// The names of all.
@@ -155,7 +172,11 @@ impl Store {
     }
 
     fn directory(&self, name: &str) -> Option<PathBuf> {
-        valid_name(name).then(|| self.functions().join(name))
+        let valid = match name.split_once('.') {
+            Some((function, namespace)) => valid_name(function) && valid_name(namespace),
+            None => valid_name(name),
+        };
+        valid.then(|| self.functions().join(name))
     }
 
     /// What was deployed when the gateway was last told something.
@@ -172,6 +193,31 @@ impl Store {
         let text = serde_json::to_vec_pretty(deployments)?;
         write_atomically(&self.deployments_file(), &text)
     }
+}
+
+/// A function as one that the registry has under `name`: its manifest's name is the first part of that. Whoever may put it
+/// there is its namespace's, so it names no other tenant, and no code of its is loaded here.
+fn pooled(name: &str, mut function: Function) -> Result<Function, ManifestError> {
+    let manifest = &mut function.manifest;
+    let wrong = |reason: String| Err(ManifestError::new(reason));
+    if name
+        .split_once('.')
+        .is_none_or(|(own, _)| own != manifest.name)
+    {
+        let own = &manifest.name;
+        return wrong(format!(
+            "the manifest's name is '{own}', and the function's '{name}': they begin alike"
+        ));
+    }
+    let native = |i: &Implementation| matches!(i, Implementation::Native(_));
+    if manifest.implementations.iter().any(native) {
+        return wrong(
+            "native code is not taken from the registry: deploy it at the gateway".into(),
+        );
+    }
+    manifest.name = name.to_owned();
+    manifest.tenant = None;
+    Ok(function)
 }
 
 /// Names of functions, as manifests have them.
@@ -280,6 +326,46 @@ mod tests {
         let wrong = Files::from([(MANIFEST.to_owned(), Bytes::from_static(b"name: ["))]);
         assert!(matches!(store.put(&wrong), Err(Error::Manifest(_))));
         assert_eq!(fs::read_dir(store.functions()).unwrap().count(), 0);
+    }
+
+    fn manifest(text: &str) -> Files {
+        Files::from([(MANIFEST.to_owned(), Bytes::copy_from_slice(text.as_bytes()))])
+    }
+
+    #[test]
+    fn a_function_of_the_registry_s_is_its_namespace_s() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let files = manifest(
+            "name: id\ntenant: blue\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, shape: [n]}]\n\
+             implementations: [{opencl: {accelerator: id, kernel: id, global: [n]}}]\n",
+        );
+        let function = store.put_pooled("id.red", &files).unwrap();
+        assert_eq!(function.manifest.name, "id.red");
+        assert_eq!(function.manifest.tenant, None);
+        let again = store.get("id.red").unwrap().unwrap();
+        assert_eq!(again.manifest.name, "id.red");
+        assert_eq!(again.digest, function.digest);
+        // It is nobody's to deploy, and not in the way of one that is.
+        assert!(store.list().unwrap().is_empty());
+        assert_eq!(store.put(&files).unwrap().manifest.name, "id");
+        for name in ["other.red", "id", "../id.red", "id.red.x", "id."] {
+            assert!(store.put_pooled(name, &files).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn native_code_is_not_taken_from_the_registry() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let mut files = manifest(
+            "name: id\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, shape: [n]}]\n\
+             implementations: [{native: {library: id.so, symbol: id}}]\n",
+        );
+        files.insert("id.so".to_owned(), Bytes::from_static(b"\x7fELF"));
+        assert!(store.put(&files).is_ok());
+        let error = store.put_pooled("id.red", &files).unwrap_err();
+        assert!(error.to_string().contains("native"), "{error}");
     }
 
     #[test]

@@ -1,16 +1,25 @@
-//! Function objects become the registry's functions.
+//! Function objects become the registry's functions; those with files gateways serve from there.
 
 use super::mirror::condition;
 use super::Controller;
-use crate::resources::{function_name, Function, FunctionStatus};
-use anyhow::Result;
+use crate::demand::Policy;
+use crate::resources::{function_name, Function, FunctionSpec};
+use anyhow::{anyhow, Context, Result};
+use baltra_functions::Files;
 use baltra_registry::proto::{
     self, FunctionPutRequest, FunctionRemoveRequest, FunctionsRequest, SignalsRequest,
 };
+use base64::prelude::{Engine as _, BASE64_STANDARD};
+use bytes::Bytes;
 use kube::api::{Patch, PatchParams};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
-use serde_json::json;
-use std::collections::{HashMap, HashSet};
+use serde_json::{json, Value};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The file that says what a function is.
+const MANIFEST: &str = "function.yaml";
 
 /// A label of the registry's functions that have an object.
 const OBJECT: &str = "baltra.io/object";
@@ -28,13 +37,28 @@ impl Controller {
             .collect();
         let mut present = HashSet::new();
         for object in self.functions.state() {
-            let wanted = wanted(&object);
-            let differs = known.get(&wanted.name).is_none_or(|k| !same(k, &wanted));
+            let wanted = match self.permitted(&object) {
+                Ok(wanted) => wanted,
+                Err(error) => {
+                    self.tell(&object, false, &format!("{error:#}")).await?;
+                    continue;
+                }
+            };
             present.insert(wanted.name.clone());
-            if differs {
+            let content = match content(&object.name_any(), &object.spec) {
+                Ok(content) => content,
+                // What it was before stays.
+                Err(error) => {
+                    self.tell(&object, false, &format!("{error:#}")).await?;
+                    continue;
+                }
+            };
+            let digest = hexadecimal(&content);
+            let differs = |k: &proto::Function| !same(k, &wanted) || k.digest != digest;
+            if known.get(&wanted.name).is_none_or(differs) {
                 let request = FunctionPutRequest {
                     function: Some(wanted),
-                    content: Vec::new(),
+                    content,
                 };
                 let put = functions.function_put(request).await;
                 let (holds, message) = match &put {
@@ -43,6 +67,8 @@ impl Controller {
                     Err(status) => (false, status.message().to_owned()),
                 };
                 self.tell(&object, holds, &message).await?;
+            } else {
+                self.tell(&object, true, "").await?;
             }
         }
         let gone = known
@@ -56,6 +82,19 @@ impl Controller {
             tracing::info!(function = function.name, "removed");
         }
         Ok(())
+    }
+
+    /// The registry's function, with no devices but those that the namespace may have.
+    fn permitted(&self, object: &Function) -> Result<proto::Function> {
+        let mut wanted = wanted(object);
+        let namespace = self.namespaces.get(&ObjectRef::new(&wanted.tenant));
+        let namespace =
+            namespace.ok_or_else(|| anyhow!("the namespace '{}' is unknown yet", wanted.tenant))?;
+        let annotations = namespace.metadata.annotations.clone().unwrap_or_default();
+        let policy = Policy::of(&wanted.tenant, &annotations)?;
+        let query = wanted.query.parse().context("spec.query")?;
+        wanted.query = policy.narrow(&wanted.tenant, &query)?.to_string();
+        Ok(wanted)
     }
 
     /// Function objects say how many instances there are and should be.
@@ -75,19 +114,9 @@ impl Controller {
                 continue;
             };
             let before = object.status.clone().unwrap_or_default();
-            let status = FunctionStatus {
-                name,
-                replicas: signal.replicas,
-                desired: signal.desired,
-                conditions: vec![condition(
-                    &before.conditions,
-                    "Ready",
-                    true,
-                    "registered",
-                    "",
-                )],
-            };
-            if status != before {
+            let (replicas, desired) = (signal.replicas, signal.desired);
+            if (before.replicas, before.desired) != (replicas, desired) {
+                let status = json!({"replicas": replicas, "desired": desired});
                 self.write(&object, &status).await?;
             }
         }
@@ -97,24 +126,25 @@ impl Controller {
     async fn tell(&self, object: &Function, holds: bool, message: &str) -> Result<()> {
         let before = object.status.clone().unwrap_or_default();
         let reason = if holds { "registered" } else { "refused" };
-        let status = FunctionStatus {
-            name: wanted(object).name,
-            conditions: vec![condition(
-                &before.conditions,
-                "Ready",
-                holds,
-                reason,
-                message,
-            )],
-            ..before.clone()
-        };
-        match status == before {
+        let name = wanted(object).name;
+        let conditions = vec![condition(
+            &before.conditions,
+            "Ready",
+            holds,
+            reason,
+            message,
+        )];
+        match before.name == name && before.conditions == conditions {
             true => Ok(()),
-            false => self.write(object, &status).await,
+            false => {
+                let status = json!({"name": name, "conditions": conditions});
+                self.write(object, &status).await
+            }
         }
     }
 
-    async fn write(&self, object: &Function, status: &FunctionStatus) -> Result<()> {
+    /// Changes a part of the status: the cache may not know the other yet.
+    async fn write(&self, object: &Function, status: &Value) -> Result<()> {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<Function> = Api::namespaced(self.client.clone(), &namespace);
         let patch = json!({"status": status});
@@ -144,6 +174,43 @@ fn wanted(object: &Function) -> proto::Function {
     }
 }
 
+/// A function's files as gateways read them from the registry; empty: none.
+///
+/// # Errors
+/// What is wrong with them, for whoever applied it.
+fn content(name: &str, spec: &FunctionSpec) -> Result<Vec<u8>> {
+    if spec.files.is_empty() && spec.binary_files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = spec.files.get(MANIFEST);
+    let text = text.ok_or_else(|| anyhow!("spec.files has no '{MANIFEST}'"))?;
+    let mut contents: BTreeMap<String, Bytes> = BTreeMap::new();
+    let mut packed: BTreeMap<&str, Value> = BTreeMap::new();
+    for (file, text) in &spec.files {
+        contents.insert(file.clone(), Bytes::copy_from_slice(text.as_bytes()));
+        packed.insert(file, json!(text));
+    }
+    for (file, encoded) in &spec.binary_files {
+        let bytes = BASE64_STANDARD.decode(encoded);
+        let bytes = bytes.with_context(|| format!("spec.binaryFiles: '{file}' is no base64"))?;
+        contents.insert(file.clone(), bytes.into());
+        packed.insert(file, json!({"base64": encoded}));
+    }
+    let function = baltra_functions::Function::from_files(text, Files::from_contents(contents))?;
+    let own = function.manifest.name;
+    if own != name {
+        return Err(anyhow!(
+            "{MANIFEST}: the name is '{own}', and the object's '{name}': make them the same"
+        ));
+    }
+    Ok(serde_json::to_vec(&json!({"files": packed}))?)
+}
+
+fn hexadecimal(content: &[u8]) -> String {
+    let digest = Sha256::digest(content);
+    digest.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// Whether the registry's function says what an object says.
 fn same(known: &proto::Function, wanted: &proto::Function) -> bool {
     known.tenant == wanted.tenant
@@ -159,6 +226,53 @@ fn same(known: &proto::Function, wanted: &proto::Function) -> bool {
 mod tests {
     use super::*;
     use crate::resources::FunctionSpec;
+
+    const KERNEL: &str = "kernel void id(global const uchar *a, global uchar *b) { b[get_global_id(0)] = a[get_global_id(0)]; }";
+
+    fn files(name: &str) -> FunctionSpec {
+        let manifest = format!(
+            "name: {name}\ninputs: [{{name: a, type: u8, shape: [n]}}]\noutputs: [{{name: b, type: u8, shape: [n]}}]\n\
+             implementations: [{{opencl: {{source: id.cl, kernel: id, global: [n]}}}}]\n"
+        );
+        FunctionSpec {
+            files: [
+                (MANIFEST.to_owned(), manifest),
+                ("id.cl".to_owned(), KERNEL.to_owned()),
+            ]
+            .into(),
+            ..FunctionSpec::default()
+        }
+    }
+
+    #[test]
+    fn test_files_are_packed_as_a_gateway_reads_them() {
+        assert!(content("id", &FunctionSpec::default()).unwrap().is_empty());
+        let mut spec = files("id");
+        let packed = content("id", &spec).unwrap();
+        let read: Value = serde_json::from_slice(&packed).unwrap();
+        assert_eq!(read["files"]["id.cl"], KERNEL);
+        // The same objects give the same bytes.
+        assert_eq!(content("id", &spec).unwrap(), packed);
+        let kernel = spec.files.remove("id.cl").unwrap();
+        spec.binary_files = [("id.cl".to_owned(), BASE64_STANDARD.encode(kernel))].into();
+        let read: Value = serde_json::from_slice(&content("id", &spec).unwrap()).unwrap();
+        assert_eq!(read["files"]["id.cl"]["base64"], spec.binary_files["id.cl"]);
+    }
+
+    #[test]
+    fn test_what_is_wrong_with_files_is_said() {
+        let said = |spec: &FunctionSpec| format!("{:#}", content("id", spec).unwrap_err());
+        assert!(said(&files("other")).contains("'other'"));
+        let mut spec = files("id");
+        spec.files.remove("id.cl");
+        assert!(said(&spec).contains("id.cl"));
+        spec.files.remove(MANIFEST);
+        spec.files.insert("x".into(), "y".into());
+        assert!(said(&spec).contains(MANIFEST));
+        let mut spec = files("id");
+        spec.binary_files = [("w".to_owned(), "%".to_owned())].into();
+        assert!(said(&spec).contains("base64"));
+    }
 
     #[test]
     fn test_an_object_is_the_registry_s_function_of_its_namespace() {

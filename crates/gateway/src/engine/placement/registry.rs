@@ -28,8 +28,8 @@ pub struct Registry {
     options: Options,
     /// Which node answers at a socket of this host.
     sockets: Mutex<HashMap<Endpoint, String>>,
-    /// By function's digest and implementation: the instance's name and how many devices it has.
-    allocated: Mutex<HashMap<(String, usize), (String, usize)>>,
+    /// By function and implementation: the instance's name and how many devices it has.
+    allocated: Mutex<HashMap<(Identity, usize), (String, usize)>>,
 }
 
 impl Registry {
@@ -55,7 +55,7 @@ impl Registry {
 
     /// The instance with its devices: what it has, or what it gets.
     async fn instance(&self, wanted: &Wanted) -> Result<Instance, String> {
-        let key = (wanted.function.digest.clone(), wanted.implementation);
+        let key = (identity(&wanted.function), wanted.implementation);
         let known = {
             let allocated = self.allocated.lock().expect("no panic under this lock");
             allocated.get(&key).cloned()
@@ -86,9 +86,15 @@ impl Registry {
         );
         let query = query_of(&wanted.function, wanted.implementation);
         let compiles = needs_compiler(&wanted.function, wanted.implementation);
+        // One that the registry has is its namespace's, and the registry's own conditions hold besides.
+        let (tenant, function) = match manifest.name.split_once('.') {
+            Some((_, namespace)) => (namespace.to_owned(), manifest.name.clone()),
+            None => (manifest.tenant.clone().unwrap_or_default(), String::new()),
+        };
         let asked = AllocateRequest {
             instance: name.clone(),
-            tenant: manifest.tenant.clone().unwrap_or_default(),
+            tenant,
+            function,
             query: text_of(query, compiles),
             count: wanted.count as u32,
             lease_s: Some(LEASE_S),
@@ -225,7 +231,8 @@ impl Placement for Registry {
     fn forget(&self, function: &Function) {
         let names: Vec<String> = {
             let mut allocated = self.allocated.lock().expect("no panic under this lock");
-            let mine = allocated.extract_if(|(digest, _), _| *digest == function.digest);
+            let gone = identity(function);
+            let mine = allocated.extract_if(|(known, _), _| *known == gone);
             mine.map(|(_, (name, _))| name).collect()
         };
         let mut instances = self.instances.clone();
@@ -238,6 +245,13 @@ impl Placement for Registry {
             });
         }
     }
+}
+
+/// A function's name and digest: namespaces may have the same function.
+type Identity = (String, String);
+
+fn identity(function: &Function) -> Identity {
+    (function.manifest.name.clone(), function.digest.clone())
 }
 
 fn said(status: &tonic::Status) -> String {

@@ -1,0 +1,133 @@
+//! Functions that the registry has: each gateway serves them as long as they are there.
+//!
+//! A registry's function is `NAME.NAMESPACE`, and that is its name in a URL. Its content is an upload's
+//! ([`upload::JSON`]). A registry that does not answer, or has lost its books and is told them anew, takes nothing away.
+
+use crate::http::gateway::Gateway;
+use crate::http::upload::Form;
+use baltra_registry::client::{self, Functions};
+use baltra_registry::proto::{Function, FunctionGetRequest, FunctionsRequest};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tonic::Status;
+
+/// The registry is asked so often.
+const EVERY: Duration = Duration::from_secs(1);
+/// A function that the registry no longer has is served for so long.
+const GRACE: Duration = Duration::from_secs(30);
+/// Of a deployment: the digest of what the registry had.
+const DIGEST: &str = "baltra.io/digest";
+
+struct Pool {
+    gateway: Arc<Gateway>,
+    functions: Functions,
+    /// What cannot be served, by name: said once.
+    refused: HashMap<String, String>,
+    /// Since when the registry does not have it.
+    missing: HashMap<String, Instant>,
+}
+
+/// Follows the registry that the options name; does nothing where they name none.
+///
+/// # Errors
+/// When the options cannot work.
+pub(crate) fn follow(gateway: &Arc<Gateway>) -> Result<(), client::Error> {
+    let engine = &gateway.options.engine;
+    if engine.registry.is_empty() {
+        return Ok(());
+    }
+    let options = client::Options {
+        url: engine.registry.clone(),
+        token: engine.registry_token.clone(),
+        ca: engine.registry_ca.clone(),
+    };
+    let mut pool = Pool {
+        gateway: gateway.clone(),
+        functions: client::functions(&options)?,
+        refused: HashMap::new(),
+        missing: HashMap::new(),
+    };
+    gateway.runtime.spawn(async move {
+        loop {
+            if let Err(status) = pool.round().await {
+                tracing::debug!(%status, "the registry's functions are not known");
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    });
+    Ok(())
+}
+
+impl Pool {
+    async fn round(&mut self) -> Result<(), Status> {
+        let reply = self
+            .functions
+            .functions(FunctionsRequest::default())
+            .await?;
+        let present = reply.into_inner().functions;
+        let present: Vec<Function> = present.into_iter().filter(is_served).collect();
+        for function in &present {
+            let known = self.gateway.table.find(&function.name);
+            let known =
+                known.is_some_and(|d| d.deployment.labels.get(DIGEST) == Some(&function.digest));
+            if !known && self.refused.get(&function.name) != Some(&function.digest) {
+                self.take(function).await?;
+            }
+        }
+        let names: HashSet<&str> = present.iter().map(|f| f.name.as_str()).collect();
+        self.missing
+            .retain(|name, _| !names.contains(name.as_str()));
+        self.refused.retain(|name, _| names.contains(name.as_str()));
+        for deployed in self.gateway.table.list() {
+            let (name, labels) = (deployed.name(), &deployed.deployment.labels);
+            if !labels.contains_key(DIGEST) || names.contains(name) {
+                continue;
+            }
+            let since = *self
+                .missing
+                .entry(name.to_owned())
+                .or_insert_with(Instant::now);
+            if since.elapsed() >= GRACE {
+                match self.gateway.remove(name).await {
+                    Ok(_) => tracing::info!(name, "the registry no longer has it: removed"),
+                    Err(problem) => tracing::error!(name, ?problem, "not removed"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, function: &Function) -> Result<(), Status> {
+        let name = function.name.clone();
+        let asked = FunctionGetRequest { name: name.clone() };
+        let got = self.functions.function_get(asked).await?.into_inner();
+        // It may have changed since the list was made.
+        let digest = got.function.map(|f| f.digest).unwrap_or_default();
+        let bytes_max = self.gateway.options.limits.upload_bytes_max;
+        let files = Form::Json.unpack(&got.content, bytes_max);
+        let labels = BTreeMap::from([(DIGEST.to_owned(), digest.clone())]);
+        let deployed = match files {
+            Ok(files) => self.gateway.deploy_pooled(&name, files, labels).await,
+            Err(error) => Err(error.into()),
+        };
+        match deployed {
+            Ok(()) => tracing::info!(name, digest, "deployed from the registry"),
+            Err(problem) => {
+                tracing::warn!(
+                    name,
+                    digest,
+                    ?problem,
+                    "the registry's function cannot be served"
+                );
+                self.refused.insert(name, digest);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is one for gateways: others are applications', which bring their own code.
+fn is_served(function: &Function) -> bool {
+    function.content_bytes > 0 && function.name.contains('.')
+}
