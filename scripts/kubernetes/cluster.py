@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """A whole Kubernetes for the life of one command, in network, process and mount namespaces of its own.
 
-    scripts/kubernetes/cluster.py [--fake N] [--node] [--logs DIRECTORY] [--] COMMAND…
+    scripts/kubernetes/cluster.py [--fake N] [--nodes N] [--logs DIRECTORY] [--] COMMAND…
 
     --fake N   N nodes whose Pods run in name only (kwok)
-    --node     a real node, node1: kubelet, containerd, kube-proxy
+    --nodes N  real nodes, node1 …: kubelet, containerd, kube-proxy, each in namespaces of its own
     --logs     where every component's log goes (default: target/kubernetes/logs)
 
 example: scripts/kubernetes/cluster.py --fake 3 -- kubectl get nodes
 
-The command finds kubectl, helm and (with --node) ctr in PATH and the cluster in KUBECONFIG, as its administrator. When
+The command finds kubectl, helm and (with --nodes) ctr in PATH and the cluster in KUBECONFIG, as its administrator. When
 it ends everything ends; nothing of the host is changed. Root, and scripts/kubernetes/build.sh before.
 
 Tests use the class: isolate() once, then Cluster()."""
@@ -30,10 +30,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACE = Path(os.environ.get("BALTRA_KUBERNETES", ROOT / "target/kubernetes"))
 BIN = PLACE / "bin"
 INSIDE = "BALTRA_KUBERNETES_INSIDE"
-# The node's address: a kubelet refuses a loopback one.
+# Of the bridge between the control plane and the nodes: a kubelet refuses a loopback address.
 ADDRESS = "192.168.77.1"
 API_PORT = 6443
-PODS, SERVICES = "10.244.0.0/24", "10.96.0.0/16"
+PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
 PATIENCE_S = 180
 # What the kubelet and kube-proxy would set for the whole kernel, and the values that they look for.
 SYSCTLS = {
@@ -177,7 +177,7 @@ class Process:
 class Cluster:
     """Control plane, on request fake nodes or a real one. Inside isolate()."""
 
-    def __init__(self, fake=0, node=False, logs=None, progress=True):
+    def __init__(self, fake=0, nodes=0, logs=None, progress=True):
         assert INSIDE in os.environ, "isolate() first"
         self.progress = progress
         self.started = time.monotonic()
@@ -191,9 +191,10 @@ class Cluster:
         os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
         os.environ["KUBECONFIG"] = str(self.kubeconfig("admin"))
         self._control_plane()
-        if node:
-            import node as real  # only where there is one: its programs are another stage of the build
-            real.start(self)
+        self.nodes = []
+        if nodes:
+            import node  # only where there is one: its programs are another stage of the build
+            node.start(self, nodes)
         if fake:
             self.fake_nodes(fake)
 
@@ -217,7 +218,7 @@ class Cluster:
             mask = self.home / "sysctl" / name.replace("/", ".")
             mask.write_text(f"{value}\n")
             run("mount", "--bind", mask, f"/proc/sys/{name}")
-        socket.sethostname("node1")
+        socket.sethostname("control")
         for words in ("link set lo up", "link add node0 type bridge", f"addr add {ADDRESS}/24 dev node0", "link set node0 up",
                       "route add default dev node0"):
             run("ip", *words.split())
@@ -245,7 +246,7 @@ class Cluster:
         path = self.home / f"{name}.kubeconfig"
         path.write_text(json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
-            "clusters": [{"name": "it", "cluster": {"server": f"https://127.0.0.1:{API_PORT}",
+            "clusters": [{"name": "it", "cluster": {"server": f"https://{ADDRESS}:{API_PORT}",
                                                     "certificate-authority": str(self.ca.path)}}],
             "users": [{"name": "it", "user": user}],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
@@ -363,7 +364,7 @@ class Cluster:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fake", type=int, default=0, metavar="N")
-    parser.add_argument("--node", action="store_true")
+    parser.add_argument("--nodes", type=int, default=0, metavar="N")
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
@@ -371,7 +372,7 @@ def main():
     if not command:
         parser.error("no command: try -- bash")
     isolate()
-    cluster = Cluster(fake=arguments.fake, node=arguments.node, logs=arguments.logs)
+    cluster = Cluster(fake=arguments.fake, nodes=arguments.nodes, logs=arguments.logs)
     status = subprocess.run(command).returncode
     cluster.end()
     sys.exit(status)

@@ -27,10 +27,15 @@ POCL = ["/etc/OpenCL/vendors/pocl.icd", *glob.glob(f"{LIBRARIES}/libpocl.so.*"),
 COMPILER = ["libgcc.a", "libgcc_s.so", "crtbegin.o", "crtbeginS.o", "crtendS.o"]
 
 
+def device():
+    """PoCL with all that it needs, as closure wants its files."""
+    compiler = max(glob.glob("/usr/lib/gcc/x86_64-linux-gnu/*/libgcc.a"), key=lambda p: int(Path(p).parent.name))
+    return {path: path for path in [*POCL, *(f"{Path(compiler).parent}/{name}" for name in COMPILER)]}
+
+
 def baltra(root):
     """Fills root; the image's command."""
-    compiler = max(glob.glob("/usr/lib/gcc/x86_64-linux-gnu/*/libgcc.a"), key=lambda p: int(Path(p).parent.name))
-    files = {path: path for path in [*POCL, *(f"{Path(compiler).parent}/{name}" for name in COMPILER)]}
+    files = device()
     for directory, name in (("local/bin", "baltra"), ("local/bin", "baltra-native-worker"), ("local/lib", "libbaltra_opencl.so")):
         files[f"/usr/{directory}/{name}"] = BALTRA.parent / name
     closure(root, files)

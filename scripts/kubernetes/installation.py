@@ -31,14 +31,14 @@ def render(*more):
     return [item for item in yaml.safe_load_all(text) if item]
 
 
-def install_on_node(cluster, *more):
-    """Makes the images, gives them to the node, installs the chart with more values and waits until the device is shown."""
+def install_on_node(cluster, *more, names=("baltra", "sobel")):
+    """Makes the images, gives them to the nodes, installs the chart with more values and waits until a device is shown."""
     import images  # only where there is a node: programs of the second stage
     import node
-    for name in images.NAMES:
-        archive = cluster.home / f"images/{name}.tar"
+    for name in names:
+        archive = cluster.home / f"{name}.tar"
         images.make(name, archive)
-        node.load(archive)
+        node.load(cluster, archive)
     cluster.say("images made and loaded")
     # A cluster without DNS: a fixed address.
     values = ["registry.clusterIP=10.96.0.80", "webhook.replicas=1", "controller.replicas=1", *more]

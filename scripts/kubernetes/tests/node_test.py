@@ -57,8 +57,8 @@ def template(name, share):
 
 class Tests:
     def __init__(self):
-        self.cluster = Cluster(node=True, logs=ROOT / "target/test-logs/kubernetes-node")
-        # One at a time: of a device that has a slot for each core, shares are of processor time, which no metric tells.
+        self.cluster = Cluster(nodes=1, logs=ROOT / "target/test-logs/kubernetes-node")
+        # One at a time, as on a board.
         install_on_node(self.cluster, "node.configuration=[[device]]\nslots = 1\n")
         with tempfile.TemporaryDirectory() as place:
             edges = Path(place) / "edges.pgm"
