@@ -5,7 +5,7 @@
 
 use crate::gate::Lease;
 use crate::store::{self, Store};
-use baltra_ring::lease::LATENCY_BUCKETS;
+use baltra_ring::lease::{processor_ns, LATENCY_BUCKETS};
 use baltra_ring::Usage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ use std::time::Instant;
 pub struct Used {
     /// Nanoseconds in which a task ran.
     pub busy_ns: u64,
+    /// Nanoseconds of the host's processors; 0: the device is none.
+    pub processor_ns: u64,
     /// Tasks ended.
     pub tasks: u64,
     /// Commands carried out.
@@ -63,16 +65,37 @@ pub struct Metered {
     /// The lease.
     pub lease: Arc<Lease>,
     device: String,
-    seen: Mutex<(Usage, Instant)>,
+    /// The process whose processor time it is.
+    processor: Option<u32>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    usage: Usage,
+    processor_ns: u64,
+    at: Instant,
+}
+
+impl Seen {
+    fn now(lease: &Lease, processor: Option<u32>) -> Seen {
+        Seen {
+            usage: lease.granter.usage(),
+            processor_ns: processor.and_then(processor_ns).unwrap_or(0),
+            at: Instant::now(),
+        }
+    }
 }
 
 impl Metered {
-    /// From its present counters on: those of an adopted executor stand in the books already.
-    pub fn new(lease: Arc<Lease>, device: &str) -> Metered {
-        let seen = Mutex::new((lease.granter.usage(), Instant::now()));
+    /// From its present counters on: those of an adopted executor stand in the books already. With a process in
+    /// `processor`, what that uses of the host's processors is the lease's.
+    pub fn new(lease: Arc<Lease>, device: &str, processor: Option<u32>) -> Metered {
+        let seen = Mutex::new(Seen::now(&lease, processor));
         Metered {
             lease,
             device: device.to_owned(),
+            processor,
             seen,
         }
     }
@@ -110,13 +133,15 @@ impl Accounts {
     /// Adds what a lease counted since the last call.
     pub fn read(&self, metered: &Metered) {
         let mut seen = metered.seen.lock().expect("no panic under this lock");
-        let now = Instant::now();
-        let usage = metered.lease.granter.usage();
-        let elapsed = now.duration_since(seen.1).as_nanos() as u64;
-        let (new, latency) = difference(&seen.0, &usage, elapsed);
-        *seen = (usage, now);
+        let now = Seen::now(&metered.lease, metered.processor);
+        let elapsed = now.at.duration_since(seen.at).as_nanos() as u64;
+        let (new, latency) = difference(&seen.usage, &now.usage, elapsed);
+        // The kernel's count: 0 once the process is gone.
+        let processor_ns = now.processor_ns.saturating_sub(seen.processor_ns);
+        *seen = now;
         self.with(&metered.lease.tenant, &metered.device, |a| {
             a.used.busy_ns = a.used.busy_ns.saturating_add(new.busy_ns);
+            a.used.processor_ns = a.used.processor_ns.saturating_add(processor_ns);
             a.used.tasks = a.used.tasks.saturating_add(new.tasks);
             a.used.calls = a.used.calls.saturating_add(new.calls);
             a.used.bytes_in = a.used.bytes_in.saturating_add(new.bytes_in);
@@ -164,6 +189,7 @@ impl Accounts {
 fn difference(old: &Usage, new: &Usage, elapsed_ns: u64) -> (Used, Latency) {
     let used = Used {
         busy_ns: new.busy_ns.saturating_sub(old.busy_ns).min(elapsed_ns),
+        processor_ns: 0,
         tasks: new.tasks.saturating_sub(old.tasks),
         calls: new.calls.saturating_sub(old.calls),
         bytes_in: new.bytes_in.saturating_sub(old.bytes_in),

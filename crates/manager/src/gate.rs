@@ -35,7 +35,8 @@ pub struct Share {
     /// Under `fair`: percent of the device's time that the tenant gets at least while it wants it;
     /// 0: its part by weight.
     pub floor: u32,
-    /// Percent of the device's time that it never exceeds, whoever else wants it; 0: no bound.
+    /// Percent of the device's time that it never exceeds, whoever else wants it; 0: no bound. Of a device of several
+    /// slots or processors: of all of them together.
     pub ceiling: u32,
 }
 

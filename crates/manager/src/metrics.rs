@@ -79,12 +79,18 @@ impl Collector for NodeCollector {
         let labels = |tenant: &str, device: &str| -> Labels {
             [("device", device.into()), ("tenant", tenant.into())]
         };
-        let counters: [Row<Used, f64>; 4] = [
+        let counters: [Row<Used, f64>; 5] = [
             (
                 "device_busy",
                 "Device time in which a task ran",
                 Some(Unit::Seconds),
                 |u| u.busy_ns as f64 / 1e9,
+            ),
+            (
+                "device_processor",
+                "Processor time of executors whose device is the host's processors",
+                Some(Unit::Seconds),
+                |u| u.processor_ns as f64 / 1e9,
             ),
             ("tasks", "Tasks ended", None, |u| u.tasks as f64),
             ("commands", "Commands carried out", None, |u| u.calls as f64),

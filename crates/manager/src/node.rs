@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 /// What an adopted session is until its executor has said what its client said.
 const UNNAMED: &str = "(of an earlier manager)";
 
+const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
+
 /// Slots where nothing bounds them.
 const SLOTS_MANY: usize = 1 << 16;
 
@@ -131,10 +133,9 @@ impl Device {
             .map(Duration::from_millis)
     }
 
-    /// Whether it is the host's processors, and each executor serves one tenant.
-    fn is_processors(&self) -> bool {
-        let description = self.description.get();
-        self.options.isolation != Isolation::Device && description.is_some_and(|d| d.is_cpu())
+    /// Whether it is the host's processors, and each executor serves one tenant: what that uses of them is counted.
+    fn counts_processors(&self, description: &baltra_wire::DeviceDescription) -> bool {
+        self.options.isolation != Isolation::Device && description.is_cpu()
     }
 
     /// Tells a new executor that programs ask for their image here.
@@ -146,16 +147,23 @@ impl Device {
         }
     }
 
-    /// The driver has told what it is: the number of slots follows from that.
+    /// The driver has told what it is: the number of slots follows from that, and what their use is counted in.
     fn learn(&self, description: baltra_wire::DeviceDescription) {
+        let host = std::thread::available_parallelism().map_or(1, usize::from);
         if self.options.slots == 0 {
             let slots = match (self.options.isolation, description.is_cpu()) {
                 (Isolation::Device, _) => SLOTS_MANY,
-                (_, true) => std::thread::available_parallelism().map_or(1, usize::from),
+                (_, true) => host,
                 (_, false) => 1,
             };
             self.slots.store(slots as u64, Ordering::Relaxed);
             self.gate.set_slots(slots);
+        }
+        if self.counts_processors(&description) {
+            // Each slot's holder is a process with a driver of its own, which uses so many.
+            let units = description.number(DEVICE_MAX_COMPUTE_UNITS).max(1) as usize;
+            self.gate
+                .set_processors(host.min(self.slots().saturating_mul(units)));
         }
         self.description.set(description);
     }
@@ -323,12 +331,19 @@ impl Node {
         tenant: &Tenant,
         lease: Lease,
     ) -> std::io::Result<Arc<Metered>> {
-        let fresh = Arc::new(Metered::new(Arc::new(lease), device.name()));
-        let (kept, process) = device
+        let process = device
+            .pool
+            .with(executor, |e| e.process.clone())
+            .ok_or(std::io::ErrorKind::BrokenPipe)?;
+        let counted = device.description.get();
+        let counted = counted.is_some_and(|d| device.counts_processors(&d));
+        let processor = counted.then_some(process.pid);
+        let fresh = Arc::new(Metered::new(Arc::new(lease), device.name(), processor));
+        let kept = device
             .pool
             .with(executor, |e| {
                 let slot = e.leases.entry(tenant.name.clone());
-                (slot.or_insert(fresh.clone()).clone(), e.process.clone())
+                slot.or_insert(fresh.clone()).clone()
             })
             .ok_or(std::io::ErrorKind::BrokenPipe)?;
         // Two sessions of a tenant may have raced; the first one's lease counts.
@@ -338,7 +353,7 @@ impl Node {
                 fresh.lease.clone(),
                 tenant.share(),
                 device.task_limit(limit_ms),
-                device.is_processors().then_some(process.pid),
+                processor,
                 move |reason| process.kill(reason),
             );
         }

@@ -8,13 +8,15 @@ Everything is real: kubelet, containerd, kube-proxy, the daemons in their contai
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cluster import ROOT, Cluster, Failed, isolate, until  # noqa: E402
@@ -47,12 +49,25 @@ def deployment(name, script, replicas=1, annotations=None, claim=None):
                      "template": {"metadata": {"labels": {"app": name}}, "spec": pod(script, claim)}}}
 
 
-def template(name, share):
-    """A claim of a share of device time."""
+def template(name, share, limit=None):
+    """A claim of a share of device time, and of no more than a limit."""
     devices = {"requests": [{"name": "it", "exactly": {"deviceClassName": "baltra.io",
                                                        "capacity": {"requests": {"share": str(share)}}}}]}
+    if limit:
+        parameters = {"apiVersion": "baltra.io/v1alpha1", "kind": "DeviceConfig", "limit": limit}
+        devices["config"] = [{"requests": ["it"], "opaque": {"driver": "baltra.io", "parameters": parameters}}]
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
             "spec": {"spec": {"devices": devices}}}
+
+
+def function(kernel):
+    """A Function of bytes, with a kernel of its own."""
+    manifest = {"name": "each", "inputs": [{"name": "a", "type": "u8", "shape": ["n"]}], "outputs": [{"name": "b", "type": "u8", "shape": ["n"]}],
+                "implementations": [{"opencl": {"source": "each.cl", "kernel": "each", "global": ["n"]}}],
+                "args": ["a", "b"]}
+    return {"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": {"name": "each", "namespace": "default"},
+            "spec": {"files": {"function.yaml": json.dumps(manifest), "each.cl":
+                     f"kernel void each(global const uchar *a, global uchar *b) {{ size_t i = get_global_id(0); b[i] = {kernel}; }}"}}}
 
 
 class Tests:
@@ -104,12 +119,12 @@ class Tests:
     def manager(self):
         return self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=node")[0]
 
-    def busy(self):
-        """Seconds that each instance, which is a tenant of its own, has had its device."""
-        with urlopen(f"http://{self.manager()['status']['podIP']}:9464/metrics", timeout=10) as answer:
+    def used(self, address=None):
+        """Processor seconds that each instance, which is a tenant of its own, has had of its device; asked at the manager's address."""
+        with urlopen(f"http://{address or self.manager()['status']['podIP']}:9464/metrics", timeout=10) as answer:
             text = answer.read().decode()
         found = {}
-        for labels, value in re.findall(r"^baltra_device_busy_seconds_total\{([^}]*)\} (\S+)", text, re.M):
+        for labels, value in re.findall(r"^baltra_device_processor_seconds_total\{([^}]*)\} (\S+)", text, re.M):
             instance = re.search(r'tenant="([^"]*)"', labels)
             if instance and instance[1]:
                 found[instance[1]] = found.get(instance[1], 0.0) + float(value)
@@ -139,37 +154,96 @@ class Tests:
         assert "hostPath" not in json.dumps(pod["spec"])
 
     def shares(self, *labels):
-        """Of the device time that Pods of these labels take, the part of each Pod, in percent; measured while all want it."""
+        """For each label the parts that its Pods have, in percent, measured while all want the device: of what these Pods
+        take of it, and of all that there is of it."""
         instances = {}
         for label, count in labels:
             for pod in self.running(label, count):
                 name = until("it has an instance", lambda pod=pod: self.instance(pod))
                 instances[name] = label
-        until("all want the device", lambda: all(self.busy().get(name, 0) > 1 for name in instances))
-        before = self.busy()
+        until("all want the device", lambda: all(self.used().get(name, 0) > 1 for name in instances))
+        before, began = self.used(), time.monotonic()
         time.sleep(20)
-        after = self.busy()
+        after, whole = self.used(), (time.monotonic() - began) * len(os.sched_getaffinity(0))
         taken = {name: after[name] - before[name] for name in instances}
-        found = {}
+        among, of_device = {}, {}
         for name, label in instances.items():
-            found.setdefault(label, []).append(round(100 * taken[name] / sum(taken.values()), 1))
-        self.cluster.say(f"shares: {found} of {sum(taken.values()):.1f} s in 20")
-        return found
+            among.setdefault(label, []).append(round(100 * taken[name] / sum(taken.values()), 1))
+            of_device.setdefault(label, []).append(round(100 * taken[name] / whole, 1))
+        self.cluster.say(f"shares: {among} of what was taken, {of_device} of the device")
+        return among, of_device
 
     def instance(self, pod):
         """Under which name the manager knows it: it says so itself."""
         return re.search(r"^BALTRA_TENANT=(\S+)$", self.inside(pod, "cat", "/baltra/environment"), re.M)[1]
 
+    def test_a_function_that_is_applied_is_served(self):
+        """At the URL of its name and namespace; a change is served, too; it goes with its object."""
+        [gateway] = self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")
+        url = f"http://{gateway['status']['podIP']}:8080/function/each.default"
+        headers = {"X-API-Key": self.cluster.secret(NAMESPACE, "baltra-tokens", "client").decode(),
+                   "Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+
+        def called():
+            with urlopen(Request(url, data=b"abc", headers=headers), timeout=60) as answer:
+                return answer.read()
+        self.cluster.apply([function("a[i] + 1")])
+        until("it is served", lambda: called() == b"bcd", patience_s=60)
+        self.cluster.apply([function("a[i] - 32")])
+        until("the change is served", lambda: called() == b"ABC", patience_s=60)
+        self.cluster.kubectl("delete", "function", "each", "-n", "default")
+
+        def gone():
+            try:
+                return not called()
+            except HTTPError as error:
+                return error.code == 404
+        until("it is gone", gone, patience_s=90)
+
+    def test_what_runs_runs_on_without_the_api_server(self):
+        """Killed under a Pod that computes: it computes on, and once the server is back the next one gets its device."""
+        asked = {"baltra.io/device": "platform=Portable*"}
+        self.cluster.apply([deployment("busy", BUSY, annotations=asked)])
+        [busy] = self.running("busy")
+        address = self.manager()["status"]["podIP"]
+        total = lambda: sum(self.used(address).values())
+        began = total()
+        until("it computes", lambda: total() > began + 1)
+        server = self.cluster.processes["kube-apiserver"]
+        server.kill()
+        try:
+            alone = total()
+            until("it computes on", lambda: total() > alone + 3)
+        finally:
+            server.start()
+            self.cluster.ready()
+        until("Pods are let in again", lambda: self.cluster.apply([deployment("edges", PICTURE, annotations=asked)]))
+        [edges] = self.running("edges")
+        self.right(edges)
+        [still] = self.running("busy")
+        assert still["metadata"]["uid"] == busy["metadata"]["uid"]
+        assert still["status"]["containerStatuses"][0]["restartCount"] == 0
+
     def test_four_replicas_share_a_device_alike(self):
         self.cluster.apply([deployment("four", BUSY, replicas=4, annotations={"baltra.io/device": "platform=Portable*"})])
-        [parts] = self.shares(("four", 4)).values()
+        among, _ = self.shares(("four", 4))
+        [parts] = among.values()
         assert all(15 < part < 35 for part in parts), parts
 
     def test_a_share_is_a_floor(self):
         self.cluster.apply([template("floor", 30), template("small", 5), deployment("floor", BUSY, claim="floor"),
                             deployment("others", BUSY, replicas=4, claim="small")])
-        found = self.shares(("floor", 1), ("others", 4))
-        assert found["floor"][0] > 25, found
+        among, _ = self.shares(("floor", 1), ("others", 4))
+        assert among["floor"][0] >= 27, among
+
+    def test_a_limit_is_a_ceiling(self):
+        self.cluster.apply([template("both", 30, limit=30), template("small", 5), deployment("both", BUSY, claim="both")])
+        _, alone = self.shares(("both", 1))
+        assert 0 < alone["both"][0] <= 33, alone
+        self.cluster.apply([deployment("others", BUSY, replicas=4, claim="small")])
+        among, of_device = self.shares(("both", 1), ("others", 4))
+        assert among["both"][0] >= 27, among
+        assert of_device["both"][0] <= 33, of_device
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 //!
 //! Each tenant with a ceiling has a budget of device time, which fills at its rate and holds at most what
 //! [`WINDOW_NS`] fill. A task that is longer than the budget is carried out and paid for afterwards.
+//!
+//! A device has as much time as its [`Capacity`] says: that of its slots or, where use is counted as processor time,
+//! that of its processors.
 
 use super::{ClientId, Share};
 use std::collections::HashMap;
@@ -10,6 +13,17 @@ use std::collections::HashMap;
 const WINDOW_NS: i128 = 20_000_000;
 /// A tenant that has used its budget up waits until there is so much of it again: it does not stop for every task.
 const RESUME_NS: i128 = 2_000_000;
+/// Nobody looks more often whether a budget has ended: what is used beyond it meanwhile is paid for.
+const LOOK_NS: i128 = 50_000;
+
+/// How much of a device's time there is in a nanosecond of the clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacity {
+    /// All together.
+    pub device: usize,
+    /// At most for one holder.
+    pub holder: usize,
+}
 
 #[derive(Debug)]
 struct Budget {
@@ -78,10 +92,10 @@ impl Ceilings {
         self.budgets.get(self.clients.get(&client)?)
     }
 
-    /// Time passes, on a device that does the work of `slots`.
-    pub fn fill(&mut self, now_ns: u64, slots: usize) {
+    /// Time passes.
+    pub fn fill(&mut self, now_ns: u64, capacity: Capacity) {
         for budget in self.budgets.values_mut() {
-            let rate = budget.ceiling * slots as i128;
+            let rate = budget.ceiling * capacity.device as i128;
             let passed = i128::from(now_ns.saturating_sub(budget.filled_ns));
             budget.filled_ns = budget.filled_ns.max(now_ns);
             budget.left = (budget.left + passed * rate).min(WINDOW_NS * rate);
@@ -101,15 +115,14 @@ impl Ceilings {
     }
 
     /// When a client's standing may change by itself: its budget ends, or is there again.
-    pub fn deadline_ns(&self, client: ClientId, now_ns: u64, slots: usize) -> Option<u64> {
+    pub fn deadline_ns(&self, client: ClientId, now_ns: u64, capacity: Capacity) -> Option<u64> {
         let budget = self.of(client)?;
         let wait = match budget.spent {
             true => {
                 let missing = RESUME_NS * budget.ceiling - budget.left;
-                missing / (budget.ceiling * slots.max(1) as i128) + 1
+                missing / (budget.ceiling * capacity.device as i128) + 1
             }
-            // At most one slot's whole time is used meanwhile.
-            false => budget.left / 100 + 1,
+            false => (budget.left / (100 * capacity.holder as i128)).max(LOOK_NS),
         };
         Some(now_ns.saturating_add(wait.max(1) as u64))
     }
@@ -118,6 +131,13 @@ impl Ceilings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn slots(count: usize) -> Capacity {
+        Capacity {
+            device: count,
+            holder: 1,
+        }
+    }
 
     fn share(ceiling: u32) -> Share {
         Share {
@@ -130,7 +150,7 @@ mod tests {
 
     #[test]
     fn test_over_a_long_time_a_tenant_has_its_ceiling_and_no_more() {
-        for (ceiling, slots, task_ns) in [
+        for (ceiling, count, task_ns) in [
             (30, 1, 1_000_000u64),
             (30, 2, 95_000_000),
             (1, 1, 50_000),
@@ -141,20 +161,20 @@ mod tests {
             let (mut now, mut used) = (0u64, 0u64);
             // A client that always wants the device, and whose tasks end when they end.
             while now < 60_000_000_000 {
-                ceilings.fill(now, slots);
+                ceilings.fill(now, slots(count));
                 if ceilings.is_spent(1) {
-                    now = ceilings.deadline_ns(1, now, slots).unwrap();
+                    now = ceilings.deadline_ns(1, now, slots(count)).unwrap();
                 } else {
                     now += task_ns;
                     used += task_ns;
                     ceilings.charge(1, task_ns);
                 }
             }
-            let part = used as f64 * 100.0 / (now as f64 * slots as f64);
-            let most = f64::from(ceiling).min(100.0 / slots as f64);
+            let part = used as f64 * 100.0 / (now as f64 * count as f64);
+            let most = f64::from(ceiling).min(100.0 / count as f64);
             assert!(
                 part <= most * 1.02 && part >= most * 0.95,
-                "{ceiling} % on {slots}: {part}"
+                "{ceiling} % on {count}: {part}"
             );
         }
     }
@@ -163,7 +183,7 @@ mod tests {
     fn test_what_is_not_used_is_not_saved_up() {
         let mut ceilings = Ceilings::default();
         ceilings.add(1, &share(50), 0);
-        ceilings.fill(3_600_000_000_000, 1);
+        ceilings.fill(3_600_000_000_000, slots(1));
         let mut burst = 0;
         while !ceilings.is_spent(1) {
             ceilings.charge(1, 100_000);
@@ -180,7 +200,7 @@ mod tests {
         ceilings.remove(1);
         ceilings.add(2, &share(10), 0);
         assert!(ceilings.is_spent(2));
-        ceilings.fill(11_000_000_000, 1);
+        ceilings.fill(11_000_000_000, slots(1));
         assert!(!ceilings.is_spent(2));
     }
 

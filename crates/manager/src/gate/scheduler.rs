@@ -4,7 +4,7 @@
 //! ([`Scheduler::decide`]), does it, tells the states again, and sleeps until a lease changes or
 //! [`Scheduler::deadline_ns`] passes.
 
-use super::ceiling::Ceilings;
+use super::ceiling::{Capacity, Ceilings};
 use super::{ClientId, GateOptions, Policy, Share};
 use baltra_ring::LeaseState;
 use std::collections::BTreeMap;
@@ -88,15 +88,16 @@ impl Client {
         }
     }
 
-    /// What counts against its ceiling since that was last asked.
-    fn spend(&mut self, now_ns: u64) -> u64 {
+    /// What counts against its ceiling since that was last asked. Where processors are the device and their use is not
+    /// known, who holds one of `slots` has its part of them.
+    fn spend(&mut self, now_ns: u64, slots: usize, capacity: Capacity) -> u64 {
         let held_ns = now_ns.saturating_sub(self.capped_ns);
         let before = self.processor_capped_ns;
         self.capped_ns = now_ns;
         self.processor_capped_ns = self.work.processor_ns;
         match (before, self.work.processor_ns) {
             (Some(before), Some(now)) => now.saturating_sub(before),
-            _ => held_ns,
+            _ => (u128::from(held_ns) * capacity.device as u128 / slots as u128) as u64,
         }
     }
 
@@ -117,6 +118,8 @@ impl Client {
 /// One device's gate.
 pub struct Scheduler {
     slots: usize,
+    /// Where the device is processors, whose time is counted: how many.
+    processors: Option<usize>,
     paused: bool,
     quantum_ns: u64,
     linger_ns: u64,
@@ -131,6 +134,7 @@ impl Scheduler {
     pub fn new(options: GateOptions) -> Scheduler {
         Scheduler {
             slots: options.slots.max(1),
+            processors: None,
             paused: false,
             quantum_ns: options.quantum.as_nanos() as u64,
             linger_ns: options.linger.as_nanos() as u64,
@@ -145,6 +149,26 @@ impl Scheduler {
     /// keep it until they yield.
     pub fn set_slots(&mut self, slots: usize) {
         self.slots = slots.max(1);
+    }
+
+    /// The device is so many processors, and [`Work::processor_ns`] says what is used of them. Ceilings are of their
+    /// time then.
+    pub fn set_processors(&mut self, processors: usize) {
+        self.processors = Some(processors.max(1));
+    }
+
+    fn capacity(&self) -> Capacity {
+        match self.processors {
+            // A task may use them all, whatever slot it has.
+            Some(processors) => Capacity {
+                device: processors,
+                holder: processors,
+            },
+            None => Capacity {
+                device: self.slots,
+                holder: 1,
+            },
+        }
     }
 
     /// Paused, nobody gets the device and whoever has it makes way.
@@ -200,6 +224,7 @@ impl Scheduler {
     pub fn observe(&mut self, client: ClientId, state: LeaseState, work: Work, now_ns: u64) {
         let contended = self.waiting().next().is_some();
         let awaited_ns = self.quantum_ns / AWAITED_PART;
+        let (slots, capacity) = (self.slots, self.capacity());
         let Some(c) = self.clients.get_mut(&client) else {
             return;
         };
@@ -223,7 +248,7 @@ impl Scheduler {
             c.learn(awaited_ns, now_ns);
         }
         if held && !holds && self.ceilings.has(client) {
-            let used = c.spend(now_ns);
+            let used = c.spend(now_ns, slots, capacity);
             self.ceilings.charge(client, used);
         }
         if held && !holds && contended {
@@ -234,7 +259,7 @@ impl Scheduler {
         if holds && !held {
             c.granted_ns = now_ns;
             c.settle(now_ns);
-            c.spend(now_ns);
+            c.spend(now_ns, slots, capacity);
             c.work_granted = work;
             c.expected = before == Phase::Waiting && matches!(c.phase, Phase::Idle { .. });
         }
@@ -287,9 +312,10 @@ impl Scheduler {
 
     /// A hold counts only while somebody waits: then it is another's. For a ceiling it always does.
     fn charge(&mut self, now_ns: u64) {
+        let capacity = self.capacity();
         for (id, c) in &mut self.clients {
             if c.holds() && self.ceilings.has(*id) {
-                let used = c.spend(now_ns);
+                let used = c.spend(now_ns, self.slots, capacity);
                 self.ceilings.charge(*id, used);
             }
         }
@@ -303,7 +329,7 @@ impl Scheduler {
             }
         }
         // After that: whoever may go on again has not been waiting until now.
-        self.ceilings.fill(now_ns, self.slots);
+        self.ceilings.fill(now_ns, capacity);
     }
 
     /// What to do now. Each action is done (or fails, because the lease moved) and its lease
@@ -387,7 +413,7 @@ impl Scheduler {
             .iter()
             .filter(|(id, _)| self.ceilings.has(**id));
         let at = capped.filter_map(|(id, c)| {
-            let turns = self.ceilings.deadline_ns(*id, now_ns, self.slots);
+            let turns = self.ceilings.deadline_ns(*id, now_ns, self.capacity());
             match c.phase {
                 Phase::Idle { since_ns } => {
                     let lingered = since_ns + self.patience_ns(c);

@@ -12,6 +12,8 @@ struct Load {
     think_ns: u64,
     floor: u32,
     ceiling: u32,
+    /// Where processors are the device: how many a task uses.
+    processors: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ struct World {
     clients: BTreeMap<ClientId, Simulated>,
     now_ns: u64,
     slots: usize,
+    /// Whether processor time is counted.
+    counts: bool,
     /// Time in which a slot was free although somebody waited.
     wasted_ns: u64,
 }
@@ -75,16 +79,32 @@ impl World {
             clients,
             now_ns: 0,
             slots,
+            counts: false,
             wasted_ns: 0,
         }
     }
 
+    /// On a device that is so many processors.
+    fn on_processors(processors: usize, slots: usize, loads: &[Load]) -> World {
+        let mut world = World::new(PolicyKind::Fair, slots, loads);
+        world.scheduler.set_processors(processors);
+        world.counts = true;
+        world
+    }
+
     fn tell(&mut self, id: ClientId) {
         let c = &self.clients[&id];
+        let running = match c.state {
+            LeaseState::Busy | LeaseState::Revoked => {
+                c.load.task_ns - c.until_ns.saturating_sub(self.now_ns)
+            }
+            _ => 0,
+        };
+        let processor_ns = (c.busy_ns + running) * c.load.processors;
         let work = Work {
             tasks: c.tasks,
             busy_ns: c.busy_ns,
-            ..Work::default()
+            processor_ns: self.counts.then_some(processor_ns),
         };
         self.scheduler.observe(id, c.state, work, self.now_ns);
     }
@@ -124,6 +144,11 @@ impl World {
     }
 
     fn step_gate(&mut self) {
+        if self.counts {
+            for id in self.scheduler.holders().collect::<Vec<_>>() {
+                self.tell(id);
+            }
+        }
         loop {
             let actions = self.scheduler.decide(self.now_ns);
             if actions.is_empty() {
@@ -188,6 +213,7 @@ fn load(weight: u32, priority: i32, task_us: u64, think_us: u64) -> Load {
         think_ns: think_us * 1000,
         floor: 0,
         ceiling: 0,
+        processors: 1,
     }
 }
 
@@ -549,4 +575,53 @@ fn test_a_ceiling_and_a_floor_hold_among_others() {
     assert!((0.27..0.33).contains(&part), "{part}");
     // What it may not have the others get.
     assert!(world.wasted_ns < 600 * MS, "{}", world.wasted_ns);
+}
+
+#[test]
+fn test_where_processors_are_the_device_a_ceiling_is_of_their_time() {
+    // (a task's length and how many processors it uses, slots) of a device of two processors.
+    for (task_us, processors, slots) in [
+        (300, 2, 1),
+        (5_000, 2, 1),
+        (95_000, 2, 1),
+        (300, 1, 1),
+        (300, 2, 2),
+        (300, 1, 2),
+    ] {
+        let capped = Load {
+            processors,
+            ..bounded(0, 30, task_us, 0)
+        };
+        let mut world = World::on_processors(2, slots, &[capped]);
+        world.run(60_000 * MS);
+        let used = (world.clients[&1].busy_ns * processors) as f64;
+        let part = used / (60_000.0 * MS as f64 * 2.0);
+        assert!(
+            (0.27..0.33).contains(&part),
+            "{part}: {task_us} {processors} {slots}"
+        );
+    }
+}
+
+#[test]
+fn test_where_processors_are_not_counted_a_slot_is_its_part_of_them() {
+    let mut world = World::on_processors(2, 1, &[bounded(0, 30, 300, 0)]);
+    world.counts = false;
+    world.run(60_000 * MS);
+    let part = world.clients[&1].busy_ns as f64 / (60_000.0 * MS as f64);
+    assert!((0.27..0.33).contains(&part), "{part}");
+}
+
+#[test]
+fn test_where_processors_are_the_device_a_share_that_is_both_holds_among_others() {
+    let two = |load: Load| Load {
+        processors: 2,
+        ..load
+    };
+    let mut loads = vec![two(bounded(30, 30, 400, 0))];
+    loads.extend((0..4).map(|_| two(load(1, 0, 700, 0))));
+    let mut world = World::on_processors(2, 1, &loads);
+    world.run(60_000 * MS);
+    let part = world.share(1);
+    assert!((0.27..0.33).contains(&part), "{part}");
 }

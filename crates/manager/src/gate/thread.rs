@@ -78,6 +78,7 @@ enum Order {
     },
     Remove(ClientId),
     Slots(usize),
+    Processors(usize),
     Pause(bool),
     Stop,
 }
@@ -172,6 +173,12 @@ impl Gate {
     /// How many clients may hold the device at once, from now on.
     pub fn set_slots(&self, slots: usize) {
         self.owner.shared.order(Order::Slots(slots));
+    }
+
+    /// The device is so many of the host's processors: those who are charged for what they use of them have
+    /// ceilings of that.
+    pub fn set_processors(&self, processors: usize) {
+        self.owner.shared.order(Order::Processors(processors));
     }
 
     /// Takes the device from everybody at the next task boundaries, or gives it out again.
@@ -295,6 +302,7 @@ impl Keeper {
                     }
                 }
                 Order::Slots(slots) => self.scheduler.set_slots(slots),
+                Order::Processors(count) => self.scheduler.set_processors(count),
                 Order::Pause(paused) => self.scheduler.set_paused(paused),
                 Order::Stop => return false,
             }
