@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm \
-	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-board bench-messages \
+	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
 	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
 
 all: build apps
@@ -76,6 +76,11 @@ bench-http: setup build apps ## the HTTP door beside nginx; writes bench/results
 bench-cluster: setup build ## five functions on three nodes beside three native ones; writes bench/results/cluster
 	@scripts/setup.sh bench
 	@bench/cluster/run.py
+
+bench-cluster-kubernetes: setup build ## the same in a Kubernetes cluster of three nodes (root); writes bench/results/cluster
+	@scripts/setup.sh bench kubernetes
+	@scripts/kubernetes/build.sh control node
+	@target/venv/bin/python bench/cluster/run.py --kubernetes
 
 bench-board: build ## the board in cycles, and its live model's speed; writes bench/results/board
 	@scripts/setup.sh base board bench

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """One connection that sends one function's requests when they are due, as hey -c 1 -q RATE does.
 
-usage: load.py URL BODY_FILE DUE_FILE BEGIN SECONDS
+usage: load.py URL BODY_FILE DUE_FILE BEGIN SECONDS [KEY]
 
 DUE_FILE is a JSON list of seconds after BEGIN, a time of the monotonic clock. A request that is due while the one
 before is not answered goes as soon as it is; those that fall due meanwhile besides are not sent. Prints JSON: when each
-request was sent (seconds after BEGIN), its latency in milliseconds, how many were not sent, and how many failed.
+request was sent (seconds after BEGIN), its latency in milliseconds, how many were not sent, and how many failed. KEY is the
+tenant's, for doors that want one.
 """
 import bisect
 import json
@@ -18,11 +19,12 @@ import urllib.parse
 class Connection:
     """A keep-alive connection; no library's buffering or locks between the clock and the socket."""
 
-    def __init__(self, url, body):
+    def __init__(self, url, body, key):
         parts = urllib.parse.urlsplit(url)
         self.address = (parts.hostname, parts.port)
         head = (f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
-                f"Accept: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n")
+                f"Accept: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
+                + (f"X-API-Key: {key}\r\n" if key else "") + "\r\n")
         self.request = head.encode() + body
         self.socket = None
 
@@ -57,8 +59,8 @@ class Connection:
         return data
 
 
-def drive(url, body, due, begin, seconds):
-    connection = Connection(url, body)
+def drive(url, body, due, begin, seconds, key=""):
+    connection = Connection(url, body, key)
     sent, latency, unsent, failed = [], [], 0, 0
     following = 0
     while following < len(due) and due[following] < seconds:
@@ -83,7 +85,7 @@ def drive(url, body, due, begin, seconds):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 6:
+    if len(sys.argv) not in (6, 7):
         sys.exit(__doc__)
     with open(sys.argv[2], "rb") as body_file, open(sys.argv[3]) as due_file:
-        print(json.dumps(drive(sys.argv[1], body_file.read(), json.load(due_file), float(sys.argv[4]), float(sys.argv[5]))))
+        print(json.dumps(drive(sys.argv[1], body_file.read(), json.load(due_file), float(sys.argv[4]), float(sys.argv[5]), *sys.argv[6:])))

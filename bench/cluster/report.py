@@ -12,16 +12,19 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "opencl"))
 import svg
-from uses import DEVICE_OF, NATIVE_DEVICE_OF, PLACEMENT, USES
+from uses import CONNECTIONS, DEVICE_OF, NATIVE_DEVICE_OF, PLACEMENT, USES
 
 LOADS = ["low", "medium", "high"]
 
 
 def dump(result):
     """JSON with a record a line."""
-    rest = {key: value for key, value in result.items() if key != "records"}
+    lists = ("records", "rising")
+    rest = {key: value for key, value in result.items() if key not in lists}
     text = json.dumps(rest, indent=1)[:-2]
-    return text + ',\n "records": [\n' + ",\n".join(json.dumps(record) for record in result["records"]) + "\n ]\n}\n"
+    for key in lists:
+        text += f',\n "{key}": [\n' + ",\n".join(json.dumps(record) for record in result.get(key, [])) + "\n ]"
+    return text + "\n}\n"
 
 
 def percentile(values, p):
@@ -65,6 +68,62 @@ class Row:
         """One task of the function that shares the device, or None where there is none."""
         device = self.functions[number]["device"]
         return self.devices[device]["task_ms"] if len(PLACEMENT[device]) > 1 else None
+
+
+class Point:
+    """One application on all devices at a rate, all rounds together."""
+
+    def __init__(self, result, use, rate, system):
+        records = [r for r in result["rising"] if (r["use"], r["rate"], r["system"]) == (use, rate, system)]
+        values = [ms for r in records for f in r["functions"].values() for ms in f["latency_ms"]]
+        latency = latencies(values)
+        self.mean, self.p50, self.p95 = latency["mean"], latency["p50"], latency["p95"]
+        self.served = len(values) / sum(r["seconds"] for r in records)
+        self.failed = sum(f["failed"] for r in records for f in r["functions"].values())
+        # Of three devices, as the thesis has it: up to 300 %.
+        self.utilization = statistics.fmean(sum(d["utilization"] for d in r["devices"].values()) for r in records)
+
+
+def rates_risen(result, use):
+    return sorted({r["rate"] for r in result.get("rising", []) if r["use"] == use})
+
+
+def rising_section(result):
+    uses = [use for use in USES if rates_risen(result, use.name)]
+    if not uses:
+        return []
+    pace = result["options"]["pace"]
+    most = ", ".join(f"{3e3 / (use.task_ms * pace):.0f} rq/s of {use.name}" for use in uses) if pace else ""
+    lines = ["## One application on three devices, load rising (figures 6.4 to 6.9)", "",
+             f"{CONNECTIONS} connections; natively two to each server."
+             + (f" The devices are paced to the thesis's task times: three of them take at most {most}." if pace else ""), "",
+             "| use | sent rq/s | | served rq/s | utilization of three % | mean ms | p50 | p95 | failed |", "|---|--:|---|--:|--:|--:|--:|--:|--:|"]
+    for use in uses:
+        for rate in rates_risen(result, use.name):
+            for system, name in (("Baltra", "baltra"), ("native", "native")):
+                p = Point(result, use.name, rate, name)
+                lines.append(f"| {use.name} | {rate:g} | {system} | {p.served:.1f} | {p.utilization:.1f} | {p.mean:.2f} | {p.p50:.2f} | {p.p95:.2f} | {p.failed} |")
+    lines += ["", "Where each reaches most, beside the thesis:", "",
+              "| use | figures | Baltra | thesis, BlastFunction | native | thesis, native |", "|---|---|---|---|---|---|"]
+    for use in uses:
+        most = {name: max((Point(result, use.name, rate, name) for rate in rates_risen(result, use.name)), key=lambda p: p.served) for name in ("baltra", "native")}
+        told = {name: f"{p.served:.1f} rq/s at {p.utilization:.1f} %, {p.mean:.1f} ms" for name, p in most.items()}
+        lines.append(f"| {use.name} | {use.figures[0]}, {use.figures[1]} | {told['baltra']} | {use.figures[2]} | {told['native']} | {use.figures[3]} |")
+    return [*lines, ""]
+
+
+def figures(result):
+    """Figures 6.4 to 6.9: utilization and mean latency over the requests that were served."""
+    found = {}
+    for use in USES:
+        rates = rates_risen(result, use.name)
+        if not rates:
+            continue
+        points = {name: [Point(result, use.name, rate, name) for rate in rates] for name in ("baltra", "native")}
+        for figure, what, title, unit in ((use.figures[0], "utilization", "utilization of three devices", "%"), (use.figures[1], "mean", "mean latency", "ms")):
+            series = {system: sorted((p.served, getattr(p, what)) for p in points[name]) for system, name in (("Baltra", "baltra"), ("native", "native"))}
+            found[f"figure-{figure}"] = svg.chart(f"Figure {figure}. {use.name}: {title}", "requests served a second", unit, series, log_x=False, log_y=False)
+    return {name: text for name, text in found.items() if text}
 
 
 def get(mapping, number):
@@ -252,6 +311,13 @@ def charts(result):
     return {name: text for name, text in found.items() if text}
 
 
+def where(options):
+    if options.get("kubernetes"):
+        return ("a Kubernetes cluster of three nodes on this host (a kubelet, containerd and kube-proxy each, in network namespaces of their own), "
+                "everything in Pods but the load")
+    return "three nodes in network namespaces"
+
+
 def driver_of(options):
     drivers = [text.split("=", 1)[1] for text in options["set"] if text.startswith("device.driver=")]
     return drivers[-1] if drivers else "PoCL"
@@ -259,14 +325,15 @@ def driver_of(options):
 
 def render(result):
     o, m = result["options"], result["machine"]
-    paces = "; ".join(f"{use.name} {use.task_ms * o['pace']:g} ms" for use in USES if loads_of(result, use.name))
-    out = [f"# Five functions on three devices, {result['date']}", "",
-           f"{m['cpu']}, {m['cores']} cores for everything, kernel {m['kernel']}, commit {m['commit']}; three nodes in network namespaces, {driver_of(o)} as each one's driver"
+    paces = "; ".join(f"{use.name} {use.task_ms * o['pace']:g} ms" for use in USES if loads_of(result, use.name) or rates_risen(result, use.name))
+    out = [f"# Functions on three devices, {result['date']}", "",
+           f"{m['cpu']}, {m['cores']} cores for everything, kernel {m['kernel']}, commit {m['commit']}; {where(o)}, {driver_of(o)} as each one's driver"
            f"{', every task paced to take at least: ' + paces if o['pace'] else ''}. The thesis's loads × {o['factor']:g}; one connection a function, "
            f"as hey sends; {o['rounds']} rounds of {o['seconds']:g} s a row, by turns; gates: {o['policy']}, quantum {o['quantum']:g} ms."
            + (" A quick run: it proves that everything runs; too short to quote." if o["quick"] else ""), "",
-           verdicts(result), ""]
-    out += loads_section(result)
+           *([verdicts(result), ""] if result["records"] else []), *rising_section(result)]
+    if result["records"]:
+        out += loads_section(result)
     for use in USES:
         if loads_of(result, use.name):
             out += use_section(result, use)
@@ -276,7 +343,7 @@ def render(result):
 def write(result, stem):
     """Writes STEM.md and STEM-*.svg; returns the Markdown."""
     out = render(result)
-    for name, text in charts(result).items():
+    for name, text in {**figures(result), **charts(result)}.items():
         path = stem.with_name(f"{stem.name}-{name}.svg")
         path.write_text(text)
         out.append(f"![{name}]({path.name})")

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """The thesis's tables 6.2 to 6.8: five functions on three devices through Baltra, beside three functions that have a device
-each natively, by turns, on three nodes in network namespaces.
+each natively; and its figures 6.4 to 6.9: one application on three devices, load rising. By turns, on three nodes in network
+namespaces or in a Kubernetes cluster of three nodes.
 
-usage: bench/cluster/run.py [--quick] [--uses sobel,matmul,cnn] [--loads high] [--rounds 2] [--seconds 9] [--label NAME]
+usage: bench/cluster/run.py [--kubernetes] [--quick] [--parts tables,figures] [--uses sobel,matmul,cnn] [--loads high]
+                            [--rounds 2] [--seconds 9] [--label NAME]
 
-Needs root, `make build` and a C compiler. README.md says what is measured and what stands for what. Writes
-bench/results/cluster/DATE-LABEL-COMMIT.{json,md}, -*.svg and -*.yaml (the scenarios that were simulated).
+Needs root, `make build` and a C compiler; --kubernetes scripts/kubernetes/build.sh, too. README.md says what is measured and
+what stands for what. Writes bench/results/cluster/DATE-LABEL-COMMIT.{json,md}, -*.svg and -*.yaml (the scenarios that were
+simulated).
 """
 import argparse
+import contextlib
 import ctypes
 import datetime
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -26,7 +31,7 @@ import urllib.error
 import urllib.request
 
 import report
-from uses import DEVICE_OF, NATIVE_DEVICE_OF, ROOT, USES
+from uses import CONNECTIONS, DEVICE_OF, NATIVE_DEVICE_OF, ROOT, USES
 
 HERE = pathlib.Path(__file__).resolve().parent
 BALTRA = os.environ.get("BALTRA", str(ROOT / "target/release/baltra"))
@@ -125,8 +130,10 @@ class Processes:
                 process.wait()
 
 
-def fetch(url, body=None):
+def fetch(url, body=None, key=""):
     headers = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"} if body else {}
+    if key:
+        headers["X-API-Key"] = key
     try:
         with urllib.request.urlopen(urllib.request.Request(url, data=body, headers=headers), timeout=120) as answer:
             return answer.read()
@@ -148,7 +155,64 @@ def until(what, processes, condition):
         time.sleep(0.1)
 
 
-class Pool:
+class Functions:
+    """Functions at a gateway, whoever runs that: the tables' are each held to a device, the figures' have all three."""
+
+    # The tenant's, where the gateway wants one.
+    key = ""
+
+    def deploy(self, uses):
+        directory = self.home / "functions"
+        for use in uses:
+            devices = {f"{use.name}-{number}": self.device(node) for number, node in DEVICE_OF.items()}
+            for name, device in {**devices, f"{use.name}-all": self.device("")}.items():
+                function = directory / name
+                function.mkdir(parents=True)
+                for file in (self.home / use.name).iterdir():
+                    if file.name != "plan":
+                        shutil.copy(file, function)
+                (function / "function.yaml").write_text(use.manifest(name, device, pace_us(use, self.options)))
+        self.tool("function", "deploy", str(directory))
+        for use in uses:
+            self.tool("function", "scale", f"{use.name}-all", str(len(NODES)))
+        deadline = time.monotonic() + 90
+        for use in uses:
+            while (found := json.loads(self.tool("function", "describe", f"{use.name}-all", "--json")))["availableReplicas"] < len(NODES):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"not on every node after 90 s: {found}")
+                time.sleep(0.2)
+
+    def device(self, node):
+        """A part of the node's device's name; of all three names without a node."""
+        return f"board-{node}"
+
+    def tool(self, *words):
+        run = subprocess.run([BALTRA, *words], capture_output=True, text=True, env=self.tool_environment)
+        if run.returncode:
+            raise OSError(f"baltra {' '.join(words)}: {run.stderr.strip()}")
+        return run.stdout
+
+    def url(self, use, number):
+        return f"{self.gateway}/function/{use.name}-{number}"
+
+    def rising_url(self, use, _):
+        return f"{self.gateway}/function/{use.name}-all"
+
+    def busy(self, _):
+        """By device: seconds in which it was busy so far, and tasks."""
+        found = {}
+        for node in NODES:
+            busy = tasks = 0.0
+            for line in fetch(f"http://{self.manager(node)}:9464/metrics").decode().splitlines():
+                if line.startswith("baltra_device_busy_seconds_total{"):
+                    busy += float(line.split()[-1])
+                if line.startswith("baltra_tasks_total{"):
+                    tasks += float(line.split()[-1])
+            found[node] = (busy, tasks)
+        return found
+
+
+class Pool(Functions):
     """A registry, three managers and a gateway; the door's namespace has all but the managers."""
 
     gateway = "http://127.0.0.1:8080"
@@ -200,43 +264,31 @@ token = "{token}"
         self.processes.start(name, node, [BALTRA, name.split("-")[0], "--config", path, "--runtime-dir", self.home / f"run-{name}",
                                           "--state-dir", self.home / f"state-{name}", *chosen], variables(self.options, node))
 
-    def tool(self, *words):
-        run = subprocess.run([BALTRA, *words], capture_output=True, text=True, env=self.tool_environment)
-        if run.returncode:
-            raise OSError(f"baltra {' '.join(words)}: {run.stderr.strip()}")
-        return run.stdout
+    def manager(self, node):
+        return address(node)
 
-    def deploy(self, uses):
-        directory = self.home / "functions"
-        for use in uses:
-            for number in DEVICE_OF:
-                function = directory / f"{use.name}-{number}"
-                function.mkdir(parents=True)
-                for file in (self.home / use.name).iterdir():
-                    if file.name != "plan":
-                        shutil.copy(file, function)
-                (function / "function.yaml").write_text(use.manifest(number, pace_us(use, self.options)))
-        self.tool("function", "deploy", str(directory))
+
+class Servers:
+    """Native servers, whoever runs them: three a use, one a node, each with the node's device to itself while its use is measured."""
+
+    key = ""
 
     def url(self, use, number):
-        return f"{self.gateway}/function/{use.name}-{number}"
+        return self.server(use, NATIVE_DEVICE_OF[number])
 
-    def busy(self, _):
-        """By device: seconds in which it was busy so far, and tasks."""
+    def rising_url(self, use, connection):
+        return self.server(use, NODES[connection % len(NODES)])
+
+    def busy(self, use):
         found = {}
         for node in NODES:
-            busy = tasks = 0.0
-            for line in fetch(f"http://{address(node)}:9464/metrics").decode().splitlines():
-                if line.startswith("baltra_device_busy_seconds_total{"):
-                    busy += float(line.split()[-1])
-                if line.startswith("baltra_tasks_total{"):
-                    tasks += float(line.split()[-1])
-            found[node] = (busy, tasks)
+            told = json.loads(fetch(self.server(use, node)))
+            found[node] = (told["busy_ms"] / 1e3, told["tasks"])
         return found
 
 
-class Native:
-    """Three servers a use, one a node: each has the node's device to itself while its use is measured."""
+class Native(Servers):
+    """In the nodes' namespaces."""
 
     def __init__(self, processes, uses, options):
         self.ports = {use.name: 9001 + i for i, use in enumerate(uses)}
@@ -251,15 +303,8 @@ class Native:
         command = [NATIVE, processes.home / use.name / "plan", address(node), self.ports[use.name]]
         processes.start(f"native-{use.name}-{node}", node, command, variables(options, node))
 
-    def url(self, use, number):
-        return f"http://{address(NATIVE_DEVICE_OF[number])}:{self.ports[use.name]}/"
-
-    def busy(self, use):
-        found = {}
-        for number, node in NATIVE_DEVICE_OF.items():
-            told = json.loads(fetch(self.url(use, number)))
-            found[node] = (told["busy_ms"] / 1e3, told["tasks"])
-        return found
+    def server(self, use, node):
+        return f"http://{address(node)}:{self.ports[use.name]}/"
 
 
 def variables(options, node):
@@ -271,14 +316,15 @@ def pace_us(use, options):
     return round(use.task_ms * options.pace * 1e3)
 
 
-def drive(system, use, rates, due, seconds, warmup, home):
-    """One row of the table: all functions at once. The first seconds are not counted."""
+def drive(system, use, urls, rates, due, options, home):
+    """A connection to each of the URLs, all at once. The first seconds are not counted."""
+    seconds, warmup = options.seconds, options.warmup
     begin = time.monotonic() + 0.3
     loads = {}
     for number in rates:
         file = home / f"due-{number}"
         file.write_text(json.dumps(due[number]))
-        command = [sys.executable, HERE / "load.py", system.url(use, number), home / f"{use.name}.body", file, begin, warmup + seconds]
+        command = [sys.executable, HERE / "load.py", urls[number], home / f"{use.name}.body", file, begin, warmup + seconds, system.key]
         loads[number] = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     try:
         time.sleep(max(0.0, begin + warmup - time.monotonic()))
@@ -299,26 +345,51 @@ def drive(system, use, rates, due, seconds, warmup, home):
     return {"functions": functions, "devices": devices, "seconds": seconds}
 
 
-def measure(options, uses, systems, home):
+def same_answers(uses, systems, home):
+    """Before anything is measured: every function gives the same bytes, natively and through Baltra."""
     for use in uses:
         body = (home / f"{use.name}.body").read_bytes()
-        answers = {hashlib.sha256(fetch(system.url(use, number), body)).hexdigest()
-                   for name, system in systems.items() for number in numbers(name) for _ in range(3)}
+        urls = [(system, url) for name, system in systems.items()
+                for url in [*(system.url(use, number) for number in numbers(name)), *(system.rising_url(use, n) for n in range(len(NODES)))]]
+        answers = {hashlib.sha256(fetch(url, body, system.key)).hexdigest() for system, url in urls for _ in range(3)}
         if len(answers) != 1:
             raise RuntimeError(f"{use.name} gives different bytes natively and through Baltra")
-    rows = [(use, load) for use in uses for load in use.loads if not options.loads or load in options.loads]
+
+
+def in_turns(options, systems, rows, measured):
+    """What `measured` says of every row on every system; who goes first changes from round to round."""
     records = []
     for round_ in range(options.rounds):
-        for use, load in rows:
-            order = list(systems) if round_ % 2 == 0 else list(reversed(systems))
-            for name in order:
-                rates = {number: use.loads[load][number - 1] * options.factor for number in numbers(name)}
-                due = report.due(use.name, load, round_, rates, options.warmup + options.seconds)
-                found = drive(systems[name], use, rates, due, options.seconds, options.warmup, home)
-                records.append({"use": use.name, "load": load, "system": name, "round": round_, **found})
+        for row in rows:
+            for name in list(systems) if round_ % 2 == 0 else list(reversed(systems)):
+                found = {"system": name, "round": round_, **measured(*row, name, systems[name], round_)}
+                records.append(found)
                 served = sum(len(f["latency_ms"]) for f in found["functions"].values()) / options.seconds
-                say(f"round {round_ + 1}: {use.name} {load} {name}: {served:.1f} of {sum(rates.values()):.1f} rq/s")
+                target = sum(f["target_per_s"] for f in found["functions"].values())
+                say(f"round {round_ + 1}: {' '.join(str(getattr(word, 'name', word)) for word in row)} {name}: {served:.1f} of {target:.1f} rq/s")
     return records
+
+
+def tables(options, uses, systems, home):
+    def measured(use, load, name, system, round_):
+        rates = {number: use.loads[load][number - 1] * options.factor for number in numbers(name)}
+        due = report.due(use.name, load, round_, rates, options.warmup + options.seconds)
+        urls = {number: system.url(use, number) for number in rates}
+        return {"use": use.name, "load": load, **drive(system, use, urls, rates, due, options, home)}
+
+    rows = [(use, load) for use in uses for load in use.loads if not options.loads or load in options.loads]
+    return in_turns(options, systems, rows, measured)
+
+
+def figures(options, uses, systems, home):
+    def measured(use, rate, name, system, round_):
+        rates = {connection: rate / CONNECTIONS for connection in range(CONNECTIONS)}
+        due = report.due(use.name, rate, round_, rates, options.warmup + options.seconds)
+        urls = {connection: system.rising_url(use, connection) for connection in rates}
+        return {"use": use.name, "rate": rate, **drive(system, use, urls, rates, due, options, home)}
+
+    rows = [(use, rate * options.factor) for use in uses for rate in (use.rising[::3] if options.quick else use.rising)]
+    return in_turns(options, systems, rows, measured)
 
 
 def numbers(system):
@@ -343,13 +414,34 @@ def simulate(result, stem):
     return simulated
 
 
+@contextlib.contextmanager
+def namespaces(home, environment, uses, options):
+    """Both systems, running on three nodes that are network namespaces."""
+    network, processes = None, None
+    try:
+        network = Network()
+        enter(network.name("door"))
+        processes = Processes(network, home, environment)
+        pool = Pool(processes, options)
+        pool.deploy(uses)
+        yield {"baltra": pool, "native": Native(processes, uses, options)}
+        processes.check()
+    finally:
+        if processes:
+            processes.stop()
+        if network:
+            network.stop()
+
+
 def git(*words):
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="about a minute: proves that everything runs")
+    parser.add_argument("--kubernetes", action="store_true", help="gateway, registry, managers and native servers as Pods of a cluster of three nodes")
+    parser.add_argument("--quick", action="store_true", help="about a minute, two with --kubernetes: proves that everything runs")
+    parser.add_argument("--parts", type=lambda t: t.split(","), default=["tables", "figures"], help="default tables,figures")
     parser.add_argument("--uses", type=lambda t: t.split(","), default=[use.name for use in USES])
     parser.add_argument("--loads", type=lambda t: t.split(","), default=[], help="low, medium, high (default all)")
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
@@ -363,13 +455,20 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the managers' configuration")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
                         help="of managers and native servers; {n} becomes the node's number: CUDA_VISIBLE_DEVICES={n}")
-    parser.add_argument("--label", default=f"vm{os.cpu_count()}", help="the machine in the result's file name")
+    parser.add_argument("--label", default=None, help="the machine in the result's file name")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/cluster")
     options = parser.parse_args()
+    options.label = options.label or f"vm{os.cpu_count()}{'-kubernetes' if options.kubernetes else ''}"
     if options.quick:
         options.rounds, options.seconds, options.loads = 1, 2.0, options.loads or ["high"]
     if os.geteuid() != 0:
         sys.exit("error: network namespaces want root")
+    if options.kubernetes:
+        python = ROOT / "target/venv/bin/python"
+        if importlib.util.find_spec("yaml") is None and python.exists():
+            os.execv(python, [str(python), *sys.argv])
+        import pods  # only where there is a cluster: what scripts/setup.sh kubernetes installs
+        pods.isolate()
     uses = [use for use in USES if use.name in options.uses]
     subprocess.run(["make", "-s", "-C", str(HERE)], check=True)
     home = pathlib.Path(tempfile.mkdtemp(prefix="baltra-bench-"))
@@ -378,30 +477,21 @@ def main():
     environment = {k: v for k, v in os.environ.items() if not k.startswith("BALTRA_")}
     environment.setdefault("OCL_ICD_VENDORS", "/etc/OpenCL/vendors/pocl.icd" if options.pace else "/etc/OpenCL/vendors")
     environment["POCL_CACHE_DIR"] = str(home / "pocl")
-    network, processes = None, None
     try:
-        network = Network()
-        enter(network.name("door"))
-        processes = Processes(network, home, environment)
         for use in uses:
             use.write(home / use.name, pace_us(use, options))
             (home / f"{use.name}.body").write_bytes(use.body())
-        pool = Pool(processes, options)
-        pool.deploy(uses)
-        systems = {"baltra": pool, "native": Native(processes, uses, options)}
-        records = measure(options, uses, systems, home)
-        processes.check()
+        with (pods.systems if options.kubernetes else namespaces)(home, environment, uses, options) as systems:
+            same_answers(uses, systems, home)
+            records = tables(options, uses, systems, home) if "tables" in options.parts else []
+            rising = figures(options, uses, systems, home) if "figures" in options.parts else []
     finally:
-        if processes:
-            processes.stop()
-        if network:
-            network.stop()
         shutil.rmtree(home, ignore_errors=True)
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    kept = ("quick", "rounds", "seconds", "warmup", "pace", "factor", "policy", "quantum", "set", "env")
+    kept = ("kubernetes", "quick", "rounds", "seconds", "warmup", "pace", "factor", "policy", "quantum", "set", "env")
     result = {"date": datetime.date.today().isoformat(), "options": {key: getattr(options, key) for key in kept},
               "machine": {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "commit": git("rev-parse", "--short=10", "HEAD") or "none"},
-              "records": records}
+              "records": records, "rising": rising}
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"{result['date']}-{options.label}-{result['machine']['commit']}"
     result["simulated"] = simulate(result, stem)
