@@ -123,6 +123,8 @@ struct Target {
     name: String,
     /// The file with a kernel's arguments and constants, for a processor.
     start: Option<PathBuf>,
+    /// Bytes of memory that the processor has off the chip.
+    memory: Option<u64>,
 }
 
 /// Compiles what must be. `say` gets lines of progress.
@@ -178,6 +180,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                         kernels: vec![kernel.num],
                         name: kernel.name.clone(),
                         start: None,
+                        memory: None,
                     });
                 }
             }
@@ -207,6 +210,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                 kernels: vec![kernel.num],
                 name: kernel.name.clone(),
                 start: Some(start),
+                memory: kernel.memory(),
             });
         }
     }
@@ -323,12 +327,16 @@ fn boards(
         .context("a folder whose name is no text")
 }
 
-/// The library of a kernel's module among the boards' models; one that is captured has a core for that in it.
+/// The library of a kernel's module among the boards' models.
 fn library_of(module: &str, kernel: &Kernel) -> String {
-    match kernel.captured() {
-        Some(_) => format!("kernels/{module}-probe.so"),
-        None => format!("kernels/{module}.so"),
-    }
+    format!("kernels/{module}{}.so", variant(kernel))
+}
+
+/// What a kernel's library has besides: a way to memory off the chip, a capture core.
+fn variant(kernel: &Kernel) -> String {
+    let memory = kernel.memory().map_or("", |_| "-memory");
+    let probe = kernel.captured().map_or("", |_| "-probe");
+    format!("{memory}{probe}")
 }
 
 /// `make` with the boards' Makefile.
@@ -356,12 +364,15 @@ fn synthesised(
         &module,
         choice.hardware.as_ref().map_or("", |h| h.text.as_str()),
     )?;
-    let mut kernel = OsString::from("KERNEL=");
-    kernel.push(&module);
-    let mut targets = vec![kernel, "synthesised".into()];
-    let captured = cluster.logical.captured(choice.kernel).is_some();
-    if captured {
+    let mut word = OsString::from("KERNEL=");
+    word.push(&module);
+    let mut targets = vec![word, "synthesised".into()];
+    let kernel = (cluster.logical.kernel(choice.kernel)).context("a kernel without a number")?;
+    if kernel.captured().is_some() {
         targets.push("PROBE=1".into());
+    }
+    if kernel.memory().is_some() {
+        targets.push("MEMORY=1".into());
     }
     if !make(with, &["-s", "-q"], &targets)?.status.success() {
         say(format!(
@@ -378,10 +389,7 @@ fn synthesised(
             String::from_utf8_lossy(&made.stderr)
         );
     }
-    Ok(match captured {
-        true => module.with_file_name(format!("{}-probe.so", choice.module(cluster))),
-        false => module.with_extension("so"),
-    })
+    Ok(module.with_file_name(format!("{}{}.so", choice.module(cluster), variant(kernel))))
 }
 
 /// Writes a file if it would change.
@@ -471,15 +479,15 @@ fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
     {
         return false;
     }
-    // A rule of make's: the program, a colon, what it depends on.
-    let Ok(rule) = fs::read_to_string(with_suffix(path, ".d")) else {
+    // Rules of make's, one for each source: the program, a colon, what it depends on.
+    let Ok(rules) = fs::read_to_string(with_suffix(path, ".d")) else {
         return false;
     };
-    let rule = rule.replace("\\\n", " ");
-    let Some((_, needed)) = rule.split_once(": ") else {
-        return false;
-    };
-    let mut files = needed.split_whitespace().map(Path::new).chain([library]);
+    let rules = rules.replace("\\\n", " ");
+    let needed = rules
+        .lines()
+        .filter_map(|rule| Some(rule.split_once(": ")?.1));
+    let mut files = (needed.flat_map(str::split_whitespace).map(Path::new)).chain([library]);
     files.all(|file| modified(file).is_some_and(|m| m <= made))
 }
 
@@ -493,19 +501,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
     };
     let mut command = Command::new(compiler);
     command
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-g",
-            "-Wall",
-            "-MMD",
-            "-MT",
-            "program",
-            "-MF",
-        ])
-        .arg(with_suffix(path, ".d"))
-        .arg("-o")
-        .arg(path)
+        .args(["-std=gnu11", "-O2", "-g", "-Wall"])
         .args(&job.sources);
     // Another MPI's <mpi.h> is its own.
     if job.start.is_some() || own.is_none() {
@@ -535,8 +531,15 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
                 ])
                 .arg("-I")
                 .arg(with.humboldt.join("src"))
-                .arg("-T")
-                .arg(fabric.join("link.ld"))
+                .arg("-L")
+                .arg(&fabric)
+                .args(match job.memory {
+                    Some(bytes) => vec![
+                        "-Tlink-memory.ld".to_owned(),
+                        format!("-Wl,--defsym=HUM_MEMORY_BYTES={bytes}"),
+                    ],
+                    None => vec!["-Tlink.ld".to_owned()],
+                })
                 .args([
                     fabric.join("start.S"),
                     fabric.join("core.c"),
@@ -548,6 +551,11 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
         }
     };
     command.arg("-lm");
+    let mut needs = Command::new(compiler);
+    needs
+        .args(command.get_args())
+        .args(["-MM", "-MT", "program"]);
+    command.arg("-o").arg(path);
     let words = format!("{command:?}");
     if up_to_date(path, library, &words) {
         say("up to date");
@@ -588,6 +596,8 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
             path.display()
         );
     }
+    let needs = (needs.stdin(Stdio::null()).output()).context("the compiler, for what it reads")?;
+    fs::write(with_suffix(path, ".d"), needs.stdout).context("cannot write beside the program")?;
     // Last: without it the program counts as out of date.
     fs::write(with_suffix(path, ".command"), words).context("cannot write beside the program")?;
     Ok(Program {

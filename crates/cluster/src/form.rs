@@ -168,6 +168,9 @@ fn choose(
                 .map(|(p, n)| format!("line {} every {n}", p.line))
                 .collect();
             choice.why += &format!(": {} states", hardware.states);
+            if hardware.far_bytes > 0 {
+                choice.why += &format!(", {} bytes off the chip", hardware.far_bytes);
+            }
             if !pipelines.is_empty() {
                 choice.why += &format!(
                     ", loops with an iteration every so many clocks: {}",
@@ -211,6 +214,7 @@ fn hardware(cluster: &Cluster, with: &Build, kernel: &Kernel, choice: &Choice) -
         ranks: cluster.size() as u32,
         arguments: kernel.args.clone(),
         environment: constants.collect(),
+        memory: kernel.memory().unwrap_or(0),
         humboldt: absolute(with.humboldt.clone()),
         work: absolute(with.out.clone()),
     })

@@ -65,9 +65,20 @@ pub struct Port {
     pub scope: String,
     /// Whether its signals are captured.
     pub debug: bool,
+    /// Of an `m_axi`: how much memory is behind it.
+    pub bytes: Option<u64>,
 }
 
+/// What an `m_axi` that does not say it has behind it.
+const MEMORY_BYTES: u64 = 16 << 20;
+
 impl Kernel {
+    /// Bytes of memory off the chip: it has some if it has an `m_axi`, which is not `local` to the board.
+    pub fn memory(&self) -> Option<u64> {
+        let port = (self.ports.iter()).find(|p| p.kind == "m_axi" && p.scope != "local")?;
+        Some(port.bytes.unwrap_or(MEMORY_BYTES))
+    }
+
     /// Which of its streams a capture core is on, `out`, `in` or `both`: those whose port says `<debug/>`.
     pub fn captured(&self) -> Option<&'static str> {
         let on = |kind: &str| self.ports.iter().any(|p| p.debug && p.kind == kind);

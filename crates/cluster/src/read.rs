@@ -342,12 +342,40 @@ fn port(reader: &mut Reader<'_>, e: &Element) -> Option<Port> {
             }
         },
     };
+    let bytes = match e.child(&["bytes"]) {
+        Some(b) => Some(bytes(reader, b)?),
+        None => None,
+    };
     Some(Port {
         kind,
+        bytes,
         name: text("name").unwrap_or_default(),
         scope: text("scope").unwrap_or_else(|| "global".to_owned()),
         debug: e.child(&["debug"]).is_some_and(flag),
     })
+}
+
+/// A size of memory: lines of 64 bytes, up to 1 GB.
+fn bytes(reader: &mut Reader<'_>, e: &Element) -> Option<u64> {
+    let text = e.text.trim();
+    let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
+        'K' => (&text[..text.len() - 1], 10),
+        'M' => (&text[..text.len() - 1], 20),
+        'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = (digits.trim().parse::<u64>().ok()).and_then(|n| n.checked_mul(1 << shift));
+    match bytes {
+        Some(bytes) if (64..=1 << 30).contains(&bytes) && bytes % 64 == 0 => Some(bytes),
+        _ => {
+            let text = shown(text);
+            reader.wrong(
+                e.line,
+                format!("memory is 64 bytes to 1G, a multiple of 64 (16M, say), not '{text}'"),
+            );
+            None
+        }
+    }
 }
 
 fn map(path: &Path, root: &Element) -> (Map, Vec<Problem>) {

@@ -528,6 +528,9 @@ fn board_file(
             place.kernel,
             made.model.display()
         );
+        if let Some(bytes) = kernel.memory() {
+            text += &format!("memory {} {bytes}\n", place.kernel);
+        }
         if let Some(streams) = kernel.captured() {
             let file = crate::probe::path(&built.out, &cluster.map.path, place.kernel);
             text += &format!("probe {} {streams} {}\n", place.kernel, file.display());

@@ -92,6 +92,29 @@ fn test_the_papers_files() {
 }
 
 #[test]
+fn test_memory_off_the_chip_is_behind_an_m_axi() {
+    let map = "node: {type: hw, kernel: 0}";
+    let with = |port: &str| {
+        let cluster = parse(&format!("kernel: {{name: k, num: 0, m_axi: {port}}}"), map);
+        cluster.map(|c| {
+            (
+                c.logical.kernels[0].memory(),
+                crate::write::logical(&c.logical),
+            )
+        })
+    };
+    assert_eq!(with("{name: m}").unwrap().0, Some(16 << 20));
+    assert_eq!(with("{name: m, scope: local}").unwrap().0, None);
+    let (bytes, text) = with("{name: m, bytes: 3M}").unwrap();
+    assert_eq!(bytes, Some(3 << 20));
+    assert!(text.contains("<bytes> 3145728 </bytes>"), "{text}");
+    for wrong in ["100", "2G", "M", "-1", "99999999999G"] {
+        let why = with(&format!("{{name: m, bytes: {wrong}}}")).unwrap_err();
+        assert!(format!("{why:#}").contains("a multiple of 64"), "{why:#}");
+    }
+}
+
+#[test]
 fn test_the_dialect_of_2019_and_its_json() {
     let xml = parse(
         "<cluster><packet><data> 64 </data></packet><kernel> fifo <vendor> x </vendor><num> 0 </num><rep> 6 </rep>

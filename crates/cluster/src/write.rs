@@ -108,6 +108,9 @@ pub fn logical(logical: &Logical) -> String {
             if port.debug {
                 xml.text(3, "debug", "");
             }
+            if let Some(bytes) = port.bytes {
+                xml.text(3, "bytes", &bytes.to_string());
+            }
             xml.close(2, &port.kind);
         }
         for (name, value, width) in &kernel.constants {

@@ -101,6 +101,91 @@ fn test_an_echo_is_the_same_in_rtl_synthesised_and_in_software() {
     }
 }
 
+/// Arrays that no chip has room for, accessed in every size, and messages out of them and into them.
+const LARGE: &str = r#"
+#include <humboldt.h>
+#include <stdio.h>
+enum { WORDS = 200000, PART = 3000 };
+static unsigned words[WORDS];
+static union { unsigned char bytes[8 * 4096]; short halves[4 * 4096]; double doubles[4096]; } mixed[16];
+int main(int argc, char **argv)
+{
+    int rank;
+    HUM_Init(&argc, &argv);
+    HUM_Comm_rank(HUM_COMM_WORLD, &rank);
+    unsigned x = 1, sum = 0;
+    for (int i = 0; i < 2000; i++) {
+        x = x * 1664525u + 1013904223u;
+        unsigned at = (x >> 8) % (WORDS + 50000);
+        if (at < WORDS) words[at] += x;
+        mixed[x >> 28].bytes[x >> 9 & 0x7fff] = (unsigned char)i;
+        mixed[x >> 28].halves[x >> 5 & 0x3fff] ^= (short)x;
+        if (i % 10 == 0) mixed[x >> 28].doubles[x >> 12 & 0xfff] = i * 0.5;
+    }
+    x = 1;
+    for (int i = 0; i < 2000; i++) {
+        x = x * 1664525u + 1013904223u;
+        unsigned at = (x >> 8) % (WORDS + 50000);
+        if (at < WORDS) sum = sum * 33 + words[at];
+        sum = sum * 33 + mixed[x >> 28].bytes[x >> 11 & 0x7fff];
+    }
+    for (int i = 0; i < PART; i++) words[WORDS - PART + i] = (unsigned)i * sum;
+    for (int turn = 0; turn < 2; turn++)
+        if (turn == rank) HUM_Send(words + WORDS - PART, PART, HUM_UNSIGNED, 1 - rank, turn, HUM_COMM_WORLD);
+        else HUM_Recv(words + 77, PART, HUM_UNSIGNED, 1 - rank, turn, HUM_COMM_WORLD, HUM_STATUS_IGNORE);
+    for (int i = 0; i < PART; i++) sum = sum * 33 + words[77 + i];
+    printf("%08x\n", sum);
+    HUM_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn test_arrays_off_the_chip_are_the_same_in_each_form() {
+    let kernel = |port: &str| format!("kernel: {{name: large, num: 0, rep: 2{port}}}");
+    let files = |port| Bench::new(&[("logical.yaml", kernel(port).as_str()), ("large.c", LARGE)]);
+    let bench = files(", m_axi: {name: memory, bytes: 2M}");
+    let software = printed(&bench, "node: {type: sw, comm: shm, kernel: 0-1}");
+    assert_eq!(software.len(), 2);
+    for forms in [[Some("hls"), Some("core")], [None; 2]] {
+        assert_eq!(printed(&bench, &board(&forms)), software, "{forms:?}");
+    }
+    // Without that memory, and with too little of it.
+    let refused = |port, form| {
+        let bench = files(port);
+        let failed = bench.run(&board(&[Some(form), Some("core")]), &Options::default());
+        format!("{:#}", failed.unwrap_err())
+    };
+    assert!(refused("", "hls").contains("an m_axi port gives it memory"));
+    let little = ", m_axi: {name: memory, bytes: 64K}";
+    assert!(refused(little, "hls").contains("where the kernel has 65536"));
+    assert!(refused(little, "core").contains("far"));
+}
+
+const ASTRAY: &str = r#"
+#include <humboldt.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    HUM_Init(&argc, &argv);
+    volatile int *more = malloc(1 << 15);
+    more[1 << 20] = 1;
+    for (int i = 0; i < 100000; i++) (void)more[16 * i];
+    HUM_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn test_a_kernel_that_leaves_its_memory_ends_alone() {
+    let logical = "kernel: {name: astray, num: 0, m_axi: {name: memory, bytes: 64K}}";
+    let bench = Bench::new(&[("logical.yaml", logical), ("astray.c", ASTRAY)]);
+    let (outcome, lines) = bench
+        .run(&board(&[Some("core")]), &Options::default())
+        .unwrap();
+    assert_eq!(outcome.code, 139, "{lines:?}");
+}
+
 /// Bytes through a process, a synthesised kernel and a processor, in pieces of any size.
 const STREAM: &str = r#"
 #include <humboldt.h>

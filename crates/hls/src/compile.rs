@@ -26,6 +26,8 @@ pub struct Kernel {
     pub arguments: Option<Vec<String>>,
     /// Names and values of the environment.
     pub environment: Vec<(String, String)>,
+    /// Bytes of memory off the chip.
+    pub memory: u64,
     /// `humboldt` in Baltra's tree.
     pub humboldt: PathBuf,
     /// A folder for what is made on the way.
@@ -161,5 +163,10 @@ pub fn synthesise(kernel: &Kernel) -> Result<Hardware> {
             .map(|n| n.to_string_lossy().into_owned())
     };
     let sources: Vec<String> = kernel.sources.iter().filter_map(name).collect();
-    Ok(from_ir(&kernel.ir()?, &kernel.name, &sources.join(", "))?)
+    Ok(from_ir(
+        &kernel.ir()?,
+        &kernel.name,
+        &sources.join(", "),
+        kernel.memory,
+    )?)
 }

@@ -601,6 +601,13 @@ impl<'a> Emitter<'a> {
                 ),
                 Op::Copy(a) => self.view(spot, *a, bits),
                 Op::Address(base, offset, parts) => self.address(spot, *base, *offset, parts),
+                Op::Load(from, size) if self.memories.far(f, *from) => {
+                    self.far_load(spot, *from, *size, bits, &when)
+                }
+                Op::Store(value, to, size, condition) if self.memories.far(f, *to) => {
+                    self.far_store(spot, *value, *to, *size, *condition, &when);
+                    return;
+                }
                 Op::Load(from, size) => {
                     self.load(spot, instruction.result, *from, *size, bits, &when)
                 }
@@ -858,6 +865,62 @@ impl<'a> Emitter<'a> {
             .entry(m)
             .or_default()
             .push((when, [word, mask, data]));
+    }
+
+    /// An address off the chip, and in which of an access's places in a word of 64 bits it is.
+    fn far_place(&mut self, spot: Spot, address: Value, size: u64) -> (String, String) {
+        let view = self.view(spot, address, 32);
+        let lane = match (size, address) {
+            (8, _) => "0".to_owned(),
+            (_, Value::Global(g, o)) => {
+                ((self.memories.offset(g) as i64 + o) as u64 % 8 / size).to_string()
+            }
+            _ => format!("{view}[2:{}]", size.trailing_zeros()),
+        };
+        (view, lane)
+    }
+
+    fn far_load(&mut self, spot: Spot, from: Value, size: u64, bits: u32, when: &str) -> String {
+        let (address, lane) = self.far_place(spot, from, size);
+        self.calls.push((
+            when.to_owned(),
+            format!("call = CallLoad;\ncall_command = {address};"),
+        ));
+        let wide = size * 8;
+        match size {
+            8 => format!("{bits}'(port_word)"),
+            _ => format!("{bits}'(port_word[{wide}*{lane}+:{wide}])"),
+        }
+    }
+
+    fn far_store(
+        &mut self,
+        spot: Spot,
+        value: Value,
+        to: Value,
+        size: u64,
+        condition: Option<Value>,
+        when: &str,
+    ) {
+        let (address, lane) = self.far_place(spot, to, size);
+        let wide = size as u32 * 8;
+        let bits = match value {
+            Value::Local(v) => self.bits(spot.function, v),
+            _ => wide,
+        };
+        let view = self.view(spot, value, bits);
+        let when = match condition {
+            Some(condition) => format!("{when} && {}", self.view(spot, condition, 1)),
+            None => when.to_owned(),
+        };
+        self.calls.push((
+            when,
+            format!(
+                "call = CallStore;\ncall_command = {address};\ncall_bytes = 32'd{} << {size}*{lane};\ncall_data = {{{}{{{wide}'({view})}}}};",
+                (1_u64 << size) - 1,
+                8 / size
+            ),
+        ));
     }
 
     fn call(

@@ -7,10 +7,11 @@ use crate::units::unit;
 /// Instructions of a branch that is worth it.
 const BRANCH_MAX: usize = 12;
 
-/// Flattens what can be, until nothing more can.
-pub fn flatten(function: &mut Function) {
+/// Flattens what can be, until nothing more can. `far`: there is memory off the chip, which refuses an address that it has not:
+/// what a branch would not have loaded is not loaded.
+pub fn flatten(function: &mut Function, far: bool) {
     for at in 0..function.blocks.len() {
-        while branch(function, at) || straight(function, at) {}
+        while branch(function, at, far) || straight(function, at) {}
     }
     compact(function);
 }
@@ -43,16 +44,17 @@ fn before(function: &Function, block: usize) -> Vec<usize> {
 }
 
 /// Whether it may be done although it need not be.
-fn harmless(function: &Function, instruction: &Instruction) -> bool {
-    let plain = !matches!(
-        instruction.op,
-        Op::Call(..) | Op::Phi(_) | Op::Store(_, _, _, Some(_)) | Op::Local(_)
-    );
+fn harmless(function: &Function, instruction: &Instruction, far: bool) -> bool {
+    let plain = !(far && matches!(instruction.op, Op::Load(..)))
+        && !matches!(
+            instruction.op,
+            Op::Call(..) | Op::Phi(_) | Op::Store(_, _, _, Some(_)) | Op::Local(_)
+        );
     plain && unit(function, instruction).is_none()
 }
 
 /// `if (c) { … }` at a block's end.
-fn branch(function: &mut Function, at: usize) -> bool {
+fn branch(function: &mut Function, at: usize, far: bool) -> bool {
     let Some(&Op::Branch(condition, yes, no)) = end(function, at) else {
         return false;
     };
@@ -71,7 +73,7 @@ fn branch(function: &mut Function, at: usize) -> bool {
     };
     let code = &function.blocks[inside].code;
     let body = &code[..code.len() - 1];
-    if next == at || body.len() > BRANCH_MAX || !body.iter().all(|i| harmless(function, i)) {
+    if next == at || body.len() > BRANCH_MAX || !body.iter().all(|i| harmless(function, i, far)) {
         return false;
     }
     let mut body = body.to_vec();

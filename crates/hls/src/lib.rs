@@ -36,19 +36,21 @@ pub struct Hardware {
     pub states: usize,
     /// Loops that are pipelines: their line, clocks between iterations.
     pub pipelines: Vec<(Place, u32)>,
-    /// Bytes of its memories.
+    /// Bytes of its memories on the chip.
     pub memory_bytes: usize,
+    /// And of those off it.
+    pub far_bytes: u64,
 }
 
-/// A kernel's module from IR.
+/// A kernel's module from IR; `far`: bytes of memory off the chip that it has.
 ///
 /// # Errors
 ///
 /// What has no form in hardware.
-pub fn from_ir(text: &str, name: &str, sources: &str) -> Result<Hardware, Refusal> {
+pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardware, Refusal> {
     let mut module = parse::module(text)?;
-    lower::module(&mut module)?;
-    let memories = memory::analyse(&mut module)?;
+    lower::module(&mut module, far > 0)?;
+    let memories = memory::analyse(&mut module, far)?;
     let functions: HashSet<String> = module.functions.iter().map(|f| f.name.clone()).collect();
     let mut bodies = Vec::new();
     for (at, function) in module.functions.iter().enumerate() {
@@ -81,5 +83,6 @@ pub fn from_ir(text: &str, name: &str, sources: &str) -> Result<Hardware, Refusa
         states,
         pipelines,
         memory_bytes,
+        far_bytes: memories.far_bytes,
     })
 }

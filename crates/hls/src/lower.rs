@@ -72,7 +72,7 @@ impl Maker<'_> {
 }
 
 /// The functions that are reached, with what they are made of lowered.
-pub fn module(module: &mut Module) -> Result<(), Refusal> {
+pub fn module(module: &mut Module, far: bool) -> Result<(), Refusal> {
     let index: HashMap<String, usize> = module
         .functions
         .iter()
@@ -95,7 +95,7 @@ pub fn module(module: &mut Module) -> Result<(), Refusal> {
         let mut function = module.functions[at].clone();
         lower(&mut function, &mut module.globals, &names)?;
         ends(&mut function);
-        flatten(&mut function);
+        flatten(&mut function, far);
         outlive(&mut function);
         forget(&mut function);
         functions.push(function);

@@ -1,5 +1,6 @@
 //! Which memory each pointer points into. Objects that one pointer may point to share a memory (Steensgaard's analysis);
-//! each memory has a word of the widest access to it, and a pointer is bytes from its beginning.
+//! each memory has a word of the widest access to it, and a pointer is bytes from its beginning; in memory off the chip, from
+//! the beginning of all that is there.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Module, Op, Place, Refusal, Type, Value};
 use crate::lower::Maker;
@@ -18,6 +19,8 @@ pub struct Memory {
     pub bytes: Vec<u8>,
     /// The source's objects in it.
     pub objects: Vec<String>,
+    /// Whether it is off the chip, and has its contents from nobody.
+    pub far: bool,
 }
 
 impl Memory {
@@ -40,6 +43,8 @@ pub struct Memories {
     memories: HashMap<usize, usize>,
     offsets: Vec<u64>,
     null: HashMap<usize, bool>,
+    /// Bytes of memory off the chip that are used.
+    pub far_bytes: u64,
 }
 
 impl Memories {
@@ -113,6 +118,11 @@ impl Memories {
         self.memories.get(&self.root(node)).copied()
     }
 
+    /// Whether an address is one of memory off the chip.
+    pub fn far(&self, function: usize, address: Value) -> bool {
+        self.of(function, address).is_some_and(|m| self.all[m].far)
+    }
+
     /// A global's address: bytes from its memory's beginning.
     pub fn offset(&self, global: usize) -> u64 {
         self.offsets[global]
@@ -127,8 +137,9 @@ fn is_pointer(function: &Function, value: Value) -> bool {
     }
 }
 
-/// Finds the memories, and makes accesses that may not be aligned of aligned ones.
-pub fn analyse(module: &mut Module) -> Result<Memories, Refusal> {
+/// Finds the memories, and makes accesses that may not be aligned of aligned ones. `far`: bytes of memory off the chip that
+/// there are, for what the chip has no room for.
+pub fn analyse(module: &mut Module, far: u64) -> Result<Memories, Refusal> {
     let mut m = Memories {
         all: Vec::new(),
         parents: Vec::new(),
@@ -139,6 +150,7 @@ pub fn analyse(module: &mut Module) -> Result<Memories, Refusal> {
         memories: HashMap::new(),
         offsets: vec![0; module.globals.len()],
         null: HashMap::new(),
+        far_bytes: 0,
     };
     for _ in &module.globals {
         let node = m.node();
@@ -169,7 +181,7 @@ pub fn analyse(module: &mut Module) -> Result<Memories, Refusal> {
         }
     }
     align(module);
-    lay(module, &mut m)?;
+    lay(module, &mut m, far)?;
     Ok(m)
 }
 
@@ -456,7 +468,7 @@ fn split(maker: &mut Maker<'_>, instruction: Instruction, address: Value, unit: 
 }
 
 /// Lays objects into memories, those that are used.
-fn lay(module: &Module, m: &mut Memories) -> Result<(), Refusal> {
+fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
     // The pieces of accesses that were split point where the whole did.
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.blocks.iter().flat_map(|b| &b.code) {
@@ -484,13 +496,13 @@ fn lay(module: &Module, m: &mut Memories) -> Result<(), Refusal> {
             *width = size.max(*width);
         }
     }
-    let mut total = 0;
     for (class, width) in used {
         let mut memory = Memory {
             name: String::new(),
             width,
             bytes: Vec::new(),
             objects: Vec::new(),
+            far: false,
         };
         if nulls.contains(&class) {
             memory.bytes.resize(8, 0);
@@ -515,7 +527,6 @@ fn lay(module: &Module, m: &mut Memories) -> Result<(), Refusal> {
         if memory.bytes.is_empty() {
             memory.bytes.resize(8, 0);
         }
-        total += memory.bytes.len() as u64;
         memory.name = match members.as_slice() {
             [one] => module.globals[*one].name.clone(),
             many if many.iter().all(|g| module.globals[*g].constant) => "texts".to_owned(),
@@ -524,12 +535,7 @@ fn lay(module: &Module, m: &mut Memories) -> Result<(), Refusal> {
         m.memories.insert(class, m.all.len());
         m.all.push(memory);
     }
-    if total > BYTES_MAX {
-        return Err(Refusal::new(
-            &Place::default(),
-            format!("{total} bytes of arrays: a kernel has block RAM for {BYTES_MAX}"),
-        ));
-    }
+    move_away(module, m, far)?;
     // Addresses among the contents, when all offsets are known.
     for (index, global) in module.globals.iter().enumerate() {
         let Some(memory) = m.memories.get(&m.root(m.globals[index])).copied() else {
@@ -543,6 +549,48 @@ fn lay(module: &Module, m: &mut Memories) -> Result<(), Refusal> {
             let at = (m.offsets[index] + at) as usize;
             m.all[memory].bytes[at..at + 4].copy_from_slice(&bits.to_le_bytes());
         }
+    }
+    Ok(())
+}
+
+/// The largest memories leave the chip until it has room for the rest.
+fn move_away(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
+    let wrong = |why: String| Err(Refusal::new(&Place::default(), why));
+    let whole: u64 = m.all.iter().map(|memory| memory.bytes.len() as u64).sum();
+    if whole > BYTES_MAX && far == 0 {
+        return wrong(format!("{whole} bytes of arrays: a kernel has block RAM for {BYTES_MAX} (an m_axi port gives it memory off the chip)"));
+    }
+    let mut left = whole;
+    while left > BYTES_MAX {
+        let largest = (0..m.all.len())
+            .filter(|&i| !m.all[i].far)
+            .max_by_key(|&i| m.all[i].bytes.len());
+        let Some(moved) = largest else {
+            break;
+        };
+        let memory = &mut m.all[moved];
+        let bytes = std::mem::take(&mut memory.bytes);
+        memory.far = true;
+        left -= bytes.len() as u64;
+        let members = (0..module.globals.len())
+            .filter(|&g| m.memories.get(&m.root(m.globals[g])) == Some(&moved));
+        for global in members.collect::<Vec<_>>() {
+            let object = &module.globals[global];
+            if object.bytes.iter().any(|b| *b != 0) || !object.pointers.is_empty() {
+                return wrong(format!(
+                    "{} has contents: memory off the chip, where the chip has no room for it, is zero at first",
+                    object.name
+                ));
+            }
+            m.offsets[global] += m.far_bytes;
+        }
+        m.far_bytes += bytes.len() as u64;
+    }
+    if m.far_bytes > far {
+        return wrong(format!(
+            "{} bytes of arrays off the chip, where the kernel has {far}",
+            m.far_bytes
+        ));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! When each instruction is carried out.
 //!
 //! A block is a row of steps, a state each. An instruction is put into the earliest step in which its operands are there,
-//! its chain of logic fits a clock, and what it shares with others (a memory's port, a unit, the message engines) is free.
+//! its chain of logic fits a clock, and what it shares with others (a memory's port, a unit, the message engines and memory off the chip) is free.
 //! A loop of one block is a pipeline instead (modulo scheduling): an iteration begins every `interval` steps, at the
 //! smallest one for which what an iteration needs of the one before is there in time.
 
@@ -263,6 +263,15 @@ fn book(
             }
         };
         match &instruction.op {
+            Op::Load(address, _) | Op::Store(_, address, _, _)
+                if b.memories.far(b.at, *address) =>
+            {
+                limit(&mut step, &mut late, TO_PORT);
+                step = step.max(called.map_or(0, |c| c + 1));
+                (step, _) = b.book(&Resource::Port, step, 1)?;
+                called = Some(step);
+                there = Some((step, PORT));
+            }
             Op::Load(from, _) => {
                 limit(&mut step, &mut late, BUDGET);
                 let memory = b.memories.of(b.at, *from)?;
@@ -409,7 +418,10 @@ fn fits(
         }
     }
     let calls: Vec<u32> = (code.code.iter().zip(&schedule.steps))
-        .filter(|(i, _)| port(&i.op).is_some_and(waits))
+        .filter(|(i, _)| match i.op {
+            Op::Load(a, _) | Op::Store(_, a, _, _) => memories.far(at, a),
+            _ => port(&i.op).is_some_and(waits),
+        })
         .map(|(_, s)| s.0)
         .collect();
     if calls
@@ -431,6 +443,10 @@ fn fits(
         let Some(memory) = memories.of(at, access.0) else {
             return false;
         };
+        // Off the chip they are calls, which keep their order.
+        if memories.all[memory].far {
+            continue;
+        }
         accesses.push((memory, *step, access.0, access.1, access.2));
     }
     for first in &accesses {

@@ -17,6 +17,7 @@ fn made(body: &str) -> Result<Hardware, Refusal> {
         &format!("{HEAD}define i32 @hum_main() !dbg !1 {{\n{body}\n}}\n{TAIL}"),
         "msg_test",
         "k.c",
+        0,
     )
 }
 
@@ -43,6 +44,24 @@ fn test_an_iteration_begins_as_soon_as_it_can() {
     // One iteration's element is the next one's operand: no iteration begins before the one before it is over.
     let body = format!("{address}  %old = load i32, ptr %p, align 4, !dbg !7\n  %new = mul i32 %old, %old\n  %q = getelementptr inbounds i32, ptr %p, i32 1\n  store i32 %new, ptr %q, align 4");
     assert!(made(&turns(&body)).unwrap().pipelines.is_empty());
+}
+
+#[test]
+fn test_what_the_chip_has_no_room_for_is_off_it() {
+    let large = "@large = internal global [200000 x i32] zeroinitializer, align 4\n";
+    let body = turns("  %p = getelementptr inbounds [200000 x i32], ptr @large, i32 0, i32 %i\n  %old = load i32, ptr %p, align 4, !dbg !7\n  %q = getelementptr inbounds [100 x i32], ptr @a, i32 0, i32 %i\n  store i32 %old, ptr %q, align 4");
+    let with = |far, large: &str| {
+        let text = format!("{large}{HEAD}define i32 @hum_main() !dbg !1 {{\n{body}\n}}\n{TAIL}");
+        from_ir(&text, "msg_test", "k.c", far)
+    };
+    let hardware = with(1 << 20, large).unwrap();
+    assert_eq!((hardware.memory_bytes, hardware.far_bytes), (400, 800_000));
+    assert_eq!(hardware.text.matches("CallLoad").count(), 1);
+    let refused = |far, large| with(far, large).unwrap_err().to_string();
+    assert!(refused(0, large).contains("m_axi"));
+    assert!(refused(4096, large).contains("where the kernel has 4096"));
+    let full = "@large = internal global <{ i32, [199999 x i32] }> <{ i32 1, [199999 x i32] zeroinitializer }>, align 4\n";
+    assert!(refused(1 << 20, full).contains("has contents"));
 }
 
 #[test]

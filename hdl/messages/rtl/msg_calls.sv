@@ -1,6 +1,6 @@
 // A synthesised kernel's calls ↔ its engines' ports.
 //
-// A call is carried out in the clock in which `port_ready` is high. Commands' fields are those of msg_core's words. A send
+// A call is carried out in the clock in which `port_ready` is high; what a load asked for is there in that clock. Commands' fields are those of msg_core's words. A send
 // that was refused takes no payload.
 module msg_calls
   import hum_envelope_pkg::*;
@@ -18,6 +18,7 @@ module msg_calls
     output logic [7:0]  port_fault,    // of the last send
     output outcome_t    port_outcome,  // of the last receive
     output logic [63:0] port_cycles,
+    output logic [63:0] port_word,     // with CallLoad
     // The kernel's ports.
     output logic        send_valid,
     input  logic        send_ready,
@@ -38,7 +39,13 @@ module msg_calls
     output logic [7:0]  text,
     output logic        ended,
     output logic [7:0]  code,
-    output logic        asleep
+    output logic        asleep,
+    output logic        mem_valid,
+    input  logic        mem_ready,
+    output logic [31:0] mem_address,
+    output logic [7:0]  mem_strobe,
+    output logic [63:0] mem_data,
+    input  logic [63:0] mem_word
 );
 
   logic sending, receiving;
@@ -51,6 +58,7 @@ module msg_calls
       CallTake: port_ready = receive_ready && !receiving;
       CallGet:  port_ready = in_valid || !receiving;
       CallEnd:  port_ready = 1'b0;
+      CallLoad, CallStore: port_ready = mem_ready;
       default:  port_ready = 1'b1;
     endcase
   end
@@ -63,7 +71,12 @@ module msg_calls
   assign in_ready      = call == CallGet;
   assign text_valid    = call == CallText;
   assign text          = call_command[7:0];
-  assign asleep        = !port_ready;
+  assign asleep        = !port_ready && !mem_valid;
+  assign mem_valid     = call == CallLoad || call == CallStore;
+  assign mem_address   = call_command;
+  assign mem_strobe    = call == CallStore ? call_bytes[7:0] : '0;
+  assign mem_data      = call_data;
+  assign port_word     = mem_word;
 
   assign send_command.dest          = call_command[7:0];
   assign send_command.tag           = call_command[15:8];
@@ -77,6 +90,7 @@ module msg_calls
   assign receive_command.any_tag    = call_command[24];
   assign receive_command.dtype      = call_command[28:25];
   assign receive_command.collective = call_command[29];
+  assign receive_command.once       = call_command[30];
   assign receive_command.room       = call_bytes[23:0];
 
   always_ff @(posedge clk) begin

@@ -3,10 +3,12 @@
 // The program is loaded while `rst` is set. From 0x10000000 on, words (R: read, W: written; what has to wait stalls):
 //   00 W destination, tag << 8, type << 16, collective << 20, eager << 21; 04 W bytes: a send begins
 //   08 W low and 0c W high half of a beat of payload; 10 R the fault, when the send is over
-//   20 W source, any << 8, tag << 16, any << 24, type << 25, collective << 29; 24 W room: a receive begins
+//   20 W source, any << 8, tag << 16, any << 24, type << 25, collective << 29, once << 30; 24 W room: a receive begins
 //   30 R 1: a beat of payload is there, 0: the receive is over; 28 R its low and 2c R its high half
 //   34 R fault, source << 8, tag << 16; 38 R bytes
 //   40 W a character; 44 W the end, with a code; 48 R this rank, ranks << 16; 4c R and 50 R cycles, low and high
+//   54 R what would not wait: 1 a send's beginning, 2 a beat of its payload, 4 its end; 8 a beat of a receive's, 16 its end
+// From 0x40000000 on is memory that is not on the chip, if there is any.
 //
 // Parameters: WORDS, of memory.
 module msg_core
@@ -15,34 +17,7 @@ module msg_core
 #(
     parameter int WORDS = 32768
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [7:0]  own,
-    input  logic [8:0]  ranks,
-    input  logic        load_valid,
-    input  logic [15:0] load_address,
-    input  logic [31:0] load_data,
-    output logic        send_valid,
-    input  logic        send_ready,
-    output send_t       send_command,
-    output logic        out_valid,
-    input  logic        out_ready,
-    output logic [63:0] out_data,
-    input  logic        send_done,
-    input  logic [7:0]  send_fault,
-    output logic        receive_valid,
-    input  logic        receive_ready,
-    output receive_t    receive_command,
-    input  logic        in_valid,
-    output logic        in_ready,
-    input  logic [63:0] in_data,
-    input  logic        receive_done,
-    input  outcome_t    receive_outcome,
-    output logic        text_valid,
-    output logic [7:0]  text,
-    output logic        ended,
-    output logic [7:0]  code,
-    output logic        asleep       // waits for its engines
+`include "msg_kernel_ports.svh"
 );
 
   localparam int A = $clog2(WORDS);
@@ -79,9 +54,10 @@ module msg_core
 
   logic [31:0] memory[WORDS];
   logic [31:0] word, port_word, port_value;
-  logic        is_port, was_port, reach, write;
+  logic        is_port, is_far, was_near, reach, write;
 
   assign is_port = address[28];
+  assign is_far  = address[30];
   assign reach   = valid && !ready;
   assign write   = strobe != '0;
 
@@ -89,7 +65,7 @@ module msg_core
     word <= memory[address[2+:A]];
     if (rst) begin
       if (load_valid) memory[load_address[A-1:0]] <= load_data;
-    end else if (reach && !is_port)
+    end else if (reach && !is_port && !is_far)
       for (int b = 0; b < 4; b++) if (strobe[b]) memory[address[2+:A]][8*b+:8] <= wdata[8*b+:8];
   end
 
@@ -127,9 +103,15 @@ module msg_core
       8'h48: port_value = {7'd0, ranks, 8'd0, own};
       8'h4c: port_value = now[31:0];
       8'h50: port_value = now[63:32];
+      8'h54: port_value = {27'd0, !receiving && !in_valid, receiving && in_valid, !sending, sending && out_ready, send_ready && !sending};
       default: ;
     endcase
   end
+
+  assign mem_valid   = reach && is_far;
+  assign mem_address = {2'b00, address[29:0]};
+  assign mem_strobe  = address[2] ? {strobe, 4'd0} : {4'd0, strobe};
+  assign mem_data    = {wdata, wdata};
 
   logic touch;
   assign touch         = reach && is_port;
@@ -140,14 +122,14 @@ module msg_core
   assign in_ready      = touch && !write && address[7:0] == 8'h2c;
   assign text_valid    = touch && write && address[7:0] == 8'h40;
   assign text          = wdata[7:0];
-  assign rdata         = was_port ? port_word : word;
+  assign rdata         = was_near ? word : port_word;
   assign ended         = over;
   assign asleep        = over || (touch && !done);
 
   always_ff @(posedge clk) begin
-    ready     <= reach && (!is_port || done);
-    was_port  <= is_port;
-    port_word <= port_value;
+    ready     <= reach && (is_port ? done : !is_far || mem_ready);
+    was_near  <= !is_port && !is_far;
+    port_word <= is_port ? port_value : address[2] ? mem_word[63:32] : mem_word[31:0];
     now       <= now + 1'b1;
     if (touch && write) begin
       case (address[7:0])
@@ -167,6 +149,7 @@ module msg_core
           from.any_tag    <= wdata[24];
           from.dtype      <= wdata[28:25];
           from.collective <= wdata[29];
+          from.once       <= wdata[30];
         end
         8'h24: if (done) receiving <= 1'b1;
         8'h44: begin

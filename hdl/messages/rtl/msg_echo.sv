@@ -8,34 +8,7 @@ module msg_echo
 #(
     parameter int DEPTH = 8192
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [7:0]  own,
-    input  logic [8:0]  ranks,
-    input  logic        load_valid,
-    input  logic [15:0] load_address,
-    input  logic [31:0] load_data,
-    output logic        send_valid,
-    input  logic        send_ready,
-    output send_t       send_command,
-    output logic        out_valid,
-    input  logic        out_ready,
-    output logic [63:0] out_data,
-    input  logic        send_done,
-    input  logic [7:0]  send_fault,
-    output logic        receive_valid,
-    input  logic        receive_ready,
-    output receive_t    receive_command,
-    input  logic        in_valid,
-    output logic        in_ready,
-    input  logic [63:0] in_data,
-    input  logic        receive_done,
-    input  outcome_t    receive_outcome,
-    output logic        text_valid,
-    output logic [7:0]  text,
-    output logic        ended,
-    output logic [7:0]  code,
-    output logic        asleep   // waits for its engines
+`include "msg_kernel_ports.svh"
 );
 
   localparam int A = $clog2(DEPTH);
@@ -54,6 +27,10 @@ module msg_echo
   assign out_valid     = state == Give;
   assign text_valid    = 1'b0;
   assign text          = '0;
+  assign mem_valid     = 1'b0;
+  assign mem_address   = '0;
+  assign mem_strobe    = '0;
+  assign mem_data      = '0;
   assign ended         = state == Over;
   assign asleep        = state == Ask || state == Take || state == Over;
   // The beat that is shown, or the one behind it.

@@ -1,6 +1,7 @@
 // A kernel of a live board, whichever it is (KERNEL, a macro: its module), with its port.
 //
-// Parameter PROBE: a capture core on its streams.
+// Parameters: PROBE, a capture core on its streams; MEMORY, memory that is not on the chip (msg_memory), whose AXI4 port is not
+// used without it. A kernel that asks for what is not there ends with 139.
 `ifndef KERNEL
 `define KERNEL msg_echo
 `endif
@@ -8,7 +9,8 @@ module msg_kernel
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 #(
-    parameter int PROBE = 0
+    parameter int PROBE = 0,
+    parameter int MEMORY = 0
 ) (
     input  logic        clk,
     input  logic        rst,
@@ -38,7 +40,25 @@ module msg_kernel
     input  logic        s_valid,
     output logic        s_ready,
     input  logic        s_last,
-    input  logic [63:0] s_data
+    input  logic [63:0] s_data,
+    output logic        arvalid,
+    input  logic        arready,
+    output logic [31:0] araddr,
+    input  logic        rvalid,
+    output logic        rready,
+    input  logic [63:0] rdata,
+    input  logic [1:0]  rresp,
+    input  logic        rlast,
+    output logic        awvalid,
+    input  logic        awready,
+    output logic [31:0] awaddr,
+    output logic        wvalid,
+    input  logic        wready,
+    output logic [63:0] wdata,
+    output logic        wlast,
+    input  logic        bvalid,
+    output logic        bready,
+    input  logic [1:0]  bresp
 );
 
   logic send_valid, send_ready, out_valid, out_ready, send_done;
@@ -122,7 +142,42 @@ module msg_kernel
     assign note_in    = '0;
   end
 
+  // A kernel that has no use for memory off the chip has none of these ports, and leaves them as they are.
+  logic        mem_valid, mem_ready, mem_fault, faulty, over;
+  logic [31:0] mem_address;
+  logic [7:0]  mem_strobe, end_code;
+  logic [63:0] mem_data, mem_word;
+
+  if (MEMORY != 0) begin : g_memory
+    msg_memory u_memory (.*);
+  end else begin : g_no_memory
+    assign mem_ready = mem_valid;
+    assign mem_word  = '0;
+    assign mem_fault = mem_valid;
+    assign arvalid   = 1'b0;
+    assign araddr    = '0;
+    assign rready    = 1'b0;
+    assign awvalid   = 1'b0;
+    assign awaddr    = '0;
+    assign wvalid    = 1'b0;
+    assign wdata     = '0;
+    assign wlast     = 1'b0;
+    assign bready    = 1'b0;
+  end
+
+  always_ff @(posedge clk) begin
+    if (mem_fault && !over) faulty <= 1'b1;
+    if (rst) faulty <= 1'b0;
+  end
+
+  assign ended = over || faulty;
+  assign code  = faulty ? 8'd139 : end_code;
+
   msg_port u_port (.*);
-  `KERNEL u_kernel (.*);
+  `KERNEL u_kernel (
+      .ended(over),
+      .code (end_code),
+      .*
+  );
 
 endmodule

@@ -17,8 +17,9 @@ package msg_pkg;
     logic        eager;
   } send_t;
 
-  // Receive a message of at most `room` bytes.
+  // Receive a message of at most `room` bytes. `once`: if it has begun to come; else the outcome is FaultNothing.
   typedef struct packed {
+    logic        once;
     logic        any_source;
     logic [7:0]  source;
     logic        collective;
@@ -28,7 +29,9 @@ package msg_pkg;
     logic [23:0] room;
   } receive_t;
 
-  // What has been received; `fault` is one of the envelope's.
+  localparam logic [7:0] FaultNothing = 8'd255;
+
+  // What has been received; `fault` is one of the envelope's, or FaultNothing.
   typedef struct packed {
     logic [7:0]  fault;
     logic [7:0]  source;

@@ -2,7 +2,7 @@
 //
 // An envelope that no receive waits for is noted, one for each rank: a rank sends one message at a time. Eager packets
 // wait in SLOTS places, in their order; one more is refused (FULL). `done` is a pulse when a message has been taken, with
-// its outcome; a fault's payload may be incomplete. From any source: the lowest rank whose envelope is there goes first.
+// its outcome; a fault's payload may be incomplete. A receive that may not wait is done when nothing for it is there. From any source: the lowest rank whose envelope is there goes first.
 //
 // Parameters: SLOTS, eager packets that may wait. Latency: 1 cycle from an envelope to its answer, 3 from an eager packet
 // to `done`. Throughput: a beat a cycle, and the packets' envelopes.
@@ -278,6 +278,7 @@ module msg_receive
         if (p_valid && p_beat.last) inlet <= Head;
       end
     endcase
+    if (phase == Wait && want.once && !offer && !start) finish(FaultNothing);
     // A loss is told to the receive that it concerns, now or later.
     if (missed && !offer && !start &&
         (phase == Wait ? want.any_source || want.source == missed_from

@@ -21,6 +21,7 @@
 #endif
 #include "envelope.h"
 #include "kernel_abi.h"
+#include "memory.hpp"
 #include "notes.hpp"
 #include "verilated.h"
 
@@ -33,6 +34,7 @@ const char kUsage[] =
     "  address MAC                        this board's\n"
     "  ranks N                            in the cluster\n"
     "  kernel RANK PORT LIBRARY [IMAGE]   a kernel here: its library, its program if it is a processor\n"
+    "  memory RANK BYTES                  a kernel's memory off the chip, a multiple of 64 bytes\n"
     "  probe RANK out|in|both FILE        where its capture core's notes go, and of which streams they are\n"
 #ifdef BOARD_TCP
     "  tcp IP STATION PORT                this board's, as a station; the port is everybody's\n"
@@ -55,6 +57,7 @@ const char kUsage[] =
 constexpr int kAfterglow = 2 * Network::kIdle;  // cycles that are run after the last activity
 constexpr int kBurst = 32;             // cycles between looks at the socket
 constexpr int kImageWords = 32768;
+constexpr uint64_t kMemoryMax = 1u << 30;  // of a kernel
 constexpr int kLookMs = 250;           // between two looks at a wire on which nothing comes
 
 // The launcher's page (humboldt/src/internal.h, crates/cluster/src/job.rs): a block of 512 bytes a rank behind the first 4,096.
@@ -77,6 +80,7 @@ struct Kernel {
   bool out_midway = false, in_midway = false, told = false;
   Block* block = nullptr;
   Notes* notes = nullptr;
+  Memory memory;
 };
 
 class Board {
@@ -90,6 +94,7 @@ class Board {
 
  private:
   void read(const std::string& path);
+  Kernel& kernel_of(int rank, const std::string& line);
   void load(Kernel& kernel, const std::string& image);
   void start();
   void cycle();
@@ -104,7 +109,7 @@ class Board {
   std::vector<Kernel> kernels_;
   Kernel* at_[16] = {};
   Network network_;
-  uint64_t own_ = 0, cycles_ = 0;
+  uint64_t own_ = 0, cycles_ = 0, memory_free_ = 0;
   int ranks_ = 0, idle_ = 0, gap_ = 0;
   Frame sending_;
   size_t in_at_ = 0;
@@ -140,13 +145,19 @@ void Board::read(const std::string& path) {
       kernel.block = reinterpret_cast<Block*>(segment_ + kBlocks + kBlockBytes * static_cast<size_t>(kernel.rank));
       kernels_.push_back(kernel);
       images.push_back(more);
+    } else if (what == "memory") {
+      int rank = -1;
+      uint64_t bytes = 0;
+      words >> rank >> bytes;
+      if (bytes == 0 || bytes % (8 * MEMORY_BEATS) != 0 || bytes > kMemoryMax) fail("%s: %s", path.c_str(), line.c_str());
+      kernel_of(rank, line).memory.open(bytes);
     } else if (what == "probe") {
       int rank = -1;
       words >> rank >> text >> more;
-      const auto whose = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& kernel) { return kernel.rank == rank; });
-      if (whose == kernels_.end() || more.empty()) fail("%s: %s", path.c_str(), line.c_str());
-      whose->in.probe = text == "out" ? 1 : text == "in" ? 2 : 3;
-      whose->notes = new Notes(more, rank);
+      if (more.empty()) fail("%s: %s", path.c_str(), line.c_str());
+      Kernel& kernel = kernel_of(rank, line);
+      kernel.in.probe = text == "out" ? 1 : text == "in" ? 2 : 3;
+      kernel.notes = new Notes(more, rank);
     } else if (what == "fault") {
       uint64_t n = 0;
       words >> text >> n;
@@ -158,6 +169,12 @@ void Board::read(const std::string& path) {
     at_[kernels_[i].port] = &kernels_[i];
     load(kernels_[i], images[i]);
   }
+}
+
+Kernel& Board::kernel_of(int rank, const std::string& line) {
+  const auto whose = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& kernel) { return kernel.rank == rank; });
+  if (whose == kernels_.end()) fail("no such kernel: %s", line.c_str());
+  return *whose;
 }
 
 void Board::load(Kernel& kernel, const std::string& image) {
@@ -318,6 +335,7 @@ void Board::cycle() {
     kernel.in.s_data = top_.m_data[p];
     kernel.in.now = static_cast<uint32_t>(cycles_);
     count(kernel);
+    kernel.memory.clock(cycles_, memory_free_, kernel.out, kernel.in);
     kernel.api->tick(kernel.model, &kernel.in, &kernel.out);
     if (kernel.out.note_valid && kernel.notes != nullptr) {
       const uint64_t at = cycles_ - static_cast<uint32_t>(kernel.in.now - kernel.out.note_at);

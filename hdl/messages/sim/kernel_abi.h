@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { KERNEL_ABI = 3 };
+enum { KERNEL_ABI = 4, MEMORY_BEATS = 8 };
 
 /* What goes in before a rising edge, and what is there after it. All outputs are registers'. */
 typedef struct {
@@ -12,6 +12,9 @@ typedef struct {
     uint16_t ranks, load_address;
     uint32_t load_data, now;
     uint64_t s_data;
+    /* Of memory off the chip, whose bursts are lines of MEMORY_BEATS words: AXI4's, without strobes. */
+    uint8_t arready, rvalid, rlast, rresp, awready, wready, bvalid, bresp;
+    uint64_t rdata;
 } kernel_in;
 
 typedef struct {
@@ -25,6 +28,10 @@ typedef struct {
     uint8_t note_valid, note_gap, note_flags;
     uint32_t note_at;
     uint64_t note_out, note_in;
+    /* A kernel without memory off the chip asks for none; it always takes what it has asked for. */
+    uint8_t arvalid, awvalid, wvalid, wlast;
+    uint32_t araddr, awaddr;
+    uint64_t wdata;
 } kernel_out;
 
 typedef struct {

@@ -32,6 +32,7 @@ struct Receive {
     int tag;     // -1: any
     unsigned room;
     unsigned dtype = 0;
+    bool once = false;
     Bytes data = {};
     bool done = false;
     uint8_t fault = 0;
@@ -102,7 +103,7 @@ public:
                 const Receive &c = *q.front();
                 d->receive_command[r] = uint64_t(c.room) | uint64_t(c.dtype) << 24 | uint64_t(c.tag < 0 ? 0 : c.tag) << 28 |
                                         uint64_t(c.tag < 0) << 36 | uint64_t(c.source < 0 ? 0 : c.source) << 38 |
-                                        uint64_t(c.source < 0) << 46;
+                                        uint64_t(c.source < 0) << 46 | uint64_t(c.once) << 47;
                 if (d->receive_valid[r] && c.began == 0) q.front()->began = cycles;
             }
             d->in_ready[r] = !random.percent(stall);
@@ -300,6 +301,25 @@ TEST(a_receive_from_anybody_takes_what_is_there_and_what_comes) {
     b.go(7, late);
     b.run();
     got(third, late, 7);
+}
+
+TEST(a_receive_that_may_not_wait_takes_what_is_there) {
+    Boards b;
+    Send asked{0, 1, b.random.bytes(3000)}, eager{0, 2, b.random.bytes(100), true};
+    Receive nothing{-1, -1, 4000, 0, true}, other{5, 2, 4000, 0, true}, first{5, 1, 4000, 0, true}, second{-1, 2, 4000, 0, true};
+    b.go(0, nothing);
+    b.run();
+    check(nothing.done && nothing.fault == 255, "something out of nothing");
+    b.go(5, asked);
+    b.go(6, eager);
+    for (int i = 0; i < 2000; i++) b.step();
+    b.go(0, other);
+    b.go(0, first);
+    b.go(0, second);
+    b.run();
+    check(other.done && other.fault == 255 && other.data.empty(), "a message of another tag");
+    got(first, asked, 5);
+    got(second, eager, 6);
 }
 
 TEST(eager_messages_wait_and_are_taken_by_tag) {

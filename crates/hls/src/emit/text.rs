@@ -110,6 +110,14 @@ impl Emitter<'_> {
 
     fn memories_text(&mut self, out: &mut String) {
         for (m, memory) in self.memories.all.iter().enumerate() {
+            if memory.far {
+                let _ = writeln!(
+                    out,
+                    "\n  // ---- {}: off the chip ----",
+                    memory.objects.join(", ")
+                );
+                continue;
+            }
             let name = &self.memory_names[m];
             let (words, bits) = (memory.words(), memory.width * 8);
             let index = index_bits(words);
@@ -250,43 +258,16 @@ const HEADER: &str = "  import hum_envelope_pkg::*;
   import msg_pkg::*;
   import msg_calls_pkg::*;
 (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [7:0]  own,
-    input  logic [8:0]  ranks,
-    input  logic        load_valid,
-    input  logic [15:0] load_address,
-    input  logic [31:0] load_data,
-    output logic        send_valid,
-    input  logic        send_ready,
-    output send_t       send_command,
-    output logic        out_valid,
-    input  logic        out_ready,
-    output logic [63:0] out_data,
-    input  logic        send_done,
-    input  logic [7:0]  send_fault,
-    output logic        receive_valid,
-    input  logic        receive_ready,
-    output receive_t    receive_command,
-    input  logic        in_valid,
-    output logic        in_ready,
-    input  logic [63:0] in_data,
-    input  logic        receive_done,
-    input  outcome_t    receive_outcome,
-    output logic        text_valid,
-    output logic [7:0]  text,
-    output logic        ended,
-    output logic [7:0]  code,
-    output logic        asleep
+`include \"msg_kernel_ports.svh\"
 );
 ";
 
 const CALLS: &str = "
-  // ---- calls of the message engines ----
+  // ---- calls of the message engines and of memory off the chip ----
 
   call_t       call;
   logic [31:0] call_command, call_bytes;
-  logic [63:0] call_data, port_cycles;
+  logic [63:0] call_data, port_cycles, port_word;
   logic        port_ready, port_there;
   logic [7:0]  port_fault;
   outcome_t    port_outcome;

@@ -1,0 +1,68 @@
+// A live board's memory: each kernel's own part, behind the AXI4 port of msg_memory, and one channel for all.
+//
+// The channel moves a word of 64 bits a clock. What is read is there kLatency clocks after it was asked for, or when the
+// channel is free. Memory is zero at first; what is outside of a part is refused (SLVERR).
+#pragma once
+
+#include <sys/mman.h>
+
+#include "kernel_abi.h"
+#include "wire.hpp"
+
+class Memory {
+ public:
+  static constexpr uint64_t kLatency = 40;
+
+  void open(uint64_t bytes) {
+    bytes_ = bytes;
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) fail("a kernel's memory of %llu bytes: %s", static_cast<unsigned long long>(bytes), strerror(errno));
+    words_ = static_cast<uint64_t*>(at);
+  }
+
+  // What the kernel sees in its next clock, of what it showed after the last one. `free`: when the channel is, of all kernels.
+  void clock(uint64_t now, uint64_t& free, const kernel_out& out, kernel_in& in) {
+    if (words_ == nullptr) return;
+    // What was taken in the last clock.
+    if (in.rvalid && ++beat_ == MEMORY_BEATS) reading_ = false;
+    if (in.bvalid) written_ = false;
+    in.arready = !reading_;
+    if (out.arvalid && in.arready) {
+      reading_ = true;
+      beat_ = 0;
+      from_ = out.araddr;
+      due_ = std::max(now + kLatency, free);
+      free = due_ + MEMORY_BEATS;
+    }
+    in.rvalid = reading_ && now >= due_;
+    in.rlast = beat_ == MEMORY_BEATS - 1;
+    in.rresp = fits(from_) ? 0 : kRefused;
+    in.rdata = in.rvalid && fits(from_) ? words_[from_ / 8 + beat_] : 0;
+    in.awready = !writing_ && !written_;
+    in.wready = writing_;
+    if (out.wvalid && in.wready) {
+      if (fits(to_)) words_[to_ / 8 + at_++] = out.wdata;
+      if (out.wlast) {
+        writing_ = false;
+        written_ = true;
+        done_ = free = std::max(now, free) + MEMORY_BEATS;
+      }
+    }
+    if (out.awvalid && in.awready) {
+      writing_ = true;
+      to_ = out.awaddr;
+      at_ = 0;
+    }
+    in.bvalid = written_ && now >= done_;
+    in.bresp = fits(to_) ? 0 : kRefused;
+  }
+
+ private:
+  static constexpr uint8_t kRefused = 2;
+  bool fits(uint64_t address) const { return address + 8 * MEMORY_BEATS <= bytes_; }
+
+  uint64_t* words_ = nullptr;
+  uint64_t bytes_ = 0, from_ = 0, to_ = 0, due_ = 0, done_ = 0;
+  unsigned beat_ = 0, at_ = 0;
+  bool reading_ = false, writing_ = false, written_ = false;
+};
