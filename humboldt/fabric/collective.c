@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include "port.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC };
@@ -23,7 +24,7 @@ OP(hum_op_bxor, BXOR);
 OP(hum_op_maxloc, MAXLOC);
 OP(hum_op_minloc, MINLOC);
 
-static uint64_t sum[HUM_PIECE_BYTES / 8];
+static uint64_t sum[HUM_PIECE_BYTES / 8], come[HUM_PIECE_BYTES / 8];
 
 #define TAG(name) HUM_IN_##name
 #define NAME(name) "HUM_" #name
@@ -182,6 +183,11 @@ gathered(const uint8_t *mine, uint8_t *result, int count, HUM_Datatype type, int
                 break;
             }
             if (place + bit >= size) continue;
+            if (hum_kernel_pending()) {
+                error = hum_kernel_receive(come, part, type, other, tag, function);
+                for (size_t at = 0; 8 * at < bytes; at++) sum[at] = combined(op, element, come[at], sum[at]);
+                continue;
+            }
             hum_kernel_take(part, type, other, tag);
             uint64_t beat;
             for (int at = 0; port_get(&beat); at++) sum[at] = combined(op, element, beat, sum[at]);
@@ -255,6 +261,128 @@ int HUM_Scatter(const void *out, int out_count, HUM_Datatype out_type, void *in,
     for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++, from += bytes) {
         if (r != rank) error = hum_kernel_send(from, out_count, out_type, r, TAG(Scatter), NAME(Scatter));
         else if (in != HUM_IN_PLACE) copy(in, from, bytes);
+    }
+    return error;
+}
+
+/* ---- parts of different lengths ---- */
+
+/* Whether all counts are right. */
+#define COUNTS(name, buffer, counts, type, comm)                                                                         \
+    for (int r = 0; r < port_ranks(); r++) BEGIN(name, buffer, counts[r], type, comm, 0)
+
+static inline void *place_of(const void *buffer, int place, HUM_Datatype type)
+{
+    return (uint8_t *)(uintptr_t)buffer + (ptrdiff_t)place * (ptrdiff_t)type->size;
+}
+
+static int collect_parts(const void *out, int out_count, HUM_Datatype out_type, void *in, const int counts[], const int places[],
+                         HUM_Datatype in_type, int root, int tag, const char *function)
+{
+    int rank = port_rank(), error = HUM_SUCCESS;
+    if (rank != root) return hum_kernel_send(out, out_count, out_type, root, tag, function);
+    for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++) {
+        void *to = place_of(in, places[r], in_type);
+        if (r != rank) error = hum_kernel_receive(to, counts[r], in_type, r, tag, function);
+        else if (out != HUM_IN_PLACE) copy(to, out, (size_t)counts[r] * in_type->size);
+    }
+    return error;
+}
+
+static int deal_parts(const void *out, const int counts[], const int places[], HUM_Datatype out_type, void *in, int in_count,
+                      HUM_Datatype in_type, int root, int tag, const char *function)
+{
+    int rank = port_rank(), error = HUM_SUCCESS;
+    if (rank != root) return hum_kernel_receive(in, in_count, in_type, root, tag, function);
+    for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++) {
+        const void *from = place_of(out, places[r], out_type);
+        if (r != rank) error = hum_kernel_send(from, counts[r], out_type, r, tag, function);
+        else if (in != HUM_IN_PLACE) copy(in, from, (size_t)counts[r] * out_type->size);
+    }
+    return error;
+}
+
+int HUM_Gatherv(const void *out, int out_count, HUM_Datatype out_type, void *in, const int in_counts[], const int places[],
+                HUM_Datatype in_type, int root, HUM_Comm comm)
+{
+    BEGIN(Gatherv, out, out_count, out_type, comm, root);
+    if (port_rank() == root) COUNTS(Gatherv, in, in_counts, in_type, comm);
+    return collect_parts(out, out_count, out_type, in, in_counts, places, in_type, root, TAG(Gatherv), NAME(Gatherv));
+}
+
+int HUM_Allgatherv(const void *out, int out_count, HUM_Datatype out_type, void *in, const int in_counts[], const int places[],
+                   HUM_Datatype in_type, HUM_Comm comm)
+{
+    int rank = port_rank();
+    COUNTS(Allgatherv, in, in_counts, in_type, comm);
+    if (out == HUM_IN_PLACE && rank > 0) out = place_of(in, places[rank], in_type);
+    if (out == HUM_IN_PLACE || out_type == NULL) out_count = in_counts[rank], out_type = in_type;
+    BEGIN(Allgatherv, out, out_count, out_type, comm, 0);
+    int error = collect_parts(out, out_count, out_type, in, in_counts, places, in_type, 0, TAG(Allgatherv), NAME(Allgatherv));
+    for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++)
+        error = spread(place_of(in, places[r], in_type), in_counts[r], in_type, 0, TAG(Allgatherv), NAME(Allgatherv));
+    return error;
+}
+
+int HUM_Scatterv(const void *out, const int out_counts[], const int places[], HUM_Datatype out_type, void *in, int in_count,
+                 HUM_Datatype in_type, int root, HUM_Comm comm)
+{
+    BEGIN(Scatterv, in, in_count, in_type, comm, root);
+    if (port_rank() == root) COUNTS(Scatterv, out, out_counts, out_type, comm);
+    return deal_parts(out, out_counts, places, out_type, in, in_count, in_type, root, TAG(Scatterv), NAME(Scatterv));
+}
+
+/* All of it to the first rank, which deals it out. */
+static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Datatype type, HUM_Op op, HUM_Comm comm, int tag,
+                          const char *function)
+{
+    int size = port_ranks(), places[HUM_RANKS_MAX], whole = 0;
+    enum reason wrong = FINE;
+    for (int r = 0; r < size; r++) {
+        if (wrong == FINE) wrong = hum_kernel_check(in, counts[r], type, comm);
+        places[r] = whole;
+        if (wrong == FINE) whole += counts[r];
+    }
+    if (wrong == FINE && (op == HUM_OP_NULL || !allowed(op->builtin, type->element))) wrong = NO_OP;
+    uint8_t *all = wrong == FINE && port_rank() == 0 ? malloc((size_t)whole * type->size + 1) : NULL;
+    if (wrong == FINE && port_rank() == 0 && all == NULL) wrong = NO_MEMORY;
+    if (wrong != FINE) return hum_kernel_failed(wrong, function, "root", 0, tag, 0);
+    int error = gathered(out == HUM_IN_PLACE ? in : out, all, whole, type, op->builtin, 0, tag, function);
+    if (error == HUM_SUCCESS) error = deal_parts(all, counts, places, type, in, counts[port_rank()], type, 0, tag, function);
+    free(all);
+    return error;
+}
+
+int HUM_Reduce_scatter(const void *out, void *in, const int counts[], HUM_Datatype type, HUM_Op op, HUM_Comm comm)
+{
+    return reduce_scatter(out, in, counts, type, op, comm, TAG(Reduce_scatter), NAME(Reduce_scatter));
+}
+
+int HUM_Reduce_scatter_block(const void *out, void *in, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm)
+{
+    int counts[HUM_RANKS_MAX];
+    for (int r = 0; r < port_ranks(); r++) counts[r] = count;
+    return reduce_scatter(out, in, counts, type, op, comm, TAG(Reduce_scatter_block), NAME(Reduce_scatter_block));
+}
+
+/* As Alltoall. */
+int HUM_Alltoallv(const void *out, const int out_counts[], const int out_places[], HUM_Datatype out_type, void *in, const int in_counts[],
+                  const int in_places[], HUM_Datatype in_type, HUM_Comm comm)
+{
+    int rank = port_rank(), size = port_ranks(), error = HUM_SUCCESS;
+    if (out == HUM_IN_PLACE) return hum_kernel_failed(NO_PLACE, NAME(Alltoallv), "with", rank, TAG(Alltoallv), 0);
+    COUNTS(Alltoallv, out, out_counts, out_type, comm);
+    COUNTS(Alltoallv, in, in_counts, in_type, comm);
+    for (int step = 0; step < size && error == HUM_SUCCESS; step++) {
+        int other = step >= rank ? step - rank : step - rank + size;
+        const void *from = place_of(out, out_places[other], out_type);
+        void *to = place_of(in, in_places[other], in_type);
+        if (other == rank) copy(to, from, (size_t)in_counts[other] * in_type->size);
+        else
+            for (int turn = 0; turn < 2 && error == HUM_SUCCESS; turn++) {
+                if ((turn == 0) == (rank < other)) error = hum_kernel_send(from, out_counts[other], out_type, other, TAG(Alltoallv), NAME(Alltoallv));
+                else error = hum_kernel_receive(to, in_counts[other], in_type, other, TAG(Alltoallv), NAME(Alltoallv));
+            }
     }
     return error;
 }

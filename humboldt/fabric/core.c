@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* The logical file's: its arguments and constants; a negative count: none were given. */
 extern const char *const hum_fabric_arguments[];
@@ -21,6 +22,9 @@ static FILE console = FDEV_SETUP_STREAM(put_character, NULL, NULL, _FDEV_SETUP_W
 FILE *const stdin = &console;
 FILE *const stdout = &console;
 FILE *const stderr = &console;
+
+/* Some programs ask how large a page is. */
+long sysconf(int name) { return name == _SC_PAGESIZE ? 4096 : -1; }
 
 _Noreturn void _exit(int code)
 {

@@ -1,6 +1,6 @@
 /*
  * libhumboldt for a kernel on a board, on a processor or synthesised: what its message engines (port.h) can do. One message
- * at a time, in HUM_COMM_WORLD, tags below 256.
+ * at a time (those that a processor does not wait for: requests.c), in HUM_COMM_WORLD, tags below 256.
  */
 #include "kernel.h"
 #include "port.h"
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TAG_MAX = 255, BYTES_MAX = 0xffffff };
 
@@ -42,6 +43,7 @@ static const struct {
     [STRANGE] = {HUM_ERR_PROTOCOL, "a fault that is not known"},
     [NO_ROOT] = {HUM_ERR_ROOT, "there is no such root"},
     [NO_OP] = {HUM_ERR_OP, "a board has no such operation for the type"},
+    [NO_MEMORY] = {HUM_ERR_NO_MEM, "there is no memory for it"},
     [NO_PLACE] = {HUM_ERR_UNSUPPORTED, "IN_PLACE is not for this function on a board"},
 };
 
@@ -88,7 +90,17 @@ static inline enum reason check(const void *buffer, int count, HUM_Datatype type
     return buffer == NULL && count > 0 ? BUFFER : FINE;
 }
 
+int hum_kernel_fault(unsigned fault, const char *function, const char *other, int peer, int tag, size_t bytes)
+{
+    return faulty(fault, function, other, peer, tag, bytes);
+}
+
 /* ---- messages ---- */
+
+enum reason hum_kernel_check_message(const void *buffer, int count, HUM_Datatype type, int peer, int tag, HUM_Comm comm, bool receives)
+{
+    return check(buffer, count, type, peer, tag, comm, receives);
+}
 
 enum reason hum_kernel_check(const void *buffer, int count, HUM_Datatype type, HUM_Comm comm)
 {
@@ -98,14 +110,13 @@ enum reason hum_kernel_check(const void *buffer, int count, HUM_Datatype type, H
 /* What has been checked. `kind`: bits of a send's command. */
 static inline int put(const void *buffer, int count, HUM_Datatype type, int to, int tag, uint32_t kind, const char *function)
 {
+    if (hum_kernel_pending() && !(kind & PORT_SEND_EAGER))
+        return hum_kernel_waited(true, (void *)(uintptr_t)buffer, count, type, to, tag, kind != 0, HUM_STATUS_IGNORE, function);
     size_t bytes = (size_t)count * type->size, whole = bytes & ~(size_t)7;
     const uint8_t *from = buffer;
     uint64_t beat;
     port_send((uint32_t)to | (uint32_t)tag << 8 | type->code << 16 | kind, bytes);
-    for (size_t at = 0; at < whole; at += 8) {
-        memcpy(&beat, from + at, 8);
-        port_put(beat);
-    }
+    for (size_t at = 0; at < whole; at += 8) port_put(port_load(from + at));
     if (bytes > whole) {
         beat = 0;
         for (size_t at = bytes; at-- > whole;) beat = beat << 8 | from[at];
@@ -150,7 +161,7 @@ static inline void fill(uint8_t *to, size_t room)
     size_t whole = room & ~(size_t)7, at = 0;
     uint64_t beat;
     while (port_get(&beat)) {
-        if (at < whole) memcpy(to + at, &beat, 8);
+        if (at < whole) port_store(to + at, beat);
         else
             for (size_t byte = at; byte < room; byte++, beat >>= 8) to[byte] = (uint8_t)beat;
         at += 8;
@@ -165,6 +176,7 @@ int HUM_Recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_
         if (status != HUM_STATUS_IGNORE) *status = (HUM_Status){.source = HUM_PROC_NULL, .tag = HUM_ANY_TAG};
         return HUM_SUCCESS;
     }
+    if (hum_kernel_pending()) return hum_kernel_waited(false, buffer, count, type, from, tag, false, status, "HUM_Recv");
     size_t room = (size_t)count * type->size;
     port_take((from == HUM_ANY_SOURCE ? 1u << 8 : (uint32_t)from) | (tag == HUM_ANY_TAG ? 1u << 24 : (uint32_t)tag << 16) | type->code << 25, room);
     fill(buffer, room);
@@ -187,6 +199,7 @@ int hum_kernel_taken(int from, int tag, const char *function)
 
 int hum_kernel_receive(void *buffer, int count, HUM_Datatype type, int from, int tag, const char *function)
 {
+    if (hum_kernel_pending()) return hum_kernel_waited(false, buffer, count, type, from, tag, true, HUM_STATUS_IGNORE, function);
     hum_kernel_take(count, type, from, tag);
     fill(buffer, (size_t)count * type->size);
     return hum_kernel_taken(from, tag, function);
@@ -195,6 +208,7 @@ int hum_kernel_receive(void *buffer, int count, HUM_Datatype type, int from, int
 int hum_kernel_meet(int to, int from, int tag, const char *function)
 {
     uint64_t beat;
+    if (hum_kernel_pending()) return hum_kernel_both(NULL, 0, HUM_BYTE, to, tag, NULL, 0, HUM_BYTE, from, tag, true, HUM_STATUS_IGNORE, function);
     port_send((uint32_t)to | (uint32_t)tag << 8 | PORT_SEND_COLLECTIVE, 0);
     hum_kernel_take(0, HUM_BYTE, from, tag);
     while (port_get(&beat)) continue;

@@ -5,11 +5,14 @@
 #include "internal.h"
 
 /* Why a call fails: what is wrong with its arguments, then faults of the engines in their order, then what boards lack. */
-enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE, NO_ROOT, NO_OP, NO_PLACE };
+enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE, NO_ROOT, NO_OP, NO_PLACE, NO_MEMORY };
 
 /* The error's class, where errors are returned; else the kernel's end. */
 int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, size_t bytes);
 enum reason hum_kernel_check(const void *buffer, int count, HUM_Datatype type, HUM_Comm comm);
+enum reason hum_kernel_check_message(const void *buffer, int count, HUM_Datatype type, int peer, int tag, HUM_Comm comm, bool receives);
+/* Of a fault of the engines. */
+int hum_kernel_fault(unsigned fault, const char *function, const char *other, int peer, int tag, size_t bytes);
 
 /* Messages of collective functions, which match no others; the arguments have been checked. */
 int hum_kernel_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, const char *function);
@@ -19,5 +22,21 @@ void hum_kernel_take(int count, HUM_Datatype type, int from, int tag);
 int hum_kernel_taken(int from, int tag, const char *function);
 /* A message without payload each way, both at once. */
 int hum_kernel_meet(int to, int from, int tag, const char *function);
+
+/* ---- requests.c: on a processor ---- */
+
+#ifdef HUM_SYNTHESISED
+#define hum_kernel_pending() false
+#define hum_kernel_waited(...) 0
+#define hum_kernel_both(...) 0
+#else
+/* Whether there are messages that are not waited for: others then go with them. */
+bool hum_kernel_pending(void);
+int hum_kernel_waited(bool sends, void *buffer, int count, HUM_Datatype type, int peer, int tag, bool collective, HUM_Status *status,
+                      const char *function);
+/* A message each way, both at once. */
+int hum_kernel_both(const void *out, int out_count, HUM_Datatype out_type, int to, int out_tag, void *in, int in_count, HUM_Datatype in_type,
+                    int from, int in_tag, bool collective, HUM_Status *status, const char *function);
+#endif
 
 #endif

@@ -10,11 +10,17 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Bits of the commands beside rank, tag and type. */
 #define PORT_SEND_COLLECTIVE (1u << 20)
 #define PORT_SEND_EAGER (1u << 21)
 #define PORT_TAKE_COLLECTIVE (1u << 29)
+#define PORT_TAKE_ONCE (1u << 30) /* if its message has begun to come; else the outcome is PORT_NOTHING */
+#define PORT_NOTHING 255
+
+/* What would not wait (port_free, a processor's): a send's beginning, a beat of its payload, its end; a beat of a receive's, its end. */
+enum { PORT_FREE_SEND = 1, PORT_FREE_PUT = 2, PORT_FREE_SENT = 4, PORT_FREE_GET = 8, PORT_FREE_TAKEN = 16 };
 
 #ifdef HUM_SYNTHESISED
 
@@ -52,6 +58,13 @@ static inline bool port_get(uint64_t *beat)
 }
 static inline uint32_t port_outcome(void) { return hum_port_outcome(); }
 static inline uint32_t port_bytes(void) { return hum_port_bytes(); }
+static inline uint64_t port_load(const uint8_t *from)
+{
+    uint64_t beat;
+    memcpy(&beat, from, 8);
+    return beat;
+}
+static inline void port_store(uint8_t *to, uint64_t beat) { memcpy(to, &beat, 8); }
 static inline void port_text(unsigned char c) { hum_port_text(c); }
 static inline __attribute__((always_inline)) _Noreturn void port_end(unsigned code) { hum_port_end(code & 0xff); }
 
@@ -62,8 +75,10 @@ enum {
     PORT_SEND_TO = 0x00, PORT_SEND_BYTES = 0x04, PORT_SEND_LOW = 0x08, PORT_SEND_HIGH = 0x0c, PORT_SEND_FAULT = 0x10,
     PORT_TAKE_FROM = 0x20, PORT_TAKE_ROOM = 0x24, PORT_TAKE_LOW = 0x28, PORT_TAKE_HIGH = 0x2c, PORT_TAKE_MORE = 0x30,
     PORT_TAKE_OUTCOME = 0x34, PORT_TAKE_BYTES = 0x38, PORT_TEXT = 0x40, PORT_END = 0x44, PORT_WHO = 0x48,
-    PORT_CYCLES_LOW = 0x4c, PORT_CYCLES_HIGH = 0x50,
+    PORT_CYCLES_LOW = 0x4c, PORT_CYCLES_HIGH = 0x50, PORT_FREE = 0x54,
 };
+
+static inline uint32_t port_free(void) { return HUM_WORD(PORT_FREE); }
 
 static inline int port_rank(void) { return (int)(HUM_WORD(PORT_WHO) & 0xff); }
 static inline int port_ranks(void) { return (int)(HUM_WORD(PORT_WHO) >> 16); }
@@ -98,6 +113,19 @@ static inline bool port_get(uint64_t *beat)
 }
 static inline uint32_t port_outcome(void) { return HUM_WORD(PORT_TAKE_OUTCOME); }
 static inline uint32_t port_bytes(void) { return HUM_WORD(PORT_TAKE_BYTES); }
+/* Payload in memory: the processor takes words where they are aligned, which is what most are. */
+static inline uint64_t port_load(const uint8_t *from)
+{
+    uint64_t beat;
+    if (((uintptr_t)from & 3) == 0) memcpy(&beat, __builtin_assume_aligned(from, 4), 8);
+    else memcpy(&beat, from, 8);
+    return beat;
+}
+static inline void port_store(uint8_t *to, uint64_t beat)
+{
+    if (((uintptr_t)to & 3) == 0) memcpy(__builtin_assume_aligned(to, 4), &beat, 8);
+    else memcpy(to, &beat, 8);
+}
 static inline void port_text(unsigned char c) { HUM_WORD(PORT_TEXT) = c; }
 static inline _Noreturn void port_end(unsigned code)
 {

@@ -327,13 +327,14 @@ static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Dat
         places[r + 1] = places[r] + counts[r];
     }
     void *all = NULL;
-    if (!op->commutes || out == HUM_IN_PLACE) {
+    bool whole = !op->commutes || on_board(comm) >= 0;
+    if (whole || out == HUM_IN_PLACE) {
         if (places[n] > INT32_MAX) return hum_fail(comm, HUM_ERR_COUNT, function, "%ld elements", places[n]);
         all = copy_of(out == HUM_IN_PLACE ? in : out, (int)places[n], type);
         if (all == NULL) return no_memory(comm, function);
         out = all;
     }
-    if (!op->commutes) {
+    if (whole) {
         error = reduce(out, all, (int)places[n], type, op, 0, comm, function);
         for (int r = 1; r < n && rank == 0 && error == HUM_SUCCESS; r++) error = SEND(at(all, type, places[r]), counts[r], type, r);
         if (rank == 0 && counts[0] > 0) memcpy(in, all, type->extent * (size_t)counts[0]);
@@ -356,7 +357,6 @@ static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Dat
 
 int HUM_Reduce_scatter(const void *out, void *in, const int counts[], HUM_Datatype type, HUM_Op op, HUM_Comm comm)
 {
-    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Reduce_scatter, "HUM_Reduce_scatter");
     const enum hum_function function = HUM_IN_Reduce_scatter;
     int error = begin(comm, function, 0, NULL, 0, type);
     if (error == HUM_SUCCESS) error = check_op(op, type, comm, function);
@@ -365,7 +365,6 @@ int HUM_Reduce_scatter(const void *out, void *in, const int counts[], HUM_Dataty
 
 int HUM_Reduce_scatter_block(const void *out, void *in, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm)
 {
-    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Reduce_scatter_block, "HUM_Reduce_scatter_block");
     const enum hum_function function = HUM_IN_Reduce_scatter_block;
     int error = begin(comm, function, 0, in, count, type), counts[HUM_RANKS_MAX];
     if (error == HUM_SUCCESS) error = check_op(op, type, comm, function);
@@ -409,7 +408,6 @@ int HUM_Gather(const void *out, int out_count, HUM_Datatype out_type, void *in, 
 int HUM_Gatherv(const void *out, int out_count, HUM_Datatype out_type, void *in, const int in_counts[], const int places[],
                 HUM_Datatype in_type, int root, HUM_Comm comm)
 {
-    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Gatherv, "HUM_Gatherv");
     return gather(out, out_count, out_type, in, 0, in_counts, places, in_type, root, comm, HUM_IN_Gatherv);
 }
 
@@ -446,7 +444,6 @@ int HUM_Scatter(const void *out, int out_count, HUM_Datatype out_type, void *in,
 int HUM_Scatterv(const void *out, const int out_counts[], const int places[], HUM_Datatype out_type, void *in, int in_count,
                  HUM_Datatype in_type, int root, HUM_Comm comm)
 {
-    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Scatterv, "HUM_Scatterv");
     return scatter(out, 0, out_counts, places, out_type, in, in_count, in_type, root, comm, HUM_IN_Scatterv);
 }
 
@@ -460,9 +457,11 @@ static int allgather(const void *out, int out_count, HUM_Datatype out_type, void
 #define COUNT(r) (counts != NULL ? counts[r] : in_count)
 #define PLACE(r) at(in, in_type, counts != NULL ? places[r] : (long)(r) * in_count)
     if (on_board(comm) >= 0) {
-        if (out == HUM_IN_PLACE && rank > 0) out = PLACE(rank), out_count = in_count, out_type = in_type;
-        error = gather(out, out_count, out_type, in, in_count, NULL, NULL, in_type, 0, comm, function);
-        return error == HUM_SUCCESS ? tree_bcast(in, in_count * n, in_type, 0, comm, function) : error;
+        if (out == HUM_IN_PLACE && rank > 0) out = PLACE(rank), out_count = COUNT(rank), out_type = in_type;
+        error = gather(out, out_count, out_type, in, in_count, counts, places, in_type, 0, comm, function);
+        if (error == HUM_SUCCESS && counts == NULL) error = tree_bcast(in, in_count * n, in_type, 0, comm, function);
+        for (int r = 0; r < n && counts != NULL && error == HUM_SUCCESS; r++) error = tree_bcast(PLACE(r), COUNT(r), in_type, 0, comm, function);
+        return error;
     }
     size_t largest = 0;
     for (int r = 0; r < n; r++) {
@@ -501,7 +500,6 @@ int HUM_Allgather(const void *out, int out_count, HUM_Datatype out_type, void *i
 int HUM_Allgatherv(const void *out, int out_count, HUM_Datatype out_type, void *in, const int in_counts[], const int places[],
                    HUM_Datatype in_type, HUM_Comm comm)
 {
-    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Allgatherv, "HUM_Allgatherv");
     return allgather(out, out_count, out_type, in, 0, in_counts, places, in_type, comm, HUM_IN_Allgatherv);
 }
 
@@ -578,7 +576,6 @@ int HUM_Alltoall(const void *out, int out_count, HUM_Datatype out_type, void *in
 int HUM_Alltoallv(const void *out, const int out_counts[], const int out_places[], HUM_Datatype out_type, void *in, const int in_counts[],
                   const int in_places[], HUM_Datatype in_type, HUM_Comm comm)
 {
-    if (on_board(comm) >= 0) return refuse(comm, HUM_IN_Alltoallv, "HUM_Alltoallv");
     int error = begin(comm, HUM_IN_Alltoallv, 0, NULL, 0, in_type);
     if (error == HUM_SUCCESS && out != HUM_IN_PLACE) error = begin(comm, HUM_IN_Alltoallv, 0, NULL, 0, out_type);
     if (error != HUM_SUCCESS) return error;

@@ -545,6 +545,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
                     fabric.join("core.c"),
                     fabric.join("fabric.c"),
                     fabric.join("collective.c"),
+                    fabric.join("requests.c"),
                     start.clone(),
                 ])
                 .args(["types.c", "stream.c"].map(|f| with.humboldt.join("src").join(f)))

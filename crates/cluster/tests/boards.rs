@@ -71,6 +71,97 @@ fn udp(kind: &str, ip: u8, kernels: &str) -> String {
     tcp(kind, ip, kernels).replace("tcp", "udp")
 }
 
+/// Messages that are not waited for: each exchange would hang if one message held up another.
+const AT_ONCE: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+enum { MANY = 20, LARGE = 3000 };
+static int a[LARGE], b[LARGE], c[MANY][MANY];
+static int rank, size;
+static void tell(const char *what, const int *data, int count)
+{
+    unsigned hash = 2166136261u;
+    for (int i = 0; i < count; i++) hash = (hash ^ (unsigned)data[i]) * 16777619u;
+    printf("%s: %08x\n", what, hash);
+}
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    MPI_Request requests[2 * MANY];
+    MPI_Status status, statuses[2 * MANY];
+    for (int i = 0; i < LARGE; i++) a[i] = i * 3 + rank;
+    /* Both ways at once, and all round. */
+    MPI_Irecv(b, LARGE, MPI_INT, before, 1, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(a, LARGE, MPI_INT, next, 1, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(2, requests, statuses);
+    printf("from %d, %d bytes, %d\n", statuses[0].MPI_SOURCE == before, (int)statuses[0].bytes, requests[0] == MPI_REQUEST_NULL);
+    tell("round", b, LARGE);
+    MPI_Sendrecv(b, LARGE, MPI_INT, next, 2, a, LARGE, MPI_INT, before, 2, MPI_COMM_WORLD, &status);
+    tell("round again", a, LARGE);
+    /* What is received first comes last. */
+    if (rank == 0)
+        for (int i = MANY; i-- > 0;) MPI_Send(a + i, 10, MPI_INT, 1, i, MPI_COMM_WORLD);
+    if (rank == 1) {
+        for (int i = 0; i < MANY; i++) MPI_Irecv(c[i], MANY, MPI_INT, 0, i, MPI_COMM_WORLD, &requests[i]);
+        int tags = 0;
+        for (int i = 0; i < MANY; i++) {
+            int which;
+            MPI_Waitany(MANY, requests, &which, &status);
+            tags += which == status.MPI_TAG;
+        }
+        printf("%d tags\n", tags);
+        tell("backwards", c[0], MANY * MANY);
+    }
+    /* Of one kind: in their order. */
+    if (rank == 2)
+        for (int i = 0; i < MANY; i++) MPI_Isend(&a[i], 1, MPI_INT, 1, 5, MPI_COMM_WORLD, &requests[i]);
+    if (rank == 1)
+        for (int i = 0; i < MANY; i++) MPI_Irecv(c[i], 1, MPI_INT, i % 2 ? 2 : MPI_ANY_SOURCE, 5, MPI_COMM_WORLD, &requests[i]);
+    if (rank == 1 || rank == 2) MPI_Waitall(MANY, requests, MPI_STATUSES_IGNORE);
+    if (rank == 1) tell("in order", c[0], MANY * MANY);
+    /* A receive that is open does not hold up what all do together. */
+    MPI_Irecv(b, LARGE, MPI_INT, before, 9, MPI_COMM_WORLD, &requests[0]);
+    if (rank == 0) MPI_Send(a, LARGE, MPI_INT, next, 9, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    int sum, done = 0;
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Bcast(c, MANY, MPI_INT, 1, MPI_COMM_WORLD);
+    if (rank != 0) MPI_Send(a, LARGE, MPI_INT, next, 9, MPI_COMM_WORLD);
+    while (!done) MPI_Test(&requests[0], &done, &status);
+    printf("sum %d, tag %d\n", sum, status.MPI_TAG);
+    tell("open", b, LARGE);
+    MPI_Isend(a, 0, MPI_INT, MPI_PROC_NULL, 1, MPI_COMM_WORLD, &requests[0]);
+    MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn test_messages_that_are_not_waited_for_are_the_same_on_boards() {
+    let logical = "kernel: {name: p, num: 0, rep: 3}";
+    let bench = Bench::new(&[("logical.yaml", logical), ("p.c", AT_ONCE)]);
+    let printed = |map: &str| {
+        let (outcome, lines) = bench.run(map, &Options::default()).unwrap();
+        assert_eq!(outcome.code, 0, "{map}: {lines:?}");
+        let said = lines.into_iter().filter(|l| l.starts_with('['));
+        said.collect::<Vec<_>>()
+    };
+    let software = printed("node: {type: sw, comm: shm, kernel: 0-2}");
+    assert_eq!(software.len(), 3 * 5 + 3, "{software:?}");
+    for map in [
+        "node: {type: hw, kernel: 0-2}".to_owned(),
+        format!("node: [{}, {}]", host("0"), board(2, "1-2")),
+        format!("node: [{}, {}]", board(2, "0-1"), board(3, "2")),
+        format!("node: [{}, {}]", tcp("sw", 1, "1"), tcp("hw", 2, "[0, 2]")),
+    ] {
+        assert_eq!(printed(&map), software, "{map}");
+    }
+}
+
 #[test]
 fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_half() {
     let bench = bench();

@@ -63,6 +63,41 @@ int main(int argc, char **argv)
         MPI_Alltoall(a, count, MPI_INT, b, count, MPI_INT, MPI_COMM_WORLD);
         tell("Alltoall", count, b, count * size * 4);
     }
+    /* Parts of different lengths, with gaps between them. */
+    int counts[8], places[8], others[8], from[8], whole = 0;
+    for (int r = 0; r < size; r++) {
+        counts[r] = r == 2 ? 0 : 100 + 37 * r;
+        places[r] = whole + r;
+        whole += counts[r];
+    }
+    for (int root = 0; root < size; root += 2) {
+        fill(MOST * 2);
+        MPI_Gatherv(rank == root && root > 0 ? MPI_IN_PLACE : a, counts[rank], MPI_INT, b, counts, places, MPI_INT, root, MPI_COMM_WORLD);
+        if (rank == root) tell("Gatherv", root, b, (whole + size) * 4);
+        fill(MOST * 2);
+        MPI_Scatterv(a, counts, places, MPI_INT, b, counts[rank], MPI_INT, root, MPI_COMM_WORLD);
+        tell("Scatterv", root, b, 300 * 4);
+    }
+    for (int in_place = 0; in_place < 2; in_place++) {
+        fill(MOST * 2);
+        MPI_Allgatherv(in_place ? MPI_IN_PLACE : a, counts[rank], MPI_INT, b, counts, places, MPI_INT, MPI_COMM_WORLD);
+        tell("Allgatherv", in_place, b, (whole + size) * 4);
+        fill(MOST * 2);
+        MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : a, in_place ? a : b, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        tell("Reduce_scatter", in_place, in_place ? a : b, counts[rank] * 4);
+    }
+    fill(MOST * 2);
+    MPI_Reduce_scatter_block(a, b, 300, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    tell("Reduce_scatter_block", 0, b, 1200);
+    for (int r = 0; r < size; r++) {
+        counts[r] = 10 * (r + rank);
+        others[r] = 10 * (r + rank);
+        places[r] = 201 * r;
+        from[r] = 150 * (size - r);
+    }
+    fill(MOST * 2);
+    MPI_Alltoallv(a, counts, places, MPI_INT, b, others, from, MPI_INT, MPI_COMM_WORLD);
+    tell("Alltoallv", 0, b, MOST * 4);
     MPI_Finalize();
     return 0;
 }
@@ -90,7 +125,12 @@ fn answers(bench: &Bench, map: &str) -> Vec<String> {
 fn test_collectives_with_ranks_on_boards_give_what_software_gives() {
     let plain = bench(ALL, "");
     let expected = answers(&plain, "node: {type: sw, comm: shm, kernel: 0-4}");
-    assert_eq!(expected.len(), 5 * (2 * 5 + 3 + 6) + 2 * 5, "{expected:?}");
+    let parts = 3 * (1 + 5) + 5 * (2 * 2 + 1 + 1);
+    assert_eq!(
+        expected.len(),
+        5 * (2 * 5 + 3 + 6) + 2 * 5 + parts,
+        "{expected:?}"
+    );
     for comm in ["eth", "tcp"] {
         let maps = [
             [("sw", "0-1"), ("hw", "2-4")],
