@@ -7,8 +7,8 @@
 //
 // Parameters: ENTRIES, slots, a power of two; NAME_BYTES, longest name, a multiple of 8; PROBES, slots that a
 // name may take; ENTRY_BITS, what is stored with a name.
-// Latency: a lookup takes NAME_BYTES / 4 + 4 cycles if its first slot is its own, 3 more for each slot before
-// it. Throughput: one operation at a time.
+// Latency: a lookup takes NAME_BYTES / 4 + 4 cycles if its first slot is its own, 2 more for each free slot before it, and
+// NAME_BYTES / 8 + 4 for each that another has. Throughput: one operation at a time.
 module fn_table #(
     parameter int ENTRIES = 64,
     parameter int NAME_BYTES = 32,
@@ -46,7 +46,7 @@ module fn_table #(
 
   localparam int Words = NAME_BYTES / 8;
   localparam int SlotBits = $clog2(ENTRIES);
-  localparam int WordBits = $clog2(Words + 2);
+  localparam int WordBits = $clog2(Words + 3);
   localparam int ProbeBits = $clog2(PROBES + 1);
   localparam int NameBits = $clog2(ENTRIES * Words);
 
@@ -56,8 +56,7 @@ module fn_table #(
   typedef enum logic [2:0] {
     Idle,
     Hash,     // eight bytes of the name a cycle
-    Read,     // the slot's hash comes out of memory
-    Probe,    // and is compared
+    Read,     // the first word of the slot's name comes out of memory
     Compare,  // the names, eight bytes a cycle
     Next,     // the slot was not it
     Write,
@@ -66,6 +65,7 @@ module fn_table #(
 
   state_t                  state;
   logic                    finding, removing, hit, room, same, last_word, compared;
+  logic [7:0]              differs;          // bytes of a word from the slot's
   logic [Words-1:0][63:0]  name;
   logic [$clog2(Words)-1:0] turn;            // the name's word that is wanted next
   logic [63:0]             part;             // and that word
@@ -78,10 +78,8 @@ module fn_table #(
   logic [ENTRIES-1:0]      used;
   // Small, but wide: in distributed memory they would take more logic than all the rest. What is read while it is
   // written is not looked at; who reads entries at any time sees none of it.
-  (* ram_style = "block", no_rw_check = 1 *) logic [31:0]           hashes[ENTRIES];
   (* ram_style = "block", no_rw_check = 1 *) logic [63:0]           names[ENTRIES*Words];
   (* ram_style = "block", no_rw_check = 1 *) logic [ENTRY_BITS-1:0] entries[ENTRIES];
-  logic [31:0]             read_hash;
   logic [63:0]             read_name;
   logic [ENTRY_BITS-1:0]   read_entry;
   logic [NameBits-1:0]     name_at;
@@ -89,7 +87,7 @@ module fn_table #(
   assign find_ready   = state == Idle;
   assign change_ready = state == Idle && !find_valid;
   assign part         = name[turn];
-  assign compared     = word == WordBits'(Words + 1);
+  assign compared     = word == WordBits'(Words + 2);
   assign last_word    = word == WordBits'(Words - 1);
   assign name_at      = NameBits'(32'(slot) * Words) + NameBits'(word);
 
@@ -105,11 +103,9 @@ module fn_table #(
   always_ff @(posedge clk) begin
     if (state == Write) begin
       names[name_at] <= part;
-      hashes[slot]   <= crc;
       entries[slot]  <= entry;
     end
     read_name  <= names[name_at];
-    read_hash  <= hashes[slot];
     read_entry <= entries[slot];
 
     if (state != Write) entry_there <= entries[entry_of];
@@ -125,8 +121,7 @@ module fn_table #(
       unique case (state)
         Idle:  if (find_valid || change_valid) state <= Hash;
         Hash:  if (last_word) state <= Read;
-        Read:  state <= Probe;
-        Probe: state <= used[slot] && read_hash == crc ? Compare : Next;
+        Read:  state <= used[slot] ? Compare : Next;
         Compare: if (compared) begin
           if (!same) state <= Next;
           else state <= finding || removing ? Answer : Write;
@@ -164,19 +159,21 @@ module fn_table #(
         turn <= last_word ? '0 : turn + 1'b1;
         word <= last_word ? '0 : word + 1'b1;
       end
-      Probe: begin
+      Read: begin
         same <= 1'b1;
-        word <= WordBits'(used[slot] && read_hash == crc);  // the first word of the name comes meanwhile
+        differs <= '0;
+        word <= WordBits'(used[slot]);
         if (!used[slot] && !room) begin
           room      <= 1'b1;
           free_slot <= slot;
         end
       end
-      // A word is compared in the cycle after its address, and decided by in the cycle after that.
+      // A word is compared in the cycle after its address, byte by byte, and the bytes are put together after that.
       Compare: begin
         word <= compared ? '0 : word + 1'b1;
         turn <= word >= WordBits'(Words) ? '0 : turn + 1'b1;
-        if (!compared) same <= same && read_name == part;
+        for (int i = 0; i < 8; i++) differs[i] <= read_name[8*i+:8] != part[8*i+:8];
+        if (!compared) same <= same && differs == '0;
         else hit <= same;
       end
       Next: begin
