@@ -7,7 +7,7 @@
 // number. Positions are counted modulo four times the ring.
 //
 // Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to `read_data`;
-// SHOWN, bytes that show, 8 or 16. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 3 and
+// SHOWN, bytes that show, 8 or 16. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 4 and
 // the memory's. Throughput: 8 bytes a cycle.
 module http_ahead #(
     parameter int SESSION_BITS = 4,
@@ -38,7 +38,7 @@ module http_ahead #(
     output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; behind `count` anything
     output logic [                         4:0] count,         // how many of them are there
     output logic                                drained,       // all that has arrived is in `bytes`
-    input  logic [                         4:0] take           // at most `count`
+    input  logic [                         4:0] take           // at most `count`; the last ones of a stream with any more
 );
 
   localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, on their way or waiting
@@ -85,7 +85,7 @@ module http_ahead #(
     logic [2:0] last;    // the last byte that has arrived
   } part_t;
 
-  logic [1:0] running, starts, asks;
+  logic [1:0] running, starts, due, asks;
   logic [SESSION_BITS-1:0] sessions[2];
   logic [P-1:0] fetch_at[2], to[2], waiting[2];
   logic [A:0] reserved[2], head[2], tail[2];
@@ -98,8 +98,7 @@ module http_ahead #(
       starts[i] = which == 1'(i) ? start && !hit : begin_other;
       to[i] = which == 1'(i) ? up_to[P-1:0] : begun_to;
       waiting[i] = to[i] - fetch_at[i];
-      asks[i] = running[i] && waiting[i] != '0 && !waiting[i][P-1] && reserved[i] < (A + 1)'(DEPTH) &&
-          (which == 1'(i) ? !start && !pause : begun);
+      asks[i] = running[i] && due[i] && reserved[i] < (A + 1)'(DEPTH) && (which == 1'(i) ? !start && !pause : begun);
     end
   end
 
@@ -117,6 +116,9 @@ module http_ahead #(
     for (int i = 0; i < 2; i++) begin
       coming[i] <= {coming[i][MEMORY_LATENCY-1:0], fetch && of == 1'(i)};
       if (fetch && of == 1'(i)) fetch_at[i] <= partial ? to[i] : {fetch_at[i][P-1:3] + 1'b1, 3'd0};
+      // Whether there is more, of what had arrived a cycle ago: that is a long way of its own.
+      due[i] <= !starts[i] && !waiting[i][P-1] &&
+          (fetch && of == 1'(i) ? waiting[i][P-2:4] != '0 || waiting[i][3:0] > 4'd8 - 4'(fetch_at[i][2:0]) : waiting[i] != '0);
       if ((fetch && of == 1'(i)) != (pop && which == 1'(i)))
         reserved[i] <= pop && which == 1'(i) ? reserved[i] - 1'b1 : reserved[i] + 1'b1;
       if (starts[i]) begin
@@ -156,19 +158,20 @@ module http_ahead #(
   logic [63:0] window[WORDS];
   logic [63:0] next[WORDS+3];        // the same with the word that came
   logic [2:0] lane;                  // the next byte's, in the first word
-  logic [5:0] there, filled, held;   // the last byte's, and one; with the word that came; of those that stay
-  logic [4:0] passed;                // the next byte's lane after those that are taken
+  logic [5:0] held, filled;          // bytes from there on; with the word that came
+  logic wraps;                       // the next byte's lane after those that are taken is in another word
   logic [1:0] gone;                  // words that are used up
-  logic [2:0] place;                 // where the next one goes
+  logic [2:0] place, placed;         // where the next one goes; before words are used up
   logic came_one, full;
 
-  assign passed = 5'(lane) + take;
-  assign gone = passed[4:3];
-  assign place = there[5:3];
+  // The longest ways end here, and many begin: no adder's chain of carries. No more than 16 are taken.
+  assign wraps = (lane[2] && take[2]) ||
+      ((lane[2] || take[2]) && ((lane[1] && take[1]) || ((lane[1] || take[1]) && lane[0] && take[0])));
+  assign gone = {take[4] || (take[3] && wraps), take[3] != wraps};
   assign came_one = head[which] != tail[which];
   assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
-  assign filled = pop ? {place, 3'b000} + 6'(oldest[66:64]) + 6'd1 : there;
-  assign held = there - 6'(lane);
+  assign filled = pop ? {place, oldest[66:64]} + 6'd1 - 6'(lane) : held;
+  assign placed = place + 3'(pop && oldest[66:64] == '1);
   assign full = |(held >> $clog2(SHOWN));
   assign count = full ? 5'(SHOWN) : 5'(held[$clog2(SHOWN)-1:0]);
   assign drained = reserved[which] == '0 && fetch_at[which] == up_to[P-1:0] && (!full || held == 6'(SHOWN));
@@ -183,12 +186,14 @@ module http_ahead #(
   always_ff @(posedge clk) begin
     for (int i = 0; i < WORDS; i++)
     for (int g = 0; g < 3; g++) if (gone == 2'(g) && i + g <= (SPARE ? WORDS - 1 : WORDS)) window[i] <= next[i+g];
-    lane  <= passed[2:0];
-    // What is taken is known last.
-    there <= gone[1] ? filled - 6'd16 : gone[0] ? filled - 6'd8 : filled;
+    lane  <= lane + take[2:0];
+    // What is taken is known last. A word that was not full yet stays the last one.
+    place <= gone[1] ? placed - 3'd2 : gone[0] ? placed - 3'd1 : placed;
+    held  <= filled - 6'(take);
     if (start || rst) begin
       lane  <= from[2:0];
-      there <= 6'(from[2:0]);
+      place <= '0;
+      held  <= '0;
     end
   end
 

@@ -5,7 +5,7 @@
 // the length is filled in at the end. Nothing of it counts as written before `taken`.
 //
 // Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
-// Latency: 3 cycles from `start` to the body's first beat if it was read ahead, else 4 and the memory's; 3 from the
+// Latency: 3 cycles from `start` to the body's first beat if it was read ahead, else 5 and the memory's; 3 from the
 // answer's last beat to `complete`. Throughput: 8 bytes a cycle each way, if the rings' ports are not wanted by others.
 module http_call
   import http_pkg::*;
@@ -210,7 +210,7 @@ module http_call
   assign k_data = bytes;
   assign k_keep = 8'((9'd1 << in_length) - 9'd1);
   assign k_last = in_last;
-  assign take = k_valid && k_ready ? 5'(in_length) : 5'd0;
+  assign take = k_valid && k_ready ? 5'd8 : 5'd0;  // nothing is taken after the last beat
 
   // ---- the answer ----
   logic writer_start, writer_valid, writer_flush;

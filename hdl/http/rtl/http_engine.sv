@@ -175,7 +175,8 @@ module http_engine
   call_t called[SESSIONS];           // what its answer needs,
   logic [31:0] afters[SESSIONS];     // where its request ends,
   logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
-  logic [SESSIONS-1:0] finish;       // nothing more will be written
+  logic [SESSIONS-1:0] finish;       // nothing more will be written,
+  logic ends;                        // nor by the session in turn once it is saved
   logic [31:0] begun_at;             // of the session in turn: what is used up, as its peer is told,
   logic [31:0] written_at;           // and what is written
 
@@ -214,7 +215,8 @@ module http_engine
   logic [127:0] bytes;
   seen_t looked, seen;   // what they are, and what they were a cycle ago
   logic seen_valid, seen_drained, seen_all;
-  logic steps;           // the parser goes on: with what shows now, it would not look at the right place
+  logic may_step;        // what was seen can be decided about,
+  logic steps;           // and the parser goes on: with what shows now, it would not look at the right place
   logic ruined;          // it cannot,
   logic too_big_then;    // because the head is too big
   logic [4:0] count, take, parse_take;
@@ -300,7 +302,6 @@ module http_engine
   ) u_parse (
       .from(c),
       .seen,
-      .scalars,
       .to(parsed),
       .word(parsed_name),
       .id_put,
@@ -312,35 +313,44 @@ module http_engine
       .too_big
   );
 
+  // ---- bytes that the parser does not look at: of a chunk, of a body that nobody wants, behind the end ----
+  logic passes, moves;
+  logic pass_all;          // they are over with these:
+  logic [3:0] pass_take;
+  assign passes = c.place inside {AT_CHUNK, AT_DISCARD, AT_END};
+  assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || fill_ready) && count != '0;
+  assign pass_all = c.place != AT_END && c.chunk[23:4] == '0 && c.chunk[3:0] <= 4'd8 && 5'(c.chunk[3:0]) <= count;
+  assign pass_take = pass_all ? c.chunk[3:0] : count < 5'd8 ? count[3:0] : 4'd8;
+
   // A step of the parser takes two cycles: what shows is looked at, and then decided about. It is right as long as
   // nothing has been taken since, and the parser stands where it did.
   always_ff @(posedge clk) begin
     seen <= looked;
     seen_drained <= drained;
     seen_all <= arrived_all;
-    seen_valid <= state == PARSE && !reader_start && take == '0 && !steps &&
-        !(c.place inside {AT_BODY, AT_DISCARD, AT_CHUNK, AT_END}) && !(c.place == AT_KEY && (found_valid || found_before));
+    seen_valid <= state == PARSE && !reader_start && !steps && !passes &&
+        c.place != AT_BODY && !(c.place == AT_KEY && (found_valid || found_before));
     entry_then <= entry;
     length_over <= c.length > 24'(BODY_BYTES);
   end
 
   assign scalars = entry_then.scalars;
-  assign steps = !looks && !ruined && moved && seen_valid;
+  assign may_step = state == PARSE && seen_valid && !ruined &&
+      !(looking ? seen.at[AT_KEY] : seen.at[AT_NAME] && c.route == ROUTE_FUNCTION && !find_ready);
+  assign steps = may_step && moved;
 
   // ---- putting a chunked body together: where it begins in its ring, up to which bytes are used up until it is ----
   localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // what chunks may take of the ring
   logic in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty;
-  logic [3:0] chunk_take;
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
-  assign chunks_over = in_chunks && (c.too_long || at - begun_at > 32'(RawMost) ||
-      25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
+  always_ff @(posedge clk)
+    chunks_over <= in_chunks && (c.too_long || at - begun_at > 32'(RawMost) || 25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
   assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready;
-  assign chunk_take = c.chunk < 24'd8 && 5'(c.chunk[3:0]) <= count ? c.chunk[3:0] : count < 5'd8 ? count[3:0] : 4'd8;
-  assign chunk_moves = state == PARSE && !reader_start && c.place == AT_CHUNK && fill_ready && count != '0;
+  assign chunk_moves = moves && c.place == AT_CHUNK;
 
   // ---- writing ----
   logic writer_start, writer_valid, writer_flush;
@@ -362,8 +372,8 @@ module http_engine
     put_start <= writer_start || fill_start;
     put_from <= writer_start ? writer_from : begun_at + 32'(c.length);
     put_valid <= !rst && (writer_valid || chunk_moves);
-    put_data <= chunk_moves ? bytes[63:0] : writer_data;
-    put_length <= chunk_moves ? chunk_take : writer_length;
+    put_data <= state == PARSE ? bytes[63:0] : writer_data;
+    put_length <= state == PARSE ? pass_take : writer_length;
     put_flush <= !rst && (writer_flush || fill_flush);
     put_fills <= state == PARSE;
     fills <= put_fills;
@@ -437,8 +447,8 @@ module http_engine
   end
 
   // ---- texts ----
-  text_t text, ending, shown;
-  logic want_body, text_ready, text_last, text_empty;
+  text_t text, ending;
+  logic want_body, want_tag, want_end, text_ready, text_last, text_empty;
   logic [2:0] word;
   logic [63:0] text_data;
   logic [3:0] text_length;
@@ -448,8 +458,11 @@ module http_engine
       .REGIONS(REGIONS)
   ) u_text (
       .clk,
-      .text  (shown),
+      .text,
       .want_body,
+      .want_tag,
+      .want_end,
+      .ending,
       .wanted(state inside {HEAD, TAG, HEAD_END, BODY}),
       .next  (text_ready && !writer_start),
       .ready (text_ready),
@@ -463,8 +476,6 @@ module http_engine
   // ---- the answer ----
   logic [31:0] digits;          // its length, eight decimal digits
   logic with_length, with_body, closing, then_discard;
-  logic [23:0] left;            // bytes of the request's body
-  logic discarded;
   logic [31:0] room;
   logic [TxBits-1:0] free_space;
 
@@ -521,7 +532,7 @@ module http_engine
   // What cannot go on before the answer is there.
   assign looks = looking ? c.place inside {AT_KEY, AT_BODY} : c.place == AT_NAME && c.route == ROUTE_FUNCTION && !find_ready;
   // A name ends at a blank or a question mark.
-  assign find_valid = state == PARSE && seen_valid && !ruined && !too_big && c.place == AT_NAME && c.route == ROUTE_FUNCTION &&
+  assign find_valid = state == PARSE && seen_valid && !ruined && !too_big && seen.at[AT_NAME] && c.route == ROUTE_FUNCTION &&
       (seen.stop_space || seen.stop_query);
   assign find_name = parsed_name;
   assign entry_of = found_valid ? found_function : c.number;
@@ -624,13 +635,13 @@ module http_engine
 
   for (genvar k = 0; k < 4; k++) begin : g_value
     logic [31:0] values[SESSIONS];  // each of them a memory of its own
-    always_ff @(posedge clk) if (value_put && state == PARSE && seen_valid && !ruined && c.key == 2'(k)) values[s] <= value;
+    always_ff @(posedge clk) if (value_put && may_step && c.key == 2'(k)) values[s] <= value;
     assign values_here[k] = values[s];
   end
 
   // ---- requests' ids, for the calls and for this one ----
   logic id_write;
-  assign id_write = id_put && state == PARSE && seen_valid && !looks && !ruined;
+  assign id_write = id_put && may_step;
   assign id_sessions[REGIONS] = s;
   assign id_words[REGIONS] = state == TAG_ID ? word + 1'b1 : '0;
   for (genvar i = 0; i <= REGIONS; i++) begin : g_id
@@ -653,7 +664,7 @@ module http_engine
   logic finish_well, chunks_begin, called_now, own_mark, mark_begin, mark_resume, mark_written;
   logic [S-1:0] mark_at;
   logic [31:0] opening_next, opening_una, mark_value, mark_position;
-  assign chunks_begin = state == PARSE && !reader_start && !looking && c.place == AT_BODY && pending &&
+  assign chunks_begin = state == PARSE && !reader_start && !looking && !ruined && c.place == AT_BODY && pending &&
       !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
   assign called_now = state == CALL && request_ready;
   assign own_mark = state inside {COMMIT, SAVE} || chunks_begin || called_now;
@@ -671,7 +682,7 @@ module http_engine
     mark_begin = opens || finish_well || chunks_begin;
     case (state)
       COMMIT: mark_begin = text != TEXT_CONTINUE;
-      SAVE: mark_begin = !in_chunks && !c.together;
+      SAVE: mark_begin = ends || (!in_chunks && !c.together);
       CALL: if (request_ready) mark_begin = !c.together;  // else the body stays where it is
       default: ;
     endcase
@@ -698,21 +709,8 @@ module http_engine
   assign notify_written_to = written_of[notify_at];
   assign notify_finish = finish[notify_at];
 
-  assign discarded = left[23:5] == '0 && left[4:0] <= count;  // with what shows
-
-  always_comb begin
-    take = '0;
-    case (state)
-      // What shows while the reader starts is another session's.
-      PARSE:
-      if (reader_start) take = '0;
-      else if (c.place == AT_DISCARD) take = discarded ? left[4:0] : count;
-      else if (c.place == AT_END) take = count;
-      else if (c.place == AT_CHUNK) take = chunk_moves ? 5'(chunk_take) : 5'd0;
-      else if (seen_valid && !looks && !ruined) take = parse_take;  // what is broken is dropped anyway
-      default: ;
-    endcase
-  end
+  // What is broken is dropped anyway. What shows while the reader starts is another session's.
+  assign take = moves ? 5'(pass_take) : may_step ? parse_take : '0;
 
   always_comb begin
     writer_valid  = 1'b0;
@@ -750,21 +748,15 @@ module http_engine
   end
 
   // The next part is looked up while a part that is no text is written.
-  assign shown = state inside {HEAD_END, TAG_ID} || (state == LENGTH && c.id_bytes == '0) ? ending :
-      state inside {TAG, LENGTH} ? TEXT_TAG : text;
+  assign want_end = state inside {HEAD_END, TAG_ID} || (state == LENGTH && c.id_bytes == '0);
+  assign want_tag = state inside {TAG, LENGTH};
   assign id_left = c.id_bytes - {word, 3'b000};
   assign want_body = state == BODY;
   assign writer_flush = state == FLUSH;
 
-  request_t saved;
-  always_comb begin
-    saved = c;
-    if (c.place == AT_DISCARD) saved.length = left;
-  end
-
   always_ff @(posedge clk) begin
-    if (state == SAVE || state == CALL) requests[s] <= saved;
-    request_next <= requests[pick_next];  // in PICK, when nothing is written
+    if (state == SAVE || state == CALL) requests[s] <= c;
+    request_next <= requests[pick_then];  // in PICK, when nothing is written
     if (called_now) begin
       bodies[s] <= '{body_at: c.together ? begun_at : at, body_bytes: c.length};
       called[s] <= '{answer_at: written_at, room: 24'(free_space) - 24'd1024, id_bytes: c.id_bytes,
@@ -782,15 +774,16 @@ module http_engine
     release_valid <= 1'b0;
     list_start <= 1'b0;
     at <= at + 32'(take);
+    if (steps) c <= parsed;  // what is broken is not looked at any more
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
 
     case (state)
       PICK:
-      if (|pickable) begin
-        s <= pick_next;
-        pick_from <= pick_next + 1'b1;
-        ready[pick_next] <= 1'b0;
+      if (pickable[pick_then]) begin
+        s <= pick_then;
+        pick_from <= pick_then + 1'b1;
+        ready[pick_then] <= 1'b0;
         state <= LOAD;
       end
 
@@ -812,7 +805,6 @@ module http_engine
         begun_at <= begun_of[s];
         written_at <= written_of[s];
         turns <= '1;
-        left <= request_next.length;
         reader_start <= 1'b1;
         state <= PARSE;
       end
@@ -832,8 +824,7 @@ module http_engine
           writer_start <= 1'b1;
           writer_from <= written_at;
           if (32'(free_space) < 32'd4096) begin  // no room: it is closed without a word
-            finish[s] <= 1'b1;
-            c.place <= AT_END;
+            ends <= 1'b1;
             writer_start <= 1'b0;
             state <= SAVE;
           end
@@ -850,46 +841,32 @@ module http_engine
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
         if (!fill_dirty) state <= DECIDE;
-      end else if (c.place == AT_CHUNK) begin
-        if (chunk_moves) begin
-          c.chunk  <= c.chunk - 24'(chunk_take);
-          c.length <= c.length + 24'(chunk_take);
-          if (c.chunk == 24'(chunk_take)) begin
-            c.place <= AT_CHUNK_END;
-            c.head_bytes <= '0;
+      end else if (passes) begin
+        if (moves) begin
+          c.chunk <= pass_all ? '0 : c.chunk - (count < 5'd8 ? 24'(count) : 24'd8);
+          if (c.place == AT_CHUNK) c.length <= c.length + 24'(pass_take);
+          if (pass_all) begin
+            if (c.place == AT_CHUNK) begin
+              c.place <= AT_CHUNK_END;
+              c.head_bytes <= '0;
+            end else c <= '0;
           end
         end else if (drained && count == '0 && !fill_dirty) begin
           state <= SAVE;
-          if (arrived_all) begin
-            finish[s] <= 1'b1;
-            c.place   <= AT_END;
-          end
+          ends  <= arrived_all && c.place != AT_END;
         end
-      end
-      else if (c.place == AT_DISCARD) begin
-        left <= left - 24'(take);
-        if (discarded) begin
-          c <= '0;
-        end else if (take == '0 && drained) state <= SAVE;
-      end else if (c.place == AT_END) begin
-        if (drained) state <= SAVE;
       end else if (!seen_valid) begin
       end else if (broken || too_big) begin
         ruined <= 1'b1;
         too_big_then <= !broken;
       end else if (moved) begin
-        c <= parsed;
         if (find_valid) begin  // the table is free, else `looks`
           looking <= 1'b1;
           stale[s] <= 1'b0;
         end
       end else if (seen_drained && !fill_dirty && !looking) begin
         state <= SAVE;
-        // The peer has closed: nothing more will come.
-        if (seen_all) begin
-          finish[s] <= 1'b1;
-          c.place   <= AT_END;
-        end
+        ends  <= seen_all;  // the peer has closed: nothing more will come
       end
 
       DECIDE: begin
@@ -900,7 +877,6 @@ module http_engine
         ending <= ending_of(c);
         then_discard <= 1'b1;
         writer_from <= written_at;
-        left <= c.together ? '0 : c.length;
         word <= '0;
         metric <= '0;
         state <= HEAD;
@@ -938,10 +914,7 @@ module http_engine
               end else begin
                 state <= SAVE;
                 writer_start <= 1'b0;
-                if (arrived_all && !c.together && !all_there) begin
-                  finish[s] <= 1'b1;
-                  c.place   <= AT_END;
-                end
+                ends <= arrived_all && !c.together && !all_there;
               end
             end
           endcase
@@ -1043,8 +1016,9 @@ module http_engine
           if (closing) begin
             finish[s] <= 1'b1;
             c.place   <= AT_END;
-          end else if (then_discard && left != '0) begin
+          end else if (then_discard && !c.together && c.length != '0) begin
             c.place <= AT_DISCARD;
+            c.chunk <= c.length;
           end else if (|(pickable & ~(SESSIONS'(1) << s)) && turns == '0) begin
             // Others wait: this session's next request has its turn later.
             ready[s] <= 1'b1;
@@ -1056,6 +1030,8 @@ module http_engine
       default: begin  // SAVE
         notify <= 1'b1;
         notify_at <= s;
+        if (ends) finish[s] <= 1'b1;
+        ends  <= 1'b0;
         state <= PICK;
       end
     endcase
@@ -1111,6 +1087,7 @@ module http_engine
       calling <= '0;
       looking <= 1'b0;
       ruined <= 1'b0;
+      ends <= 1'b0;
       listing <= 1'b0;
       word <= '0;
     end

@@ -26,7 +26,7 @@ module http_look
   endfunction
 
   logic [15:0] valid, is_space, is_line, is_end, is_colon, is_query, is_comma, is_equal, is_and, is_slash, is_control;
-  logic [15:0] stops, fours, first;
+  logic [15:0] stops, fours;
   logic [127:0] lower;
   logic [7:0] b0, b1, key_next;
 
@@ -45,21 +45,19 @@ module http_look
       is_slash[i] = b == "/";
       is_control[i] = b < 8'h21 || b > 8'h7e;  // no part of a word
     end
-    // CR LF: of the two that end a line, one bit tells which.
+    // CR LF.
     for (int i = 0; i < 16; i++)
     is_end[i] = i < 15 && is_line[i] && !bytes[8*i+1] && is_line[(i+1)%16] && bytes[8*((i+1)%16)+1];
 
     // What the current part ends at: one of a set of characters, by the place.
-    case (from.place)
-      AT_METHOD, AT_PATH_REST, AT_QUERY_REST: stops = is_control;
-      AT_AUTHORITY: stops = is_control | is_slash;
-      AT_NAME: stops = is_control | is_query;
-      AT_KEY: stops = is_control | is_equal | is_and;
-      AT_HEADER, AT_HEADER_REST: stops = is_control | is_colon;
-      AT_CONNECTION: stops = is_space | is_line | is_comma;
-      AT_TOKEN_REST: stops = is_line | is_comma;
-      default: stops = is_line;
-    endcase
+    stops = from.place inside {AT_METHOD, AT_PATH_REST, AT_QUERY_REST, AT_AUTHORITY, AT_NAME, AT_KEY, AT_HEADER, AT_HEADER_REST} ?
+        is_control : is_line;
+    if (from.place == AT_AUTHORITY) stops |= is_slash;
+    if (from.place == AT_NAME) stops |= is_query;
+    if (from.place == AT_KEY) stops |= is_equal | is_and;
+    if (from.place inside {AT_HEADER, AT_HEADER_REST}) stops |= is_colon;
+    if (from.place == AT_CONNECTION) stops |= is_space;
+    if (from.place inside {AT_CONNECTION, AT_TOKEN_REST}) stops |= is_comma;
     stops &= valid;
     // Which bytes are before that: no stop in these four, nor in the fours before.
     for (int i = 0; i < 16; i++) begin
@@ -70,7 +68,37 @@ module http_look
       seen.before_stop[i] = 1'b1;
       for (int j = 0; j < 16; j += 4) if (i >= j && fours[(i-j)&15]) seen.before_stop[i] = 1'b0;
     end
-    for (int i = 0; i < 16; i++) first[i] = stops[i] && (i == 0 || seen.before_stop[(i+15)%16]);
+  end
+
+  // The first stop and what it is: of each four bytes, then of those.
+  typedef struct packed {
+    logic [4:0] at, at_1, at_2, at_4;
+    logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_control;
+  } stop_t;
+  stop_t stop, stop_of[4], stop_at[16];
+
+  always_comb begin
+    for (int i = 0; i < 16; i++) begin
+      stop_at[i].at   = 5'(i);
+      stop_at[i].at_1 = 5'(i + 1);
+      stop_at[i].at_2 = 5'(i + 2);
+      stop_at[i].at_4 = 5'(i + 4);
+      // Of the two blanks one bit tells which, as of the two that end a line.
+      stop_at[i].is_space = is_space[i] && bytes[8*i+5];
+      stop_at[i].is_feed = is_line[i] && bytes[8*i+1];
+      stop_at[i].is_end = is_end[i];
+      stop_at[i].is_end_end = is_end[i] && i < 14 && is_end[(i+2)%16];
+      stop_at[i].is_colon = is_colon[i];
+      stop_at[i].is_query = is_query[i];
+      stop_at[i].is_equal = is_equal[i];
+      stop_at[i].is_control = is_control[i];
+    end
+    for (int g = 0; g < 4; g++) begin
+      stop_of[g] = '0;
+      for (int i = 3; i >= 0; i--) if (stops[4*g+i]) stop_of[g] = stop_at[4*g+i];
+    end
+    stop = stop_of[3];
+    for (int g = 2; g >= 0; g--) if (stops[4*g+:4] != '0) stop = stop_of[g];
   end
 
   assign valid = count[4] ? '1 : ~(16'hffff << count[3:0]);
@@ -79,6 +107,7 @@ module http_look
   assign key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
 
   always_comb begin
+    seen.at = PLACES'(1) << from.place;
     seen.bytes = bytes;
     seen.count = count;
     {seen.ten, seen.nine, seen.eight, seen.five} = {valid[9], valid[8], valid[7], valid[4]};
@@ -96,28 +125,18 @@ module http_look
     seen.any_control = |(valid & is_control);
     seen.any_target_end = |(valid & (is_control | is_query));
 
-    {seen.stop, seen.stop_1, seen.stop_2, seen.stop_4} = '0;
-    seen.stop_space = 1'b0;
-    seen.stop_feed = 1'b0;
-    for (int i = 0; i < 16; i++)
-    if (first[i]) begin
-      seen.stop |= 5'(i);
-      seen.stop_1 |= 5'(i + 1);
-      seen.stop_2 |= 5'(i + 2);
-      seen.stop_4 |= 5'(i + 4);
-      // Of the two blanks one bit tells which.
-      if (is_space[i] && bytes[8*i+5]) seen.stop_space = 1'b1;
-      if (is_line[i] && bytes[8*i+1]) seen.stop_feed = 1'b1;
-    end
-    seen.stopped = !seen.before_stop[15];
-    if (seen.before_stop[15]) seen.stop = 5'd16;
+    seen.stopped = stops != '0;
+    seen.stop = seen.stopped ? stop.at : 5'd16;
+    {seen.stop_1, seen.stop_2, seen.stop_4} = {stop.at_1, stop.at_2, stop.at_4};
     seen.stop_first = stops[0];
-    seen.stop_end = |(first & is_end);
-    seen.stop_end_end = |(first & is_end & 16'(is_end >> 2));
-    seen.stop_colon = |(first & is_colon);
-    seen.stop_query = |(first & is_query);
-    seen.stop_equal = |(first & is_equal);
-    seen.stop_control = |(first & is_control);
+    seen.stop_space = stop.is_space;
+    seen.stop_feed = stop.is_feed;
+    seen.stop_end = stop.is_end;
+    seen.stop_end_end = stop.is_end_end;
+    seen.stop_colon = stop.is_colon;
+    seen.stop_query = stop.is_query;
+    seen.stop_equal = stop.is_equal;
+    seen.stop_control = stop.is_control;
 
     seen.post_function = valid[14] && starts(bytes, "POST /function/", 15);
     seen.get = valid[3] && starts(bytes, "GET ", 4);
@@ -145,7 +164,15 @@ module http_look
     seen.close = starts(lower, "close", 5);
     seen.keep_alive = starts(lower, "keep-alive", 10);
     seen.continue_ = starts(lower, "100-continue", 12);
-    for (int k = 0; k < 4; k++) for (int i = 0; i < 8; i++) seen.scalar_same[k][i] = bytes[8*i+:8] == scalars[k][8*i+:8];
+    for (int k = 0; k < 4; k++) begin
+      seen.scalar_same[k] = 1'b1;
+      seen.scalar_stop[k] = '0;
+      for (int i = 0; i < 8; i++)
+      if (scalars[k][8*i+:8] != '0) begin
+        if (bytes[8*i+:8] != scalars[k][8*i+:8]) seen.scalar_same[k] = 1'b0;
+        seen.scalar_stop[k] = 4'(i + 1);
+      end
+    end
 
     // As long as it is not too long, the length so far has no more than 21 bits (http_parse).
     seen.length_10 = {4'd0, from.length[20:0], 3'd0} + {6'd0, from.length[20:0], 1'd0};

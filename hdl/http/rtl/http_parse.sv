@@ -13,7 +13,6 @@ module http_parse
 ) (
     input  request_t       from,
     input  seen_t          seen,
-    input  logic [3:0][63:0] scalars,  // the query parameters that the function knows
     output request_t       to,
     output name_t          word,     // at AT_NAME: the name that stands there
     output logic           id_put,   // the first byte is the request id's next one
@@ -48,12 +47,7 @@ module http_parse
 
   always_comb begin
     for (int i = 0; i < 16; i++) word[8*i+:8] = seen.before_stop[i] ? seen.bytes[8*i+:8] : 8'd0;
-    // Zeros behind the name, in the scalar's too.
-    for (int k = 0; k < 4; k++) begin
-      is_scalar[k] = scalars[k][7:0] != '0 && !seen.before_stop[8];
-      for (int i = 0; i < 8; i++)
-      if (!(seen.before_stop[i] ? seen.scalar_same[k][i] : scalars[k][8*i+:8] == '0)) is_scalar[k] = 1'b0;
-    end
+    for (int k = 0; k < 4; k++) is_scalar[k] = seen.scalar_same[k] && seen.stop == 5'(seen.scalar_stop[k]);
   end
 
   always_comb begin
@@ -65,22 +59,25 @@ module http_parse
     scalar_put = 1'b0;
     found = 1'b0;
 
-    case (from.place)
-      AT_START:
+    unique case (1'b1)
+      seen.at[AT_START]:
       if (seen.line0) begin
         take  = 5'd1;  // an empty line before a request is nothing (RFC 9112 section 2.2)
         moved = 1'b1;
       end else if (seen.post_function) begin
         take = 5'd15;  // what is asked most
+        moved = 1'b1;
         to.method = METHOD_POST;
         to.route = ROUTE_FUNCTION;
         to.place = AT_NAME;
       end else if (seen.get) begin
         take = 5'd4;
+        moved = 1'b1;
         to.method = METHOD_GET;
         to.place = AT_PATH;
       end else if (seen.post || seen.head) begin
         take = 5'd5;
+        moved = 1'b1;
         to.method = seen.post ? METHOD_POST : METHOD_HEAD;
         to.place = AT_PATH;
       end else if (seen.five || seen.any_control) begin
@@ -89,7 +86,8 @@ module http_parse
         moved = 1'b1;
       end
 
-      AT_METHOD: begin
+      seen.at[AT_METHOD]: begin
+        moved = any;
         if (!seen.stopped) take = count;
         else if (!seen.stop_space) broken = 1'b1;
         else begin
@@ -98,7 +96,7 @@ module http_parse
         end
       end
 
-      AT_PATH:
+      seen.at[AT_PATH]:
       if (seen.ten || seen.any_target_end) begin
         moved = 1'b1;
         to.place = AT_NAME;
@@ -115,15 +113,18 @@ module http_parse
       end
 
       // The absolute form, as a proxy would be asked: the authority is passed over.
-      AT_AUTHORITY:
+      seen.at[AT_AUTHORITY]:
       if (seen.stop_control) broken = 1'b1;
       else if (seen.stopped) begin
         take = seen.stop;
         to.place = AT_PATH;
         moved = 1'b1;
-      end else take = count;
+      end else begin
+        take  = count;
+        moved = any;
+      end
 
-      AT_NAME: begin
+      seen.at[AT_NAME]: begin
         if (seen.stopped) begin
           moved = 1'b1;
           take  = seen.stop;
@@ -148,17 +149,18 @@ module http_parse
         end
       end
 
-      AT_PATH_REST, AT_QUERY_REST: begin
+      seen.at[AT_PATH_REST], seen.at[AT_QUERY_REST]: begin
         take = seen.stopped ? seen.stop : count;
+        moved = any;
         if (seen.stopped) begin
-          moved = 1'b1;
           if (seen.stop_space) to.place = AT_VERSION;
           else broken = 1'b1;
         end
       end
 
-      AT_KEY: begin
+      seen.at[AT_KEY]: begin
         to.digits = 1'b0;
+        moved = seen.stopped || full;
         if (seen.stop_equal && !seen.stop_first) begin
           take = seen.stop_1;
           to.place = AT_VALUE;
@@ -174,15 +176,13 @@ module http_parse
         end else if (seen.stop_first && b0 == "&") take = 5'd1;
         else if (seen.stop_first && b0 == " ") begin
           to.place = AT_VERSION;
-          moved = 1'b1;
         end else if (seen.stopped || full) begin
           to.bad = 1'b1;
           to.place = AT_QUERY_REST;
-          moved = 1'b1;
         end
       end
 
-      AT_VALUE:
+      seen.at[AT_VALUE]:
       if (any) begin
         moved = 1'b1;
         if (seen.digit0) begin
@@ -200,7 +200,7 @@ module http_parse
         end
       end
 
-      AT_VERSION:
+      seen.at[AT_VERSION]:
       if (seen.nine) begin
         moved = 1'b1;
         if (!seen.version) broken = 1'b1;
@@ -213,24 +213,27 @@ module http_parse
         end
       end else if (seen.any_line) broken = 1'b1;
 
-      AT_LINE_END:
+      seen.at[AT_LINE_END]:
       if (seen.line0 && (seen.feed0 || two)) begin
         take = b0 == 8'h0a ? 5'd1 : 5'd2;
+        moved = 1'b1;
         to.place = AT_HEADER;
         if (!seen.feed0 && !seen.end0) broken = 1'b1;
       end else if (any && !seen.line0) broken = 1'b1;
 
-      AT_HEADER: begin
+      seen.at[AT_HEADER]: begin
         to.digits = 1'b0;
         to.number_over = 1'b0;
         if (seen.line0) begin
           if (seen.feed0 || two) begin
             take = b0 == 8'h0a ? 5'd1 : 5'd2;
+            moved = 1'b1;
             to.place = AT_BODY;
             if (!seen.feed0 && !seen.end0) broken = 1'b1;
           end
         end else if (seen.stopped) begin
           take = seen.stop_1;
+          moved = 1'b1;
           to.place = AT_HEADER_VALUE;
           if (!seen.stop_colon || seen.stop_first) broken = 1'b1;
           if (seen.content_length && seen.stop == 5'd14) begin
@@ -256,12 +259,14 @@ module http_parse
           end
         end else if (full) begin
           take = 5'd16;
+          moved = 1'b1;
           to.place = seen.coding ? AT_CODING_NAME : AT_HEADER_REST;
         end
       end
 
-      AT_HEADER_REST: begin
-        take = count;
+      seen.at[AT_HEADER_REST]: begin
+        take  = count;
+        moved = any;
         if (seen.stopped) begin
           take = seen.stop_1;
           to.place = AT_HEADER_VALUE;
@@ -270,7 +275,7 @@ module http_parse
       end
 
       // The rest of Transfer-Encoding. Only "chunked" is known, once.
-      AT_CODING_NAME:
+      seen.at[AT_CODING_NAME]:
       if (two) begin
         moved = 1'b1;
         to.place = AT_HEADER_REST;
@@ -280,9 +285,11 @@ module http_parse
         end
       end else if (seen.control0) broken = 1'b1;
 
-      AT_CODING:
-      if (seen.space0) take = 5'd1;
-      else if (seen.eight || seen.any_line) begin
+      seen.at[AT_CODING]:
+      if (seen.space0) begin
+        take  = 5'd1;
+        moved = 1'b1;
+      end else if (seen.eight || seen.any_line) begin
         moved = 1'b1;
         to.place = AT_HEADER_VALUE;
         if (seen.chunked && !from.chunked) begin
@@ -292,18 +299,21 @@ module http_parse
         end else to.coded = 1'b1;
       end
 
-      AT_CODING_END:
-      if (seen.space0) take = 5'd1;
-      else if (any) begin
+      seen.at[AT_CODING_END]:
+      if (seen.space0) begin
+        take  = 5'd1;
+        moved = 1'b1;
+      end else if (any) begin
         moved = 1'b1;
         to.place = AT_HEADER_VALUE;
         if (!seen.line0) to.coded = 1'b1;
       end
 
       // Chunks (RFC 9112 section 7.1): lines end in CR LF here, and nothing else.
-      AT_CHUNK_SIZE:
+      seen.at[AT_CHUNK_SIZE]:
       if (seen.hexadecimal0) begin
         take = 5'd1;
+        moved = 1'b1;
         to.digits = 1'b1;
         to.chunk = {from.chunk[19:0], b0[6] ? b0[3:0] + 4'd9 : b0[3:0]};
         if (from.chunk[23:20] != '0) to.too_long = 1'b1;
@@ -313,8 +323,9 @@ module http_parse
         if (!from.digits || (seen.line0 && !seen.end0)) broken = 1'b1;
       end
 
-      AT_CHUNK_REST: begin
-        take = seen.stopped ? seen.stop : count;
+      seen.at[AT_CHUNK_REST]: begin
+        take  = seen.stopped ? seen.stop : count;
+        moved = seen.stopped ? !seen.stop_first || seen.stop_end : any;
         if (!seen.stopped || seen.stop_end) begin
           if (seen.stopped) begin
             take = seen.stop_2;
@@ -323,7 +334,7 @@ module http_parse
         end else if (seen.stop_first && two) broken = 1'b1;
       end
 
-      AT_CHUNK_END:
+      seen.at[AT_CHUNK_END]:
       if (two) begin
         moved = 1'b1;
         take = 5'd2;
@@ -333,7 +344,7 @@ module http_parse
         to.digits = 1'b0;
       end
 
-      AT_TRAILER:
+      seen.at[AT_TRAILER]:
       if (two) begin
         moved = 1'b1;
         to.place = AT_TRAILER_REST;
@@ -344,19 +355,20 @@ module http_parse
         end
       end
 
-      AT_TRAILER_REST: begin
-        take = seen.stopped ? seen.stop : count;
+      seen.at[AT_TRAILER_REST]: begin
+        take  = seen.stopped ? seen.stop : count;
+        moved = seen.stopped ? !seen.stop_first || seen.stop_end : any;
         if (seen.stopped && seen.stop_end) begin
           take = seen.stop_2;
           to.place = AT_TRAILER;
         end else if (seen.stop_first && two) broken = 1'b1;
       end
 
-      AT_HEADER_VALUE: begin
-        take = seen.stopped ? seen.stop : count;
+      seen.at[AT_HEADER_VALUE]: begin
+        take  = seen.stopped ? seen.stop : count;
+        moved = any;
         if (seen.stopped) begin
           to.place = AT_LINE_END;
-          moved = 1'b1;
           // The usual ends at once: of a line, of the head.
           if (seen.stop_feed) begin
             take = seen.stop_1;
@@ -372,7 +384,7 @@ module http_parse
         end
       end
 
-      AT_LENGTH:
+      seen.at[AT_LENGTH]:
       if (any) begin
         moved = 1'b1;
         if (seen.digit0 && !from.number_over) begin
@@ -396,34 +408,33 @@ module http_parse
         else broken = 1'b1;
       end
 
-      AT_CONNECTION: begin
+      seen.at[AT_CONNECTION]: begin
+        moved = seen.space0 || seen.comma0 || seen.stopped || full;
         if (seen.space0 || seen.comma0) take = 5'd1;
         else if (seen.line0) begin
           to.place = AT_LINE_END;
-          moved = 1'b1;
         end else if (seen.stopped || full) begin
           to.place = AT_TOKEN_REST;
-          moved = 1'b1;
           if (seen.close && seen.stop == 5'd5) to.close = 1'b1;
           if (seen.keep_alive && seen.stop == 5'd10) to.keep = 1'b1;
         end
       end
 
-      AT_TOKEN_REST: begin
-        take = seen.stopped ? seen.stop : count;
+      seen.at[AT_TOKEN_REST]: begin
+        take  = seen.stopped ? seen.stop : count;
+        moved = any;
         if (seen.stopped) begin
           to.place = AT_CONNECTION;
-          moved = 1'b1;
         end
       end
 
       // One character a step, whichever of them is wrong: the time does not tell.
-      AT_API_KEY:
+      seen.at[AT_API_KEY]:
       if (any) begin
+        moved = 1'b1;
         if (seen.line0) begin
           to.authorized = from.digits && from.matched <= 6'(KEY_BYTES) && seen.key_ends;
           to.place = AT_HEADER_VALUE;
-          moved = 1'b1;
         end else begin
           take = 5'd1;
           if (seen.space0) to.number_over = from.digits;
@@ -434,14 +445,14 @@ module http_parse
         end
       end
 
-      AT_REQUEST_ID:
+      seen.at[AT_REQUEST_ID]:
       if (any) begin
+        moved = 1'b1;
         if (seen.space0 && from.id_bytes == '0) take = 5'd1;
         else if (seen.control0 || from.id_bytes == 6'(ID_BYTES)) begin
           // The end, or more than is carried.
           if (!seen.line0) to.id_bytes = '0;
           to.place = AT_HEADER_VALUE;
-          moved = 1'b1;
         end else begin
           take = 5'd1;
           id_put = 1'b1;
@@ -449,12 +460,12 @@ module http_parse
         end
       end
 
-      AT_EXPECT: begin
+      seen.at[AT_EXPECT]: begin
+        moved = seen.space0 || seen.stopped || full;
         if (seen.space0) take = 5'd1;
         else if (seen.stopped || full) begin
           if (seen.continue_) to.expect_100 = 1'b1;
           to.place = AT_HEADER_VALUE;
-          moved = 1'b1;
         end
       end
 
@@ -466,7 +477,6 @@ module http_parse
       to.digits = 1'b0;
       to.number_over = 1'b0;
     end
-    if (take != '0) moved = 1'b1;
     to.head_bytes = from.head_bytes + 14'(take);
   end
 

@@ -18,7 +18,8 @@ package http_pkg;
   } route_t;
 
   // Where in a request the next byte is (RFC 9112).
-  typedef enum logic [5:0] {
+  localparam int PLACES = 32;
+  typedef enum logic [4:0] {
     AT_START,
     AT_METHOD,
     AT_PATH,
@@ -69,7 +70,7 @@ package http_pkg;
     logic         chunked;
     logic         coded;          // in another way
     logic         together;       // the chunks have been put together: `length` is that of all
-    logic [23:0]  chunk;          // bytes of a chunk that are still to come
+    logic [23:0]  chunk;          // bytes of it that are still to come, or of a body that nobody wants
     logic         bad;            // a query that the function does not know
     logic         has_length;
     logic         has_host;
@@ -88,6 +89,7 @@ package http_pkg;
   // What a parser that stands at a place has to know of the next bytes of its stream, worked out a cycle before it decides
   // (http_look). `stop` is where the part that stands there ends, 16 if that does not show.
   typedef struct packed {
+    logic [PLACES-1:0] at;                                 // the place, a bit for each: the longest ways begin here
     logic [127:0] bytes;
     logic [4:0]   count;
     logic         five, eight, nine, ten;                  // as many are there
@@ -105,7 +107,8 @@ package http_pkg;
     logic         version, version_0, version_end;         // " HTTP/1." and a digit; that is 0; a line's end behind it
     logic         content_length, content_length_space, host, connection, expect_, api_key, request_id, coding, coding_name;
     logic         chunked, close, keep_alive, continue_;
-    logic [3:0][7:0] scalar_same;                          // bytes of the names of the function's scalars
+    logic [3:0]   scalar_same;                             // each of the function's scalars: its name stands there
+    logic [3:0][3:0] scalar_stop;                          // if it stops there
     // Of the request so far: what its numbers become with more digits.
     logic [27:0]  length_10, length_100;
     logic [6:0]   two_digits;
@@ -142,13 +145,14 @@ package http_pkg;
   // Adds 0 to 8 to eight decimal digits.
   function automatic logic [31:0] add_decimal(input logic [31:0] to, input logic [3:0] n);
     logic [4:0] sum;
-    logic carry;
+    logic carry, nines;  // into the second digit, and on from there
     sum = 5'(to[3:0]) + 5'(n);
     carry = sum > 5'd9;
+    nines = 1'b1;
     add_decimal[3:0] = carry ? 4'(sum - 5'd10) : sum[3:0];
     for (int i = 1; i < 8; i++) begin
-      add_decimal[4*i+:4] = !carry ? to[4*i+:4] : to[4*i+:4] == 4'd9 ? 4'd0 : to[4*i+:4] + 4'd1;
-      carry = carry && to[4*i+:4] == 4'd9;
+      add_decimal[4*i+:4] = !(carry && nines) ? to[4*i+:4] : to[4*i+:4] == 4'd9 ? 4'd0 : to[4*i+:4] + 4'd1;
+      nines = nines && to[4*i+:4] == 4'd9;
     end
   endfunction
 

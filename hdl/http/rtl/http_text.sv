@@ -13,7 +13,10 @@ module http_text
 ) (
     input  logic        clk,
     input  text_t       text,
-    input  logic        want_body,  // else the head
+    input  logic        want_body,  // else the head; or, in its place,
+    input  logic        want_tag,   // what is before a request's id,
+    input  logic        want_end,   // the head's end:
+    input  text_t       ending,
     input  logic        wanted,     // a part begins with its first word when this rises
     input  logic        next,       // the word has been taken
     output logic        ready,      // the rest is of this part
@@ -184,13 +187,16 @@ module http_text
   (* rom_style = "block", ram_style = "block" *) logic [63:0] rom[WORDS];
   initial for (int i = 0; i < WORDS; i++) rom[i] = ALL.words[i];
 
-  logic [6:0] part, part_before, part_shown;
+  logic [6:0] own_part, end_part, part, part_before, part_shown;
   logic [8:0] from, at, at_next;
   logic [11:0] bytes, left;
   logic loaded;
 
-  assign part = text == TEXT_METRICS && want_body ? 7'(2 * TEXTS) + 7'(metric) : 7'({text, want_body});
-  assign ready = loaded && part_shown == part;
+  assign own_part = text == TEXT_METRICS && want_body ? 7'(2 * TEXTS) + 7'(metric) : 7'({text, want_body});
+  assign end_part = 7'({ending, 1'b0});
+  assign part = want_end ? end_part : want_tag ? 7'({TEXT_TAG, 1'b0}) : own_part;
+  // Which part is wanted is known late.
+  assign ready = loaded && (want_end ? part_shown == end_part : want_tag ? part_shown == 7'({TEXT_TAG, 1'b0}) : part_shown == own_part);
   assign at_next = !ready ? from : next ? at + 1'b1 : at;
 
   always_ff @(posedge clk) begin

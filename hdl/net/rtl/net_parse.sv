@@ -164,30 +164,33 @@ module net_parse
   logic [17:0] ip_beat, l4_beat;
   logic [31:0] ip_sum, l4_sum;
   logic summing, summing_first;
+  logic [5:0] nth;  // of the first beats, a bit each; the last one is all that follow
 
   assign left_now = beat_index == 11'd3 ? (ip_length > 16'd18 ? ip_length - 16'd18 : 16'd0) :
       left > 16'd8 ? left - 16'd8 : 16'd0;
 
   always_comb begin
-    case (beat_index)
-      11'd1: ip_data = masked(beat.data, 8'hc0);
-      11'd2, 11'd3: ip_data = beat.data;
-      11'd4: ip_data = masked(beat.data, 8'h03);
+    case (1'b1)
+      nth[1]: ip_data = masked(beat.data, 8'hc0);
+      nth[2], nth[3]: ip_data = beat.data;
+      nth[4]: ip_data = masked(beat.data, 8'h03);
       default: ip_data = '0;
     endcase
-    case (beat_index)
-      11'd0, 11'd1, 11'd2: l4_data = '0;
+    case (1'b1)
+      nth[0], nth[1], nth[2]: l4_data = '0;
       // The pseudo-header of TCP and UDP: both addresses, the protocol and the length.
-      11'd3:
+      nth[3]:
       l4_data = protocol inside {PROTOCOL_TCP, PROTOCOL_UDP} ?
           {beat.data[63:16], swap16(ip_length - 16'd20 + 16'(protocol))} : '0;
-      11'd4:
+      nth[4]:
       l4_data = masked(beat.data, protocol inside {PROTOCOL_TCP, PROTOCOL_UDP} ? l4_keep : (l4_keep & 8'hfc));
       default: l4_data = masked(beat.data, l4_keep);
     endcase
   end
 
   always_ff @(posedge clk) begin
+    if (rst) nth <= 6'd1;
+    else if (beat_valid) nth <= beat.last ? 6'd1 : {nth[5] | nth[4], nth[3:0], 1'b0};
     if (beat_valid) begin
       left <= left_now;
       l4_keep <= |left_now[15:3] ? '1 : ~(8'hff << left_now[2:0]);

@@ -103,7 +103,7 @@ package net_pkg;
 
   // The four words of a beat, added for the Internet checksum (RFC 1071).
   function automatic logic [17:0] sum_beat(input logic [63:0] data);
-    return 18'(word(data, 0)) + 18'(word(data, 1)) + 18'(word(data, 2)) + 18'(word(data, 3));
+    return (18'(word(data, 0)) + 18'(word(data, 1))) + (18'(word(data, 2)) + 18'(word(data, 3)));
   endfunction
 
   function automatic logic [15:0] fold(input logic [31:0] sum);

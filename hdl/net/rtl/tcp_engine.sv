@@ -411,6 +411,7 @@ module tcp_engine
   logic idle_over, linger_over, wait_over;
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
+  logic signed [22:0] to_grow;    // what is to be acknowledged until the window is a segment larger
   logic ours;
 
   // A session may have ended, and its place been taken, since the segment came in.
@@ -430,6 +431,7 @@ module tcp_engine
       sampled <= t.timing && !precedes(d.ack, t.timed);
       took_more <= $signed({3'b000, took}) - $signed({3'b000, t.srtt[18:3]});
       slow_start <= t.cwnd < t.ssthresh;
+      to_grow <= $signed({1'b0, t.cwnd}) - $signed({1'b0, t.grown});
       before_recover <= precedes(d.ack, t.recover);
       idle_over <= IDLE_MS != 0 && t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
       linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
@@ -530,8 +532,8 @@ module tcp_engine
               if (before_recover) again = 1'b1;
               else stepped.recovering = 1'b0;
             end else if (slow_start)
-              stepped.cwnd = capped(23'(t.cwnd) + (acked > 32'(t.mss) ? 23'({t.mss, 1'b0}) : 23'(acked)));
-            else if (23'(t.grown) + 23'(acked[21:0]) >= 23'(t.cwnd)) begin
+              stepped.cwnd = acked > 32'(t.mss) ? capped(23'(t.cwnd) + 23'({t.mss, 1'b0})) : capped(23'(t.cwnd) + 23'(acked[15:0]));
+            else if ($signed({1'b0, acked[21:0]}) >= to_grow) begin
               stepped.grown = '0;
               stepped.cwnd  = capped(23'(t.cwnd) + 23'(t.mss));
             end else stepped.grown = t.grown + acked[21:0];
@@ -719,17 +721,18 @@ module tcp_engine
 
   // ---- LENGTH: what is to be sent now ----
   logic [22:0] limit;
-  logic [15:0] length, room_or_rest, oldest, length_q;
+  logic blocked;
+  logic [15:0] length, oldest, length_q;
   logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
 
   always_comb begin
-    // The peer's window and the network's.
-    limit = inflight < 32'(may_fly) ? may_fly - inflight[22:0] : '0;
-    room_or_rest = avail < 32'(limit) ? avail[15:0] : limit[15:0];
-    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : room_or_rest;
+    // The peer's window and the network's, if there is any.
+    limit = may_fly - inflight[22:0];
+    blocked = inflight >= 32'(may_fly);
+    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : avail < 32'(limit) ? avail[15:0] : limit[15:0];
     // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
-    if (inflight != '0 && avail > 32'(limit) && limit < 23'(m.mss)) length = '0;
+    if (blocked || (inflight != '0 && avail > 32'(limit) && limit < 23'(m.mss))) length = '0;
     oldest = unacknowledged < sent_out ? unacknowledged[15:0] : sent_out[15:0];
     if (unacknowledged > 32'(m.mss) && sent_out > 32'(m.mss)) oldest = 16'(m.mss);
     resend = again_q || probe_q;

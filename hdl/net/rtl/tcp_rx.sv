@@ -151,9 +151,12 @@ module tcp_rx
   end
 
   // The session's place has another stream since it was looked at.
-  logic another;
+  logic another, opened;
+  logic [S-1:0] opened_at;
   always_ff @(posedge clk) begin
-    if (asked[0]) another <= open && at == found_index;
+    opened <= open;
+    opened_at <= at;
+    if (step_1) another <= (opened && opened_at == index) || (open && at == index);
     else if (open && at == index) another <= 1'b1;
   end
 
