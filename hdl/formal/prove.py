@@ -17,6 +17,10 @@ sys.path.insert(0, str(HDL / "syn"))
 import modules  # noqa: E402  (the tools' installation)
 
 WORK = modules.TARGET / "formal"
+# What is proven of the network, beside the rooms of modules.sources().
+NETWORK = ["net_mux", "net_numbers", "tcp_lookup"]
+# Memories and registers are zero when power comes on, as they are on a chip; the others' are anything.
+CLEARED = ["tcp_lookup_f"]
 
 
 def proven(name, text):
@@ -25,12 +29,15 @@ def proven(name, text):
     source, model = WORK / f"{name}.sv", WORK / f"{name}.aig"
     source.write_text(text)
     modules.yosys([
-        f"read_slang --top {name} {HDL}/net/rtl/net_pkg.sv {modules.sources()} {HDL}/net/rtl/net_mux.sv {source}", f"prep -flatten -top {name}", "memory_map", "async2sync",
-        "chformal -lower", "opt -full", "techmap", "opt -fast", "setundef -undriven -anyseq", "dffunmap", "aigmap", "opt_clean",
+        f"read_slang --top {name} {HDL}/net/rtl/net_pkg.sv {modules.sources()} "
+        f"{' '.join(f'{HDL}/net/rtl/{module}.sv' for module in NETWORK)} {source}", f"prep -flatten -top {name}", "memory_map", "async2sync",
+        "chformal -lower", "opt -full", "techmap", "opt -fast", "setundef -undriven -anyseq",
+        *(["setundef -zero -init"] if name in CLEARED else []), "dffunmap", "aigmap", "opt_clean",
         f"write_aiger -zinit {model}",
     ])
     abc = next((modules.TARGET / "lib").glob("python*/site-packages/pyosys/yosys-abc"))
-    done = subprocess.run([abc, "-c", f"read_aiger {model}; fold; strash; pdr -T 120"], capture_output=True, text=True)
+    # All assertions at once: each may need the others.
+    done = subprocess.run([abc, "-c", f"read_aiger {model}; fold; strash; orpos; scorr; pdr -T 300"], capture_output=True, text=True)
     if "Property proved" in done.stdout:
         return None
     return next((line for line in done.stdout.splitlines() if "asserted" in line or "ndecided" in line),

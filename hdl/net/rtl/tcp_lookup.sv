@@ -108,6 +108,7 @@ module tcp_lookup #(
     end
     left  <= lefts[left_hash];
     right <= rights[right_hash];
+    if (state == CLEAR) {left.valid, right.valid} <= '0;
     if (state == READ && !query) begin
       left_at  <= left_hash;
       right_at <= right_hash;
