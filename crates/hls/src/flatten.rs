@@ -45,11 +45,11 @@ fn before(function: &Function, block: usize) -> Vec<usize> {
 
 /// Whether it may be done although it need not be.
 fn harmless(function: &Function, instruction: &Instruction, far: bool) -> bool {
-    let plain = !(far && matches!(instruction.op, Op::Load(..)))
-        && !matches!(
-            instruction.op,
-            Op::Call(..) | Op::Phi(_) | Op::Store(_, _, _, Some(_)) | Op::Local(_)
-        );
+    let plain = match instruction.op {
+        Op::Load(..) => !far,
+        Op::Call(..) | Op::Phi(_) | Op::Store(_, _, _, Some(_)) | Op::Local(_) => false,
+        _ => true,
+    };
     plain && unit(function, instruction).is_none()
 }
 
