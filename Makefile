@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts test-hdl test-board test-messages test-vm \
+.PHONY: all demo test lint unit loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-messages test-vm \
 	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
 	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
 
@@ -62,6 +62,10 @@ cluster-demo: build ## ranks that pass messages: the paper's example by shared m
 
 cts: ## Khronos' conformance tests: make cts CTS=path/to/OpenCL-CTS
 	@scripts/cts.sh $(CTS) --prefix "$(CURDIR)/target/release/baltra run --standalone --"
+
+mpi-programs: build ## OSU's benchmarks and NAS IS, unmodified: make mpi-programs OSU=path/to/osu NPB=path/to/NPB3.4-MPI
+	@scripts/setup.sh fabric
+	@scripts/mpi-programs.py $(if $(OSU),--osu $(OSU)) $(if $(NPB),--npb $(NPB))
 
 bench-opencl: setup build apps ## natively and through Baltra, interleaved; writes bench/results/opencl
 	@scripts/setup.sh bench

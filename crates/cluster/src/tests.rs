@@ -107,7 +107,7 @@ fn test_memory_off_the_chip_is_behind_an_m_axi() {
     assert_eq!(with("{name: m, scope: local}").unwrap().0, None);
     let (bytes, text) = with("{name: m, bytes: 3M}").unwrap();
     assert_eq!(bytes, Some(3 << 20));
-    assert!(text.contains("<bytes> 3145728 </bytes>"), "{text}");
+    assert!(text.contains("<bytes>3145728</bytes>"), "{text}");
     for wrong in ["100", "2G", "M", "-1", "99999999999G"] {
         let why = with(&format!("{{name: m, bytes: {wrong}}}")).unwrap_err();
         assert!(format!("{why:#}").contains("a multiple of 64"), "{why:#}");

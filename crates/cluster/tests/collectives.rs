@@ -6,8 +6,8 @@ mod common;
 use baltra_cluster::Options;
 use common::Bench;
 
-/// Every function that boards have, from each root where there is one; each rank prints a line for each of them.
-const ALL: &str = r#"
+/// What the programs have in common: each rank prints a line for each function.
+const HEAD: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,16 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+"#;
+
+const TAIL: &str = r#"
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+/// Every function with parts of one length, from each root where there is one.
+const ALL: &str = r#"
     MPI_Barrier(MPI_COMM_WORLD);
     for (int root = 0; root < size; root++) {
         int count = root == 0 ? MOST : root;
@@ -63,7 +73,10 @@ int main(int argc, char **argv)
         MPI_Alltoall(a, count, MPI_INT, b, count, MPI_INT, MPI_COMM_WORLD);
         tell("Alltoall", count, b, count * size * 4);
     }
-    /* Parts of different lengths, with gaps between them. */
+"#;
+
+/// Parts of different lengths, with gaps between them.
+const PARTS: &str = r#"
     int counts[8], places[8], others[8], from[8], whole = 0;
     for (int r = 0; r < size; r++) {
         counts[r] = r == 2 ? 0 : 100 + 37 * r;
@@ -82,13 +95,7 @@ int main(int argc, char **argv)
         fill(MOST * 2);
         MPI_Allgatherv(in_place ? MPI_IN_PLACE : a, counts[rank], MPI_INT, b, counts, places, MPI_INT, MPI_COMM_WORLD);
         tell("Allgatherv", in_place, b, (whole + size) * 4);
-        fill(MOST * 2);
-        MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : a, in_place ? a : b, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        tell("Reduce_scatter", in_place, in_place ? a : b, counts[rank] * 4);
     }
-    fill(MOST * 2);
-    MPI_Reduce_scatter_block(a, b, 300, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    tell("Reduce_scatter_block", 0, b, 1200);
     for (int r = 0; r < size; r++) {
         counts[r] = 10 * (r + rank);
         others[r] = 10 * (r + rank);
@@ -98,9 +105,20 @@ int main(int argc, char **argv)
     fill(MOST * 2);
     MPI_Alltoallv(a, counts, places, MPI_INT, b, others, from, MPI_INT, MPI_COMM_WORLD);
     tell("Alltoallv", 0, b, MOST * 4);
-    MPI_Finalize();
-    return 0;
-}
+"#;
+
+/// What a synthesised kernel has not: it takes memory.
+const REDUCTIONS: &str = r#"
+    int counts[8];
+    for (int r = 0; r < size; r++) counts[r] = r == 2 ? 0 : 100 + 37 * r;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        fill(MOST * 2);
+        MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : a, in_place ? a : b, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        tell("Reduce_scatter", in_place, in_place ? a : b, counts[rank] * 4);
+    }
+    fill(MOST * 2);
+    MPI_Reduce_scatter_block(a, b, 300, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    tell("Reduce_scatter_block", 0, b, 1200);
 "#;
 
 fn bench(program: &str, kind: &str) -> Bench {
@@ -108,6 +126,10 @@ fn bench(program: &str, kind: &str) -> Bench {
         "kernel: [{{name: first, num: 0, source: p.c{kind}}}, {{name: rest, num: 1, rep: 4, source: p.c{kind}}}]"
     );
     Bench::new(&[("logical.yaml", &logical), ("p.c", program)])
+}
+
+fn program(body: &str) -> String {
+    format!("{HEAD}{body}{TAIL}")
 }
 
 fn node(kind: &str, comm: &str, number: u8, kernels: &str) -> String {
@@ -123,14 +145,9 @@ fn answers(bench: &Bench, map: &str) -> Vec<String> {
 /// All software, the first ranks or the last ones on a board, all on two; processors and hardware made of the C.
 #[test]
 fn test_collectives_with_ranks_on_boards_give_what_software_gives() {
-    let plain = bench(ALL, "");
+    let plain = bench(&program(ALL), "");
     let expected = answers(&plain, "node: {type: sw, comm: shm, kernel: 0-4}");
-    let parts = 3 * (1 + 5) + 5 * (2 * 2 + 1 + 1);
-    assert_eq!(
-        expected.len(),
-        5 * (2 * 5 + 3 + 6) + 2 * 5 + parts,
-        "{expected:?}"
-    );
+    assert_eq!(expected.len(), 5 * (2 * 5 + 3 + 6) + 2 * 5, "{expected:?}");
     for comm in ["eth", "tcp"] {
         let maps = [
             [("sw", "0-1"), ("hw", "2-4")],
@@ -145,13 +162,31 @@ fn test_collectives_with_ranks_on_boards_give_what_software_gives() {
             assert_eq!(answers(&plain, &map), expected, "{map}");
         }
     }
-    let cores = bench(ALL, ", type: core");
+    let cores = bench(&program(ALL), ", type: core");
     let map = format!(
         "node: [{}, {}]",
         node("hw", "eth", 1, "[0, 3]"),
         node("hw", "eth", 2, "[1, 2, 4]")
     );
     assert_eq!(answers(&cores, &map), expected, "{map}");
+}
+
+#[test]
+fn test_parts_of_different_lengths_are_the_same_on_boards() {
+    let lines = [3 * (1 + 5) + 5 * (2 + 1), 5 * 3];
+    for (body, lines) in [PARTS, REDUCTIONS].into_iter().zip(lines) {
+        let bench = bench(&program(body), "");
+        let expected = answers(&bench, "node: {type: sw, comm: shm, kernel: 0-4}");
+        assert_eq!(expected.len(), lines, "{expected:?}");
+        let map = format!(
+            "node: [{}, {}]",
+            node("sw", "eth", 1, "[0, 3]"),
+            node("hw", "eth", 2, "[1, 2, 4]")
+        );
+        assert_eq!(answers(&bench, &map), expected, "{map}");
+        let map = "node: {type: hw, kernel: 0-4}";
+        assert_eq!(answers(&bench, map), expected, "{map}");
+    }
 }
 
 /// Each side says which rank cannot and why, and nobody hangs.
