@@ -21,6 +21,7 @@ BENCHES := \
   functions/fn_engine:32,64 \
   messages/msg_router:0 \
   messages/msg_memory:0,1 \
+  messages/msg_axis:0 \
   messages/msg_fabric:0,1,2 \
   messages/msg_boards:0 \
   hls/hls_units:0 \

@@ -16,9 +16,19 @@ enum {
     EACH_BYTES = 4 << 10,   /* Alltoall: below, all messages at once */
 };
 
-static int begin(HUM_Comm comm, enum hum_function function, int root, const void *buffer, int count, HUM_Datatype type)
+/* Whether all ranks of a communicator can do something together. */
+static int together(HUM_Comm comm, enum hum_function function)
 {
     int error = hum_comm_check(comm, function);
+    for (int r = 0; error == HUM_SUCCESS && hum_job.fabric && r < comm->size; r++)
+        if (hum_job.peers[comm->world[r]].streams)
+            return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d has streams alone, and no part in collectives", r);
+    return error;
+}
+
+static int begin(HUM_Comm comm, enum hum_function function, int root, const void *buffer, int count, HUM_Datatype type)
+{
+    int error = together(comm, function);
     if (error != HUM_SUCCESS) return error;
     if (root < 0 || root >= comm->size) return hum_fail(comm, HUM_ERR_ROOT, function, "root %d: the communicator has %d ranks", root, comm->size);
     if (type == NULL) return hum_fail(comm, HUM_ERR_TYPE, function, "the type is null");
@@ -94,7 +104,7 @@ static int barrier(HUM_Comm comm, enum hum_function function)
 
 int HUM_Barrier(HUM_Comm comm)
 {
-    int error = hum_comm_check(comm, HUM_IN_Barrier);
+    int error = together(comm, HUM_IN_Barrier);
     return error == HUM_SUCCESS ? barrier(comm, HUM_IN_Barrier) : error;
 }
 

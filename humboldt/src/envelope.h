@@ -42,6 +42,12 @@ enum {
 /* A value in the place of a field; bits that the field lacks are cut off. */
 #define HUM_PUT(value, name) (((uint64_t)(value) & ((UINT64_C(1) << HUM_##name##_WIDTH) - 1)) << HUM_##name##_LOW)
 
+/* Whether SIZE bytes of a message follow the envelope of a packet to or from fabric. */
+static inline int hum_carries(uint64_t type)
+{
+    return type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER || type == HUM_PACKET_STREAM;
+}
+
 /* Both words of a packet between software ranks. */
 struct hum_head {
     uint64_t word, more;

@@ -183,8 +183,7 @@ static void came(const struct frame *frame, size_t length)
     if (rank >= hum_job.size || (int)HUM_FIELD(word, DEST) != hum_job.rank || hum_job.peers[rank].reach != HUM_FABRIC) return;
     struct place *p = &places[rank];
     if (hum_job.peers[rank].lost || memcmp(frame->from, p->mac, sizeof p->mac) != 0) return;
-    bool carries = type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER;
-    if (carries && (size > HUM_LIMIT_PACKET_BYTES || size + HEAD_BYTES > length)) return;
+    if (hum_carries((uint64_t)type) && (size > HUM_LIMIT_PACKET_BYTES || size + HEAD_BYTES > length)) return;
     if (type == HUM_PACKET_PROBE) {
         uint16_t counts[4] = {p->in, p->out, 0, 0};
         uint64_t head = HUM_PUT(rank, DEST) | HUM_PUT(hum_job.rank, SRC) | HUM_PUT(HUM_PACKET_STATE, TYPE) | HUM_PUT(sizeof counts, SIZE);

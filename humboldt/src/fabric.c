@@ -212,7 +212,8 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
         s->receive_offset += size;
         hum_came(rank, plain, &words, 3, data, size);
         break;
-    case HUM_PACKET_EAGER: eager(rank, word, data, size, context); break;
+    case HUM_PACKET_EAGER:
+    case HUM_PACKET_STREAM: eager(rank, word, data, size, context); break;
     case HUM_PACKET_DONE:
         if (!s->sending) {
             hum_nonsense(rank, "done without a request");

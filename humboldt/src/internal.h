@@ -86,6 +86,7 @@ struct hum_peer {
     int local;        /* index among the node's ranks, or -1 */
     bool lost;        /* dead: nothing goes there, nothing comes */
     bool board;       /* a kernel on a board */
+    bool streams;     /* and one without engines */
     bool left;        /* has finalized: what it sent is here, no more comes */
     char why[96];     /* why it is lost */
     int pid_fd, bell_fd;

@@ -5,7 +5,7 @@
  *   HUM_RANK, HUM_SIZE
  *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens, or
  *                eth:MAC@SOCKET where it is reached over raw Ethernet (eth:MAC/IP@SOCKET: UDP); fab:MAC@SOCKET, or
- *                fab:host:port over TCP, if it is a kernel on a board; mpi, or mpi:MAC@SOCKET, if another MPI has started
+ *                fab:host:port over TCP, if it is a kernel on a board (str: one with streams alone); mpi, or mpi:MAC@SOCKET, if another MPI has started
  *                it and carries packets to it (humboldt/bridge)
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order
@@ -81,7 +81,8 @@ static int read_peers(char *text, size_t room)
             }
         } else {
             if (rank == hum_job.rank) REFUSE("HUM_PEERS: rank %d itself is on another node", rank);
-            peer->board = strncmp(peers, "fab:", 4) == 0;
+            peer->streams = strncmp(peers, "str:", 4) == 0;
+            peer->board = peer->streams || strncmp(peers, "fab:", 4) == 0;
             peer->reach = mpi ? HUM_AWAY : peer->board || strncmp(peers, "eth:", 4) == 0 ? HUM_FABRIC : HUM_TCP;
             if (mpi && hum_away.push == NULL) REFUSE("rank %d is another MPI's, and this program is not", rank);
             memcpy(peer->address, peers, length);

@@ -106,7 +106,7 @@ static ssize_t take(int number, const uint8_t *at, size_t there)
     memcpy(&word, at, 8);
     uint64_t size = HUM_FIELD(word, SIZE);
     int rank = (int)HUM_FIELD(word, SRC), type = (int)HUM_FIELD(word, TYPE);
-    bool carries = type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER || type == HUM_PACKET_STATE;
+    bool carries = hum_carries((uint64_t)type) || type == HUM_PACKET_STATE;
     if (rank >= hum_job.size || (int)HUM_FIELD(word, DEST) != hum_job.rank || hum_job.peers[rank].reach != HUM_FABRIC || link_of[rank] != number ||
         (carries && size > HUM_LIMIT_PACKET_BYTES) || (type == HUM_PACKET_STATE && size != 8))
         return -1;

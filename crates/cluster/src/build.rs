@@ -6,7 +6,7 @@ use crate::model::{Cluster, Comm, Kernel, NodeKind};
 use anyhow::{ensure, Context, Result};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -62,18 +62,18 @@ pub struct OnBoard {
     pub image: Option<PathBuf>,
     /// How it is made.
     pub form: Form,
+    /// Whether it has streams and no engines.
+    pub streams: bool,
 }
 
 /// The C files of a kernel.
 pub(crate) fn sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
-    let folder = match cluster.logical.path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let names = match kernel.sources.is_empty() {
-        true => vec![format!("{}.c", kernel.name)],
-        false => kernel.sources.clone(),
-    };
+    let folder = cluster.folder();
+    let mut names = kernel.sources.clone();
+    names.retain(|name| !crate::rtl::is_hdl(name));
+    if names.is_empty() {
+        names.push(format!("{}.c", kernel.name));
+    }
     names
         .iter()
         .map(|name| {
@@ -99,6 +99,7 @@ impl Built {
                 model: model.to_owned(),
                 image: image.clone(),
                 form: choice.form,
+                streams: choice.module.as_ref().is_some_and(|m| m.streams),
             };
             self.kernels.insert(rank, kernel);
         }
@@ -149,8 +150,8 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
         built.board_tcp = Path::new(&models).join("board-tcp");
         built.board_udp = Path::new(&models).join("board-udp");
     }
-    for choice in hardware.iter().filter(|c| c.hardware.is_some()) {
-        let model = synthesised(cluster, with, choice, &out, say)?;
+    for choice in hardware.iter().filter(|c| c.module.is_some()) {
+        let model = own_module(cluster, with, choice, &out, say)?;
         built.put(choice, &model, None);
     }
 
@@ -186,7 +187,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
             }
         }
         for choice in hardware.iter().filter(|c| c.kernel == kernel.num) {
-            if choice.form == Form::Rtl {
+            if choice.form == Form::Rtl && choice.module.is_none() {
                 let model = Path::new(&models).join(library_of(&kernel.name, kernel));
                 ensure!(
                     model.is_file(),
@@ -291,8 +292,7 @@ fn boards(
         .filter_map(|choice| {
             let kernel = cluster.logical.kernel(choice.kernel)?;
             match choice.form {
-                Form::Rtl => RTL
-                    .contains(&kernel.name.as_str())
+                Form::Rtl => (choice.module.is_none() && RTL.contains(&kernel.name.as_str()))
                     .then(|| library_of(&kernel.name, kernel)),
                 Form::Processor => Some(library_of("core", kernel)),
                 Form::Synthesised => None,
@@ -351,22 +351,27 @@ fn make(with: &Build, options: &[&str], targets: &[OsString]) -> Result<Output> 
         .context("cannot run make")
 }
 
-/// The model of a synthesised kernel, made if its module has changed.
-fn synthesised(
+/// The model of a kernel with a module of its own, made if that or what it is of has changed.
+fn own_module(
     cluster: &Cluster,
     with: &Build,
     choice: &Choice,
     out: &Path,
     say: &(dyn Fn(String) + Sync),
 ) -> Result<PathBuf> {
-    let module = out.join(format!("{}.sv", choice.module(cluster)));
-    write_changed(
-        &module,
-        choice.hardware.as_ref().map_or("", |h| h.text.as_str()),
-    )?;
-    let mut word = OsString::from("KERNEL=");
-    word.push(&module);
-    let mut targets = vec![word, "synthesised".into()];
+    let path = out.join(format!("{}.sv", choice.module(cluster)));
+    let module = choice
+        .module
+        .as_ref()
+        .context("a kernel without a module")?;
+    write_changed(&path, &module.text)?;
+    let assign = |name: &str, value: &OsStr| {
+        let mut word = OsString::from(name);
+        word.push("=");
+        word.push(value);
+        word
+    };
+    let mut targets = vec![assign("KERNEL", path.as_os_str()), "synthesised".into()];
     let kernel = (cluster.logical.kernel(choice.kernel)).context("a kernel without a number")?;
     if kernel.captured().is_some() {
         targets.push("PROBE=1".into());
@@ -374,22 +379,39 @@ fn synthesised(
     if kernel.memory().is_some() {
         targets.push("MEMORY=1".into());
     }
+    if module.streams {
+        targets.push("STREAMS=1".into());
+    }
+    let mut sources = OsString::new();
+    for source in &module.sources {
+        let source = source.canonicalize().context("a source")?;
+        let word = source.to_str().unwrap_or(" ");
+        ensure!(
+            !word.contains(|c: char| c.is_whitespace() || "$#%:".contains(c)),
+            "{}: the tools that make a model of it do not take such a path",
+            source.display()
+        );
+        sources.push(word);
+        sources.push(" ");
+    }
+    targets.push(assign("SOURCES", &sources));
     if !make(with, &["-s", "-q"], &targets)?.status.success() {
         say(format!(
-            "[{}] synthesised: {}",
+            "[{}] {}: {}",
             choice.name(cluster),
+            choice.form.text(),
             choice.why
         ));
         let made = make(with, &["-s"], &targets)?;
         ensure!(
             made.status.success(),
             "making a model of {} failed:\n{}{}",
-            module.display(),
+            path.display(),
             String::from_utf8_lossy(&made.stdout),
             String::from_utf8_lossy(&made.stderr)
         );
     }
-    Ok(module.with_file_name(format!("{}{}.so", choice.module(cluster), variant(kernel))))
+    Ok(path.with_file_name(format!("{}{}.so", choice.module(cluster), variant(kernel))))
 }
 
 /// Writes a file if it would change.

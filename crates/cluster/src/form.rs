@@ -2,6 +2,7 @@
 
 use crate::build::Build;
 use crate::model::{Cluster, Kernel, NodeKind, Place};
+use crate::rtl::Module;
 use anyhow::{bail, Context, Result};
 use baltra_hls::{synthesise, Hardware, Refusal};
 use std::fs;
@@ -18,7 +19,7 @@ pub enum Form {
     Synthesised,
     /// Its C runs on a processor of its own.
     Processor,
-    /// It is hardware: one of those in `hdl/messages/rtl`.
+    /// It is hardware: its own Verilog, or one of those in `hdl/messages/rtl`.
     Rtl,
 }
 
@@ -54,8 +55,8 @@ pub struct Choice {
     pub form: Form,
     /// Why, and where a source's line says it.
     pub why: String,
-    /// What has been synthesised.
-    pub hardware: Option<Hardware>,
+    /// A module of its own: synthesised, or around one in RTL.
+    pub module: Option<Module>,
 }
 
 impl Choice {
@@ -143,9 +144,24 @@ fn choose(
         ranks: ranks.to_vec(),
         form: form.unwrap_or(Form::Processor),
         why: "its type says so".to_owned(),
-        hardware: None,
+        module: None,
     };
-    if form.is_none() && kernel.sources.is_empty() && RTL.contains(&kernel.name.as_str()) {
+    let verilog = crate::rtl::sources(cluster, kernel);
+    let in_c = form
+        .is_none()
+        .then(|| crate::build::sources(cluster, kernel));
+    if !verilog.is_empty() && (form == Some(Form::Rtl) || in_c.is_some_and(|c| c.is_err())) {
+        if form.is_none() {
+            choice.why = "it has no C".to_owned();
+        }
+        choice.form = Form::Rtl;
+        let module = crate::rtl::module(cluster, kernel, &choice, verilog)?;
+        choice.why += match module.streams {
+            true => ": streams",
+            false => ": messages",
+        };
+        choice.module = Some(module);
+    } else if form.is_none() && kernel.sources.is_empty() && RTL.contains(&kernel.name.as_str()) {
         choice.form = Form::Rtl;
         choice.why = "it has no C, and the board has one of this name".to_owned();
     }
@@ -178,7 +194,11 @@ fn choose(
                 );
             }
             choice.form = Form::Synthesised;
-            choice.hardware = Some(hardware);
+            choice.module = Some(Module {
+                text: hardware.text,
+                streams: false,
+                sources: Vec::new(),
+            });
         }
         Err(error) if form == Some(Form::Synthesised) => {
             bail!(

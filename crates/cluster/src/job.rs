@@ -46,11 +46,22 @@ pub struct Member {
     pub tcp: bool,
     /// Whether it is a kernel of a board, of which its group is one process.
     pub board: bool,
+    /// Whether it is one of those that have streams and no engines.
+    pub streams: bool,
     /// Whether another MPI starts it, which also carries what such ranks send to one another.
     pub mpi: bool,
 }
 
 impl Member {
+    /// How a rank's address begins, for other ranks: a kernel on a board, one with streams, a process on raw Ethernet.
+    fn kind(&self) -> &'static str {
+        match (self.streams, self.board) {
+            (true, _) => "str",
+            (_, true) => "fab",
+            _ => "eth",
+        }
+    }
+
     /// As ranks read it: the hardware address, and behind a stroke the one of IPv4 where frames are UDP's.
     fn address(&self) -> String {
         let mac = self.mac.as_deref().unwrap_or_default();
@@ -321,12 +332,12 @@ impl Job {
             if let (Some((_, path)), false, false) =
                 (self.frames_to(other), member.group == group, member.tcp)
             {
-                let kind = if member.board { "fab" } else { "eth" };
+                let kind = member.kind();
                 peers.push(format!("{kind}:{}@{}", member.address(), path.display()));
                 continue;
             }
             if let (true, Some(address)) = (member.board, self.addresses[self.station(other)]) {
-                peers.push(format!("fab:{address}"));
+                peers.push(format!("{}:{address}", member.kind()));
                 continue;
             }
             match (
@@ -374,11 +385,11 @@ impl Job {
             peers.push(match (member.mpi, frames) {
                 (true, Some(frames)) => format!("mpi:{frames}"),
                 (true, None) => "mpi".to_owned(),
-                (false, Some(frames)) => format!("fab:{frames}"),
+                (false, Some(frames)) => format!("{}:{frames}", member.kind()),
                 (false, None) => {
                     let address =
                         self.addresses[self.station(rank)].context("a board's address")?;
-                    format!("fab:{address}")
+                    format!("{}:{address}", member.kind())
                 }
             });
         }

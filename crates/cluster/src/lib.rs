@@ -15,6 +15,7 @@ mod model;
 pub mod pool;
 pub mod probe;
 mod read;
+mod rtl;
 mod run;
 mod stuck;
 #[cfg(test)]

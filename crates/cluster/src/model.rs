@@ -3,7 +3,7 @@
 use crate::tree::Element;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Ranks and kernels are numbered below this.
 pub const KERNELS_MAX: u32 = 256;
@@ -43,7 +43,7 @@ pub struct Kernel {
     pub num: u32,
     /// How many there are.
     pub rep: u32,
-    /// C files, relative to the logical file; empty: `NAME.c`.
+    /// C and Verilog files, relative to the logical file; empty: `NAME.c`, `NAME.sv` or `NAME.v`.
     pub sources: Vec<String>,
     /// The program's arguments; none: the number of kernels and its own number, as in the paper.
     pub args: Option<Vec<String>>,
@@ -190,6 +190,14 @@ impl Logical {
 }
 
 impl Cluster {
+    /// Where the logical file is, and the sources that it names.
+    pub(crate) fn folder(&self) -> &Path {
+        match self.logical.path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        }
+    }
+
     /// How many kernels there are, copies counted.
     pub fn size(&self) -> usize {
         self.logical.kernels.iter().map(|k| k.rep as usize).sum()

@@ -99,7 +99,11 @@ enum Event {
 }
 
 /// Where the ranks are and how they reach each other.
-fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usize>)> {
+fn members(
+    cluster: &Cluster,
+    built: &Built,
+    options: &Options,
+) -> Result<(Vec<Member>, Vec<usize>)> {
     let size = cluster.size();
     let mut nodes = vec![None; size];
     for (index, node) in cluster.map.nodes.iter().enumerate() {
@@ -194,6 +198,7 @@ fn members(cluster: &Cluster, options: &Options) -> Result<(Vec<Member>, Vec<usi
                 },
                 tcp: !ether,
                 board: node.kind == NodeKind::Hardware,
+                streams: (built.kernels.get(&(rank as u32))).is_some_and(|k| k.streams),
                 mpi: options.mpi.is_some() && node.kind == NodeKind::Software,
             }
         })
@@ -218,7 +223,7 @@ pub fn run(
     options: &Options,
     say: &mut dyn FnMut(bool, &str),
 ) -> Result<Outcome> {
-    let (members, nodes) = members(cluster, options)?;
+    let (members, nodes) = members(cluster, built, options)?;
     let size = members.len();
     let here: Vec<usize> = (0..size).filter(|r| members[*r].here).collect();
     let on_board: Vec<bool> = members.iter().map(|m| m.board).collect();

@@ -1,4 +1,5 @@
-// A kernel of a live board, whichever it is (KERNEL, a macro: its module), with its port.
+// A kernel of a live board, whichever it is (KERNEL, a macro: its module), with its port. With the macro STREAMS it has AXI
+// streams, and no engines.
 //
 // Parameters: PROBE, a capture core on its streams; MEMORY, memory that is not on the chip (msg_memory), whose AXI4 port is not
 // used without it. A kernel that asks for what is not there ends with 139.
@@ -61,14 +62,7 @@ module msg_kernel
     input  logic [1:0]  bresp
 );
 
-  logic send_valid, send_ready, out_valid, out_ready, send_done;
-  logic receive_valid, receive_ready, in_valid, in_ready, receive_done;
-  logic [7:0]  send_fault;
-  logic [63:0] out_data, in_data;
-  send_t       send_command;
-  receive_t    receive_command;
-  outcome_t    receive_outcome;
-  beat_t       m_beat, s_beat;
+  beat_t m_beat, s_beat;
 
   // Longer than an engine looks for what it has, after the last packet.
   logic       asleep;
@@ -86,9 +80,22 @@ module msg_kernel
   assign s_beat = '{last: s_last, data: s_data};
 
   // What the engines have been told and have not done.
-  logic     sending, receiving;
-  send_t    sent;
-  receive_t wanted;
+  logic sending, receiving;
+
+`ifdef STREAMS
+  assign sending   = 1'b0;
+  assign receiving = 1'b0;
+  assign waits     = '0;
+`else
+  logic send_valid, send_ready, out_valid, out_ready, send_done;
+  logic receive_valid, receive_ready, in_valid, in_ready, receive_done;
+  logic [7:0]  send_fault;
+  logic [63:0] out_data, in_data;
+  send_t       send_command;
+  receive_t    receive_command;
+  outcome_t    receive_outcome;
+  send_t       sent;
+  receive_t    wanted;
 
   assign waits = {
     wanted.tag, wanted.source, sent.tag, sent.dest,
@@ -111,6 +118,7 @@ module msg_kernel
       receiving <= 1'b0;
     end
   end
+`endif
 
   if (PROBE != 0) begin : g_probe
     logic out, in;
@@ -173,11 +181,31 @@ module msg_kernel
   assign ended = over || faulty;
   assign code  = faulty ? 8'd139 : end_code;
 
+`ifdef STREAMS
+  logic        out_tvalid, out_tready, out_tlast, in_tvalid, in_tready, in_tlast, idle, kernel_idle;
+  logic [63:0] out_tdata, in_tdata;
+  logic [7:0]  out_tkeep, out_tdest, out_tuser, in_tkeep, in_tid, in_tuser, fault;
+
+  // A stream that has lost something is no stream.
+  assign over        = fault != FaultNone;
+  assign end_code    = fault;
+  assign asleep      = over || (idle && kernel_idle && !in_tvalid);
+  assign text_valid  = 1'b0;
+  assign text        = '0;
+  assign mem_valid   = 1'b0;
+  assign mem_address = '0;
+  assign mem_strobe  = '0;
+  assign mem_data    = '0;
+
+  msg_axis u_axis (.*);
+  `KERNEL u_kernel (.*);
+`else
   msg_port u_port (.*);
   `KERNEL u_kernel (
       .ended(over),
       .code (end_code),
       .*
   );
+`endif
 
 endmodule

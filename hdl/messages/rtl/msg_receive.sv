@@ -1,7 +1,7 @@
 // Receive engine: packets → a kernel's messages.
 //
 // An envelope that no receive waits for is noted, one for each rank: a rank sends one message at a time. Eager packets
-// wait in SLOTS places, in their order; one more is refused (FULL). `done` is a pulse when a message has been taken, with
+// wait in SLOTS places, in their order; one more is refused (FULL), but one of a stream waits, and all that comes with it. `done` is a pulse when a message has been taken, with
 // its outcome; a fault's payload may be incomplete. A receive that may not wait is done when nothing for it is there. From any source: the lowest rank whose envelope is there goes first.
 //
 // Parameters: SLOTS, eager packets that may wait. Latency: 1 cycle from an envelope to its answer, 3 from an eager packet
@@ -134,7 +134,7 @@ module msg_receive
 
   // A place is free again when its payload has been read; the ring's end must not pass its beginning.
   assign room  = !used[newest] && !(oldest == newest && used != '0) && !(phase == Eager && read_place == newest);
-  assign store = taken && head.kind == PacketEager && room && head.size <= PacketBytes;
+  assign store = taken && (head.kind == PacketEager || head.kind == PacketStream) && room && head.size <= PacketBytes;
   assign start = hit && !offer && (phase == Wait || phase == Next || phase == Search);
   assign get = phase == Eager && read_at != read_beats && (!q_valid || d_ready || !fits) &&
       (inlet != Store || read_place != newest - 1'b1 || read_at < store_at);
@@ -157,7 +157,7 @@ module msg_receive
 
   always_comb begin
     case (inlet)
-      Head: p_ready = !clearing && free && phase != Search && phase != Compare;
+      Head: p_ready = !clearing && free && phase != Search && phase != Compare && (room || head.kind != PacketStream);
       Pass: p_ready = d_ready;
       Store, Drop: p_ready = 1'b1;
       default: p_ready = 1'b0;
@@ -238,7 +238,7 @@ module msg_receive
         store_at <= '0;
         case (head.kind)
           PacketEnvelope: if (!offer) inlet <= Note;
-          PacketEager: begin
+          PacketEager, PacketStream: begin
             if (!p_beat.last) inlet <= store ? Store : Drop;
             if (!store) answer(head.src, PacketError, FaultFull);
           end

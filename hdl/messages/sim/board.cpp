@@ -242,8 +242,9 @@ void Board::count(Kernel& kernel) {
     const uint64_t head = kernel.out.m_data;
     if (!kernel.out_midway) {
       const auto type = HUM_FIELD(head, TYPE);
-      if (type == HUM_PACKET_ENVELOPE || (type == HUM_PACKET_EAGER && !(HUM_FIELD(head, FLAG) & HUM_FLAG_MORE))) kernel.block->sent++;
-      if (type == HUM_PACKET_ENVELOPE || type == HUM_PACKET_EAGER) kernel.block->sent_bytes += HUM_FIELD(head, SIZE);
+      const bool at_once = hum_carries(type) && type != HUM_PACKET_DATA;
+      if (type == HUM_PACKET_ENVELOPE || (at_once && !(HUM_FIELD(head, FLAG) & HUM_FLAG_MORE))) kernel.block->sent++;
+      if (type == HUM_PACKET_ENVELOPE || at_once) kernel.block->sent_bytes += HUM_FIELD(head, SIZE);
     }
     kernel.out_midway = !kernel.out.m_last;
   }
@@ -251,7 +252,7 @@ void Board::count(Kernel& kernel) {
     const uint64_t head = kernel.in.s_data;
     if (!kernel.in_midway) {
       const auto type = HUM_FIELD(head, TYPE);
-      if (type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER) {
+      if (hum_carries(type)) {
         kernel.block->received += !(HUM_FIELD(head, FLAG) & HUM_FLAG_MORE);
         kernel.block->received_bytes += HUM_FIELD(head, SIZE);
       }

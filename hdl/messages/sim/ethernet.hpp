@@ -44,8 +44,7 @@ class Network : public Wire {
       if (frame.size() < kHead + 8 || frame.size() % 8 != 0) continue;
       const uint64_t head = envelope(frame);
       const auto type = HUM_FIELD(head, TYPE);
-      const bool carries = type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER || type == HUM_PACKET_STREAM;
-      if (carries && kHead + 8 + HUM_FIELD(head, SIZE) > frame.size()) continue;
+      if (hum_carries(type) && kHead + 8 + HUM_FIELD(head, SIZE) > frame.size()) continue;
       // Questions come when they like.
       deliver(std::move(frame), type != HUM_PACKET_PROBE);
     }

@@ -82,7 +82,7 @@ class Trace {
       fprintf(file_, "%s %llu %llu %d %d %d %d\n", way, static_cast<unsigned long long>(at), static_cast<unsigned long long>(cycles != nullptr ? *cycles : 0),
               static_cast<int>(type), static_cast<int>(size), static_cast<int>(HUM_FIELD(word, SRC)), static_cast<int>(HUM_FIELD(word, DEST)));
       if (!tcp) return;
-      const bool carries = type == HUM_PACKET_DATA || type == HUM_PACKET_EAGER || type == HUM_PACKET_STATE;
+      const bool carries = hum_carries(type) || type == HUM_PACKET_STATE;
       place += sizeof word + (carries ? (size + 7) / 8 * 8 : 0);
     }
   }

@@ -115,7 +115,7 @@ module msg_fabric_top
       msg_fabric_tcp #(
           .PORTS    (4),
           .SESSIONS (16),
-          .RING_BITS(13)
+          .RING_BITS(14)
       ) u_fabric (
           .clk,
           .rst,

@@ -1,0 +1,334 @@
+//! Kernels in RTL of one's own: the module that meets the board, written from what the source and the logical file say.
+//!
+//! A source that includes `msg_kernel_ports.svh` sends and receives messages by engines, as `msg_echo` does. Any other has
+//! AXI4-Streams, named in the logical file or `in` and `out`: without engines between it and the router (`msg_axis`).
+
+use crate::form::Choice;
+use crate::model::{Cluster, Kernel};
+use anyhow::{ensure, Context, Result};
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+/// What Verilog's files are called.
+const SUFFIXES: &[&str] = &["sv", "v"];
+
+/// Whether a file is Verilog's, by its name.
+pub(crate) fn is_hdl(name: &str) -> bool {
+    (name.rsplit_once('.')).is_some_and(|(_, end)| SUFFIXES.contains(&end))
+}
+
+/// The Verilog files of a kernel: those named as its sources, or `NAME.sv` or `NAME.v` where no source is named.
+pub(crate) fn sources(cluster: &Cluster, kernel: &Kernel) -> Vec<PathBuf> {
+    let folder = cluster.folder();
+    if !kernel.sources.is_empty() {
+        let hdl = kernel.sources.iter().filter(|name| is_hdl(name));
+        return hdl.map(|name| folder.join(name)).collect();
+    }
+    let own = |end: &&str| folder.join(format!("{}.{end}", kernel.name));
+    let mut own = SUFFIXES.iter().map(|end| own(&end));
+    own.find(|path| path.is_file()).into_iter().collect()
+}
+
+/// A kernel's module for the board.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Its text, in SystemVerilog.
+    pub text: String,
+    /// Whether it has streams instead of engines' ports.
+    pub streams: bool,
+    /// Verilog that it needs besides.
+    pub sources: Vec<PathBuf>,
+}
+
+/// Writes the module in which a kernel's own one is.
+///
+/// # Errors
+///
+/// A source that cannot be read, or lacks the kernel's module, its clock or a signal that a stream must have.
+pub(crate) fn module(
+    cluster: &Cluster,
+    kernel: &Kernel,
+    choice: &Choice,
+    sources: Vec<PathBuf>,
+) -> Result<Module> {
+    let mut text = String::new();
+    for path in &sources {
+        text += &fs::read_to_string(path).with_context(|| {
+            format!(
+                "{}:{}: kernel '{}' has no source {} (name it with <source>)",
+                cluster.logical.path.display(),
+                kernel.line,
+                kernel.name,
+                path.display()
+            )
+        })?;
+        text.push('\n');
+    }
+    let source = Source {
+        said: format!(
+            "{}:{}: kernel '{}' in RTL",
+            cluster.logical.path.display(),
+            kernel.line,
+            kernel.name
+        ),
+        text: without_comments(&text),
+    };
+    source.must_have(&kernel.name, "a module of its name")?;
+    let (parameters, ports) = source.constants(kernel)?;
+    let outer = choice.module(cluster);
+    let inner = &kernel.name;
+    if source.text.contains("msg_kernel_ports.svh") {
+        return Ok(Module {
+            text: format!(
+                "module {outer}\n  import msg_pkg::*;\n(\n`include \"msg_kernel_ports.svh\"\n);\n  \
+                 {inner} {parameters}u_kernel ({ports}.*);\nendmodule\n"
+            ),
+            streams: false,
+            sources,
+        });
+    }
+    ensure!(
+        kernel.memory().is_none(),
+        "{}: one with streams has no memory off the chip (m_axi); one with messages' ports has",
+        source.said
+    );
+    Ok(Module {
+        text: format!(
+            "module {outer} (\n{STREAM_PORTS});\n{}  {inner} {parameters}u_kernel ({ports}{});\nendmodule\n",
+            source.defaults(kernel),
+            source.streams(kernel)?
+        ),
+        streams: true,
+        sources,
+    })
+}
+
+/// The ports of a module with streams, as `msg_kernel` has them.
+const STREAM_PORTS: &str = "  input  logic        clk,
+  input  logic        rst,
+  input  logic [7:0]  own,
+  output logic        kernel_idle,
+  output logic        out_tvalid,
+  input  logic        out_tready,
+  output logic [63:0] out_tdata,
+  output logic [7:0]  out_tkeep,
+  output logic        out_tlast,
+  output logic [7:0]  out_tdest,
+  output logic [7:0]  out_tuser,
+  input  logic        in_tvalid,
+  output logic        in_tready,
+  input  logic [63:0] in_tdata,
+  input  logic [7:0]  in_tkeep,
+  input  logic        in_tlast,
+  input  logic [7:0]  in_tid,
+  input  logic [7:0]  in_tuser
+";
+
+/// Signals of the stream out: whether it must have them, and what is there without.
+const OUT: &[(&str, bool, &str)] = &[
+    ("tvalid", true, ""),
+    ("tready", true, ""),
+    ("tdata", true, ""),
+    ("tdest", true, ""),
+    ("tlast", false, "1'b1"),
+    ("tkeep", false, "'1"),
+    ("tuser", false, "'0"),
+];
+/// And of the one in.
+const IN: &[(&str, bool, &str)] = &[
+    ("tvalid", true, ""),
+    ("tready", true, ""),
+    ("tdata", true, ""),
+    ("tlast", false, ""),
+    ("tkeep", false, ""),
+    ("tid", false, ""),
+    ("tuser", false, ""),
+];
+
+struct Source {
+    /// Whose it is, for errors.
+    said: String,
+    text: String,
+}
+
+impl Source {
+    /// Whether it has a name as a word of its own.
+    fn has(&self, name: &str) -> bool {
+        has_word(&self.text, name)
+    }
+
+    fn must_have(&self, name: &str, what: &str) -> Result<()> {
+        ensure!(self.has(name), "{} lacks {what}: {name}", self.said);
+        Ok(())
+    }
+
+    /// What the logical file calls something, or the first of some usual names that is in the source.
+    fn named(&self, kernel: &Kernel, element: &str, usual: &[&str]) -> Option<String> {
+        let said = kernel.rest.iter().find(|e| e.is(element));
+        let said = said.map(|e| e.text.trim().to_owned());
+        said.or_else(|| (usual.iter().find(|name| self.has(name))).map(|name| (*name).to_owned()))
+    }
+
+    /// A signal of a stream; high-level synthesis writes them in capitals.
+    fn signal(&self, stream: &str, signal: &str) -> Option<String> {
+        let capitals = signal.to_ascii_uppercase();
+        [signal, &capitals]
+            .map(|s| format!("{stream}_{s}"))
+            .into_iter()
+            .find(|name| self.has(name))
+    }
+
+    /// Constants of the logical file, as the instance's parameters and as ports with that value.
+    fn constants(&self, kernel: &Kernel) -> Result<(String, String)> {
+        let (mut parameters, mut ports) = (String::new(), String::new());
+        for (name, value, width) in &kernel.constants {
+            self.must_have(name, "a parameter or port for a constant")?;
+            let is_number = value.parse::<i64>().is_ok();
+            ensure!(
+                is_number,
+                "{}: the constant {name} is a number there, not '{value}'",
+                self.said
+            );
+            if self.is_parameter(name) {
+                let comma = if parameters.is_empty() { "" } else { ", " };
+                write!(parameters, "{comma}.{name}({value})").context("text")?;
+            } else {
+                let width = width.unwrap_or(32);
+                write!(ports, ".{name}({width}'({value})), ").context("text")?;
+            }
+        }
+        if !parameters.is_empty() {
+            parameters = format!("#({parameters}) ");
+        }
+        Ok((parameters, ports))
+    }
+
+    /// Whether a name is declared where a parameter is.
+    fn is_parameter(&self, name: &str) -> bool {
+        self.text.split("parameter").skip(1).any(|declared| {
+            let end = declared.find([',', ';', ')', '=']);
+            has_word(&declared[..end.unwrap_or(declared.len())], name)
+        })
+    }
+
+    fn stream_of(kernel: &Kernel, kind: &str, usual: &str) -> String {
+        let port = kernel.ports.iter().find(|p| p.kind == kind);
+        match port {
+            Some(port) if !port.name.is_empty() => port.name.clone(),
+            _ => usual.to_owned(),
+        }
+    }
+
+    /// What the kernel's module does not drive.
+    fn defaults(&self, kernel: &Kernel) -> String {
+        let stream = Self::stream_of(kernel, "m_axis", "out");
+        let missing = OUT.iter().filter(|s| self.signal(&stream, s.0).is_none());
+        let mut text: String = missing
+            .map(|(signal, _, value)| format!("  assign out_{signal} = {value};\n"))
+            .collect();
+        if !self.has("idle") {
+            // Nobody knows whether it computes.
+            text += "  assign kernel_idle = 1'b0;\n";
+        }
+        text
+    }
+
+    fn streams(&self, kernel: &Kernel) -> Result<String> {
+        let mut ports = Vec::new();
+        let clock = self.named(kernel, "clk", &["clk", "aclk", "ap_clk"]);
+        let clock = clock.with_context(|| format!("{} lacks a clock: clk", self.said))?;
+        self.must_have(&clock, "its clock")?;
+        ports.push(format!(".{clock}(clk)"));
+        if let Some(low) = self.named(kernel, "aresetn", &["aresetn", "ap_rst_n"]) {
+            self.must_have(&low, "its reset")?;
+            ports.push(format!(".{low}(!rst)"));
+        } else if self.has("rst") {
+            ports.push(".rst(rst)".to_owned());
+        }
+        if let Some(id) = self.named(kernel, "id_port", &["id"]) {
+            self.must_have(&id, "its number's port")?;
+            ports.push(format!(".{id}(own)"));
+        }
+        if self.has("idle") {
+            ports.push(".idle(kernel_idle)".to_owned());
+        }
+        for (kind, usual, signals) in [("m_axis", "out", OUT), ("s_axis", "in", IN)] {
+            let stream = Self::stream_of(kernel, kind, usual);
+            for (signal, must, _) in signals {
+                match self.signal(&stream, signal) {
+                    Some(name) => ports.push(format!(".{name}({usual}_{signal})")),
+                    None if *must => self.must_have(
+                        &format!("{stream}_{signal}"),
+                        &format!("a signal of its stream <{kind}>"),
+                    )?,
+                    None => {}
+                }
+            }
+        }
+        Ok(ports.join(", "))
+    }
+}
+
+fn has_word(text: &str, name: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
+    !name.is_empty() && text.split(|c| !part(c)).any(|word| word == name)
+}
+
+/// Verilog without its comments.
+fn without_comments(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('/') {
+        plain.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let end = match rest.as_bytes().get(1) {
+            Some(b'/') => rest.find('\n'),
+            Some(b'*') => rest[2..].find("*/").map(|end| end + 4),
+            _ => {
+                plain.push('/');
+                rest = &rest[1..];
+                continue;
+            }
+        };
+        plain.push(' ');
+        rest = &rest[end.unwrap_or(rest.len())..];
+    }
+    plain + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        Source {
+            said: "k".to_owned(),
+            text: without_comments(text),
+        }
+    }
+
+    #[test]
+    fn test_comments_and_parts_of_words_are_no_names() {
+        let source = source("a / b // clk\n/* rst */ in_tdata, // x");
+        assert!(source.has("a") && source.has("b") && source.has("in_tdata"));
+        assert!(!source.has("clk") && !source.has("rst") && !source.has("tdata"));
+        assert_eq!(without_comments("a/*"), "a ");
+        assert_eq!(without_comments("a//"), "a ");
+    }
+
+    #[test]
+    fn test_parameters_are_told_from_ports() {
+        let source = source("module k #(parameter int A = 1, parameter B = A) (input [7:0] C);");
+        assert!(source.is_parameter("A") && source.is_parameter("B"));
+        assert!(!source.is_parameter("C"));
+    }
+
+    #[test]
+    fn test_signals_of_both_spellings_are_found() {
+        let source = source("input s_TVALID, input t_tvalid");
+        assert_eq!(source.signal("s", "tvalid").as_deref(), Some("s_TVALID"));
+        assert_eq!(source.signal("t", "tvalid").as_deref(), Some("t_tvalid"));
+        assert_eq!(source.signal("u", "tvalid"), None);
+    }
+}
