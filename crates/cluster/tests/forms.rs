@@ -43,6 +43,23 @@ fn test_the_papers_example_gives_the_same_answers_in_each_form() {
     assert!(bench.dir.path().join("out/msg_worker_1.sv").is_file());
 }
 
+#[test]
+fn test_an_ordinary_mpi_program_gives_the_same_plate_with_a_rank_on_a_board() {
+    let heat = fs::read_to_string(tree().join("apps/messages/heat/heat.c")).unwrap();
+    let logical = "kernel: {name: heat, num: 0, rep: 3, source: heat.c, type: core, args: '32 10', m_axi: {name: memory, bytes: 1M}}";
+    let bench = Bench::new(&[("logical.yaml", logical), ("heat.c", &heat)]);
+    let mixed = "node:
+- {type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: [0, 2]}
+- {type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: 1}";
+    let digest = |map: &str| {
+        let lines = printed(&bench, map);
+        let digest = lines.iter().find(|l| l.contains("digest"));
+        digest.unwrap_or_else(|| panic!("{lines:?}")).clone()
+    };
+    let software = digest("node: {type: sw, comm: shm, kernel: 0-2}");
+    assert_eq!(digest(mixed), software);
+}
+
 /// As the kernel in RTL of this name, for a number of messages.
 const ECHO: &str = r#"
 #include <humboldt.h>

@@ -42,24 +42,7 @@ module msg_kernel
     output logic        s_ready,
     input  logic        s_last,
     input  logic [63:0] s_data,
-    output logic        arvalid,
-    input  logic        arready,
-    output logic [31:0] araddr,
-    input  logic        rvalid,
-    output logic        rready,
-    input  logic [63:0] rdata,
-    input  logic [1:0]  rresp,
-    input  logic        rlast,
-    output logic        awvalid,
-    input  logic        awready,
-    output logic [31:0] awaddr,
-    output logic        wvalid,
-    input  logic        wready,
-    output logic [63:0] wdata,
-    output logic        wlast,
-    input  logic        bvalid,
-    output logic        bready,
-    input  logic [1:0]  bresp
+`include "msg_axi_ports.svh"
 );
 
   beat_t m_beat, s_beat;

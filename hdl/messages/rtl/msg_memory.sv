@@ -19,25 +19,7 @@ module msg_memory #(
     input  logic [63:0] mem_data,
     output logic [63:0] mem_word,
     output logic        mem_fault,
-    // AXI4: INCR bursts of BEATS words at multiples of a line.
-    output logic        arvalid,
-    input  logic        arready,
-    output logic [31:0] araddr,
-    input  logic        rvalid,
-    output logic        rready,
-    input  logic [63:0] rdata,
-    input  logic [1:0]  rresp,
-    input  logic        rlast,
-    output logic        awvalid,
-    input  logic        awready,
-    output logic [31:0] awaddr,
-    output logic        wvalid,
-    input  logic        wready,
-    output logic [63:0] wdata,
-    output logic        wlast,
-    input  logic        bvalid,
-    output logic        bready,
-    input  logic [1:0]  bresp
+`include "msg_axi_ports.svh"
 );
 
   localparam int BeatBits = $clog2(BEATS);
