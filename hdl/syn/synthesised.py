@@ -33,7 +33,7 @@ def measure(given, seed, placing):
     module, files = sources(given)
     work = TARGET / "work" / module
     work.mkdir(parents=True, exist_ok=True)
-    read = f"read_slang --top {module} {' '.join(map(str, files))}"
+    read = f"read_slang -I {HDL}/messages/rtl --top {module} {' '.join(map(str, files))}"
     yosys([read, f"synth_ecp5 -abc9 -top {module}", f"tee -q -o {work}/stat.json stat -json", f"write_json {work}/module.json"])
     area = cells(work / "stat.json")
     if not placing:
