@@ -95,7 +95,7 @@ pub(crate) fn module(
     );
     Ok(Module {
         text: format!(
-            "module {outer} (\n{STREAM_PORTS});\n{}  {inner} {parameters}u_kernel ({ports}{});\nendmodule\n",
+            "module {outer} (\n`include \"msg_stream_ports.svh\"\n);\n{}  {inner} {parameters}u_kernel ({ports}{});\nendmodule\n",
             source.defaults(kernel),
             source.streams(kernel)?
         ),
@@ -103,27 +103,6 @@ pub(crate) fn module(
         sources,
     })
 }
-
-/// The ports of a module with streams, as `msg_kernel` has them.
-const STREAM_PORTS: &str = "  input  logic        clk,
-  input  logic        rst,
-  input  logic [7:0]  own,
-  output logic        kernel_idle,
-  output logic        out_tvalid,
-  input  logic        out_tready,
-  output logic [63:0] out_tdata,
-  output logic [7:0]  out_tkeep,
-  output logic        out_tlast,
-  output logic [7:0]  out_tdest,
-  output logic [7:0]  out_tuser,
-  input  logic        in_tvalid,
-  output logic        in_tready,
-  input  logic [63:0] in_tdata,
-  input  logic [7:0]  in_tkeep,
-  input  logic        in_tlast,
-  input  logic [7:0]  in_tid,
-  input  logic [7:0]  in_tuser
-";
 
 /// Signals of the stream out: whether it must have them, and what is there without.
 const OUT: &[(&str, bool, &str)] = &[
