@@ -221,14 +221,18 @@ module tcp_engine
   // The record as it was, after STEP, after ENDS, and after sending.
   tcb_t t, stepped, n, settled, m, o;
 
-  // Records are written in one place, so that they fit a memory with one port for it.
-  tcb_t tcbs[SESSIONS];
+  // Records are written in one place, so that they fit a memory with one port for it: block RAM, since they are wide, and in
+  // distributed memory would take more logic than what works on them. It is slow to answer: a record is asked for in
+  // the cycle in which its event is chosen, in which none is written.
+  (* ram_style = "block", no_rw_check = 1 *) tcb_t tcbs[SESSIONS];
   logic tcb_write;
-  logic [S-1:0] tcb_at;
-  tcb_t tcb_in;
-  always_ff @(posedge clk) if (tcb_write) tcbs[tcb_at] <= tcb_in;
-
-  always_ff @(posedge clk) if (phase == LOAD) t <= tcbs[index];
+  logic [S-1:0] tcb_at, chosen;
+  tcb_t tcb_in, tcb_read;
+  always_ff @(posedge clk) begin
+    if (tcb_write) tcbs[tcb_at] <= tcb_in;
+    tcb_read <= tcbs[chosen];
+    if (phase == LOAD) t <= tcb_read;
+  end
 
   // What the application says: of a session that begins, the engine itself.
   typedef struct packed {
@@ -339,7 +343,9 @@ module tcp_engine
     for (int i = 15; i >= 0; i--) if (due[i]) due_first = 4'(i);
     slow_now = slow_turn == 6'(group);
     due_now = slow_now ? '1 : alerts[group];
-    for (int i = 0; i < 16; i++) if (32'(group) * 16 + i >= 32'(born)) due_now[i] = 1'b0;
+    // Those that were in use once.
+    if (born[S:4] == (S - 3)'(group)) due_now &= ~(16'hffff << born[3:0]);
+    else if (born[S:4] < (S - 3)'(group)) due_now = '0;
   end
 
   // ---- cookies: 3 bits of time, 3 of MSS, 2 of window scaling, 24 of hash ----
@@ -670,7 +676,7 @@ module tcp_engine
   // ---- ENDS ----
   logic dies, wakes, wakes_q;
   logic [18:0] rto;
-  logic [31:0] tx_end;
+  logic [31:0] tx_end, unsent, owed;  // the differences negative once the FIN is out
   logic [31:0] end_at, avail, inflight, unacknowledged, sent_out, right;
   logic [22:0] may_fly;
   logic ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
@@ -693,6 +699,8 @@ module tcp_engine
       end else dies = 1'b1;  // the last ACK goes out with the session gone: nothing is owed
     end
     tx_end = n.closing ? n.fin_at : out_end;
+    unsent = tx_end - n.nxt;
+    owed = tx_end - n.una;
   end
 
   always_ff @(posedge clk) begin
@@ -710,10 +718,10 @@ module tcp_engine
       opening_q <= ACTIVE_OPEN && n.state inside {SYN_SENT, SYN_RECEIVED};
       end_at <= tx_end;
       // Once the FIN is out there is nothing left.
-      avail <= precedes(n.nxt, tx_end) ? tx_end - n.nxt : 32'd0;
+      avail <= unsent[31] ? 32'd0 : unsent;
       inflight <= n.nxt - n.una;
       may_fly <= unscaled(n.window, n.scaling) < 23'(n.cwnd) ? unscaled(n.window, n.scaling) : 23'(n.cwnd);
-      unacknowledged <= precedes(n.una, tx_end) ? tx_end - n.una : 32'd0;
+      unacknowledged <= owed[31] ? 32'd0 : owed;
       sent_out <= n.max - n.una;
       right <= stream + window_span;
     end
@@ -855,6 +863,7 @@ module tcp_engine
   assign tick_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && takes_tick;
   // Timers can wait for a while, but not for ever.
   assign takes_tick = tick_chosen && (!app_chosen || late_tick);
+  assign chosen = choose_segment ? desc_index : takes_tick ? tick_first : app_next;
   // One write at a time into what the application says.
   assign births = phase == BIRTH && !app_valid;
   assign begins = phase == BEGIN && !app_valid;
@@ -944,10 +953,10 @@ module tcp_engine
     case (phase)
       IDLE:
       if (seg_ready && settled_down) begin
+        if (choose_segment || choose_other) index <= chosen;
         if (choose_segment) begin
           turn <= 1'b0;
           kind <= EVENT_SEGMENT;
-          index <= desc_index;
           d <= desc_head;
           hit <= desc_hit;
           kept <= desc_kept;
@@ -963,13 +972,9 @@ module tcp_engine
           phase <= LOAD;
           if (takes_tick) begin
             kind <= EVENT_TICK;
-            index <= tick_first;
             tick_slow <= due_slow;
             due[due_first] <= 1'b0;
-          end else begin
-            kind <= EVENT_APP;
-            index <= app_next;
-          end
+          end else kind <= EVENT_APP;
         end else if (choose_connect) begin
           d.mac <= connect_mac;
           d.ip <= connect_ip;

@@ -265,9 +265,9 @@ module tcp_rx
     if (!to_first[14]) keep_now &= |to_first[13:3] ? '0 : 8'hff << to_first[2:0];
     if (to_limit[14]) keep_now = '0;
     else if (to_limit[13:3] == '0) keep_now &= ~(8'hff << to_limit[2:0]);
+    turned = turned_by(data_keep, base[2:0]);
     for (int i = 0; i < 8; i++) begin
       low_lanes[i] = 3'(i) < base[2:0];
-      turned[8*i+:8] = data_keep[8*3'(3'(i)-base[2:0])+:8];
       keep_turned[i] = keep[3'(3'(i)-base[2:0])];
     end
   end
