@@ -220,6 +220,8 @@ module http_engine
   logic ruined;          // it cannot,
   logic too_big_then;    // because the head is too big
   logic [4:0] count, take, parse_take;
+  logic [2:0] lane;
+  logic [1:0] gone, parse_gone;
   logic drained, moved, broken, too_big;
   logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
@@ -284,7 +286,9 @@ module http_engine
       .bytes,
       .count,
       .drained,
-      .take
+      .lane,
+      .take,
+      .gone
   );
 
   http_look u_look (
@@ -294,6 +298,7 @@ module http_engine
       .scalar(values_here[c.key]),
       .bytes,
       .count,
+      .lane,
       .seen(looked)
   );
 
@@ -308,6 +313,7 @@ module http_engine
       .scalar_put(value_put),
       .scalar(value),
       .take(parse_take),
+      .gone(parse_gone),
       .moved,
       .broken,
       .too_big
@@ -711,6 +717,7 @@ module http_engine
 
   // What is broken is dropped anyway. What shows while the reader starts is another session's.
   assign take = moves ? 5'(pass_take) : may_step ? parse_take : '0;
+  assign gone = moves ? words_used(lane, 5'(pass_take)) : may_step ? parse_gone : '0;
 
   always_comb begin
     writer_valid  = 1'b0;
