@@ -150,7 +150,8 @@ module http_engine
   logic [SESSIONS-1:0] failed;   // its call has, and why:
   text_t outcomes[SESSIONS];
   request_t c, parsed;
-  logic [31:0] at;      // the next byte of the stream
+  logic [31:0] at;      // the next byte of the stream;
+  logic at_carries;     // its upper part has still to count what the lower one came to in the cycle before
 
   // ---- what is kept of sessions that have no turn ----
   // Each of these is written in one place, so that it fits distributed memory with one port for it.
@@ -667,10 +668,11 @@ module http_engine
 
   // ---- marks: how far a session has been read and written, by this one, a call's end or a new connection ----
   // A call's end is seen when its answer has been moved too, in a cycle in which nothing else says so.
-  logic finish_well, chunks_begin, called_now, own_mark, mark_begin, mark_resume, mark_written;
+  logic finish_well, chunks_due, chunks_begin, called_now, own_mark, mark_begin, mark_resume, mark_written;
   logic [S-1:0] mark_at;
   logic [31:0] opening_next, opening_una, mark_value, mark_position;
-  assign chunks_begin = state == PARSE && !reader_start && !looking && !ruined && c.place == AT_BODY && pending &&
+  assign chunks_begin = chunks_due && !at_carries;
+  assign chunks_due = state == PARSE && !reader_start && !looking && !ruined && c.place == AT_BODY && pending &&
       !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
   assign called_now = state == CALL && request_ready;
   assign own_mark = state inside {COMMIT, SAVE} || chunks_begin || called_now;
@@ -780,7 +782,9 @@ module http_engine
     notify <= 1'b0;
     release_valid <= 1'b0;
     list_start <= 1'b0;
-    at <= at + 32'(take);
+    // What is taken is known last: it is counted in two steps.
+    {at_carries, at[4:0]} <= 6'(at[4:0]) + 6'(take);
+    at[31:5] <= at[31:5] + 27'(at_carries);
     if (steps) c <= parsed;  // what is broken is not looked at any more
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
@@ -809,6 +813,7 @@ module http_engine
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
         at <= resumes[s];
+        at_carries <= 1'b0;
         begun_at <= begun_of[s];
         written_at <= written_of[s];
         turns <= '1;
@@ -837,7 +842,8 @@ module http_engine
           end
         end
       end else if (c.place == AT_BODY) begin
-        if (chunks_begin) begin
+        if (chunks_due && at_carries) begin
+        end else if (chunks_begin) begin
           c.place <= AT_CHUNK_SIZE;
           c.length <= '0;
           c.chunk <= '0;

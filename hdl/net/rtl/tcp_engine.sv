@@ -677,9 +677,9 @@ module tcp_engine
   logic dies, wakes, wakes_q;
   logic [18:0] rto;
   logic [31:0] tx_end, unsent, owed;  // the differences negative once the FIN is out
-  logic [31:0] end_at, avail, inflight, unacknowledged, sent_out, right;
+  logic [31:0] avail, inflight, unacknowledged, sent_out, right;
   logic [22:0] may_fly;
-  logic ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
+  logic past_end, ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
   always_comb begin
     settled = n;
@@ -716,7 +716,7 @@ module tcp_engine
       begin_q <= begin_step;
       establish_q <= establish_step;
       opening_q <= ACTIVE_OPEN && n.state inside {SYN_SENT, SYN_RECEIVED};
-      end_at <= tx_end;
+      past_end <= unsent[31];
       // Once the FIN is out there is nothing left.
       avail <= unsent[31] ? 32'd0 : unsent;
       inflight <= n.nxt - n.una;
@@ -729,7 +729,7 @@ module tcp_engine
 
   // ---- LENGTH: what is to be sent now ----
   logic [22:0] limit;
-  logic blocked;
+  logic blocked, beyond_limit;
   logic [15:0] length, oldest, length_q;
   logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
@@ -738,9 +738,10 @@ module tcp_engine
     // The peer's window and the network's, if there is any.
     limit = may_fly - inflight[22:0];
     blocked = inflight >= 32'(may_fly);
-    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : avail < 32'(limit) ? avail[15:0] : limit[15:0];
+    beyond_limit = avail > 32'(limit);
+    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : beyond_limit ? limit[15:0] : avail[15:0];
     // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
-    if (blocked || (inflight != '0 && avail > 32'(limit) && limit < 23'(m.mss))) length = '0;
+    if (blocked || (inflight != '0 && beyond_limit && limit < 23'(m.mss))) length = '0;
     oldest = unacknowledged < sent_out ? unacknowledged[15:0] : sent_out[15:0];
     if (unacknowledged > 32'(m.mss) && sent_out > 32'(m.mss)) oldest = 16'(m.mss);
     resend = again_q || probe_q;
@@ -765,15 +766,18 @@ module tcp_engine
 
   // ---- FLAGS ----
   logic [31:0] sum, sum_q;
-  logic send_fin, push;
+  logic send_fin, push, all_sent;
   assign sum = from + 32'(length_q);
+  assign all_sent = 32'(length_q) == avail;
 
   always_ff @(posedge clk) begin
     if (phase == FLAGS) begin
       sum_q <= sum;
       send_data <= live && length_q != '0;
-      send_fin <= live && m.closing && (resend_q ? length_q == '0 : sum == m.fin_at);
-      push <= sum == end_at;
+      // What is left is compared, not where that ends.
+      send_fin <= live && m.closing && (resend_q ? length_q == '0 : all_sent && !past_end);
+      push <= resend_q ? 32'(length_q) == unacknowledged : all_sent;
+      more <= !resend_q && !all_sent;
     end
   end
 
@@ -781,7 +785,7 @@ module tcp_engine
   segment_t own, plain;  // a session's segment; an answer without a session
   logic plain_valid;
   logic [31:0] after;
-  logic go_on, repeated;
+  logic go_on, more, repeated;  // more: there may be more to send
 
   always_comb begin
     o = m;
@@ -829,7 +833,7 @@ module tcp_engine
       end
       if (m.timer == '0) o.timer = m.rto;
       // There may be more: come again after the others.
-      go_on = !resend_q && avail > 32'(length_q) && send_data;
+      go_on = more && send_data;
       if (again_q) go_on = 1'b1;
     end else if (avail != '0 && m.window == '0 && m.timer == '0) o.timer = m.rto;
     if (syn_q && m.timer == '0) o.timer = m.rto;
@@ -1001,14 +1005,15 @@ module tcp_engine
       ENDS: begin
         phase <= LENGTH;
         wakes_q <= wakes;
-        if (dies) begin
-          change_valid <= 1'b1;
-          change_remove <= 1'b1;
-          change_key <= {n.ip, n.port, n.own_port};
-          if (reset_step) count_reset <= count_reset + 32'd1;
-        end
+        // Said before it is known whether there is a change.
+        change_valid <= dies;
+        change_remove <= 1'b1;
+        change_key <= {n.ip, n.port, n.own_port};
       end
-      LENGTH: phase <= FLAGS;
+      LENGTH: begin
+        phase <= FLAGS;
+        if (die_q && reset_q) count_reset <= count_reset + 32'd1;
+      end
       FLAGS: phase <= SEND;
       SEND: begin
         alerts[G'(index >> 4)] <= alert_now;

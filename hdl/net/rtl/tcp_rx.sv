@@ -84,7 +84,13 @@ module tcp_rx
   localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
 
   // The address has come with beat 4, the ports with beat 5.
-  assign query = beat_valid && beat_index == 11'd5;
+  // Which beat comes is known a cycle before: the lookup's hash is a long way.
+  logic fifth;
+  always_ff @(posedge clk) begin
+    if (beat_valid) fifth <= beat_index == 11'd4 && !beat.last;
+    if (rst) fifth <= 1'b0;
+  end
+  assign query = beat_valid && fifth;
   assign query_key = {head.ip, head.port, head.own_port};
 
   assign stranger = done && verdict == FRAME_TCP && !hit && verdict_head.flags[ACK] &&
