@@ -154,9 +154,6 @@ module tcp_engine
 
   typedef struct packed {
     state_t      state;
-    logic [47:0] mac;
-    logic [31:0] ip;
-    logic [15:0] port, own_port;
     logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever sent
     logic [31:0] wl1;              // the segment that last set the window
     logic [15:0] window;           // as it was sent
@@ -181,6 +178,13 @@ module tcp_engine
     logic [7:0]  ack_wait;
     logic [9:0]  idle;             // in 64 ms
   } tcb_t;
+
+  // Whom a session is with: it stays as it was when the session began.
+  typedef struct packed {
+    logic [47:0] mac;
+    logic [31:0] ip;
+    logic [15:0] port, own_port;
+  } peer_t;
 
   typedef enum logic [3:0] {
     IDLE,
@@ -225,13 +229,20 @@ module tcp_engine
   // distributed memory would take more logic than what works on them. It is slow to answer: a record is asked for in
   // the cycle in which its event is chosen, in which none is written.
   (* ram_style = "block", no_rw_check = 1 *) tcb_t tcbs[SESSIONS];
-  logic tcb_write;
+  logic tcb_write, births;  // births: in this cycle, of a session
   logic [S-1:0] tcb_at, chosen;
   tcb_t tcb_in, tcb_read;
+  (* ram_style = "block", no_rw_check = 1 *) peer_t peers[SESSIONS];
+  peer_t peer, peer_read;
   always_ff @(posedge clk) begin
     if (tcb_write) tcbs[tcb_at] <= tcb_in;
+    if (births) peers[tcb_at] <= '{mac: d.mac, ip: d.ip, port: d.port, own_port: d.own_port};
     tcb_read <= tcbs[chosen];
-    if (phase == LOAD) t <= tcb_read;
+    peer_read <= peers[chosen];
+    if (phase == LOAD) begin
+      t <= tcb_read;
+      peer <= peer_read;
+    end
   end
 
   // What the application says: of a session that begins, the engine itself.
@@ -240,7 +251,7 @@ module tcp_engine
     logic [31:0] read_to, written_to;
   } said_t;
   said_t saids[SESSIONS], said, said_in;
-  logic begins, births;  // in this cycle, the peer's stream of one that the board opens; a session
+  logic begins;  // in this cycle, the peer's stream of one that the board opens
   logic said_write;
   logic [S-1:0] said_at;
 
@@ -422,7 +433,7 @@ module tcp_engine
 
   // A session may have ended, and its place been taken, since the segment came in.
   assign gone = t.state == DEAD;
-  assign ours = hit && !gone && t.ip == d.ip && t.port == d.port && t.own_port == d.own_port &&
+  assign ours = hit && !gone && peer.ip == d.ip && peer.port == d.port && peer.own_port == d.own_port &&
       !(ACTIVE_OPEN && t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
   assign took = now - t.timed_from;
 
@@ -766,7 +777,7 @@ module tcp_engine
 
   // ---- FLAGS ----
   logic [31:0] sum, sum_q;
-  logic send_fin, push, all_sent;
+  logic send_fin, push, all_sent, more;  // of what there is, and there may be more
   assign sum = from + 32'(length_q);
   assign all_sent = 32'(length_q) == avail;
 
@@ -785,15 +796,15 @@ module tcp_engine
   segment_t own, plain;  // a session's segment; an answer without a session
   logic plain_valid;
   logic [31:0] after;
-  logic go_on, more, repeated;  // more: there may be more to send
+  logic go_on, repeated;
 
   always_comb begin
     o = m;
     own = '0;
-    own.mac = m.mac;
-    own.ip = m.ip;
-    own.port = m.port;
-    own.own_port = m.own_port;
+    own.mac = peer.mac;
+    own.ip = peer.ip;
+    own.port = peer.port;
+    own.own_port = peer.own_port;
     own.seq = send_data || send_fin ? from : m.max;
     own.ack = stream;
     own.window = window_out;
@@ -877,10 +888,6 @@ module tcp_engine
   always_comb begin
     fresh = '0;
     fresh.state = connects ? SYN_SENT : OPEN;
-    fresh.mac = d.mac;
-    fresh.ip = d.ip;
-    fresh.port = d.port;
-    fresh.own_port = d.own_port;
     fresh.una = connects ? given : d.ack;
     fresh.nxt = d.ack;
     fresh.max = d.ack;
@@ -1008,7 +1015,7 @@ module tcp_engine
         // Said before it is known whether there is a change.
         change_valid <= dies;
         change_remove <= 1'b1;
-        change_key <= {n.ip, n.port, n.own_port};
+        change_key <= {peer.ip, peer.port, peer.own_port};
       end
       LENGTH: begin
         phase <= FLAGS;
