@@ -126,6 +126,7 @@ module http_engine
     PICK,
     LOAD,
     PARSE,
+    CHUNKS,    // a chunked body begins
     DECIDE,
     CALL,      // a call is asked for
     LIST,      // the list of functions, first only for its length
@@ -273,7 +274,7 @@ module http_engine
       .up_to       (32'(arrived_to)),
       .pause       (c.place == AT_BODY && !pending),  // a body is the call's to read
       // The session whose turn is next.
-      .ahead       (hinted && hint_session != s && !reader_start && !opens && !(state inside {PICK, LOAD})),
+      .ahead       (hinted && hint_session != s && !reader_start && !opening && !(state inside {PICK, LOAD})),
       .ahead_session(hint_session),
       .ahead_from  (hint_from),
       .ahead_up_to (32'(hint_to)),
@@ -668,14 +669,12 @@ module http_engine
 
   // ---- marks: how far a session has been read and written, by this one, a call's end or a new connection ----
   // A call's end is seen when its answer has been moved too, in a cycle in which nothing else says so.
-  logic finish_well, chunks_due, chunks_begin, called_now, own_mark, mark_begin, mark_resume, mark_written;
+  logic finish_well, chunks_due, called_now, own_mark, mark_begin, mark_resume, mark_written;
   logic [S-1:0] mark_at;
   logic [31:0] opening_next, opening_una, mark_value, mark_position;
-  assign chunks_begin = chunks_due && !at_carries;
-  assign chunks_due = state == PARSE && !reader_start && !looking && !ruined && c.place == AT_BODY && pending &&
-      !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
+  assign chunks_due = pending && !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
   assign called_now = state == CALL && request_ready;
-  assign own_mark = state inside {COMMIT, SAVE} || chunks_begin || called_now;
+  assign own_mark = state inside {CHUNKS, COMMIT, SAVE} || called_now;
   assign opens = opening && !own_mark;
   assign finish_ready = (finish_refused || completes[finish_region]) && !own_mark && !opening;
   assign finished = finish_valid && finish_ready;
@@ -687,7 +686,7 @@ module http_engine
   assign mark_resume = opens || finish_well || state == SAVE || called_now;
   assign mark_written = opens || finish_well || state == COMMIT;
   always_comb begin
-    mark_begin = opens || finish_well || chunks_begin;
+    mark_begin = opens || finish_well || state == CHUNKS;
     case (state)
       COMMIT: mark_begin = text != TEXT_CONTINUE;
       SAVE: mark_begin = ends || (!in_chunks && !c.together);
@@ -842,15 +841,8 @@ module http_engine
           end
         end
       end else if (c.place == AT_BODY) begin
-        if (chunks_due && at_carries) begin
-        end else if (chunks_begin) begin
-          c.place <= AT_CHUNK_SIZE;
-          c.length <= '0;
-          c.chunk <= '0;
-          c.digits <= 1'b0;
-          c.head_bytes <= '0;
-          begun_at <= at;
-        end else if (!fill_dirty && !fill_waits && !put_valid && !put_flush) state <= DECIDE;
+        if (chunks_due) state <= CHUNKS;
+        else if (!fill_dirty && !fill_waits && !put_valid && !put_flush) state <= DECIDE;
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
         if (!fill_dirty) state <= DECIDE;
@@ -880,6 +872,16 @@ module http_engine
       end else if (seen_drained && !fill_dirty && !looking) begin
         state <= SAVE;
         ends  <= seen_all;  // the peer has closed: nothing more will come
+      end
+
+      CHUNKS: begin
+        c.place <= AT_CHUNK_SIZE;
+        c.length <= '0;
+        c.chunk <= '0;
+        c.digits <= 1'b0;
+        c.head_bytes <= '0;
+        begun_at <= at;
+        state <= PARSE;
       end
 
       DECIDE: begin

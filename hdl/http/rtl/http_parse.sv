@@ -357,6 +357,8 @@ module http_parse
         if (seen.end0) begin
           {gone, take} = taking(seen.lane, 5'd2);
           to.place = AT_BODY;
+          to.digits = 1'b0;
+          to.number_over = 1'b0;
           to.together = 1'b1;
         end
       end
@@ -385,6 +387,8 @@ module http_parse
             if (seen.stop_end_end) begin
               {gone, take} = {seen.gone_4, seen.stop_4};
               to.place = AT_BODY;
+              to.digits = 1'b0;  // the same however the head's end has come
+              to.number_over = 1'b0;
             end
           end
         end
@@ -405,6 +409,7 @@ module http_parse
             if (seen.digit1 ? seen.end_at[3] : seen.end_at[2]) begin
               {gone, take} = seen.digit1 ? taking(seen.lane, 5'd6) : taking(seen.lane, 5'd5);
               to.place = AT_BODY;
+              to.digits = 1'b0;
             end
           end
         end else if (seen.space0) begin
@@ -478,11 +483,6 @@ module http_parse
       default: ;
     endcase
 
-    // The same however the head's end has come.
-    if (to.place == AT_BODY) begin
-      to.digits = 1'b0;
-      to.number_over = 1'b0;
-    end
     to.head_bytes = from.head_bytes + 14'(take);
   end
 

@@ -749,7 +749,8 @@ module tcp_engine
     // The peer's window and the network's, if there is any.
     limit = may_fly - inflight[22:0];
     blocked = inflight >= 32'(may_fly);
-    beyond_limit = avail > 32'(limit);
+    // The same as `avail` against `limit`, if there is any, and does not wait for it.
+    beyond_limit = unacknowledged > 32'(may_fly);
     length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : beyond_limit ? limit[15:0] : avail[15:0];
     // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
     if (blocked || (inflight != '0 && beyond_limit && limit < 23'(m.mss))) length = '0;
