@@ -354,7 +354,8 @@ module http_engine
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
   always_ff @(posedge clk)
-    chunks_over <= in_chunks && (c.too_long || at - begun_at > 32'(RawMost) || 25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
+    chunks_over <= in_chunks && (c.too_long || (!at_carries && at - begun_at > 32'(RawMost)) ||
+        25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
   assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready;
