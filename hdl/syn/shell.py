@@ -37,7 +37,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from flow import HDL, PART, TARGET, ecp5, harness, install, place, placed, ultrascale, yosys
+from flow import HDL, PART, TARGET, ecp5, harness, install, place, placed, synth, ultrascale, yosys
 from paths import slowest
 
 ROOT = HDL.parent
@@ -82,7 +82,7 @@ def map_ecp5(design):
     # The ports are all that the harness needs.
     yosys([read, "hierarchy -check", f"write_json -noscopeinfo {work}/ports.json"])
     (work / "harness.v").write_text(harness(top, work / "ports.json"))
-    yosys([read, f"read_verilog {work}/harness.v", f"synth_ecp5 -abc9 -top harness -json {work}/harness.json"])
+    yosys([read, f"read_verilog {work}/harness.v", *synth("harness", f"-json {work}/harness.json")])
     return work / "harness.json"
 
 
@@ -139,7 +139,7 @@ def parts(design, top):
     # Parameters are the top's: of another module they are its own defaults.
     read = read_command(design, "--best-effort-hierarchy") if top == DESIGNS[design][0] else \
         f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} {sources(DESIGNS[design][1])}"
-    yosys([read, f"synth_ecp5 -abc9 -noflatten -top {top}", f"tee -q -o {path} stat -json"])
+    yosys([read, *synth(top, "-noflatten"), f"tee -q -o {path} stat -json"])
     modules = {name.lstrip("\\"): ecp5(m["num_cells_by_type"]) for name, m in json.loads(path.read_text())["modules"].items()}
     print(f"{'LUT':>6} {'FF':>6} {'RAM':>4} {'DSP':>4}  module")
     for name, m in sorted(modules.items(), key=lambda item: -item[1]["LUT"]):

@@ -3,7 +3,7 @@
 // `start` takes address and length; it comes only while `over`. Every beat asked for has room, so that the bus never
 // waits. A beat that the bus could not read has `m_error`.
 //
-// Parameters: BURST, most beats of a request; DEPTH, beats read ahead, a power of two.
+// Parameters: BURST, most beats of a request, a power of two; DEPTH, beats read ahead, a power of two.
 // Latency: the bus's and 2 cycles. Throughput: a beat a cycle, if DEPTH covers the bus's latency.
 module host_reader #(
     parameter int BURST = 32,
@@ -34,6 +34,7 @@ module host_reader #(
   localparam int RoomBits = $clog2(DEPTH + 1);
 
   if (BURST > DEPTH) $error("a burst must fit");
+  if (BURST != 1 << (BeatBits - 1)) $error("BURST must be a power of two");
 
   logic [28:0]              to_ask, to_take;
   logic [RoomBits-1:0]      room;
@@ -41,7 +42,7 @@ module host_reader #(
   logic [$clog2(DEPTH+2)-1:0] unused_level;
 
   assign over       = to_take == '0;
-  assign read_beats = to_ask > 29'(BURST) ? BeatBits'(BURST) : to_ask[BeatBits-1:0];
+  assign read_beats = |to_ask[28:BeatBits-1] ? BeatBits'(BURST) : BeatBits'(to_ask[BeatBits-2:0]);
   assign read_valid = to_ask != '0 && room >= RoomBits'(read_beats);
   assign asked      = read_valid && read_ready;
   assign taken      = m_valid && m_ready;

@@ -38,7 +38,9 @@ module http_ahead #(
     output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; behind `count` anything
     output logic [                         4:0] count,         // how many of them are there
     output logic                                drained,       // all that has arrived is in `bytes`
-    input  logic [                         4:0] take           // at most `count`; the last ones of a stream with any more
+    output logic [                         2:0] lane,          // the next byte's, in its word
+    input  logic [                         4:0] take,          // at most `count`; the last ones of a stream with any more
+    input  logic [                         1:0] gone           // words that are used up so (http_pkg::words_used)
 );
 
   localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, on their way or waiting
@@ -157,17 +159,11 @@ module http_ahead #(
   // With room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
   logic [63:0] window[WORDS];
   logic [63:0] next[WORDS+3];        // the same with the word that came
-  logic [2:0] lane;                  // the next byte's, in the first word
   logic [5:0] held, filled;          // bytes from there on; with the word that came
-  logic wraps;                       // the next byte's lane after those that are taken is in another word
-  logic [1:0] gone;                  // words that are used up
   logic [2:0] place, placed;         // where the next one goes; before words are used up
   logic came_one, full;
 
-  // The longest ways end here, and many begin: no adder's chain of carries. No more than 16 are taken.
-  assign wraps = (lane[2] && take[2]) ||
-      ((lane[2] || take[2]) && ((lane[1] && take[1]) || ((lane[1] || take[1]) && lane[0] && take[0])));
-  assign gone = {take[4] || (take[3] && wraps), take[3] != wraps};
+  // The longest ways end here, and many begin: who takes bytes finds how many words that uses up beside it.
   assign came_one = head[which] != tail[which];
   assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
   assign filled = pop ? {place, oldest[66:64]} + 6'd1 - 6'(lane) : held;

@@ -159,9 +159,12 @@ module http_call
   assign next_part = !shown.part_over ? part : part == PartTag ? PartId :
       part == PartFront && tag_bytes != '0 ? PartTag : PartEnd;
 
-  // The id's word is read in the cycle before it is shown.
+  // The id's words come out of memory two cycles before they are written, and into the register of what is shown: `id_data`
+  // is the word that is shown next, while there is one of them.
+  logic moves_on;
+  assign moves_on = state == Head && tx_may;
   assign id_session = s;
-  assign id_word = state == Head && tx_may ? next_word : word;
+  assign id_word = part == PartId ? word + 3'd1 + 3'(moves_on) : 3'(moves_on && next_part == PartId);
 
   // ---- the body ----
   logic [63:0] bytes;
@@ -169,6 +172,7 @@ module http_call
   logic [3:0] out_length, counted;
   logic enough;
   logic unused_drained;
+  logic [2:0] unused_lane;
 
   http_ahead #(
       .SESSION_BITS  (SESSION_BITS),
@@ -197,7 +201,9 @@ module http_call
       .bytes,
       .count,
       .drained      (unused_drained),
-      .take
+      .lane         (unused_lane),
+      .take,
+      .gone         ({1'b0, take[3]})  // a word each time, whatever its lane
   );
 
   always_comb begin
@@ -256,7 +262,7 @@ module http_call
       Head: begin
         tx_wants = 1'b1;
         writer_valid = tx_may;
-        writer_data = part == PartId ? id_data : shown.data;
+        writer_data = shown.data;
         writer_length = shown.length;
       end
       Body: begin
@@ -333,6 +339,7 @@ module http_call
         word  <= next_word;
         part  <= next_part;
         shown <= word_of(next_part, next_word, tail, tag_bytes);
+        if (next_part == PartId) shown.data <= id_data;
       end
       if (r_valid && r_ready) begin
         given  <= given + 24'(out_length);

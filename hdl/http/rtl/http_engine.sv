@@ -126,6 +126,7 @@ module http_engine
     PICK,
     LOAD,
     PARSE,
+    CHUNKS,    // a chunked body begins
     DECIDE,
     CALL,      // a call is asked for
     LIST,      // the list of functions, first only for its length
@@ -150,7 +151,8 @@ module http_engine
   logic [SESSIONS-1:0] failed;   // its call has, and why:
   text_t outcomes[SESSIONS];
   request_t c, parsed;
-  logic [31:0] at;      // the next byte of the stream
+  logic [31:0] at;      // the next byte of the stream;
+  logic at_carries;     // its upper part has still to count what the lower one came to in the cycle before
 
   // ---- what is kept of sessions that have no turn ----
   // Each of these is written in one place, so that it fits distributed memory with one port for it.
@@ -220,6 +222,8 @@ module http_engine
   logic ruined;          // it cannot,
   logic too_big_then;    // because the head is too big
   logic [4:0] count, take, parse_take;
+  logic [2:0] lane;
+  logic [1:0] gone, parse_gone;
   logic drained, moved, broken, too_big;
   logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
@@ -270,7 +274,7 @@ module http_engine
       .up_to       (32'(arrived_to)),
       .pause       (c.place == AT_BODY && !pending),  // a body is the call's to read
       // The session whose turn is next.
-      .ahead       (hinted && hint_session != s && !reader_start && !opens && !(state inside {PICK, LOAD})),
+      .ahead       (hinted && hint_session != s && !reader_start && !opening && !(state inside {PICK, LOAD})),
       .ahead_session(hint_session),
       .ahead_from  (hint_from),
       .ahead_up_to (32'(hint_to)),
@@ -284,7 +288,9 @@ module http_engine
       .bytes,
       .count,
       .drained,
-      .take
+      .lane,
+      .take,
+      .gone
   );
 
   http_look u_look (
@@ -294,6 +300,7 @@ module http_engine
       .scalar(values_here[c.key]),
       .bytes,
       .count,
+      .lane,
       .seen(looked)
   );
 
@@ -308,6 +315,7 @@ module http_engine
       .scalar_put(value_put),
       .scalar(value),
       .take(parse_take),
+      .gone(parse_gone),
       .moved,
       .broken,
       .too_big
@@ -346,7 +354,8 @@ module http_engine
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
   always_ff @(posedge clk)
-    chunks_over <= in_chunks && (c.too_long || at - begun_at > 32'(RawMost) || 25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
+    chunks_over <= in_chunks && (c.too_long || (!at_carries && at - begun_at > 32'(RawMost)) ||
+        25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
   assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready;
@@ -661,13 +670,12 @@ module http_engine
 
   // ---- marks: how far a session has been read and written, by this one, a call's end or a new connection ----
   // A call's end is seen when its answer has been moved too, in a cycle in which nothing else says so.
-  logic finish_well, chunks_begin, called_now, own_mark, mark_begin, mark_resume, mark_written;
+  logic finish_well, chunks_due, called_now, own_mark, mark_begin, mark_resume, mark_written;
   logic [S-1:0] mark_at;
   logic [31:0] opening_next, opening_una, mark_value, mark_position;
-  assign chunks_begin = state == PARSE && !reader_start && !looking && !ruined && c.place == AT_BODY && pending &&
-      !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
+  assign chunks_due = pending && !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
   assign called_now = state == CALL && request_ready;
-  assign own_mark = state inside {COMMIT, SAVE} || chunks_begin || called_now;
+  assign own_mark = state inside {CHUNKS, COMMIT, SAVE} || called_now;
   assign opens = opening && !own_mark;
   assign finish_ready = (finish_refused || completes[finish_region]) && !own_mark && !opening;
   assign finished = finish_valid && finish_ready;
@@ -679,7 +687,7 @@ module http_engine
   assign mark_resume = opens || finish_well || state == SAVE || called_now;
   assign mark_written = opens || finish_well || state == COMMIT;
   always_comb begin
-    mark_begin = opens || finish_well || chunks_begin;
+    mark_begin = opens || finish_well || state == CHUNKS;
     case (state)
       COMMIT: mark_begin = text != TEXT_CONTINUE;
       SAVE: mark_begin = ends || (!in_chunks && !c.together);
@@ -711,6 +719,7 @@ module http_engine
 
   // What is broken is dropped anyway. What shows while the reader starts is another session's.
   assign take = moves ? 5'(pass_take) : may_step ? parse_take : '0;
+  assign gone = moves ? words_used(lane, 5'(pass_take)) : may_step ? parse_gone : '0;
 
   always_comb begin
     writer_valid  = 1'b0;
@@ -773,7 +782,9 @@ module http_engine
     notify <= 1'b0;
     release_valid <= 1'b0;
     list_start <= 1'b0;
-    at <= at + 32'(take);
+    // What is taken is known last: it is counted in two steps.
+    {at_carries, at[4:0]} <= 6'(at[4:0]) + 6'(take);
+    at[31:5] <= at[31:5] + 27'(at_carries);
     if (steps) c <= parsed;  // what is broken is not looked at any more
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
@@ -802,6 +813,7 @@ module http_engine
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
         at <= resumes[s];
+        at_carries <= 1'b0;
         begun_at <= begun_of[s];
         written_at <= written_of[s];
         turns <= '1;
@@ -830,14 +842,8 @@ module http_engine
           end
         end
       end else if (c.place == AT_BODY) begin
-        if (chunks_begin) begin
-          c.place <= AT_CHUNK_SIZE;
-          c.length <= '0;
-          c.chunk <= '0;
-          c.digits <= 1'b0;
-          c.head_bytes <= '0;
-          begun_at <= at;
-        end else if (!fill_dirty && !fill_waits && !put_valid && !put_flush) state <= DECIDE;
+        if (chunks_due) state <= CHUNKS;
+        else if (!fill_dirty && !fill_waits && !put_valid && !put_flush) state <= DECIDE;
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
         if (!fill_dirty) state <= DECIDE;
@@ -867,6 +873,16 @@ module http_engine
       end else if (seen_drained && !fill_dirty && !looking) begin
         state <= SAVE;
         ends  <= seen_all;  // the peer has closed: nothing more will come
+      end
+
+      CHUNKS: begin
+        c.place <= AT_CHUNK_SIZE;
+        c.length <= '0;
+        c.chunk <= '0;
+        c.digits <= 1'b0;
+        c.head_bytes <= '0;
+        begun_at <= at;
+        state <= PARSE;
       end
 
       DECIDE: begin

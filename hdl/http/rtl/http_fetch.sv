@@ -131,6 +131,7 @@ module http_fetch
   // ---- the answer ----
   logic [63:0] bytes;
   logic [4:0] count, take;
+  logic [2:0] lane;
   logic drained, reader_start;
 
   http_ahead #(
@@ -160,7 +161,9 @@ module http_fetch
       .bytes,
       .count,
       .drained,
-      .take
+      .lane,
+      .take,
+      .gone        (http_pkg::words_used(lane, take))
   );
 
   // Of a line: where it is, and what it may still be.

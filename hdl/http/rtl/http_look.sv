@@ -11,6 +11,7 @@ module http_look
     input  logic [31:0]           scalar,    // what the one at `from.key` has come to
     input  logic [127:0]          bytes,
     input  logic [4:0]            count,
+    input  logic [2:0]            lane,      // of the first byte in its word
     output seen_t                 seen
 );
 
@@ -73,6 +74,7 @@ module http_look
   // The first stop and what it is: of each four bytes, then of those.
   typedef struct packed {
     logic [4:0] at, at_1, at_2, at_4;
+    logic [1:0] gone, gone_1, gone_2, gone_4;
     logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_control;
   } stop_t;
   stop_t stop, stop_of[4], stop_at[16];
@@ -83,6 +85,10 @@ module http_look
       stop_at[i].at_1 = 5'(i + 1);
       stop_at[i].at_2 = 5'(i + 2);
       stop_at[i].at_4 = 5'(i + 4);
+      stop_at[i].gone   = words_used(lane, 5'(i));
+      stop_at[i].gone_1 = words_used(lane, 5'(i + 1));
+      stop_at[i].gone_2 = words_used(lane, 5'(i + 2));
+      stop_at[i].gone_4 = words_used(lane, 5'(i + 4));
       // Of the two blanks one bit tells which, as of the two that end a line.
       stop_at[i].is_space = is_space[i] && bytes[8*i+5];
       stop_at[i].is_feed = is_line[i] && bytes[8*i+1];
@@ -128,6 +134,9 @@ module http_look
     seen.stopped = stops != '0;
     seen.stop = seen.stopped ? stop.at : 5'd16;
     {seen.stop_1, seen.stop_2, seen.stop_4} = {stop.at_1, stop.at_2, stop.at_4};
+    seen.lane = lane;
+    {seen.gone, seen.gone_1, seen.gone_2, seen.gone_4} = {stop.gone, stop.gone_1, stop.gone_2, stop.gone_4};
+    seen.gone_count = words_used(lane, count);
     seen.stop_first = stops[0];
     seen.stop_space = stop.is_space;
     seen.stop_feed = stop.is_feed;

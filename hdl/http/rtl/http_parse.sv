@@ -19,6 +19,7 @@ module http_parse
     output logic           scalar_put,  // the scalar at `from.key` is now:
     output logic   [ 31:0] scalar,
     output logic   [  4:0] take,
+    output logic   [  1:0] gone,     // words that this uses up
     output logic           moved,    // else more bytes are needed
     output logic           broken,   // cannot be parsed
     output logic           too_big   // the head
@@ -50,9 +51,14 @@ module http_parse
     for (int k = 0; k < 4; k++) is_scalar[k] = seen.scalar_same[k] && seen.stop == 5'(seen.scalar_stop[k]);
   end
 
+  // So many bytes are taken.
+  function automatic logic [6:0] taking(input logic [2:0] from_lane, input logic [4:0] n);
+    return {words_used(from_lane, n), n};
+  endfunction
+
   always_comb begin
     to = from;
-    take = '0;
+    {gone, take} = '0;
     moved = 1'b0;
     broken = 1'b0;
     id_put = 1'b0;
@@ -62,21 +68,21 @@ module http_parse
     unique case (1'b1)
       seen.at[AT_START]:
       if (seen.line0) begin
-        take  = 5'd1;  // an empty line before a request is nothing (RFC 9112 section 2.2)
+        {gone, take} = taking(seen.lane, 5'd1);  // an empty line before a request is nothing (RFC 9112 section 2.2)
         moved = 1'b1;
       end else if (seen.post_function) begin
-        take = 5'd15;  // what is asked most
+        {gone, take} = taking(seen.lane, 5'd15);  // what is asked most
         moved = 1'b1;
         to.method = METHOD_POST;
         to.route = ROUTE_FUNCTION;
         to.place = AT_NAME;
       end else if (seen.get) begin
-        take = 5'd4;
+        {gone, take} = taking(seen.lane, 5'd4);
         moved = 1'b1;
         to.method = METHOD_GET;
         to.place = AT_PATH;
       end else if (seen.post || seen.head) begin
-        take = 5'd5;
+        {gone, take} = taking(seen.lane, 5'd5);
         moved = 1'b1;
         to.method = seen.post ? METHOD_POST : METHOD_HEAD;
         to.place = AT_PATH;
@@ -88,10 +94,10 @@ module http_parse
 
       seen.at[AT_METHOD]: begin
         moved = any;
-        if (!seen.stopped) take = count;
+        if (!seen.stopped) {gone, take} = {seen.gone_count, count};
         else if (!seen.stop_space) broken = 1'b1;
         else begin
-          take = seen.stop_1;
+          {gone, take} = {seen.gone_1, seen.stop_1};
           to.place = AT_PATH;
         end
       end
@@ -101,13 +107,13 @@ module http_parse
         moved = 1'b1;
         to.place = AT_NAME;
         if (seen.function_) begin
-          take = 5'd10;
+          {gone, take} = taking(seen.lane, 5'd10);
           to.route = ROUTE_FUNCTION;
         end else if (seen.system) begin
-          take = 5'd8;
+          {gone, take} = taking(seen.lane, 5'd8);
           to.route = ROUTE_SYSTEM;
         end else if (seen.http) begin
-          take = 5'd7;
+          {gone, take} = taking(seen.lane, 5'd7);
           to.place = AT_AUTHORITY;
         end
       end
@@ -116,18 +122,18 @@ module http_parse
       seen.at[AT_AUTHORITY]:
       if (seen.stop_control) broken = 1'b1;
       else if (seen.stopped) begin
-        take = seen.stop;
+        {gone, take} = {seen.gone, seen.stop};
         to.place = AT_PATH;
         moved = 1'b1;
       end else begin
-        take  = count;
+        {gone, take} = {seen.gone_count, count};
         moved = any;
       end
 
       seen.at[AT_NAME]: begin
         if (seen.stopped) begin
           moved = 1'b1;
-          take  = seen.stop;
+          {gone, take} = {seen.gone, seen.stop};
           case (from.route)
             ROUTE_FUNCTION: ;  // the table says whether there is one of that name
             ROUTE_SYSTEM: to.route = seen.functions && seen.stop == 5'd9 ? ROUTE_FUNCTIONS : ROUTE_NONE;
@@ -138,7 +144,7 @@ module http_parse
             end
           endcase
           if (seen.stop_query) begin
-            take = seen.stop_1;
+            {gone, take} = {seen.gone_1, seen.stop_1};
             to.place = to.route == ROUTE_FUNCTION ? AT_KEY : AT_QUERY_REST;
           end else if (seen.stop_space) to.place = AT_VERSION;
           else broken = 1'b1;
@@ -150,7 +156,7 @@ module http_parse
       end
 
       seen.at[AT_PATH_REST], seen.at[AT_QUERY_REST]: begin
-        take = seen.stopped ? seen.stop : count;
+        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
         moved = any;
         if (seen.stopped) begin
           if (seen.stop_space) to.place = AT_VERSION;
@@ -162,7 +168,7 @@ module http_parse
         to.digits = 1'b0;
         moved = seen.stopped || full;
         if (seen.stop_equal && !seen.stop_first) begin
-          take = seen.stop_1;
+          {gone, take} = {seen.gone_1, seen.stop_1};
           to.place = AT_VALUE;
           for (int k = 0; k < 4; k++)
           if (is_scalar[k]) begin
@@ -173,7 +179,7 @@ module http_parse
             to.bad   = 1'b1;
             to.place = AT_QUERY_REST;
           end else to.keys[to.key] = 1'b1;
-        end else if (seen.stop_first && b0 == "&") take = 5'd1;
+        end else if (seen.stop_first && b0 == "&") {gone, take} = taking(seen.lane, 5'd1);
         else if (seen.stop_first && b0 == " ") begin
           to.place = AT_VERSION;
         end else if (seen.stopped || full) begin
@@ -186,7 +192,7 @@ module http_parse
       if (any) begin
         moved = 1'b1;
         if (seen.digit0) begin
-          take = 5'd1;
+          {gone, take} = taking(seen.lane, 5'd1);
           to.digits = 1'b1;
           scalar_put = 1'b1;
           if (longer[35:32] != '0) to.bad = 1'b1;
@@ -194,7 +200,7 @@ module http_parse
           if (!from.digits) to.bad = 1'b1;
           to.place = AT_QUERY_REST;
           if (b0 == "&") begin
-            take = 5'd1;
+            {gone, take} = taking(seen.lane, 5'd1);
             to.place = AT_KEY;
           end else if (b0 != " ") to.bad = 1'b1;
         end
@@ -206,16 +212,16 @@ module http_parse
         if (!seen.version) broken = 1'b1;
         to.http10 = seen.version_0;
         to.place  = AT_LINE_END;
-        take = 5'd9;
+        {gone, take} = taking(seen.lane, 5'd9);
         if (seen.version_end) begin
-          take = 5'd11;
+          {gone, take} = taking(seen.lane, 5'd11);
           to.place = AT_HEADER;
         end
       end else if (seen.any_line) broken = 1'b1;
 
       seen.at[AT_LINE_END]:
       if (seen.line0 && (seen.feed0 || two)) begin
-        take = b0 == 8'h0a ? 5'd1 : 5'd2;
+        {gone, take} = b0 == 8'h0a ? taking(seen.lane, 5'd1) : taking(seen.lane, 5'd2);
         moved = 1'b1;
         to.place = AT_HEADER;
         if (!seen.feed0 && !seen.end0) broken = 1'b1;
@@ -226,19 +232,19 @@ module http_parse
         to.number_over = 1'b0;
         if (seen.line0) begin
           if (seen.feed0 || two) begin
-            take = b0 == 8'h0a ? 5'd1 : 5'd2;
+            {gone, take} = b0 == 8'h0a ? taking(seen.lane, 5'd1) : taking(seen.lane, 5'd2);
             moved = 1'b1;
             to.place = AT_BODY;
             if (!seen.feed0 && !seen.end0) broken = 1'b1;
           end
         end else if (seen.stopped) begin
-          take = seen.stop_1;
+          {gone, take} = {seen.gone_1, seen.stop_1};
           moved = 1'b1;
           to.place = AT_HEADER_VALUE;
           if (!seen.stop_colon || seen.stop_first) broken = 1'b1;
           if (seen.content_length && seen.stop == 5'd14) begin
             to.place = AT_LENGTH;
-            if (seen.content_length_space) take = 5'd16;
+            if (seen.content_length_space) {gone, take} = taking(seen.lane, 5'd16);
             if (from.has_length) broken = 1'b1;
             to.has_length = 1'b1;
           end
@@ -258,17 +264,17 @@ module http_parse
             to.id_bytes = '0;
           end
         end else if (full) begin
-          take = 5'd16;
+          {gone, take} = taking(seen.lane, 5'd16);
           moved = 1'b1;
           to.place = seen.coding ? AT_CODING_NAME : AT_HEADER_REST;
         end
       end
 
       seen.at[AT_HEADER_REST]: begin
-        take  = count;
+        {gone, take} = {seen.gone_count, count};
         moved = any;
         if (seen.stopped) begin
-          take = seen.stop_1;
+          {gone, take} = {seen.gone_1, seen.stop_1};
           to.place = AT_HEADER_VALUE;
           if (!seen.stop_colon) broken = 1'b1;
         end
@@ -280,20 +286,20 @@ module http_parse
         moved = 1'b1;
         to.place = AT_HEADER_REST;
         if (seen.coding_name) begin
-          take = 5'd2;
+          {gone, take} = taking(seen.lane, 5'd2);
           to.place = AT_CODING;
         end
       end else if (seen.control0) broken = 1'b1;
 
       seen.at[AT_CODING]:
       if (seen.space0) begin
-        take  = 5'd1;
+        {gone, take} = taking(seen.lane, 5'd1);
         moved = 1'b1;
       end else if (seen.eight || seen.any_line) begin
         moved = 1'b1;
         to.place = AT_HEADER_VALUE;
         if (seen.chunked && !from.chunked) begin
-          take = 5'd7;
+          {gone, take} = taking(seen.lane, 5'd7);
           to.chunked = 1'b1;
           to.place = AT_CODING_END;
         end else to.coded = 1'b1;
@@ -301,7 +307,7 @@ module http_parse
 
       seen.at[AT_CODING_END]:
       if (seen.space0) begin
-        take  = 5'd1;
+        {gone, take} = taking(seen.lane, 5'd1);
         moved = 1'b1;
       end else if (any) begin
         moved = 1'b1;
@@ -312,7 +318,7 @@ module http_parse
       // Chunks (RFC 9112 section 7.1): lines end in CR LF here, and nothing else.
       seen.at[AT_CHUNK_SIZE]:
       if (seen.hexadecimal0) begin
-        take = 5'd1;
+        {gone, take} = taking(seen.lane, 5'd1);
         moved = 1'b1;
         to.digits = 1'b1;
         to.chunk = {from.chunk[19:0], b0[6] ? b0[3:0] + 4'd9 : b0[3:0]};
@@ -324,11 +330,11 @@ module http_parse
       end
 
       seen.at[AT_CHUNK_REST]: begin
-        take  = seen.stopped ? seen.stop : count;
+        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
         moved = seen.stopped ? !seen.stop_first || seen.stop_end : any;
         if (!seen.stopped || seen.stop_end) begin
           if (seen.stopped) begin
-            take = seen.stop_2;
+            {gone, take} = {seen.gone_2, seen.stop_2};
             to.place = from.chunk == '0 ? AT_TRAILER : AT_CHUNK;
           end
         end else if (seen.stop_first && two) broken = 1'b1;
@@ -337,7 +343,7 @@ module http_parse
       seen.at[AT_CHUNK_END]:
       if (two) begin
         moved = 1'b1;
-        take = 5'd2;
+        {gone, take} = taking(seen.lane, 5'd2);
         if (!seen.end0) broken = 1'b1;
         to.place = AT_CHUNK_SIZE;
         to.chunk = '0;
@@ -349,36 +355,40 @@ module http_parse
         moved = 1'b1;
         to.place = AT_TRAILER_REST;
         if (seen.end0) begin
-          take = 5'd2;
+          {gone, take} = taking(seen.lane, 5'd2);
           to.place = AT_BODY;
+          to.digits = 1'b0;
+          to.number_over = 1'b0;
           to.together = 1'b1;
         end
       end
 
       seen.at[AT_TRAILER_REST]: begin
-        take  = seen.stopped ? seen.stop : count;
+        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
         moved = seen.stopped ? !seen.stop_first || seen.stop_end : any;
         if (seen.stopped && seen.stop_end) begin
-          take = seen.stop_2;
+          {gone, take} = {seen.gone_2, seen.stop_2};
           to.place = AT_TRAILER;
         end else if (seen.stop_first && two) broken = 1'b1;
       end
 
       seen.at[AT_HEADER_VALUE]: begin
-        take  = seen.stopped ? seen.stop : count;
+        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
         moved = any;
         if (seen.stopped) begin
           to.place = AT_LINE_END;
           // The usual ends at once: of a line, of the head.
           if (seen.stop_feed) begin
-            take = seen.stop_1;
+            {gone, take} = {seen.gone_1, seen.stop_1};
             to.place = AT_HEADER;
           end else if (seen.stop_end) begin
-            take = seen.stop_2;
+            {gone, take} = {seen.gone_2, seen.stop_2};
             to.place = AT_HEADER;
             if (seen.stop_end_end) begin
-              take = seen.stop_4;
+              {gone, take} = {seen.gone_4, seen.stop_4};
               to.place = AT_BODY;
+              to.digits = 1'b0;  // the same however the head's end has come
+              to.number_over = 1'b0;
             end
           end
         end
@@ -392,17 +402,18 @@ module http_parse
           if (!from.too_long) to.length = 24'(value);
           if (value[27:LengthBits] != '0) to.too_long = 1'b1;
           // Two digits at a time, with the usual end of a line, and of the head.
-          take = {3'd0, seen.digit1, !seen.digit1};
+          {gone, take} = seen.digit1 ? taking(seen.lane, 5'd2) : taking(seen.lane, 5'd1);
           if (seen.digit1 ? seen.end_at[1] : seen.end_at[0]) begin
-            take = seen.digit1 ? 5'd4 : 5'd3;
+            {gone, take} = seen.digit1 ? taking(seen.lane, 5'd4) : taking(seen.lane, 5'd3);
             to.place = AT_HEADER;
             if (seen.digit1 ? seen.end_at[3] : seen.end_at[2]) begin
-              take = seen.digit1 ? 5'd6 : 5'd5;
+              {gone, take} = seen.digit1 ? taking(seen.lane, 5'd6) : taking(seen.lane, 5'd5);
               to.place = AT_BODY;
+              to.digits = 1'b0;
             end
           end
         end else if (seen.space0) begin
-          take = 5'd1;
+          {gone, take} = taking(seen.lane, 5'd1);
           to.number_over = from.digits;
         end else if (seen.line0 && from.digits) to.place = AT_LINE_END;
         else broken = 1'b1;
@@ -410,7 +421,7 @@ module http_parse
 
       seen.at[AT_CONNECTION]: begin
         moved = seen.space0 || seen.comma0 || seen.stopped || full;
-        if (seen.space0 || seen.comma0) take = 5'd1;
+        if (seen.space0 || seen.comma0) {gone, take} = taking(seen.lane, 5'd1);
         else if (seen.line0) begin
           to.place = AT_LINE_END;
         end else if (seen.stopped || full) begin
@@ -421,7 +432,7 @@ module http_parse
       end
 
       seen.at[AT_TOKEN_REST]: begin
-        take  = seen.stopped ? seen.stop : count;
+        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
         moved = any;
         if (seen.stopped) begin
           to.place = AT_CONNECTION;
@@ -436,7 +447,7 @@ module http_parse
           to.authorized = from.digits && from.matched <= 6'(KEY_BYTES) && seen.key_ends;
           to.place = AT_HEADER_VALUE;
         end else begin
-          take = 5'd1;
+          {gone, take} = taking(seen.lane, 5'd1);
           if (seen.space0) to.number_over = from.digits;
           else begin
             to.digits = 1'b1;
@@ -448,13 +459,13 @@ module http_parse
       seen.at[AT_REQUEST_ID]:
       if (any) begin
         moved = 1'b1;
-        if (seen.space0 && from.id_bytes == '0) take = 5'd1;
+        if (seen.space0 && from.id_bytes == '0) {gone, take} = taking(seen.lane, 5'd1);
         else if (seen.control0 || from.id_bytes == 6'(ID_BYTES)) begin
           // The end, or more than is carried.
           if (!seen.line0) to.id_bytes = '0;
           to.place = AT_HEADER_VALUE;
         end else begin
-          take = 5'd1;
+          {gone, take} = taking(seen.lane, 5'd1);
           id_put = 1'b1;
           to.id_bytes = from.id_bytes + 6'd1;
         end
@@ -462,7 +473,7 @@ module http_parse
 
       seen.at[AT_EXPECT]: begin
         moved = seen.space0 || seen.stopped || full;
-        if (seen.space0) take = 5'd1;
+        if (seen.space0) {gone, take} = taking(seen.lane, 5'd1);
         else if (seen.stopped || full) begin
           if (seen.continue_) to.expect_100 = 1'b1;
           to.place = AT_HEADER_VALUE;
@@ -472,11 +483,6 @@ module http_parse
       default: ;
     endcase
 
-    // The same however the head's end has come.
-    if (to.place == AT_BODY) begin
-      to.digits = 1'b0;
-      to.number_over = 1'b0;
-    end
     to.head_bytes = from.head_bytes + 14'(take);
   end
 

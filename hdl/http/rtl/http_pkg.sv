@@ -98,6 +98,8 @@ package http_pkg;
     logic [3:0]   end_at;                                  // and those from byte 1 to 4 on
     logic         any_line, any_control, any_target_end;
     logic [4:0]   stop, stop_1, stop_2, stop_4;            // and one, two, four bytes behind it
+    logic [2:0]   lane;                                    // where in its word the first byte is; words that are used up
+    logic [1:0]   gone, gone_1, gone_2, gone_4, gone_count;  // if all is taken up to there, or all that shows
     logic         stopped, stop_first;                     // it shows; it is the first byte
     logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_control;
     logic         stop_end_end;                            // CR LF stands there, twice
@@ -142,14 +144,21 @@ package http_pkg;
     TEXT_COUNT
   } text_t;
 
+  // Words of a stream that are used up when `n` bytes are taken, at most 16, of which the first is in lane `lane` of its
+  // word. No adder's chain of carries: what follows is the longest way there is.
+  function automatic logic [1:0] words_used(input logic [2:0] lane, input logic [4:0] n);
+    logic wraps;  // the next byte's lane is in another word
+    wraps = (lane[2] && n[2]) || ((lane[2] || n[2]) && ((lane[1] && n[1]) || ((lane[1] || n[1]) && lane[0] && n[0])));
+    return {n[4] || (n[3] && wraps), n[3] != wraps};
+  endfunction
+
   // Adds 0 to 8 to eight decimal digits.
   function automatic logic [31:0] add_decimal(input logic [31:0] to, input logic [3:0] n);
-    logic [4:0] sum;
     logic carry, nines;  // into the second digit, and on from there
-    sum = 5'(to[3:0]) + 5'(n);
-    carry = sum > 5'd9;
+    // In four bits, for which no chain of carries is built.
+    carry = n > 4'd9 - to[3:0];
     nines = 1'b1;
-    add_decimal[3:0] = carry ? 4'(sum - 5'd10) : sum[3:0];
+    add_decimal[3:0] = to[3:0] + (carry ? n + 4'd6 : n);
     for (int i = 1; i < 8; i++) begin
       add_decimal[4*i+:4] = !(carry && nines) ? to[4*i+:4] : to[4*i+:4] == 4'd9 ? 4'd0 : to[4*i+:4] + 4'd1;
       nines = nines && to[4*i+:4] == 4'd9;

@@ -25,7 +25,7 @@ struct Ahead : Clocked {
 
     Ahead() {
         auto &dut = *this;
-        dut->start = dut->ahead = dut->drop = dut->take = dut->may = dut->pause = 0;
+        dut->start = dut->ahead = dut->drop = dut->take = dut->gone = dut->may = dut->pause = 0;
         reset();
         for (auto &s : streams) fresh(s);
     }
@@ -63,7 +63,7 @@ struct Ahead : Clocked {
         }
         dut->may = random.percent(may);
         dut->pause = random.percent(pause);
-        dut->take = 0;
+        dut->take = dut->gone = 0;
         settle();
         unsigned n = 0;
         if (!start) {
@@ -74,6 +74,7 @@ struct Ahead : Clocked {
             if (dut->drained) check(now.taken + dut->count == now.arrived, "drained too early");
             n = std::min<unsigned>(most, dut->count);
             dut->take = static_cast<uint8_t>(n);
+            dut->gone = static_cast<uint8_t>((dut->lane + n) / 8);
             settle();
             now.taken += n;
         }
@@ -137,7 +138,7 @@ TEST(what_was_hinted_is_there_soon) {
 TEST(any_pieces) {
     Clocked dut;
     dut->start = 0;
-    dut->take = 0;
+    dut->take = dut->gone = 0;
     dut->may = dut->ahead = dut->drop = dut->pause = 0;
     dut.reset();
     for (int run = 0; run < 60; run++) {
@@ -178,6 +179,7 @@ TEST(any_pieces) {
             }
             if (dut->drained) check(taken + dut->count == arrived, "drained too early");
             dut->take = static_cast<uint8_t>(dut.random.below(dut->count + 1u));
+            dut->gone = static_cast<uint8_t>((dut->lane + dut->take) / 8);
             dut.settle();
             taken += dut->take;
             check(!dut->read || might, "reads although it may not");
@@ -191,7 +193,7 @@ TEST(any_pieces) {
             pipe.pop_front();
             dut->read_data = pipe.front();
         }
-        dut->take = 0;
+        dut->take = dut->gone = 0;
     }
 }
 

@@ -7,6 +7,7 @@ module http_parse_top
     input  logic [8*KEY_BYTES-1:0] api_key,
     input  logic [127:0]     bytes,
     input  logic [4:0]       count,
+    input  logic [2:0]       lane,
     input  logic [3:0][63:0] scalars,
     input  logic [3:0][31:0] values,      // of those scalars, before
     output logic [3:0][31:0] values_now,  // and after
@@ -14,6 +15,7 @@ module http_parse_top
     output name_t            word,
     output logic             id_put,
     output logic [4:0]       take,
+    output logic [1:0]       gone,
     output logic             moved,
     output logic             broken,
     output logic             too_big

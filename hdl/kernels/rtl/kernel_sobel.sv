@@ -216,10 +216,13 @@ module kernel_sobel #(
     end
   end
 
-  // Stage D: of each column, and of those on both sides, the weighted sum and the difference.
+  // Stage D: of each column, and of those on both sides, the weighted sum and the difference. The last one's pixels have just come
+  // out of the line buffers: its sum is left in two parts for the next stage.
 
   logic        [7:0]           above[B+2], mid[B+2], below[B+2];
-  logic        [9:0]           d_sum[B+2];
+  logic        [9:0]           d_sum[B+1], d_sum_last;
+  logic        [8:0]           d_outer;
+  logic        [7:0]           d_middle;
   logic signed [8:0]           d_difference[B+2];
   logic                        d_valid, d_last, e_valid, e_last, f_valid, f_last;
   logic        [CountBits-1:0] d_count, e_count, f_count;
@@ -249,9 +252,11 @@ module kernel_sobel #(
   always_ff @(posedge clk) begin
     if (go) begin
       for (int i = 0; i < B + 2; i++) begin
-        d_sum[i]        <= {2'b0, above[i]} + {1'b0, mid[i], 1'b0} + {2'b0, below[i]};
+        if (i <= B) d_sum[i] <= {2'b0, above[i]} + {1'b0, mid[i], 1'b0} + {2'b0, below[i]};
         d_difference[i] <= signed'({1'b0, below[i]}) - signed'({1'b0, above[i]});
       end
+      d_outer  <= {1'b0, above[B+1]} + {1'b0, below[B+1]};
+      d_middle <= mid[B+1];
       d_count <= c.count;
       d_last  <= c.last;
     end
@@ -267,6 +272,8 @@ module kernel_sobel #(
     return value < 0 ? -value : value;
   endfunction
 
+  assign d_sum_last = {1'b0, d_outer} + {1'b0, d_middle, 1'b0};
+
   always_comb begin
     for (int i = 0; i < B; i++) total[i] = {1'b0, magnitude(e_gx[i])} + {1'b0, magnitude(e_gy[i])};
   end
@@ -274,7 +281,7 @@ module kernel_sobel #(
   always_ff @(posedge clk) begin
     if (go) begin
       for (int i = 0; i < B; i++) begin
-        e_gx[i] <= signed'({1'b0, d_sum[i+2]}) - signed'({1'b0, d_sum[i]});
+        e_gx[i] <= signed'({1'b0, i == B - 1 ? d_sum_last : d_sum[(i+2)%(B+1)]}) - signed'({1'b0, d_sum[i]});
         e_gy[i] <= 11'(d_difference[i]) + (11'(d_difference[i+1]) <<< 1) + 11'(d_difference[i+2]);
         f_data[8*i+:8] <= total[i] > 12'd255 ? 8'd255 : total[i][7:0];
       end

@@ -154,9 +154,6 @@ module tcp_engine
 
   typedef struct packed {
     state_t      state;
-    logic [47:0] mac;
-    logic [31:0] ip;
-    logic [15:0] port, own_port;
     logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever sent
     logic [31:0] wl1;              // the segment that last set the window
     logic [15:0] window;           // as it was sent
@@ -181,6 +178,13 @@ module tcp_engine
     logic [7:0]  ack_wait;
     logic [9:0]  idle;             // in 64 ms
   } tcb_t;
+
+  // Whom a session is with: it stays as it was when the session began.
+  typedef struct packed {
+    logic [47:0] mac;
+    logic [31:0] ip;
+    logic [15:0] port, own_port;
+  } peer_t;
 
   typedef enum logic [3:0] {
     IDLE,
@@ -221,14 +225,25 @@ module tcp_engine
   // The record as it was, after STEP, after ENDS, and after sending.
   tcb_t t, stepped, n, settled, m, o;
 
-  // Records are written in one place, so that they fit a memory with one port for it.
-  tcb_t tcbs[SESSIONS];
-  logic tcb_write;
-  logic [S-1:0] tcb_at;
-  tcb_t tcb_in;
-  always_ff @(posedge clk) if (tcb_write) tcbs[tcb_at] <= tcb_in;
-
-  always_ff @(posedge clk) if (phase == LOAD) t <= tcbs[index];
+  // Records are written in one place, so that they fit a memory with one port for it: block RAM, since they are wide, and in
+  // distributed memory would take more logic than what works on them. It is slow to answer: a record is asked for in
+  // the cycle in which its event is chosen, in which none is written.
+  (* ram_style = "block", no_rw_check = 1 *) tcb_t tcbs[SESSIONS];
+  logic tcb_write, births;  // births: in this cycle, of a session
+  logic [S-1:0] tcb_at, chosen;
+  tcb_t tcb_in, tcb_read;
+  (* ram_style = "block", no_rw_check = 1 *) peer_t peers[SESSIONS];
+  peer_t peer, peer_read;
+  always_ff @(posedge clk) begin
+    if (tcb_write) tcbs[tcb_at] <= tcb_in;
+    if (births) peers[tcb_at] <= '{mac: d.mac, ip: d.ip, port: d.port, own_port: d.own_port};
+    tcb_read <= tcbs[chosen];
+    peer_read <= peers[chosen];
+    if (phase == LOAD) begin
+      t <= tcb_read;
+      peer <= peer_read;
+    end
+  end
 
   // What the application says: of a session that begins, the engine itself.
   typedef struct packed {
@@ -236,7 +251,7 @@ module tcp_engine
     logic [31:0] read_to, written_to;
   } said_t;
   said_t saids[SESSIONS], said, said_in;
-  logic begins, births;  // in this cycle, the peer's stream of one that the board opens; a session
+  logic begins;  // in this cycle, the peer's stream of one that the board opens
   logic said_write;
   logic [S-1:0] said_at;
 
@@ -339,7 +354,9 @@ module tcp_engine
     for (int i = 15; i >= 0; i--) if (due[i]) due_first = 4'(i);
     slow_now = slow_turn == 6'(group);
     due_now = slow_now ? '1 : alerts[group];
-    for (int i = 0; i < 16; i++) if (32'(group) * 16 + i >= 32'(born)) due_now[i] = 1'b0;
+    // Those that were in use once.
+    if (born[S:4] == (S - 3)'(group)) due_now &= ~(16'hffff << born[3:0]);
+    else if (born[S:4] < (S - 3)'(group)) due_now = '0;
   end
 
   // ---- cookies: 3 bits of time, 3 of MSS, 2 of window scaling, 24 of hash ----
@@ -416,7 +433,7 @@ module tcp_engine
 
   // A session may have ended, and its place been taken, since the segment came in.
   assign gone = t.state == DEAD;
-  assign ours = hit && !gone && t.ip == d.ip && t.port == d.port && t.own_port == d.own_port &&
+  assign ours = hit && !gone && peer.ip == d.ip && peer.port == d.port && peer.own_port == d.own_port &&
       !(ACTIVE_OPEN && t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
   assign took = now - t.timed_from;
 
@@ -670,10 +687,10 @@ module tcp_engine
   // ---- ENDS ----
   logic dies, wakes, wakes_q;
   logic [18:0] rto;
-  logic [31:0] tx_end;
-  logic [31:0] end_at, avail, inflight, unacknowledged, sent_out, right;
+  logic [31:0] tx_end, unsent, owed;  // the differences negative once the FIN is out
+  logic [31:0] avail, inflight, unacknowledged, sent_out, right;
   logic [22:0] may_fly;
-  logic ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
+  logic past_end, ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
   always_comb begin
     settled = n;
@@ -693,6 +710,8 @@ module tcp_engine
       end else dies = 1'b1;  // the last ACK goes out with the session gone: nothing is owed
     end
     tx_end = n.closing ? n.fin_at : out_end;
+    unsent = tx_end - n.nxt;
+    owed = tx_end - n.una;
   end
 
   always_ff @(posedge clk) begin
@@ -708,12 +727,12 @@ module tcp_engine
       begin_q <= begin_step;
       establish_q <= establish_step;
       opening_q <= ACTIVE_OPEN && n.state inside {SYN_SENT, SYN_RECEIVED};
-      end_at <= tx_end;
+      past_end <= unsent[31];
       // Once the FIN is out there is nothing left.
-      avail <= precedes(n.nxt, tx_end) ? tx_end - n.nxt : 32'd0;
+      avail <= unsent[31] ? 32'd0 : unsent;
       inflight <= n.nxt - n.una;
       may_fly <= unscaled(n.window, n.scaling) < 23'(n.cwnd) ? unscaled(n.window, n.scaling) : 23'(n.cwnd);
-      unacknowledged <= precedes(n.una, tx_end) ? tx_end - n.una : 32'd0;
+      unacknowledged <= owed[31] ? 32'd0 : owed;
       sent_out <= n.max - n.una;
       right <= stream + window_span;
     end
@@ -721,7 +740,7 @@ module tcp_engine
 
   // ---- LENGTH: what is to be sent now ----
   logic [22:0] limit;
-  logic blocked;
+  logic blocked, beyond_limit;
   logic [15:0] length, oldest, length_q;
   logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
@@ -730,9 +749,11 @@ module tcp_engine
     // The peer's window and the network's, if there is any.
     limit = may_fly - inflight[22:0];
     blocked = inflight >= 32'(may_fly);
-    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : avail < 32'(limit) ? avail[15:0] : limit[15:0];
+    // The same as `avail` against `limit`, if there is any, and does not wait for it.
+    beyond_limit = unacknowledged > 32'(may_fly);
+    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : beyond_limit ? limit[15:0] : avail[15:0];
     // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
-    if (blocked || (inflight != '0 && avail > 32'(limit) && limit < 23'(m.mss))) length = '0;
+    if (blocked || (inflight != '0 && beyond_limit && limit < 23'(m.mss))) length = '0;
     oldest = unacknowledged < sent_out ? unacknowledged[15:0] : sent_out[15:0];
     if (unacknowledged > 32'(m.mss) && sent_out > 32'(m.mss)) oldest = 16'(m.mss);
     resend = again_q || probe_q;
@@ -757,15 +778,18 @@ module tcp_engine
 
   // ---- FLAGS ----
   logic [31:0] sum, sum_q;
-  logic send_fin, push;
+  logic send_fin, push, all_sent, more;  // of what there is, and there may be more
   assign sum = from + 32'(length_q);
+  assign all_sent = 32'(length_q) == avail;
 
   always_ff @(posedge clk) begin
     if (phase == FLAGS) begin
       sum_q <= sum;
       send_data <= live && length_q != '0;
-      send_fin <= live && m.closing && (resend_q ? length_q == '0 : sum == m.fin_at);
-      push <= sum == end_at;
+      // What is left is compared, not where that ends.
+      send_fin <= live && m.closing && (resend_q ? length_q == '0 : all_sent && !past_end);
+      push <= resend_q ? 32'(length_q) == unacknowledged : all_sent;
+      more <= !resend_q && !all_sent;
     end
   end
 
@@ -778,10 +802,10 @@ module tcp_engine
   always_comb begin
     o = m;
     own = '0;
-    own.mac = m.mac;
-    own.ip = m.ip;
-    own.port = m.port;
-    own.own_port = m.own_port;
+    own.mac = peer.mac;
+    own.ip = peer.ip;
+    own.port = peer.port;
+    own.own_port = peer.own_port;
     own.seq = send_data || send_fin ? from : m.max;
     own.ack = stream;
     own.window = window_out;
@@ -821,7 +845,7 @@ module tcp_engine
       end
       if (m.timer == '0) o.timer = m.rto;
       // There may be more: come again after the others.
-      go_on = !resend_q && avail > 32'(length_q) && send_data;
+      go_on = more && send_data;
       if (again_q) go_on = 1'b1;
     end else if (avail != '0 && m.window == '0 && m.timer == '0) o.timer = m.rto;
     if (syn_q && m.timer == '0) o.timer = m.rto;
@@ -855,6 +879,7 @@ module tcp_engine
   assign tick_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && takes_tick;
   // Timers can wait for a while, but not for ever.
   assign takes_tick = tick_chosen && (!app_chosen || late_tick);
+  assign chosen = choose_segment ? desc_index : takes_tick ? tick_first : app_next;
   // One write at a time into what the application says.
   assign births = phase == BIRTH && !app_valid;
   assign begins = phase == BEGIN && !app_valid;
@@ -864,10 +889,6 @@ module tcp_engine
   always_comb begin
     fresh = '0;
     fresh.state = connects ? SYN_SENT : OPEN;
-    fresh.mac = d.mac;
-    fresh.ip = d.ip;
-    fresh.port = d.port;
-    fresh.own_port = d.own_port;
     fresh.una = connects ? given : d.ack;
     fresh.nxt = d.ack;
     fresh.max = d.ack;
@@ -944,10 +965,10 @@ module tcp_engine
     case (phase)
       IDLE:
       if (seg_ready && settled_down) begin
+        if (choose_segment || choose_other) index <= chosen;
         if (choose_segment) begin
           turn <= 1'b0;
           kind <= EVENT_SEGMENT;
-          index <= desc_index;
           d <= desc_head;
           hit <= desc_hit;
           kept <= desc_kept;
@@ -963,13 +984,9 @@ module tcp_engine
           phase <= LOAD;
           if (takes_tick) begin
             kind <= EVENT_TICK;
-            index <= tick_first;
             tick_slow <= due_slow;
             due[due_first] <= 1'b0;
-          end else begin
-            kind <= EVENT_APP;
-            index <= app_next;
-          end
+          end else kind <= EVENT_APP;
         end else if (choose_connect) begin
           d.mac <= connect_mac;
           d.ip <= connect_ip;
@@ -996,14 +1013,15 @@ module tcp_engine
       ENDS: begin
         phase <= LENGTH;
         wakes_q <= wakes;
-        if (dies) begin
-          change_valid <= 1'b1;
-          change_remove <= 1'b1;
-          change_key <= {n.ip, n.port, n.own_port};
-          if (reset_step) count_reset <= count_reset + 32'd1;
-        end
+        // Said before it is known whether there is a change.
+        change_valid <= dies;
+        change_remove <= 1'b1;
+        change_key <= {peer.ip, peer.port, peer.own_port};
       end
-      LENGTH: phase <= FLAGS;
+      LENGTH: begin
+        phase <= FLAGS;
+        if (die_q && reset_q) count_reset <= count_reset + 32'd1;
+      end
       FLAGS: phase <= SEND;
       SEND: begin
         alerts[G'(index >> 4)] <= alert_now;

@@ -84,7 +84,13 @@ module tcp_rx
   localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
 
   // The address has come with beat 4, the ports with beat 5.
-  assign query = beat_valid && beat_index == 11'd5;
+  // Which beat comes is known a cycle before: the lookup's hash is a long way.
+  logic fifth;
+  always_ff @(posedge clk) begin
+    if (beat_valid) fifth <= beat_index == 11'd4 && !beat.last;
+    if (rst) fifth <= 1'b0;
+  end
+  assign query = beat_valid && fifth;
   assign query_key = {head.ip, head.port, head.own_port};
 
   assign stranger = done && verdict == FRAME_TCP && !hit && verdict_head.flags[ACK] &&
@@ -265,9 +271,9 @@ module tcp_rx
     if (!to_first[14]) keep_now &= |to_first[13:3] ? '0 : 8'hff << to_first[2:0];
     if (to_limit[14]) keep_now = '0;
     else if (to_limit[13:3] == '0) keep_now &= ~(8'hff << to_limit[2:0]);
+    turned = turned_by(data_keep, base[2:0]);
     for (int i = 0; i < 8; i++) begin
       low_lanes[i] = 3'(i) < base[2:0];
-      turned[8*i+:8] = data_keep[8*3'(3'(i)-base[2:0])+:8];
       keep_turned[i] = keep[3'(3'(i)-base[2:0])];
     end
   end

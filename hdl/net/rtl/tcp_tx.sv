@@ -35,10 +35,11 @@ module tcp_tx
 
   localparam int BEATS_BITS = $clog2(MSS + 14) - 3;
 
-  // Two slots: the reader fills one while the sender empties the other.
+  // Two slots: the reader fills one while the sender empties the other. What is to be sent of a slot but its payload is
+  // the sender's own from its first beat on, before which no other segment comes.
   logic fill, drain;                 // which slot
   logic [1:0] full;
-  segment_t segments[2];
+  segment_t segment;
   logic [31:0] sums[2];
   logic [63:0] store[2 << BEATS_BITS];
 
@@ -73,8 +74,8 @@ module tcp_tx
   assign before_end = ~(8'hff << to_end[2:0]);
 
   always_comb begin
+    turned = turned_by(read_data, turn);
     for (int i = 0; i < 8; i++) begin
-      turned[8*i+:8] = read_data[8*3'(3'(i)-turn)+:8];
       low_lanes[i] = 3'(i) < turn;
       lanes[i] = (beat_at != '0 || i >= 6) && !to_end[16] && (|to_end[15:3] || before_end[i]);
     end
@@ -111,7 +112,7 @@ module tcp_tx
     case (read_state)
       READ_IDLE:
       if (s_valid && s_ready) begin
-        segments[fill] <= s_segment;
+        segment <= s_segment;
         session <= s_session;
         word_at <= s_segment.seq[RING_BITS-1:3];
         words_left <= (16'(s_segment.seq[2:0]) + s_segment.length + 16'd7) >> 3;
@@ -163,7 +164,7 @@ module tcp_tx
   logic [7:0] option_bytes;
   logic advance, take;
 
-  assign option_bytes = segments[drain].with_scale ? 8'd8 : segments[drain].with_mss ? 8'd4 : 8'd0;
+  assign option_bytes = segment.with_scale ? 8'd8 : segment.with_mss ? 8'd4 : 8'd0;
   assign take = !sending && (full[drain] || (fill == drain && early && read_state != READ_IDLE));
   assign advance = sending && (!m_valid || m_ready);
 
@@ -194,9 +195,9 @@ module tcp_tx
     if (take) begin
       sending <= 1'b1;
       sent <= '0;
-      out <= segments[drain];
-      last_beat <= (16'd53 + segments[drain].length + 16'(option_bytes)) >> 3;
-      last_keep <= 8'hff >> (3'd2 - 3'(segments[drain].length) - 3'(option_bytes));
+      out <= segment;
+      last_beat <= (16'd53 + segment.length + 16'(option_bytes)) >> 3;
+      last_keep <= 8'hff >> (3'd2 - 3'(segment.length) - 3'(option_bytes));
     end
     if (advance) begin
       m_valid <= 1'b1;
