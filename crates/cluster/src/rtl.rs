@@ -25,8 +25,8 @@ pub(crate) fn sources(cluster: &Cluster, kernel: &Kernel) -> Vec<PathBuf> {
         let hdl = kernel.sources.iter().filter(|name| is_hdl(name));
         return hdl.map(|name| folder.join(name)).collect();
     }
-    let own = |end: &&str| folder.join(format!("{}.{end}", kernel.name));
-    let mut own = SUFFIXES.iter().map(|end| own(&end));
+    let own = |end: &str| folder.join(format!("{}.{end}", kernel.name));
+    let mut own = SUFFIXES.iter().map(|end| own(end));
     own.find(|path| path.is_file()).into_iter().collect()
 }
 
