@@ -200,6 +200,32 @@ class Tests:
                 return error.code == 404
         until("it is gone", gone, patience_s=90)
 
+    def test_a_container_runs_only_while_it_is_called(self):
+        """A Deployment of none behind a Function: its first call makes a Pod, which answers it; without calls it goes."""
+        meta = {"name": "page", "namespace": "default"}
+        page = deployment("page", "echo a container answers > /tmp/index.html && exec busybox httpd -f -p 8080 -h /tmp", replicas=0)
+        [container] = page["spec"]["template"]["spec"]["containers"]
+        container["readinessProbe"] = {"httpGet": {"path": "/index.html", "port": 8080}, "periodSeconds": 1}
+        self.cluster.apply([page, {"apiVersion": "v1", "kind": "Service", "metadata": meta,
+                                   "spec": {"selector": {"app": "page"}, "ports": [{"port": 80, "targetPort": 8080}]}},
+                            {"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": meta,
+                             "spec": {"container": {"deployment": "page", "idleSeconds": 5}}}])
+        [gateway] = self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")
+        url = f"http://{gateway['status']['podIP']}:8080/function/page.default/index.html"
+        headers = {"X-API-Key": self.cluster.secret(NAMESPACE, "baltra-tokens", "client").decode()}
+
+        def called():
+            with urlopen(Request(url, headers=headers), timeout=90) as answer:
+                return answer.read() == b"a container answers\n"
+        try:
+            for _ in range(2):
+                assert not self.pods("page")
+                until("it answers", called, patience_s=90)
+                self.running("page")
+                until("it is gone", lambda: not self.cluster.get("pods", "-n", "default", "-l", "app=page"), patience_s=120)
+        finally:
+            self.cluster.kubectl("delete", "function,service", "page", "-n", "default")
+
     def test_what_runs_runs_on_without_the_api_server(self):
         """Killed under a Pod that computes: it computes on, and once the server is back the next one gets its device."""
         asked = {"baltra.io/device": "platform=Portable*"}
