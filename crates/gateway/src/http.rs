@@ -7,6 +7,7 @@
 //! | [`scan`] | what a parser would let pass: smuggling shapes |
 //! | [`gateway`] | what all of them share |
 //! | [`dispatch`], [`call`] | `/function/…`: the way of a call, without locks |
+//! | [`containers`] | functions that are containers: calls go on there, and wait until one is ready |
 //! | [`table`] | what is deployed |
 //! | [`meters`], [`usage`], [`metrics`] | counting, and showing it |
 //! | [`store`], [`upload`] | functions and deployments on disk |
@@ -19,6 +20,7 @@ pub(crate) mod body;
 pub(crate) mod call;
 pub(crate) mod callback;
 pub(crate) mod connection;
+pub(crate) mod containers;
 pub(crate) mod dispatch;
 pub(crate) mod faas;
 pub(crate) mod follow;

@@ -110,6 +110,8 @@ pub struct LimitOptions {
     pub upload_bytes_max: u64,
     /// Calls that are being carried out; more are refused with 503.
     pub calls_max: usize,
+    /// Calls that wait for a container to start; more are refused with 503.
+    pub held_max: usize,
     /// Asynchronous calls that wait or run; more are refused with 503.
     pub async_max: usize,
     /// Bodies of asynchronous calls that wait or run, all together.
@@ -138,6 +140,7 @@ impl Default for LimitOptions {
             body_bytes_max: 1 << 30,
             upload_bytes_max: 256 << 20,
             calls_max: 4096,
+            held_max: 1024,
             async_max: 10_000,
             async_bytes_max: 1 << 30,
             async_running_max: 64,

@@ -6,10 +6,12 @@
 //! | [`pods`] | carries it out: instances live as long as their Pods, Pods that have to move are replaced first |
 //! | [`mirror`] | devices and accelerators as objects; what operators write on Device objects |
 //! | [`functions`] | Function objects become the registry's |
+//! | [`containers`] | Functions that are containers are started when they are called, and stopped when they are not |
 //!
 //! One copy leads. Each round looks at everything anew and does what is missing, so that it does not matter which
 //! step a copy died after.
 
+mod containers;
 mod functions;
 mod mirror;
 pub mod plan;
@@ -25,6 +27,7 @@ use anyhow::{Context, Result};
 use baltra_registry::proto::{DevicesRequest, InstancesRequest};
 use clap::Args;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -47,6 +50,9 @@ pub struct Options {
     /// This copy's name
     #[arg(long, env = "HOSTNAME", default_value = "controller")]
     pub identity: String,
+    /// Look after Functions that are containers: read EndpointSlices, scale Deployments
+    #[arg(long)]
+    pub containers: bool,
 }
 
 /// Between rounds in which nothing calls for one.
@@ -60,7 +66,9 @@ pub(crate) const MOVED: usize = 2;
 pub(crate) const RELEASED: usize = 3;
 pub(crate) const ADOPTED: usize = 4;
 pub(crate) const FAILURES: usize = 5;
-const COUNTERS: [(&str, &str); 6] = [
+pub(crate) const CONTAINERS_STARTED: usize = 6;
+pub(crate) const CONTAINERS_STOPPED: usize = 7;
+const COUNTERS: [(&str, &str); 8] = [
     ("instances_kept", "Instances whose Pods were seen"),
     ("pods_placed", "Pods that waited and were given a device"),
     (
@@ -73,6 +81,14 @@ const COUNTERS: [(&str, &str); 6] = [
         "Instances that the registry had forgotten and was told of",
     ),
     ("round_failures", "Rounds that failed"),
+    (
+        "containers_started",
+        "Deployments that were scaled from none to one because a call came",
+    ),
+    (
+        "containers_stopped",
+        "Deployments that were scaled to none because no call came",
+    ),
 ];
 
 /// Everything that a round looks at and works with.
@@ -80,7 +96,7 @@ pub(crate) struct Controller {
     pub client: Client,
     pub registry: Registry,
     pub events: Events,
-    pub counters: Arc<Counters<6>>,
+    pub counters: Arc<Counters<8>>,
     pub pods: Store<Pod>,
     /// Instances whose Pods were deleted of late, for rounds that never saw them.
     pub gone: Arc<pods::Gone>,
@@ -89,6 +105,9 @@ pub(crate) struct Controller {
     pub devices: Store<Device>,
     pub accelerators: Store<Accelerator>,
     pub functions: Store<Function>,
+    /// Where Services' Pods are ready; none: containers are not looked after.
+    pub slices: Option<Store<EndpointSlice>>,
+    pub containers: containers::Containers,
     /// What was said last about a Pod that waits, so that it is said once.
     pub said: std::sync::Mutex<HashMap<String, String>>,
     /// Instances whose Pods the cluster has agreed to end, until the cache knows.
@@ -118,6 +137,10 @@ pub async fn run(options: Options) -> Result<()> {
     let all = watcher::Config::default;
     let gone = Arc::new(pods::Gone::default());
     let noted = gone.clone();
+    let slices = match options.containers {
+        true => Some(watched(Api::all(client.clone()), all(), &news, |_| ()).await?),
+        false => None,
+    };
     let pods = watched(Api::all(client.clone()), ours, &news, move |pod| {
         noted.note(pod)
     });
@@ -130,6 +153,8 @@ pub async fn run(options: Options) -> Result<()> {
         devices: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
         accelerators: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
         functions: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
+        slices,
+        containers: containers::Containers::default(),
         said: std::sync::Mutex::default(),
         evicted: std::sync::Mutex::default(),
         registry,
@@ -148,6 +173,7 @@ pub async fn run(options: Options) -> Result<()> {
         tokio::select! {
             () = stopped => {}
             () = rounds(&controller, &news) => {}
+            () = containers::follow(&controller) => {}
         }
     }
 }

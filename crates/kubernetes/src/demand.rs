@@ -160,6 +160,7 @@ pub fn request(asker: &Asker, wanted: &Wanted, policy: &Policy) -> Result<Alloca
         hostname: format!("{POD}{}/{}", asker.namespace, asker.name),
         lease_s: Some(LEASE_S),
         devices: Vec::new(),
+        apart: false,
     })
 }
 

@@ -142,6 +142,25 @@ pub struct FunctionSpec {
     pub files: BTreeMap<String, String>,
     /// Files that are no texts, in base64.
     pub binary_files: BTreeMap<String, String>,
+    /// What gateways pass calls on to instead, started when one comes and stopped when none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<FunctionContainer>,
+}
+
+/// A Deployment that answers a function's calls over HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FunctionContainer {
+    /// Its name, in the function's namespace.
+    pub deployment: String,
+    /// The Service before it; empty: of the same name.
+    pub service: String,
+    /// The name of the Service's port; empty: its only one.
+    pub port: String,
+    /// Nobody having called for so long, it is scaled to none; 0: 300.
+    pub idle_seconds: u32,
+    /// No call waits and runs for longer, at most 3600; 0: 60.
+    pub timeout_seconds: u32,
 }
 
 /// What became of a function.
@@ -154,7 +173,7 @@ pub struct FunctionStatus {
     pub replicas: u32,
     /// Instances that it should have.
     pub desired: u32,
-    /// Ready: the registry, and so every gateway, knows it as it stands here.
+    /// Ready: the registry, and so every gateway, knows it as it stands here. Active: its container is ready for calls.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -108,6 +108,10 @@ struct Guard {
 #[derive(Clone, Copy, Debug)]
 struct ByOperator;
 
+/// Marks those of an application.
+#[derive(Clone, Copy, Debug)]
+struct ByApplication;
+
 impl Guard {
     fn new(options: &Options, roles: &'static [Role]) -> Guard {
         let of = |role| {
@@ -142,6 +146,9 @@ impl Interceptor for Guard {
             return Ok(request);
         }
         if self.roles.iter().any(is) {
+            if is(&Role::Application) {
+                request.extensions_mut().insert(ByApplication);
+            }
             return Ok(request);
         }
         Err(match Role::ALL.iter().any(is) {
@@ -163,6 +170,14 @@ fn operator<T>(request: &Request<T>) -> Result<(), Status> {
     match request.extensions().get::<ByOperator>() {
         Some(ByOperator) => Ok(()),
         None => Err(not_yours(Role::Operator)),
+    }
+}
+
+/// Refuses everybody but applications, of which a gateway is one, and operators.
+fn application<T>(request: &Request<T>) -> Result<(), Status> {
+    match request.extensions().get::<ByApplication>() {
+        Some(ByApplication) => Ok(()),
+        None => operator(request).map_err(|_| not_yours(Role::Application)),
     }
 }
 
@@ -280,6 +295,23 @@ impl Functions for Doors {
             &state,
             &request.get_ref().tenant,
         )))
+    }
+
+    async fn containers(
+        &self,
+        request: Request<proto::ContainersRequest>,
+    ) -> Answer<proto::ContainersReply> {
+        operator(&request)?;
+        let now = self.registry.uptime();
+        let told = self.registry.containers().told(now, request.into_inner());
+        told.map(Response::new)
+    }
+
+    async fn calls(&self, request: Request<proto::CallsRequest>) -> Answer<proto::CallsReply> {
+        application(&request)?;
+        let now = self.registry.uptime();
+        let called = self.registry.containers().called(now, request.into_inner());
+        called.map(Response::new)
     }
 }
 

@@ -158,6 +158,7 @@ fn wanted(
         hostname: request.hostname.clone(),
         lease_s,
         created_at_s,
+        apart: request.apart,
         ..InstanceRecord::default()
     })
 }
@@ -169,6 +170,7 @@ fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
         && a.count == b.count
         && a.pool == b.pool
         && a.lease_s == b.lease_s
+        && a.apart == b.apart
 }
 
 /// Whether an instance has these devices and no others.

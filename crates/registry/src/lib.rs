@@ -13,6 +13,7 @@ pub mod allocate;
 mod check;
 pub mod client;
 pub mod clock;
+mod containers;
 pub mod counters;
 mod functions;
 mod grpc;

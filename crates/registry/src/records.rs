@@ -98,6 +98,8 @@ pub struct InstanceRecord {
     pub revision: u64,
     /// Seconds since 1970, for people.
     pub created_at_s: u64,
+    /// Its devices may be on several nodes whatever the locality is.
+    pub apart: bool,
     /// In the allocator's order.
     pub devices: Vec<AssignmentRecord>,
     /// Why it has no devices at the moment.

@@ -4,6 +4,7 @@
 //! applied to the state, and only then acknowledged. Reads and heartbeats never wait for the disk.
 
 use crate::clock::{unix_s, Clock, LeaseClock};
+use crate::containers::Containers;
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::records::Change;
@@ -27,6 +28,7 @@ pub struct Registry {
     /// Held while something is changed. True: memory may differ from the disk.
     writer: Mutex<bool>,
     failures: Mutex<Failures>,
+    containers: Mutex<Containers>,
 }
 
 /// What does not work at the moment; empty: it works.
@@ -59,6 +61,7 @@ impl Registry {
             state: RwLock::new(State::new(image, leases, terms)),
             started,
             store,
+            containers: Mutex::new(Containers::new(unix_s(clock.wall()) << 32)),
             clock,
             writer: Mutex::new(false),
             failures: Mutex::default(),
@@ -131,6 +134,11 @@ impl Registry {
     /// What does not work at the moment.
     pub fn failures(&self) -> MutexGuard<'_, Failures> {
         self.failures.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Functions that are containers.
+    pub(crate) fn containers(&self) -> MutexGuard<'_, Containers> {
+        self.containers.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// A function's content, from the store.

@@ -479,7 +479,10 @@ impl State {
                 n => n.max(1),
             },
             pooled,
-            locality: self.terms.locality,
+            locality: match self.terms.locality {
+                Locality::Require if instance.apart => Locality::Prefer,
+                locality => locality,
+            },
             accelerator,
         }
     }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use baltra_registry::model::Locality;
 use baltra_registry::proto::{
     AllocateRequest, CordonRequest, DrainRequest, InstancesRequest, Pool, PoolsRequest,
     ReleaseRequest, RenewRequest, UncordonRequest,
@@ -137,6 +138,26 @@ async fn an_instance_may_have_several_devices_and_names_are_made_up() {
     assert!(instance.name.starts_with("i-"), "{}", instance.name);
     let reply = c.ask(request(4)).await;
     assert!(reply.instance.is_none() && reply.refusal.is_some());
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn who_reaches_each_device_may_have_them_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(dir.path());
+    options.locality = Locality::Require;
+    let (handle, mut c) = start_with(options).await;
+    c.join("n1", vec![gpu("a", 0.0)]).await;
+    c.join("n2", vec![gpu("a", 0.0)]).await;
+    let request = |instance: &str, apart| AllocateRequest {
+        instance: instance.into(),
+        count: 2,
+        apart,
+        ..AllocateRequest::default()
+    };
+    assert!(c.ask(request("a-pod", false)).await.refusal.is_some());
+    let instance = given(c.ask(request("a-gateway", true)).await);
+    assert_eq!(places(&instance), ["n1/a", "n2/a"]);
     handle.stop().await;
 }
 

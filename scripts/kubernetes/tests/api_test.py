@@ -6,16 +6,23 @@
 Nodes are fake (kwok) and so are their managers' devices; registry, webhook, controllers and everything of Kubernetes
 are real. Nothing here depends on how long something takes, beyond a patience."""
 
+import base64
+import contextlib
 import json
 import re
 import signal
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from cluster import ROOT, Cluster, Failed, isolate, until  # noqa: E402
+from cluster import ROOT, Cluster, Failed, isolate, run, until  # noqa: E402
 from installation import NAMESPACE, Installation, render  # noqa: E402
 from pool import Manager, Managers  # noqa: E402
 from runner import run as run_tests  # noqa: E402
@@ -54,6 +61,41 @@ def scraped(monitor, cluster):
     return {"job_name": monitor["metadata"]["name"], "scrape_interval": "1s", "static_configs": [{"targets": targets}],
             "relabel_configs": [{"action": r["action"], "target_label": r["targetLabel"], "replacement": r["replacement"]}
                                 for r in endpoint["relabelings"]]}
+
+
+@contextlib.contextmanager
+def answering(port):
+    """The containers of every fake Pod: a server that answers at any Pod's address. It says what it was sent; a path with
+    'slow' in it is answered when its event is set. Addresses of Pods are kwok's, and this network's own meanwhile."""
+    go_on = threading.Event()
+
+    class Container(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            sent = self.rfile.read(int(self.headers["Content-Length"]))
+            if "slow" in self.path:
+                go_on.wait(120)
+            body = json.dumps({"path": self.path, "sent": sent.decode(), "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
+            self.send_response(201)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("X-Own", "yes")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    run("ip", "route", "add", "local", "10.0.0.0/24", "dev", "lo")
+    server = ThreadingHTTPServer(("0.0.0.0", port), Container)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+        server.shutdown()
+        run("ip", "route", "del", "local", "10.0.0.0/24", "dev", "lo")
 
 
 class Tests:
@@ -277,6 +319,85 @@ class Tests:
         """Each instance takes so much of its device from now on."""
         for manager in self.managers.by_node.values():
             manager.load = percent
+
+    # ---- functions that are containers
+
+    def test_a_container_is_started_by_a_call_and_stopped_when_nobody_calls(self):
+        """A Deployment of none: calls wait until it is ready, all of them are answered, it stays while one is under way, and goes
+        when none is; it comes again with the next."""
+        key, admin = self.installation.token("client"), base64.b64encode(f"admin:{self.installation.token('admin')}".encode()).decode()
+        meta = {"name": "echo", "namespace": "default"}
+
+        def called(path, name="echo"):
+            headers = {"X-API-Key": key, "Content-Type": "text/plain"}
+            with urlopen(Request(f"http://127.0.0.1:8080/function/{name}.default{path}", data=b"abc", headers=headers), timeout=120) as answer:
+                return answer.status, answer.headers, json.load(answer)
+
+        def said():
+            conditions = self.cluster.get("function", "-n", "default", "echo").get("status", {}).get("conditions", [])
+            return {c["type"]: (c["status"], c["reason"]) for c in conditions}
+
+        def measured(name):
+            with urlopen(Request("http://127.0.0.1:8080/metrics", headers={"Authorization": f"Basic {admin}"}), timeout=5) as answer:
+                found = re.findall(rf'^baltra_gateway_{name}{{function="echo.default"[^}}]*}} (\S+)$', answer.read().decode(), re.MULTILINE)
+            return sum(map(float, found))
+
+        def replicas():
+            return self.cluster.get("deployment", "-n", "default", "echo")["spec"]["replicas"]
+        self.installation.start("gateway", "Deployment", "gateway", health=8080)
+        try:
+            with answering(18080) as go_on, ThreadPoolExecutor(20) as pool:
+                started, stopped = self.counted("containers_started"), self.counted("containers_stopped")
+                self.cluster.apply([
+                    deployment("echo", 0, {}),
+                    {"apiVersion": "v1", "kind": "Service", "metadata": meta,
+                     "spec": {"selector": {"app": "echo"}, "ports": [{"name": "http", "port": 80, "targetPort": 18080}]}},
+                    {"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": meta,
+                     "spec": {"container": {"deployment": "echo", "idleSeconds": 4, "timeoutSeconds": 60}}}])
+                until("the gateway knows it", lambda: measured("container_endpoints") == 0 and called("/first")[0] == 201)
+                assert self.counted("containers_started") == started + 1
+                until("the object says so", lambda: said() == {"Ready": ("True", "Registered"), "Active": ("True", "Serving")})
+                until("an event says why", lambda: "Deployment echo scaled to 1" in self.cluster.kubectl("describe", "function", "echo"))
+                until("it is stopped", lambda: replicas() == 0 and not self.pods("app=echo"))
+                assert self.counted("containers_stopped") == stopped + 1
+                until("the object says so", lambda: said()["Active"] == ("False", "Stopped"))
+
+                # Many at once, for one replica; what they are sent, and what they send, goes through as it is.
+                for status, headers, body in pool.map(called, [f"/a/{i}?b=c" for i in range(20)]):
+                    assert status == 201 and headers["X-Own"] == "yes" and "cold;dur=" in headers["Server-Timing"]
+                    assert body["sent"] == "abc" and body["path"].startswith("/a/") and body["path"].endswith("?b=c")
+                    assert body["headers"]["content-type"] == "text/plain" and body["headers"]["traceparent"].startswith("00-")
+                    assert "x-api-key" not in body["headers"], "the gateway's key went to a container"
+                assert self.counted("containers_started") == started + 2
+                assert measured("cold_starts_total") >= 2 and measured("calls_held") == 0
+
+                # One that is under way for longer than the idle time keeps it.
+                slow = pool.submit(called, "/slow")
+                until("it is under way", lambda: measured("calls_running") == 1)
+                [before] = [p["metadata"]["uid"] for p in self.running(1, "app=echo")]
+                time.sleep(10)
+                assert [p["metadata"]["uid"] for p in self.running(1, "app=echo")] == [before]
+                go_on.set()
+                assert slow.result()[0] == 201
+                until("it is stopped again", lambda: replicas() == 0)
+
+                # What cannot be started is waited for no longer than was said.
+                self.cluster.apply([{"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": {"name": "nobody", "namespace": "default"},
+                                     "spec": {"container": {"deployment": "nobody", "timeoutSeconds": 3}}}])
+
+                def late():
+                    try:
+                        called("/", "nobody")
+                    except HTTPError as error:
+                        return error.code == 504 and error.headers["Retry-After"]
+                    raise AssertionError("nobody answered")
+                until("nobody answers", late)
+                until("the object says why", lambda: any(
+                    c["reason"] == "Failed" and "nobody" in c["message"]
+                    for c in self.cluster.get("function", "-n", "default", "nobody")["status"]["conditions"]))
+        finally:
+            self.cluster.processes["gateway"].stop()
+            self.cluster.kubectl("delete", "service", "echo", "-n", "default", "--ignore-not-found")
 
     # ---- what is refused
 

@@ -69,7 +69,7 @@ class Tests:
 
     def test_the_server_takes_every_object(self):
         self.cluster.apply((PLACE / "monitors.yaml").read_text())
-        variants = [["--set", "monitoring.serviceMonitors=true,monitoring.rules=true,monitoring.labels.release=x"], ["--set", "dra=false,gateway.enabled=false,networkPolicies.enabled=false,registry.storage.size=1Gi,externalMetrics=false"],
+        variants = [["--set", "monitoring.serviceMonitors=true,monitoring.rules=true,monitoring.labels.release=x"], ["--set", "dra=false,gateway.enabled=false,controller.containers=false,networkPolicies.enabled=false,registry.storage.size=1Gi,externalMetrics=false"],
                     ["--set", "node.securityContext.privileged=true,node.runtimeClassName=nvidia,registry.clusterIP=10.96.0.80"]]
         for values in variants:
             objects = render(*values)
@@ -100,7 +100,9 @@ class Tests:
                         ("patch", "mutatingwebhookconfiguration/baltra"),
                         ("patch", "apiservice/v1beta1.external.metrics.k8s.io")],
             "controller": [("patch", "pods", "-n", "default"), ("create", "pods", "--subresource=eviction", "-n", "default"),
-                           ("update", "lease/baltra-controller", "-n", NAMESPACE), ("patch", "devices", "--subresource=status")],
+                           ("update", "lease/baltra-controller", "-n", NAMESPACE), ("patch", "devices", "--subresource=status"),
+                           ("patch", "deployments.apps", "--subresource=scale", "-n", "default"),
+                           ("watch", "endpointslices.discovery.k8s.io", "-n", "default")],
             "node": [("list", "pods", "-n", "default"), ("patch", "nodes"), ("create", "resourceslices.resource.k8s.io"),
                      ("get", "resourceclaims.resource.k8s.io", "-n", "default")],
         }
@@ -108,7 +110,8 @@ class Tests:
             "webhook": [("get", "secret/baltra-tokens", "-n", NAMESPACE), ("list", "secrets", "-n", NAMESPACE),
                         ("patch", "mutatingwebhookconfiguration/another"), ("get", "pods", "-n", "default")],
             "controller": [("get", "secrets", "-n", NAMESPACE), ("get", "configmaps", "-n", NAMESPACE), ("create", "pods", "-n", "default"),
-                           ("delete", "pods", "-n", "default"), ("patch", "nodes"), ("update", "lease/another", "-n", NAMESPACE)],
+                           ("delete", "pods", "-n", "default"), ("patch", "nodes"), ("update", "lease/another", "-n", NAMESPACE),
+                           ("patch", "deployments.apps", "-n", "default"), ("patch", "statefulsets.apps", "--subresource=scale", "-n", "default")],
             "node": [("get", "secrets", "-n", NAMESPACE), ("patch", "pods", "-n", "default"), ("delete", "nodes"),
                      ("create", "pods", "--subresource=exec", "-n", "default")],
         }

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -199,6 +200,76 @@ class Tests:
             except HTTPError as error:
                 return error.code == 404
         until("it is gone", gone, patience_s=90)
+
+    def test_a_container_runs_only_while_it_is_called(self):
+        """A Deployment of none behind a Function: its first call makes a Pod, which answers it; without calls it goes."""
+        meta = {"name": "page", "namespace": "default"}
+        page = deployment("page", "echo a container answers > /tmp/index.html && exec busybox httpd -f -p 8080 -h /tmp", replicas=0)
+        [container] = page["spec"]["template"]["spec"]["containers"]
+        container["readinessProbe"] = {"httpGet": {"path": "/index.html", "port": 8080}, "periodSeconds": 1}
+        self.cluster.apply([page, {"apiVersion": "v1", "kind": "Service", "metadata": meta,
+                                   "spec": {"selector": {"app": "page"}, "ports": [{"port": 80, "targetPort": 8080}]}},
+                            {"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": meta,
+                             "spec": {"container": {"deployment": "page", "idleSeconds": 5}}}])
+        [gateway] = self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")
+        url = f"http://{gateway['status']['podIP']}:8080/function/page.default/index.html"
+        headers = {"X-API-Key": self.cluster.secret(NAMESPACE, "baltra-tokens", "client").decode()}
+
+        def called():
+            with urlopen(Request(url, headers=headers), timeout=90) as answer:
+                return answer.read() == b"a container answers\n"
+        try:
+            for _ in range(2):
+                assert not self.pods("page")
+                until("it answers", called, patience_s=90)
+                self.running("page")
+                until("it is gone", lambda: not self.cluster.get("pods", "-n", "default", "-l", "app=page"), patience_s=120)
+        finally:
+            self.cluster.kubectl("delete", "function,service", "page", "-n", "default")
+
+    def test_a_certificate_is_renewed_and_served_without_a_restart(self):
+        """One whose time is over, and one that is gone: the webhook's Pod shows another that the API server trusts, as it is."""
+        webhook = lambda: self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=webhook")
+        [before] = webhook()
+        secret = ("-n", NAMESPACE, "secret", "baltra-webhook-tls")
+
+        def served():
+            return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((before["status"]["podIP"], 9443), timeout=10))
+
+        def kept():
+            return ssl.PEM_cert_to_DER_cert(self.cluster.secret(NAMESPACE, "baltra-webhook-tls", "tls.crt").decode())
+        for change in (("annotate", *secret, "--overwrite", "baltra.io/not-after=1"), ("delete", *secret)):
+            shown = served()
+            assert shown == kept()
+            self.cluster.kubectl(*change)
+            until("another one is served", lambda: served() != shown and served() == kept(), patience_s=60)
+            # Two: nothing that was agreed on before may be in use any more, and each is a connection's first.
+            for name in ("one", "another"):
+                self.cluster.apply([deployment(name, "exec sleep infinity", annotations={"baltra.io/device": "platform=Portable*"})])
+                self.running(name)
+                self.cluster.kubectl("delete", "deployment", name, "-n", "default")
+        [after] = webhook()
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert [c["restartCount"] for c in after["status"]["containerStatuses"]] == [c["restartCount"] for c in before["status"]["containerStatuses"]]
+
+    def test_another_s_socket_is_not_mounted(self):
+        """A Pod that names the directory of one that runs, or what is above it, is refused; the one that runs has its own."""
+        self.cluster.apply([deployment("owner", PICTURE, annotations={"baltra.io/device": "platform=Portable*"})])
+        [owner] = self.running("owner")
+        self.right(owner)
+        [path] = [v["hostPath"]["path"] for v in owner["spec"]["volumes"] if "hostPath" in v]
+        assert "baltra.sock" in self.inside(owner, "ls", "/baltra"), self.inside(owner, "ls", "/baltra")
+        for stolen in (path, f"/var{path}", f"{path}/baltra.sock", path.rsplit("/", 1)[0], "/run/baltra", "/run", "/"):
+            spec = pod("exec sleep infinity", volumeMounts=[{"name": "stolen", "mountPath": "/stolen"}])
+            spec["volumes"] = [{"name": "stolen", "hostPath": {"path": stolen}}]
+            thief = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "thief", "namespace": "default"}, "spec": spec}
+            try:
+                self.cluster.kubectl("create", "-f", "-", input=json.dumps(thief))
+            except Failed as error:
+                assert "a Pod may mount its own instance's directory" in str(error), error
+            else:
+                raise AssertionError(f"it was given {stolen}")
+        assert not [p for p in self.cluster.get("pods", "-n", "default") if p["metadata"]["name"] == "thief"]
 
     def test_what_runs_runs_on_without_the_api_server(self):
         """Killed under a Pod that computes: it computes on, and once the server is back the next one gets its device."""

@@ -10,7 +10,7 @@ use crate::http::connection::Watch;
 use crate::http::gateway::Gateway;
 use crate::http::problem::Problem;
 use crate::http::text::Text;
-use crate::http::{call, queue, trace};
+use crate::http::{call, containers, queue, trace};
 use axum::Router;
 use baltra_functions::{Answer, Request as Asked};
 use http::header::{HeaderName, HeaderValue, CONNECTION, CONTENT_TYPE};
@@ -134,8 +134,25 @@ impl Worker {
     ) -> Result<Answered, Problem> {
         let gateway = &*self.gateway;
         let caller = gateway.keys.caller(&parts.headers)?;
-        let found = gateway.table.find(name);
-        let deployed = found.ok_or_else(|| Problem::unknown_function(name))?;
+        let Some(deployed) = gateway.table.find(name) else {
+            let found = gateway.containers.find(name);
+            let container = found.ok_or_else(|| Problem::unknown_function(name))?;
+            gateway.keys.admit(caller)?;
+            let _slot = self.slot()?;
+            let asked = containers::Asked {
+                rest,
+                parts,
+                trace,
+                began,
+            };
+            let passed = containers::call(gateway, &container, caller, asked, body);
+            // Boxed: as in `routed`.
+            let (response, timing) = Box::pin(passed).await?;
+            return Ok(Answered {
+                timing,
+                ..whole(response)
+            });
+        };
         if !deployed.takes(&parts.method) {
             return Err(Problem::method_not_allowed(&deployed.allow));
         }

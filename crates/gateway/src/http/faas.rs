@@ -3,6 +3,7 @@
 //! `image` names a function of this node's store. A function itself is uploaded to the same path
 //! in one of the types of [`upload`], which stores it and deploys it under its own name.
 
+use crate::http::containers::Container;
 use crate::http::gateway::{blocking, Gateway, Wish};
 use crate::http::meters::Ending;
 use crate::http::problem::Problem;
@@ -157,7 +158,8 @@ pub(crate) struct Where {
 pub(crate) async fn list(State(gateway): Door, Params(at): Params<Where>) -> Answer {
     check_namespace(&at.namespace)?;
     let all = gateway.table.list();
-    let all: Vec<Value> = all.iter().map(|d| status(&gateway, d)).collect();
+    let mut all: Vec<Value> = all.iter().map(|d| status(&gateway, d)).collect();
+    all.extend(gateway.containers.list().iter().map(|c| container(c)));
     Ok(json(&all))
 }
 
@@ -179,6 +181,21 @@ fn status(gateway: &Gateway, deployed: &Deployed) -> Value {
         "replicas": deployment.replicas,
         "availableReplicas": loaded,
         "createdAt": rfc3339::format(created),
+    })
+}
+
+/// A function that is a container, as far as a gateway knows.
+fn container(container: &Container) -> Value {
+    json!({
+        "name": container.name,
+        "image": "",
+        "namespace": NAMESPACE,
+        "envProcess": "",
+        "labels": {},
+        "annotations": {},
+        "invocationCount": container.begun(),
+        "replicas": container.endpoints(),
+        "availableReplicas": container.endpoints(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! What all doors and workers share: the state of one gateway.
 
 use crate::engine::Engine;
+use crate::http::containers::Containers;
 use crate::http::inference::memory::Regions;
 use crate::http::keys::Keys;
 use crate::http::logs::Logs;
@@ -22,6 +23,7 @@ pub(crate) struct Gateway {
     pub options: Options,
     pub keys: Keys,
     pub table: Table,
+    pub containers: Containers,
     pub meters: Meters,
     pub logs: Logs,
     pub store: Arc<Store>,
@@ -64,6 +66,7 @@ impl Gateway {
         Ok(Gateway {
             keys: Keys::new(&options),
             table: Table::default(),
+            containers: Containers::default(),
             meters,
             logs: Logs::default(),
             store: Arc::new(store),

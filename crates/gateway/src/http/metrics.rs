@@ -4,6 +4,7 @@ use crate::engine::breaker::Position;
 use crate::engine::replica::ReplicaStatus;
 use crate::engine::stats::BATCH_BOUNDS;
 use crate::engine::Status;
+use crate::http::containers::Container;
 use crate::http::gateway::Gateway;
 use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use axum::extract::State;
@@ -60,6 +61,7 @@ impl Collector for GatewayCollector {
         encode_sums(&mut encoder, &lines)?;
         encode_running(&mut encoder, &lines)?;
         self.encode_engine(&mut encoder)?;
+        self.encode_containers(&mut encoder)?;
         self.encode_gauges(&mut encoder)
     }
 }
@@ -198,6 +200,35 @@ impl GatewayCollector {
                 let labels = [("function", function.as_str()), ("state", state)];
                 let metric = family.encode_family(&labels)?;
                 ConstGauge::new(number as i64).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Functions that are containers.
+    fn encode_containers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let all = self.0.containers.list();
+        let rows: [Row<Container>; 2] = [
+            (
+                "calls_held",
+                "Calls that wait for a container to start",
+                None,
+                |c| c.held() as f64,
+            ),
+            (
+                "container_endpoints",
+                "Where a container is ready, as far as the gateway knows",
+                None,
+                |c| c.endpoints() as f64,
+            ),
+        ];
+        for (name, help, unit, value) in rows {
+            let mut family =
+                encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            for container in &all {
+                let labels = [("function", container.name.as_str())];
+                let metric = family.encode_family(&labels)?;
+                ConstGauge::new(value(container)).encode(metric)?;
             }
         }
         Ok(())

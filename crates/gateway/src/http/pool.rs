@@ -3,7 +3,9 @@
 //! A registry's function is `NAME.NAMESPACE`, and that is its name in a URL. Its content is an upload's
 //! ([`upload::JSON`]). A registry that does not answer, or has lost its books and is told them anew, takes nothing away.
 
+use crate::http::containers;
 use crate::http::gateway::Gateway;
+use crate::http::trace;
 use crate::http::upload::Form;
 use baltra_registry::client::{self, Functions};
 use baltra_registry::proto::{Function, FunctionGetRequest, FunctionsRequest};
@@ -32,7 +34,7 @@ struct Pool {
 ///
 /// # Errors
 /// When the options cannot work.
-pub(crate) fn follow(gateway: &Arc<Gateway>) -> Result<(), client::Error> {
+pub(crate) fn follow(gateway: &Arc<Gateway>) -> anyhow::Result<()> {
     let engine = &gateway.options.engine;
     if engine.registry.is_empty() {
         return Ok(());
@@ -48,6 +50,10 @@ pub(crate) fn follow(gateway: &Arc<Gateway>) -> Result<(), client::Error> {
         refused: HashMap::new(),
         missing: HashMap::new(),
     };
+    let name =
+        trace::secret_id().map_err(|error| anyhow::anyhow!("no name can be made up: {error}"))?;
+    let told = containers::follow(gateway.clone(), pool.functions.clone(), name);
+    gateway.runtime.spawn(told);
     gateway.runtime.spawn(async move {
         loop {
             if let Err(status) = pool.round().await {

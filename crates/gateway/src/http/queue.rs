@@ -168,7 +168,12 @@ pub(crate) async fn accept(
 ) -> Result<Response<Body>, Problem> {
     let caller = gateway.keys.caller(&parts.headers)?;
     let found = gateway.table.find(name);
-    let deployed = found.ok_or_else(|| Problem::unknown_function(name))?;
+    let deployed = found.ok_or_else(|| match gateway.containers.find(name) {
+        Some(_) => Problem::bad_request(
+            "a function that is a container is not called asynchronously: call /function/…",
+        ),
+        None => Problem::unknown_function(name),
+    })?;
     if !deployed.takes(&parts.method) {
         return Err(Problem::method_not_allowed(&deployed.allow));
     }

@@ -1,5 +1,6 @@
 //! Function objects become the registry's functions; those with files gateways serve from there.
 
+use super::containers;
 use super::mirror::condition;
 use super::Controller;
 use crate::demand::Policy;
@@ -85,7 +86,7 @@ impl Controller {
     }
 
     /// The registry's function, with no devices but those that the namespace may have.
-    fn permitted(&self, object: &Function) -> Result<proto::Function> {
+    pub(super) fn permitted(&self, object: &Function) -> Result<proto::Function> {
         let mut wanted = wanted(object);
         let namespace = self.namespaces.get(&ObjectRef::new(&wanted.tenant));
         let namespace =
@@ -127,13 +128,9 @@ impl Controller {
         let before = object.status.clone().unwrap_or_default();
         let reason = if holds { "registered" } else { "refused" };
         let name = wanted(object).name;
-        let conditions = vec![condition(
-            &before.conditions,
-            "Ready",
-            holds,
-            reason,
-            message,
-        )];
+        let ready = condition(&before.conditions, "Ready", holds, reason, message);
+        let active = self.active(object, &before.conditions);
+        let conditions: Vec<_> = [ready].into_iter().chain(active).collect();
         match before.name == name && before.conditions == conditions {
             true => Ok(()),
             false => {
@@ -179,6 +176,9 @@ fn wanted(object: &Function) -> proto::Function {
 /// # Errors
 /// What is wrong with them, for whoever applied it.
 fn content(name: &str, spec: &FunctionSpec) -> Result<Vec<u8>> {
+    if containers::container(spec)?.is_some() {
+        return Ok(Vec::new());
+    }
     if spec.files.is_empty() && spec.binary_files.is_empty() {
         return Ok(Vec::new());
     }

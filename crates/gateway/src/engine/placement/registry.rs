@@ -98,6 +98,8 @@ impl Registry {
             query: text_of(query, compiles),
             count: wanted.count as u32,
             lease_s: Some(LEASE_S),
+            // A copy is reached wherever it is.
+            apart: true,
             ..AllocateRequest::default()
         };
         let answer = instances.allocate(asked).await.map_err(|s| said(&s))?;

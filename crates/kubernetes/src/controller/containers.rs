@@ -1,0 +1,344 @@
+//! Functions that are containers: the registry hears where their replicas are ready, and says which Deployments to start
+//! and which to stop, because it knows what gateways have to call.
+//!
+//! A Deployment is scaled from none to one and from any number to none; in between it is somebody else's affair.
+
+use super::mirror::condition;
+use super::{Controller, CONTAINERS_STARTED, CONTAINERS_STOPPED, FAILURES};
+use crate::resources::{function_name, Function, FunctionContainer, FunctionSpec};
+use anyhow::{anyhow, bail, Result};
+use baltra_registry::proto::{self, ContainerOrder, ContainersRequest};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::reflector::Store;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Between looks: a call that waits waits for this, too. Without any such function, the second.
+const EVERY: Duration = Duration::from_millis(200);
+const EVERY_UNUSED: Duration = Duration::from_secs(2);
+/// A Deployment is looked at, for one of both reasons, at most once in this time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Of a slice: its Service.
+const SERVICE: &str = "kubernetes.io/service-name";
+
+/// What is asked of a function that says nothing.
+const IDLE_S: u32 = 300;
+const TIMEOUT_S: u32 = 60;
+/// Bounds of what it may say: a month, an hour.
+const IDLE_S_MAX: u32 = 31 * 24 * 3600;
+const TIMEOUT_S_MAX: u32 = 3600;
+
+/// What is remembered between looks.
+#[derive(Debug, Default)]
+pub(crate) struct Containers {
+    /// By function: what its object is to say.
+    said: std::sync::Mutex<HashMap<String, Said>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
+    holds: bool,
+    reason: String,
+    message: String,
+}
+
+/// A function's container, checked and with its defaults; none: it is no container.
+///
+/// # Errors
+/// What is wrong, for whoever applied it.
+pub(super) fn container(spec: &FunctionSpec) -> Result<Option<FunctionContainer>> {
+    let Some(container) = &spec.container else {
+        return Ok(None);
+    };
+    if !spec.files.is_empty() || !spec.binary_files.is_empty() {
+        bail!("spec.container and spec.files exclude each other: gateways run files themselves");
+    }
+    if container.deployment.is_empty() {
+        bail!("spec.container.deployment is missing: the Deployment that answers the calls");
+    }
+    let mut container = container.clone();
+    if container.service.is_empty() {
+        container.service.clone_from(&container.deployment);
+    }
+    for (name, seconds, default, most) in [
+        (
+            "idleSeconds",
+            &mut container.idle_seconds,
+            IDLE_S,
+            IDLE_S_MAX,
+        ),
+        (
+            "timeoutSeconds",
+            &mut container.timeout_seconds,
+            TIMEOUT_S,
+            TIMEOUT_S_MAX,
+        ),
+    ] {
+        if *seconds > most {
+            bail!("spec.container.{name} is {seconds}, and at most {most} is allowed");
+        }
+        if *seconds == 0 {
+            *seconds = default;
+        }
+    }
+    Ok(Some(container))
+}
+
+/// Looks again and again; without slices there are none, for ever.
+pub(super) async fn follow(controller: &Controller) {
+    let Some(slices) = &controller.slices else {
+        return std::future::pending().await;
+    };
+    let mut tried = HashMap::new();
+    loop {
+        let pause = match controller.tick(slices, &mut tried).await {
+            Ok(0) => EVERY_UNUSED,
+            Ok(_) => EVERY,
+            Err(error) => {
+                controller.counters.count(FAILURES);
+                tracing::warn!(error = %format!("{error:#}"), "containers are not looked after");
+                EVERY_UNUSED
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Controller {
+    /// Tells the registry and does what it says; how many functions there are.
+    async fn tick(
+        &self,
+        slices: &Store<EndpointSlice>,
+        tried: &mut HashMap<(String, bool), Instant>,
+    ) -> Result<usize> {
+        let mut functions: Vec<(Arc<Function>, FunctionContainer)> = Vec::new();
+        let mut containers = Vec::new();
+        for object in self.functions.state() {
+            // What is wrong with one stands in its condition Ready.
+            let (Ok(Some(container)), Ok(wanted)) =
+                (container(&object.spec), self.permitted(&object))
+            else {
+                continue;
+            };
+            let namespace = object.namespace().unwrap_or_default();
+            let of = |slice: &Arc<EndpointSlice>| {
+                slice.namespace().as_deref() == Some(namespace.as_str())
+                    && slice.labels().get(SERVICE) == Some(&container.service)
+            };
+            let endpoints = slices.state().into_iter().filter(of);
+            let endpoints = endpoints.flat_map(|slice| ready(&slice, &container.port));
+            containers.push(proto::Container {
+                name: wanted.name,
+                endpoints: endpoints.collect(),
+                idle_ms: u64::from(container.idle_seconds) * 1000,
+                timeout_ms: u64::from(container.timeout_seconds) * 1000,
+            });
+            functions.push((object, container));
+        }
+        let request = ContainersRequest { containers };
+        let mut registry = self.registry.functions.clone();
+        let reply = registry.containers(request).await?.into_inner();
+        tried.retain(|_, at| at.elapsed() < AGAIN);
+        for ((object, container), order) in functions.iter().zip(&reply.orders) {
+            let key = (order.name.clone(), order.start);
+            let mut failure = None;
+            if (order.start || order.stop) && !tried.contains_key(&key) {
+                tried.insert(key, Instant::now());
+                failure = self.scale(object, container, order).await.err();
+            }
+            self.note(order, failure);
+        }
+        let mut said = self
+            .containers
+            .said
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        said.retain(|name, _| reply.orders.iter().any(|order| order.name == *name));
+        Ok(functions.len())
+    }
+
+    /// From none to one, or to none.
+    async fn scale(
+        &self,
+        object: &Function,
+        container: &FunctionContainer,
+        order: &ContainerOrder,
+    ) -> Result<()> {
+        let namespace = object.namespace().unwrap_or_default();
+        let name = &container.deployment;
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &namespace);
+        let about = object.object_ref(&());
+        let scaled = async {
+            let scale = api.get_scale(name).await?;
+            let is = scale.spec.and_then(|s| s.replicas).unwrap_or(0);
+            let replicas = i32::from(order.start);
+            if (is > 0) == order.start {
+                return Ok(None);
+            }
+            // Only what was looked at is changed: somebody else may scale it, too.
+            let version = scale.metadata.resource_version;
+            let patch =
+                json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}});
+            let patch = Patch::Merge(&patch);
+            api.patch_scale(name, &PatchParams::default(), &patch)
+                .await?;
+            Ok::<_, kube::Error>(Some(is))
+        };
+        match scaled.await {
+            Ok(None) => Ok(()),
+            Ok(Some(before)) => {
+                let (counter, reason, note) = match order.start {
+                    true => (
+                        CONTAINERS_STARTED,
+                        "Started",
+                        format!("{} calls wait: Deployment {name} scaled to 1", order.calls),
+                    ),
+                    false => (
+                        CONTAINERS_STOPPED,
+                        "Stopped",
+                        format!(
+                            "no call for {} s: Deployment {name} scaled from {before} to 0",
+                            order.idle_ms / 1000
+                        ),
+                    ),
+                };
+                self.counters.count(counter);
+                tracing::info!(function = order.name, note, "scaled");
+                self.events.normal(&about, reason, &note).await;
+                Ok(())
+            }
+            Err(error) => {
+                let note = format!("Deployment {name} cannot be scaled: {error}");
+                self.events.warning(&about, "ScaleFailed", &note).await;
+                Err(anyhow!(note))
+            }
+        }
+    }
+
+    fn note(&self, order: &ContainerOrder, failure: Option<anyhow::Error>) {
+        let mut said = self
+            .containers
+            .said
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        // Until it is tried again what went wrong stands.
+        let stands = |said: &Said| said.reason == "failed" && (order.start || order.stop);
+        if failure.is_none() && said.get(&order.name).is_some_and(stands) {
+            return;
+        }
+        let now = Said {
+            holds: order.state == "serving",
+            reason: match failure {
+                Some(_) => "failed".to_owned(),
+                None => order.state.clone(),
+            },
+            message: failure.map(|e| e.to_string()).unwrap_or_default(),
+        };
+        said.insert(order.name.clone(), now);
+    }
+
+    /// The condition of a function that is a container.
+    pub(super) fn active(&self, object: &Function, before: &[Condition]) -> Option<Condition> {
+        let name = function_name(&object.namespace().unwrap_or_default(), &object.name_any());
+        let said = self
+            .containers
+            .said
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        let said = said.get(&name)?;
+        Some(condition(
+            before,
+            "Active",
+            said.holds,
+            &said.reason,
+            &said.message,
+        ))
+    }
+}
+
+/// Where a slice's endpoints are ready, at a port by its name; empty: the only one.
+fn ready(slice: &EndpointSlice, port: &str) -> Vec<String> {
+    let ports = slice.ports.iter().flatten();
+    let mut ports = ports.filter(|p| port.is_empty() || p.name.as_deref() == Some(port));
+    let (Some(found), None) = (ports.next(), ports.next()) else {
+        return Vec::new();
+    };
+    let Some(number) = found.port else {
+        return Vec::new();
+    };
+    let is_ready = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
+        endpoint
+            .conditions
+            .as_ref()
+            .is_none_or(|c| c.ready != Some(false) && c.terminating != Some(true))
+    };
+    let at = |address: &String| match slice.address_type.as_str() {
+        "IPv4" => Some(format!("{address}:{number}")),
+        "IPv6" => Some(format!("[{address}]:{number}")),
+        _ => None,
+    };
+    let endpoints = slice.endpoints.iter().flatten().filter(is_ready);
+    endpoints.filter_map(|e| at(e.addresses.first()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_a_container_is_checked_and_has_defaults() {
+        assert!(container(&FunctionSpec::default()).unwrap().is_none());
+        let spec = |text: &str| -> FunctionSpec { serde_json::from_str(text).unwrap() };
+        let given = container(&spec(r#"{"container": {"deployment": "edges"}}"#));
+        let given = given.unwrap().unwrap();
+        assert_eq!(
+            (
+                given.service.as_str(),
+                given.idle_seconds,
+                given.timeout_seconds
+            ),
+            ("edges", IDLE_S, TIMEOUT_S)
+        );
+        for (text, word) in [
+            (r#"{"container": {}}"#, "deployment"),
+            (
+                r#"{"container": {"deployment": "a", "timeoutSeconds": 3601}}"#,
+                "timeoutSeconds",
+            ),
+            (
+                r#"{"container": {"deployment": "a"}, "files": {"a": "b"}}"#,
+                "files",
+            ),
+        ] {
+            let error = container(&spec(text)).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn test_only_ready_endpoints_are_called() {
+        let slice = |ports: &str| -> EndpointSlice {
+            serde_json::from_str(&format!(
+                r#"{{"addressType": "IPv4", "ports": {ports}, "endpoints": [
+                    {{"addresses": ["10.0.0.1"], "conditions": {{"ready": true}}}},
+                    {{"addresses": ["10.0.0.2"], "conditions": {{"ready": false}}}},
+                    {{"addresses": ["10.0.0.3"], "conditions": {{"ready": true, "terminating": true}}}},
+                    {{"addresses": ["10.0.0.4"]}}]}}"#
+            ))
+            .unwrap()
+        };
+        let one = slice(r#"[{"name": "http", "port": 80}]"#);
+        assert_eq!(ready(&one, ""), ["10.0.0.1:80", "10.0.0.4:80"]);
+        assert_eq!(ready(&one, "http").len(), 2);
+        assert!(ready(&one, "other").is_empty());
+        let two = slice(r#"[{"name": "http", "port": 80}, {"name": "metrics", "port": 81}]"#);
+        assert!(ready(&two, "").is_empty(), "which one?");
+        assert_eq!(ready(&two, "metrics")[0], "10.0.0.1:81");
+    }
+}

@@ -1,0 +1,360 @@
+//! Functions that are containers: where gateways may call them, and which have to be started or stopped.
+//!
+//! A controller tells what there is and hears what to start and stop; gateways tell what calls they have and hear where
+//! to take them. All of it is told anew all the time and kept in memory only.
+//!
+//! Nothing is stopped under a call. A container that was idle for long enough is *closing* first: gateways no longer
+//! hear where it is. Each reply to a gateway has a number, which its next report shows, so a report behind the closing
+//! that counts no call means that there is none. A gateway that fell silent forgets where containers are by itself
+//! ([`SILENT`]), and its calls are over after their time limit.
+
+use crate::check;
+use crate::proto;
+use std::collections::HashMap;
+use std::time::Duration;
+use tonic::Status;
+
+/// A gateway that said nothing for so long is silent. It uses what it has heard for a shorter time (gateways: 3 s).
+const SILENT: Duration = Duration::from_secs(5);
+/// The longest time limit of a call.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// The longest idle time: a month.
+const IDLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+const CONTAINERS_MAX: usize = 10_000;
+const ENDPOINTS_MAX: usize = 1_000;
+const GATEWAYS_MAX: usize = 1_000;
+
+/// Everything that is known of them.
+#[derive(Debug)]
+pub(crate) struct Containers {
+    containers: HashMap<String, Container>,
+    gateways: HashMap<String, Gateway>,
+    /// Of the last reply, or closing.
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Container {
+    endpoints: Vec<String>,
+    idle: Duration,
+    timeout: Duration,
+    /// When a call was heard of last.
+    active: Duration,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Gateways hear where it is.
+    Open,
+    /// They do not, from this number on; those that have calls yet are waited for.
+    Closing(u64),
+    /// The controller is to stop it.
+    Stopping,
+    /// It was stopped, and nobody has called since.
+    Stopped,
+}
+
+#[derive(Debug, Default)]
+struct Gateway {
+    heard: Duration,
+    /// The number of the reply that it acts upon.
+    seen: u64,
+    /// By function: calls that wait or run, and all that ever began.
+    calls: HashMap<String, (u32, u64)>,
+}
+
+impl Gateway {
+    fn calls(&self, name: &str) -> u32 {
+        self.calls.get(name).map_or(0, |c| c.0)
+    }
+}
+
+impl Containers {
+    /// Nothing yet. Numbers go on from `number`: greater than what any registry before has given out.
+    pub(crate) fn new(number: u64) -> Containers {
+        Containers {
+            containers: HashMap::new(),
+            gateways: HashMap::new(),
+            number,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// What a controller tells, `now` since the registry's start; what it is to do, in the order of what it told.
+    pub(crate) fn told(
+        &mut self,
+        now: Duration,
+        request: proto::ContainersRequest,
+    ) -> Result<proto::ContainersReply, Status> {
+        check::count("containers", request.containers.len(), CONTAINERS_MAX)?;
+        for told in &request.containers {
+            check::name("the function", &told.name)?;
+            check::count("endpoints", told.endpoints.len(), ENDPOINTS_MAX)?;
+            for endpoint in &told.endpoints {
+                check::text("the endpoint", endpoint)?;
+            }
+            let (idle, timeout) = times(told);
+            if timeout.is_zero() || timeout > TIMEOUT_MAX || idle > IDLE_MAX {
+                return Err(Status::invalid_argument(format!(
+                    "'{}': timeout_ms is 1 to {}, idle_ms at most {}",
+                    told.name,
+                    TIMEOUT_MAX.as_millis(),
+                    IDLE_MAX.as_millis()
+                )));
+            }
+        }
+        let mut before = std::mem::take(&mut self.containers);
+        let mut orders = Vec::with_capacity(request.containers.len());
+        for told in request.containers {
+            let (idle, timeout) = times(&told);
+            let known = before.remove(&told.name);
+            let container = Container {
+                endpoints: told.endpoints,
+                idle,
+                timeout,
+                active: known.as_ref().map_or(now, |k| k.active),
+                phase: known.map_or(Phase::Open, |k| k.phase),
+            };
+            orders.push(self.step(now, told.name, container));
+        }
+        Ok(proto::ContainersReply { orders })
+    }
+
+    fn step(
+        &mut self,
+        now: Duration,
+        name: String,
+        mut container: Container,
+    ) -> proto::ContainerOrder {
+        let calls: u32 = self.gateways.values().map(|g| g.calls(&name)).sum();
+        let idle = now.saturating_sub(container.active);
+        let wanted = calls > 0 || idle < container.idle;
+        let empty = container.endpoints.is_empty();
+        container.phase = match container.phase {
+            Phase::Open if !wanted => Phase::Closing(self.next()),
+            Phase::Closing(_) if wanted => Phase::Open,
+            Phase::Closing(number) if self.quiet(now, &name, number, container.timeout) => {
+                Phase::Stopping
+            }
+            Phase::Stopping if empty => Phase::Stopped,
+            // Somebody has called, or else started it.
+            Phase::Stopped if calls > 0 || !empty => {
+                container.active = now;
+                Phase::Open
+            }
+            phase => phase,
+        };
+        let (state, stop) = match container.phase {
+            Phase::Open if !empty => ("serving", false),
+            Phase::Open if calls > 0 => ("starting", false),
+            Phase::Open => ("idle", false),
+            Phase::Closing(_) => ("closing", false),
+            Phase::Stopping => ("stopping", true),
+            Phase::Stopped => ("stopped", false),
+        };
+        let order = proto::ContainerOrder {
+            name: name.clone(),
+            state: state.to_owned(),
+            start: state == "starting",
+            stop,
+            calls,
+            idle_ms: idle.as_millis() as u64,
+        };
+        self.containers.insert(name, container);
+        order
+    }
+
+    /// Whether no gateway has a call of it, nor can have one, since it is closing.
+    fn quiet(&self, now: Duration, name: &str, number: u64, timeout: Duration) -> bool {
+        let over = |since: Duration| now.saturating_sub(since) > timeout + SILENT;
+        // A registry that has just started knows of no gateway yet.
+        over(Duration::ZERO)
+            && self.gateways.values().all(|gateway| {
+                let silent = now.saturating_sub(gateway.heard) > SILENT;
+                match silent {
+                    true => over(gateway.heard),
+                    false => gateway.seen > number && gateway.calls(name) == 0,
+                }
+            })
+    }
+
+    /// What a gateway tells, and where the containers are.
+    pub(crate) fn called(
+        &mut self,
+        now: Duration,
+        request: proto::CallsRequest,
+    ) -> Result<proto::CallsReply, Status> {
+        check::name("the gateway", &request.gateway)?;
+        check::count("functions", request.functions.len(), CONTAINERS_MAX)?;
+        self.gateways
+            .retain(|_, g| now.saturating_sub(g.heard) <= TIMEOUT_MAX + SILENT);
+        if self.gateways.len() >= GATEWAYS_MAX && !self.gateways.contains_key(&request.gateway) {
+            return Err(Status::resource_exhausted(format!(
+                "there are {GATEWAYS_MAX} gateways, as many as are told of containers"
+            )));
+        }
+        let gateway = self.gateways.entry(request.gateway).or_default();
+        gateway.heard = now;
+        gateway.seen = request.seen;
+        let before = std::mem::take(&mut gateway.calls);
+        for told in request.functions {
+            if let Some(container) = self.containers.get_mut(&told.name) {
+                let begun = before.get(&told.name).map_or(0, |b| b.1);
+                if told.calls > 0 || told.begun != begun {
+                    container.active = now;
+                }
+                if told.calls > 0 && matches!(container.phase, Phase::Closing(_)) {
+                    container.phase = Phase::Open;
+                }
+            }
+            gateway.calls.insert(told.name, (told.calls, told.begun));
+        }
+        let containers = self.containers.iter().map(|(name, c)| proto::Container {
+            name: name.clone(),
+            endpoints: match c.phase {
+                Phase::Open => c.endpoints.clone(),
+                _ => Vec::new(),
+            },
+            idle_ms: c.idle.as_millis() as u64,
+            timeout_ms: c.timeout.as_millis() as u64,
+        });
+        let containers = containers.collect();
+        Ok(proto::CallsReply {
+            number: self.next(),
+            containers,
+        })
+    }
+}
+
+fn times(told: &proto::Container) -> (Duration, Duration) {
+    (
+        Duration::from_millis(told.idle_ms),
+        Duration::from_millis(told.timeout_ms),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "edges.red";
+    /// Long after the start.
+    const BEGIN: Duration = Duration::from_secs(100);
+
+    fn s(seconds: u64) -> Duration {
+        BEGIN + Duration::from_secs(seconds)
+    }
+
+    fn tell(all: &mut Containers, now: Duration, endpoints: &[&str]) -> proto::ContainerOrder {
+        let container = proto::Container {
+            name: NAME.into(),
+            endpoints: endpoints.iter().map(|e| (*e).to_owned()).collect(),
+            idle_ms: 10_000,
+            timeout_ms: 20_000,
+        };
+        let request = proto::ContainersRequest {
+            containers: vec![container],
+        };
+        all.told(now, request).unwrap().orders.remove(0)
+    }
+
+    /// A gateway with so many calls, which has seen so much: what it hears, and where it may call.
+    fn report(all: &mut Containers, now: Duration, seen: u64, calls: u32) -> (u64, Vec<String>) {
+        let request = proto::CallsRequest {
+            gateway: "g".into(),
+            seen,
+            functions: vec![proto::CallCount {
+                name: NAME.into(),
+                calls,
+                begun: calls.into(),
+            }],
+        };
+        let mut reply = all.called(now, request).unwrap();
+        (reply.number, reply.containers.remove(0).endpoints)
+    }
+
+    #[test]
+    fn test_a_call_starts_it_and_idleness_stops_it() {
+        let mut all = Containers::new(0);
+        assert_eq!(tell(&mut all, s(0), &[]).state, "idle");
+        // Idle from the beginning: the controller makes sure that it is stopped.
+        assert_eq!(tell(&mut all, s(10), &[]).state, "closing");
+        assert!(tell(&mut all, s(11), &[]).stop);
+        assert_eq!(tell(&mut all, s(12), &[]).state, "stopped");
+        let (seen, at) = report(&mut all, s(13), 0, 1);
+        assert!(at.is_empty());
+        let order = tell(&mut all, s(13), &[]);
+        assert!(order.start && order.calls == 1, "{order:?}");
+        assert_eq!(tell(&mut all, s(14), &["10.0.0.1:80"]).state, "serving");
+        let (seen, at) = report(&mut all, s(14), seen, 1);
+        assert_eq!(at, ["10.0.0.1:80"]);
+        let (seen, _) = report(&mut all, s(15), seen, 0);
+        // The last call was heard of when the number of those that began changed.
+        assert_eq!(tell(&mut all, s(24), &["10.0.0.1:80"]).state, "serving");
+        assert_eq!(tell(&mut all, s(25), &["10.0.0.1:80"]).state, "closing");
+        let (seen, at) = report(&mut all, s(25), seen, 0);
+        assert!(at.is_empty());
+        // That report was made before the gateway knew.
+        assert_eq!(tell(&mut all, s(26), &["10.0.0.1:80"]).state, "closing");
+        report(&mut all, s(26), seen, 0);
+        assert!(tell(&mut all, s(26), &["10.0.0.1:80"]).stop);
+        // Until it is gone nobody is sent there.
+        report(&mut all, s(27), seen, 1);
+        assert!(tell(&mut all, s(27), &["10.0.0.1:80"]).stop);
+        assert!(report(&mut all, s(27), seen, 1).1.is_empty());
+        assert_eq!(tell(&mut all, s(28), &[]).state, "stopped");
+        assert!(tell(&mut all, s(28), &[]).start);
+    }
+
+    #[test]
+    fn test_it_is_not_stopped_under_a_call() {
+        let mut all = Containers::new(0);
+        tell(&mut all, s(0), &["10.0.0.1:80"]);
+        let (seen, _) = report(&mut all, s(0), 0, 0);
+        assert_eq!(tell(&mut all, s(10), &["10.0.0.1:80"]).state, "closing");
+        // A call that began meanwhile opens it again, for its caller, too.
+        assert_eq!(report(&mut all, s(11), seen, 1).1.len(), 1);
+        assert_eq!(tell(&mut all, s(11), &["10.0.0.1:80"]).state, "serving");
+        // A gateway that falls silent may have calls until they are over by their time limit.
+        assert_eq!(tell(&mut all, s(11), &["10.0.0.1:80"]).calls, 1);
+    }
+
+    #[test]
+    fn test_a_silent_gateway_is_waited_for() {
+        let mut all = Containers::new(0);
+        tell(&mut all, s(0), &["10.0.0.1:80"]);
+        report(&mut all, s(0), 0, 0);
+        assert_eq!(tell(&mut all, s(10), &["10.0.0.1:80"]).state, "closing");
+        assert_eq!(tell(&mut all, s(25), &["10.0.0.1:80"]).state, "closing");
+        assert!(tell(&mut all, s(26), &["10.0.0.1:80"]).stop);
+    }
+
+    #[test]
+    fn test_a_registry_that_has_just_started_stops_nothing() {
+        let mut all = Containers::new(0);
+        let at = Duration::from_secs;
+        tell(&mut all, at(0), &["10.0.0.1:80"]);
+        assert_eq!(tell(&mut all, at(10), &["10.0.0.1:80"]).state, "closing");
+        assert_eq!(tell(&mut all, at(25), &["10.0.0.1:80"]).state, "closing");
+        assert!(tell(&mut all, at(26), &["10.0.0.1:80"]).stop);
+    }
+
+    #[test]
+    fn test_what_is_beyond_bounds_is_refused() {
+        let mut all = Containers::new(0);
+        let container = proto::Container {
+            name: NAME.into(),
+            ..proto::Container::default()
+        };
+        let request = proto::ContainersRequest {
+            containers: vec![container],
+        };
+        let status = all.told(s(0), request).unwrap_err();
+        assert!(status.message().contains("timeout_ms"), "{status}");
+    }
+}
