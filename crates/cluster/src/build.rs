@@ -191,7 +191,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                 let model = Path::new(&models).join(library_of(&kernel.name, kernel));
                 ensure!(
                     model.is_file(),
-                    "{}:{}: boards have no kernel '{}' in RTL; there is {}",
+                    "{}:{}: boards have no kernel '{}' in RTL, and it has no Verilog (name it with <source>); there is {}",
                     cluster.logical.path.display(),
                     kernel.line,
                     kernel.name,
