@@ -194,7 +194,7 @@ int HUM_Get_count(const HUM_Status *status, HUM_Datatype type, int *count);
  * at least and gives no more than `room`; 0 bytes are the end, after Stream_end. A stream's messages have `channel` for their
  * tag, which these two ranks use for nothing else, and errors are those of HUM_Send and HUM_Recv.
  */
-enum { HUM_STREAM_BYTES = 1456 };
+enum { HUM_STREAM_BYTES = 1448 };
 typedef struct {
     int peer, channel;
     HUM_Comm comm;

@@ -136,9 +136,9 @@ def plays_on(way, command):
     board = way(command)
     begins(board)
     data = struct.pack("<100000i", *range(100000))
-    for at in range(0, len(data), 1456):
-        piece = data[at : at + 1456]
-        board.send(envelope(DATA, len(piece), flag=MORE if at + 1456 < len(data) else 0) + piece)
+    for at in range(0, len(data), 1448):
+        piece = data[at : at + 1448]
+        board.send(envelope(DATA, len(piece), flag=MORE if at + 1448 < len(data) else 0) + piece)
         time.sleep(0.0002 if way is Frames else 0)  # a wire's queue is short
     until(board, DONE)
     code, out, err = ended(board)
@@ -187,10 +187,10 @@ def hostile(way, command, seconds):
                 if chance.random() < 0.2:
                     board.raw(chance.randbytes(chance.randrange(1, 1504)))
                     continue
-                size = chance.choice([0, 8, 16, 100, 1456, 1457, 70000, 0xFFFFFF])
+                size = chance.choice([0, 8, 16, 100, 1448, 1449, 70000, 0xFFFFFF])
                 packet = envelope(chance.randrange(12), size, chance.choice([0, 4, 7, 8, 9, 255]), chance.choice([0, 6, 10, 15]), chance.randrange(16),
                                   chance.choice([1, 1, 1, 0, 2, 255]), chance.choice([0, 0, 0, 1, 255]))
-                board.send(packet + chance.randbytes(chance.choice([0, min(size, 1456)])))
+                board.send(packet + chance.randbytes(chance.choice([0, min(size, 1448)])))
             board.end()
         except (ConnectionError, AssertionError):
             board.socket.close()

@@ -240,7 +240,7 @@ fn test_a_kernel_in_rtl_answers_a_process() {
 static unsigned char out[20000], in[20000];
 int main(int argc, char **argv) {
     HUM_Init(&argc, &argv);
-    int sizes[] = {0, 1, 8, 1455, 1456, 1457, 20000};
+    int sizes[] = {0, 1, 8, 1447, 1448, 1449, 20000};
     for (int n = 0; n < 7; n++) {
         for (int i = 0; i < sizes[n]; i++) out[i] = (unsigned char)(i * 31 + n);
         HUM_Status status;

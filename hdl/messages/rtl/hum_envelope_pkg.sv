@@ -45,7 +45,7 @@ package hum_envelope_pkg;
   localparam logic [7:0] FaultFull = 8'd3;
   localparam logic [7:0] FaultLost = 8'd4;
   localparam logic [7:0] FaultRank = 8'd5;
-  localparam logic [15:0] LimitPacketBytes = 16'd1456;
+  localparam logic [15:0] LimitPacketBytes = 16'd1448;
   localparam logic [15:0] LimitEthertype = 16'd29696;
   localparam logic [15:0] LimitUdpPort = 16'd9000;
 endpackage

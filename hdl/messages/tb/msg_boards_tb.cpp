@@ -10,7 +10,7 @@ using namespace bench;
 
 namespace {
 
-constexpr unsigned kBoards = 6, kKernels = 16, kPacket = 1456;
+constexpr unsigned kBoards = 6, kKernels = 16, kPacket = 1448;
 constexpr unsigned kGap = 3;   // beats of a frame's check sequence, preamble and gap
 constexpr unsigned kHead = 2;  // beats of addresses, type and count
 
