@@ -113,11 +113,18 @@ static inline bool allowed(int op, enum hum_element element)
 
 /* ---- what all begin with ---- */
 
+/* HUM_STREAMS_RANK: the first rank that has streams alone, if there is one; from the cluster files. */
+#ifdef HUM_STREAMS_RANK
+#define TOGETHER(name) return hum_kernel_failed(NO_PART, NAME(name), "with", HUM_STREAMS_RANK, TAG(name), 0)
+#else
+#define TOGETHER(name)
+#endif
 #define BEGIN(name, buffer, count, type, comm, root)                                                                     \
     do {                                                                                                                 \
         enum reason wrong = hum_kernel_check(buffer, count, type, comm);                                                 \
         if (wrong == FINE && ((root) < 0 || (root) >= port_ranks())) wrong = NO_ROOT;                                    \
         if (wrong != FINE) return hum_kernel_failed(wrong, NAME(name), "root", root, TAG(name), 0);                      \
+        TOGETHER(name);                                                                                                  \
     } while (0)
 
 static inline void copy(void *to, const void *from, size_t bytes)

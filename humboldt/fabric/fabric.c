@@ -45,6 +45,7 @@ static const struct {
     [NO_OP] = {HUM_ERR_OP, "a board has no such operation for the type"},
     [NO_MEMORY] = {HUM_ERR_NO_MEM, "there is no memory for it"},
     [NO_PLACE] = {HUM_ERR_UNSUPPORTED, "IN_PLACE is not for this function on a board"},
+    [NO_PART] = {HUM_ERR_UNSUPPORTED, "that rank has streams alone, and no part in collectives"},
 };
 
 #ifndef HUM_SYNTHESISED

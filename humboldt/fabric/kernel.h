@@ -5,7 +5,7 @@
 #include "internal.h"
 
 /* Why a call fails: what is wrong with its arguments, then faults of the engines in their order, then what boards lack. */
-enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE, NO_ROOT, NO_OP, NO_PLACE, NO_MEMORY };
+enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE, NO_ROOT, NO_OP, NO_PLACE, NO_MEMORY, NO_PART };
 
 /* The error's class, where errors are returned; else the kernel's end. */
 int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, size_t bytes);

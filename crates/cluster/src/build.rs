@@ -1,7 +1,7 @@
 //! Compiles kernels: each kernel's C sources, against `libhumboldt`, into a process and, where it is on a board, into what
 //! a processor there runs; and makes the board's model. What is up to date is left alone; the rest is compiled in parallel.
 
-use crate::form::{forms, Choice, Form, RTL};
+use crate::form::{first_with_streams, forms, Choice, Form, RTL};
 use crate::model::{Cluster, Comm, Kernel, NodeKind};
 use anyhow::{ensure, Context, Result};
 use std::collections::BTreeMap;
@@ -126,6 +126,8 @@ struct Target {
     start: Option<PathBuf>,
     /// Bytes of memory that the processor has off the chip.
     memory: Option<u64>,
+    /// The first rank that has streams alone, for a processor.
+    streams: Option<u32>,
 }
 
 /// Compiles what must be. `say` gets lines of progress.
@@ -182,6 +184,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                         name: kernel.name.clone(),
                         start: None,
                         memory: None,
+                        streams: None,
                     });
                 }
             }
@@ -212,6 +215,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                 name: kernel.name.clone(),
                 start: Some(start),
                 memory: kernel.memory(),
+                streams: first_with_streams(&hardware),
             });
         }
     }
@@ -553,6 +557,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
                 ])
                 .arg("-I")
                 .arg(with.humboldt.join("src"))
+                .args(job.streams.map(|rank| format!("-DHUM_STREAMS_RANK={rank}")))
                 .arg("-L")
                 .arg(&fabric)
                 .args(match job.memory {

@@ -7,7 +7,6 @@ use anyhow::{bail, Context, Result};
 use baltra_hls::{synthesise, Hardware, Refusal};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 /// Kernels in RTL that boards have.
 pub const RTL: &[&str] = &["echo"];
@@ -89,6 +88,14 @@ fn asked(kernel: &Kernel, place: &Place) -> Option<Form> {
         .or_else(|| logical.and_then(|e| Form::parse(&e.text)))
 }
 
+/// The first rank of those that have streams alone.
+pub fn first_with_streams(choices: &[Choice]) -> Option<u32> {
+    let alone = choices
+        .iter()
+        .filter(|c| c.module.as_ref().is_some_and(|m| m.streams));
+    alone.flat_map(|c| c.ranks.iter().copied()).min()
+}
+
 /// The forms of all kernels on boards, and why; synthesis is tried where nothing else is asked for.
 ///
 /// # Errors
@@ -111,41 +118,53 @@ pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
             None => wanted.push((kernel.num, form, vec![place.kernel])),
         }
     }
-    let made = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for (index, (number, form, ranks)) in wanted.iter().enumerate() {
-            let made = &made;
-            scope.spawn(move || {
-                let choice = cluster
-                    .logical
-                    .kernel(*number)
-                    .context("a kernel without a number")
-                    .and_then(|kernel| choose(cluster, with, kernel, *form, ranks));
-                if let Ok(mut made) = made.lock() {
-                    made.push((index, choice));
-                }
-            });
+    // First those in RTL: what others are told of them is in their programs.
+    let mut choices = Vec::new();
+    let mut in_c = Vec::new();
+    for (number, form, ranks) in wanted {
+        let kernel = (cluster.logical.kernel(number)).context("a kernel without a number")?;
+        let choice = Choice {
+            kernel: number,
+            ranks,
+            form: form.unwrap_or(Form::Processor),
+            why: "its type says so".to_owned(),
+            module: None,
+        };
+        match in_rtl(cluster, kernel, form, choice.clone())? {
+            Some(choice) => choices.push(choice),
+            None if form == Some(Form::Processor) => choices.push(choice),
+            None => in_c.push((kernel, form, choice)),
         }
+    }
+    let streams = first_with_streams(&choices);
+    let synthesised: Vec<Result<Choice>> = std::thread::scope(|scope| {
+        let each: Vec<_> = (in_c.into_iter())
+            .map(|(kernel, form, choice)| {
+                scope.spawn(move || in_hardware(cluster, with, kernel, form, streams, choice))
+            })
+            .collect();
+        (each.into_iter())
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
     });
-    let mut made = made.into_inner().unwrap_or_default();
-    made.sort_by_key(|m| m.0);
-    made.into_iter().map(|m| m.1).collect()
+    for choice in synthesised {
+        choices.push(choice?);
+    }
+    choices.sort_by_key(|choice| choice.ranks.first().copied());
+    Ok(choices)
 }
 
-fn choose(
+/// The choice for a kernel in RTL, its own or one that boards have; `None` for another.
+fn in_rtl(
     cluster: &Cluster,
-    with: &Build,
     kernel: &Kernel,
     form: Option<Form>,
-    ranks: &[u32],
-) -> Result<Choice> {
-    let mut choice = Choice {
-        kernel: kernel.num,
-        ranks: ranks.to_vec(),
-        form: form.unwrap_or(Form::Processor),
-        why: "its type says so".to_owned(),
-        module: None,
-    };
+    mut choice: Choice,
+) -> Result<Option<Choice>> {
     let verilog = crate::rtl::sources(cluster, kernel);
     let in_c = form
         .is_none()
@@ -165,10 +184,19 @@ fn choose(
         choice.form = Form::Rtl;
         choice.why = "it has no C, and the board has one of this name".to_owned();
     }
-    if choice.form == Form::Rtl || form == Some(Form::Processor) {
-        return Ok(choice);
-    }
-    match hardware(cluster, with, kernel, &choice) {
+    Ok((choice.form == Form::Rtl).then_some(choice))
+}
+
+/// The choice for a kernel in C: synthesised if that is asked for or can be.
+fn in_hardware(
+    cluster: &Cluster,
+    with: &Build,
+    kernel: &Kernel,
+    form: Option<Form>,
+    streams: Option<u32>,
+    mut choice: Choice,
+) -> Result<Choice> {
+    match hardware(cluster, with, kernel, streams, &choice) {
         Ok(hardware) => {
             if form.is_none() {
                 choice.why = "its C has a form in hardware".to_owned();
@@ -219,7 +247,13 @@ fn choose(
     Ok(choice)
 }
 
-fn hardware(cluster: &Cluster, with: &Build, kernel: &Kernel, choice: &Choice) -> Result<Hardware> {
+fn hardware(
+    cluster: &Cluster,
+    with: &Build,
+    kernel: &Kernel,
+    streams: Option<u32>,
+    choice: &Choice,
+) -> Result<Hardware> {
     fs::create_dir_all(&with.out).with_context(|| format!("cannot make {}", with.out.display()))?;
     let constants = kernel
         .constants
@@ -232,6 +266,7 @@ fn hardware(cluster: &Cluster, with: &Build, kernel: &Kernel, choice: &Choice) -
         first: kernel.num,
         copies: kernel.rep,
         ranks: cluster.size() as u32,
+        streams,
         arguments: kernel.args.clone(),
         environment: constants.collect(),
         memory: kernel.memory().unwrap_or(0),

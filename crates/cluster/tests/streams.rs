@@ -284,6 +284,17 @@ fn test_a_stream_to_nobody_a_lost_packet_and_a_collective_end_the_job() {
         said.contains("HUM_Barrier") && said.contains("rank 1 has streams alone"),
         "{said}"
     );
+    // Kernels on boards alone, which no process could tell: one on a processor, one synthesised.
+    for form in ["core", "hls"] {
+        let said = failed(
+            &bench,
+            &format!("node: {{type: hw, kernel: [{{num: 0, type: {form}}}, 1, 2, {{num: 3, type: {form}}}]}}"),
+        );
+        assert!(
+            said.contains("HUM_Barrier: with rank 1, ") && said.contains("has streams alone"),
+            "{said}"
+        );
+    }
     fs::write(bench.dir.path().join("ends.c"), ENDS).unwrap();
     let nobody = LOGICAL.replace("val: 2", "val: 9");
     fs::write(bench.dir.path().join("logical.yaml"), nobody).unwrap();

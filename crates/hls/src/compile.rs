@@ -22,6 +22,8 @@ pub struct Kernel {
     pub copies: u32,
     /// And ranks, of all kernels.
     pub ranks: u32,
+    /// The first of those that have streams alone, and no part in collectives.
+    pub streams: Option<u32>,
     /// None: the number of kernels and its own.
     pub arguments: Option<Vec<String>>,
     /// Names and values of the environment.
@@ -92,6 +94,10 @@ impl Kernel {
             .arg(format!("-DHUM_ARGC={count}"))
             .arg(format!("-DHUM_ARGV={arguments}"))
             .arg(format!("-DHUM_ENVIRONMENT={environment}"))
+            .args(
+                self.streams
+                    .map(|rank| format!("-DHUM_STREAMS_RANK={rank}")),
+            )
             .stdin(Stdio::null());
         command
     }
@@ -110,11 +116,11 @@ impl Kernel {
             Ok(())
         };
         let fabric = self.humboldt.join("fabric");
-        // Streams before messages, of which only what is called so far is linked.
+        // Streams and collectives before messages, of which only what is called so far is linked.
         let library = [
             self.humboldt.join("src/stream.c"),
-            fabric.join("fabric.c"),
             fabric.join("collective.c"),
+            fabric.join("fabric.c"),
             self.humboldt.join("src/types.c"),
         ];
         let mut parts = Vec::new();
