@@ -161,6 +161,7 @@ pub fn request(asker: &Asker, wanted: &Wanted, policy: &Policy) -> Result<Alloca
         lease_s: Some(LEASE_S),
         devices: Vec::new(),
         apart: false,
+        memory_bytes: wanted.memory_bytes.unwrap_or(0),
     })
 }
 

@@ -1,7 +1,8 @@
 //! Allocation: which devices an instance gets. Algorithm 1 of BlastFunction's thesis (4.4.1).
 //!
-//! 1. Devices that take instances and meet the query's terms about what cannot change (vendor,
-//!    platform, …) stay; the others are refused with the term that they fail.
+//! 1. Devices that take instances, meet the query's terms about what cannot change (vendor,
+//!    platform, …) and have as much memory left as is to be promised stay; the others are refused
+//!    with what they fail.
 //! 2. Devices within the configured metric bounds stay.
 //! 3. Those left are ordered: first those that hold the accelerator, then by the configured
 //!    metrics (utilization, then occupation), then by id, so that the same snapshot gives the
@@ -38,7 +39,7 @@ pub use refusal::{Reason, Refusal, Rejection};
 pub use scan::allocate;
 
 use crate::model::{
-    Accelerator, Device, DeviceId, DeviceState, Function, Instance, Locality, OCCUPATION,
+    Accelerator, Device, DeviceId, DeviceState, Function, Instance, Locality, Snapshot, OCCUPATION,
     UTILIZATION,
 };
 use crate::query::{Field, Query};
@@ -204,6 +205,10 @@ pub struct Request<'a> {
     pub locality: Locality,
     /// Devices that must not be given: those that the instance is moved away from.
     pub except: &'a [DeviceId],
+    /// Memory that each of them has to have left.
+    pub memory_bytes: u64,
+    /// Who asks, where it is known already: what it was promised is no other's.
+    pub instance: Option<&'a str>,
 }
 
 impl<'a> Request<'a> {
@@ -216,6 +221,8 @@ impl<'a> Request<'a> {
             node: None,
             locality: Locality::Any,
             except: &[],
+            memory_bytes: 0,
+            instance: None,
         }
     }
 
@@ -228,6 +235,8 @@ impl<'a> Request<'a> {
             node: Some(instance.node.as_str()).filter(|node| !node.is_empty()),
             locality: function.locality,
             except: &[],
+            memory_bytes: function.memory_bytes,
+            instance: Some(&instance.id),
         }
     }
 
@@ -243,6 +252,8 @@ impl<'a> Request<'a> {
             node,
             prefer: near.filter(|_| self.locality == Locality::Prefer),
             except: self.except,
+            memory_bytes: self.memory_bytes,
+            instance: self.instance,
             taken,
             alike: taken.first().filter(|_| self.pooled),
         }
@@ -289,6 +300,8 @@ struct Want<'a> {
     /// Rather on this node.
     prefer: Option<&'a str>,
     except: &'a [DeviceId],
+    memory_bytes: u64,
+    instance: Option<&'a str>,
     /// Given to the same instance already.
     taken: &'a [Placement],
     /// Only like this one, and loaded.
@@ -297,7 +310,7 @@ struct Want<'a> {
 
 impl Want<'_> {
     /// Why a device can be no candidate whatever is loaded and measured.
-    fn unfit(&self, device: &Device) -> Option<Reason> {
+    fn unfit(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
         if self.except.contains(&device.id) {
             return Some(Reason::Excepted);
         }
@@ -316,8 +329,21 @@ impl Want<'_> {
                 wanted: node.to_owned(),
                 found: device.node.clone(),
             }),
-            _ => None,
+            _ => self.lacking(snapshot, device),
         }
+    }
+
+    /// What a device has too little memory for.
+    fn lacking(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
+        if self.memory_bytes == 0 {
+            return None;
+        }
+        let free = snapshot.memory_free(device, self.instance);
+        (free < self.memory_bytes).then_some(Reason::Memory {
+            wanted: self.memory_bytes,
+            free,
+            all: device.memory_bytes,
+        })
     }
 }
 

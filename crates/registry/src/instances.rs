@@ -159,6 +159,7 @@ fn wanted(
         lease_s,
         created_at_s,
         apart: request.apart,
+        memory_bytes: request.memory_bytes,
         ..InstanceRecord::default()
     })
 }
@@ -171,6 +172,7 @@ fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
         && a.pool == b.pool
         && a.lease_s == b.lease_s
         && a.apart == b.apart
+        && a.memory_bytes == b.memory_bytes
 }
 
 /// Whether an instance has these devices and no others.
@@ -237,6 +239,8 @@ fn place(
         node: Some(wanted.node.as_str()).filter(|n| !n.is_empty()),
         locality: demand.locality,
         except,
+        memory_bytes: demand.memory_bytes,
+        instance: Some(&wanted.name),
     };
     let decision = match state.index().allocate(&request) {
         Ok(decision) => decision,
@@ -598,6 +602,9 @@ fn filter(reason: &Reason) -> &'static str {
         Reason::State(_) => "state",
         Reason::Metric { .. } => "metric",
         Reason::Query { .. } => "query",
+        // A device never has more than all of its memory.
+        Reason::Memory { wanted, all, .. } if wanted > all => "query",
+        Reason::Memory { .. } => "memory",
         Reason::Node { .. } | Reason::NodeShort { .. } => "node",
         Reason::Redistribution { .. } | Reason::NoRegion => "accelerator",
         Reason::Excepted | Reason::Taken | Reason::Unlike => "other",
@@ -606,7 +613,15 @@ fn filter(reason: &Reason) -> &'static str {
 
 /// The filter that most devices failed.
 fn most(refusal: &proto::Refusal) -> &'static str {
-    const FILTERS: [&str; 6] = ["state", "query", "metric", "accelerator", "node", "other"];
+    const FILTERS: [&str; 7] = [
+        "state",
+        "query",
+        "metric",
+        "accelerator",
+        "node",
+        "memory",
+        "other",
+    ];
     let failed = |f: &&&str| refusal.devices.iter().filter(|d| d.filter == ***f).count();
     match refusal.devices.is_empty() {
         true => "none",

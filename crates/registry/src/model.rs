@@ -110,6 +110,9 @@ pub struct Device {
     pub exclusive: bool,
     /// At least one where `exclusive`.
     pub regions: Vec<Region>,
+    /// Its memory; 0: not told, and no promise fits.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Whether it takes instances.
     pub state: DeviceState,
     /// What is measured about it, by name. What is not finite is taken as not reported.
@@ -193,6 +196,9 @@ pub struct Function {
     /// Where they may be.
     #[serde(default)]
     pub locality: Locality,
+    /// Memory that each instance is promised, of each of its devices; 0: none.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// What its instances load where they get a device that does not hold it. Without it a
     /// reconfigured device is known by the query's accelerator alone.
     #[serde(default)]
@@ -230,6 +236,16 @@ pub struct Snapshot {
     pub functions: BTreeMap<FunctionId, Function>,
     /// By id.
     pub instances: BTreeMap<InstanceId, Instance>,
+}
+
+impl Snapshot {
+    /// A device's memory that is promised to no instance other than `own`.
+    pub fn memory_free(&self, device: &Device, own: Option<&str>) -> u64 {
+        let others = device.instances.iter().filter(|i| Some(i.as_str()) != own);
+        let known = others.filter_map(|i| self.functions.get(&self.instances.get(i)?.function));
+        let promised = known.fold(0, |sum: u64, f| sum.saturating_add(f.memory_bytes));
+        device.memory_bytes.saturating_sub(promised)
+    }
 }
 
 #[cfg(test)]
@@ -293,6 +309,7 @@ mod tests {
             devices: 2,
             pooled: false,
             locality: Locality::Prefer,
+            memory_bytes: 0,
             accelerator: None,
         };
         let snapshot = Snapshot {

@@ -100,6 +100,8 @@ pub struct InstanceRecord {
     pub created_at_s: u64,
     /// Its devices may be on several nodes whatever the locality is.
     pub apart: bool,
+    /// Memory that it is promised, of each of its devices; 0: none.
+    pub memory_bytes: u64,
     /// In the allocator's order.
     pub devices: Vec<AssignmentRecord>,
     /// Why it has no devices at the moment.

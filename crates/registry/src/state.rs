@@ -434,6 +434,7 @@ impl State {
             model: device.model.clone(),
             labels: device.labels.clone(),
             exclusive: device.exclusive,
+            memory_bytes: device.memory_bytes,
             regions: live::regions(device, heard.map_or(&[], |h| &h.load.regions)),
             state,
             metrics: self.metrics(&node.name, &device.name, heard),
@@ -483,6 +484,7 @@ impl State {
                 Locality::Require if instance.apart => Locality::Prefer,
                 locality => locality,
             },
+            memory_bytes: instance.memory_bytes,
             accelerator,
         }
     }

@@ -290,6 +290,7 @@ impl<'a> World<'a> {
             devices: entry.devices,
             pooled: entry.pooled,
             locality: entry.locality,
+            memory_bytes: 0,
             accelerator: None,
         });
         let start_ns = ns(entry.start_s);

@@ -214,7 +214,12 @@ impl Controller {
                 Ok(())
             }
             Err(error) => {
-                let note = format!("Deployment {name} cannot be scaled: {error}");
+                // Kubernetes' sentence, without the rest of its answer.
+                let reason = match error {
+                    kube::Error::Api(status) => status.message,
+                    other => other.to_string(),
+                };
+                let note = format!("Deployment {name} cannot be scaled: {reason}");
                 self.events.warning(&about, "ScaleFailed", &note).await;
                 Err(anyhow!(note))
             }

@@ -301,6 +301,7 @@ impl Driver {
             hostname: format!("{CLAIM}{}/{}", asked.namespace, asked.name),
             lease_s: Some(0),
             devices: identity.devices.iter().map(id).collect(),
+            memory_bytes: identity.memory_bytes.unwrap_or(0),
             ..AllocateRequest::default()
         };
         let mut instances = self.registry.instances.clone();

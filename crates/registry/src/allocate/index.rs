@@ -424,7 +424,7 @@ impl Index {
         reconfigure: bool,
     ) -> Option<(Rank, &Device)> {
         let fits = |d: &Device| {
-            want.unfit(d).is_none()
+            want.unfit(&self.snapshot, d).is_none()
                 && node.is_none_or(|node| node == d.node)
                 && like.is_none_or(|l| l.accepts(d))
         };

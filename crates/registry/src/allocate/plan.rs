@@ -99,7 +99,12 @@ fn leave(index: &Index, device: &Device, stays: impl Fn(&Function) -> bool) -> P
         let to = moved.place(function, instance);
         if to.is_none() && !(function.pooled && instance.devices.len() > 1) {
             let query = &function.query;
-            let reason = format!("no other device that takes instances is loaded for '{query}'");
+            let mut reason =
+                format!("no other device that takes instances is loaded for '{query}'");
+            if function.memory_bytes > 0 {
+                let bytes = function.memory_bytes;
+                reason.push_str(&format!(" and has {bytes} bytes of memory left to promise"));
+            }
             plan.stranded.push(stranded(reason));
             continue;
         }
@@ -135,8 +140,11 @@ impl Moved<'_> {
             except: &skip,
             ..want
         });
-        let fits =
-            |d: &&Device| want.unfit(d).is_none() && policy.admits(d) && function.query.loaded(d);
+        // Those who moved before it are among a touched device's instances.
+        let snapshot = self.index.snapshot();
+        let fits = |d: &&Device| {
+            want.unfit(snapshot, d).is_none() && policy.admits(d) && function.query.loaded(d)
+        };
         let candidates = self.touched.values().filter(fits).chain(untouched);
         let key = |d: &Device| {
             let far = near && own.is_some_and(|node| node != d.node);

@@ -41,6 +41,15 @@ pub enum Reason {
         /// The device's.
         found: String,
     },
+    /// Too little of its memory is promised to nobody.
+    Memory {
+        /// Bytes to be promised.
+        wanted: u64,
+        /// Bytes promised to nobody.
+        free: u64,
+        /// Bytes that it has; 0: its manager has not said.
+        all: u64,
+    },
     /// It cannot be offered as one with those given already.
     Unlike,
     /// Another accelerator is loaded and the work on it fits nowhere else.
@@ -98,6 +107,10 @@ impl fmt::Display for Reason {
             Reason::Node { wanted, found } => {
                 write!(f, "it is on node '{found}', the instance on '{wanted}'")
             }
+            Reason::Memory { wanted, free, all } => write!(
+                f,
+                "{free} of its {all} bytes of memory are promised to nobody, fewer than {wanted}"
+            ),
             Reason::Unlike => f.write_str("it is not like the devices given already"),
             Reason::Redistribution {
                 region,

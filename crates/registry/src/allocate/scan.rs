@@ -157,7 +157,7 @@ impl<'a> Scan<'a> {
         let node = request
             .node
             .filter(|_| request.locality == Locality::Require);
-        if let Some(reason) = request.want(node, &[]).unfit(device) {
+        if let Some(reason) = request.want(node, &[]).unfit(self.snapshot, device) {
             return reason;
         }
         if let Some(reason) = self.policy.outside(device) {
@@ -188,7 +188,7 @@ impl Source for Scan<'_> {
         };
         // Lines 2 and 3: filter by compatibility and by metrics.
         let fits = |d: &&Device| {
-            want.unfit(d).is_none()
+            want.unfit(self.snapshot, d).is_none()
                 && self.policy.admits(d)
                 && like.as_ref().is_none_or(|l| l.accepts(d))
         };

@@ -118,6 +118,53 @@ fn a_refusal_says_of_each_device_what_it_failed() {
 }
 
 #[test]
+fn what_is_promised_of_a_device_s_memory_is_no_more_than_it_has() {
+    let device = |id, memory_bytes| Device {
+        memory_bytes,
+        ..device(id, "n0", Some("sobel"), 0.0)
+    };
+    let mut index = Index::new(
+        snapshot(vec![device("d0", 8), device("d1", 4), device("d2", 0)]),
+        Policy::default(),
+    );
+    let mut ask = |id: &str, memory_bytes| {
+        let function = Function {
+            id: id.to_owned(),
+            tenant: String::new(),
+            query: Query::any(),
+            devices: 1,
+            pooled: false,
+            locality: Locality::Any,
+            memory_bytes,
+            accelerator: None,
+        };
+        let instance = Instance {
+            id: id.to_owned(),
+            function: id.to_owned(),
+            ..Instance::default()
+        };
+        let decision = index.allocate(&Request::instance(&function, &instance));
+        if let Ok(decision) = &decision {
+            index.put_function(function);
+            index.commit(instance, decision);
+        }
+        decision
+    };
+    assert_eq!(given(ask("a", 5)), "d0");
+    assert_eq!(given(ask("b", 4)), "d1");
+    let refusal = ask("c", 4).unwrap_err().to_string();
+    assert_eq!(
+        refusal,
+        "no device for 'any': d0: 3 of its 8 bytes of memory are promised to nobody, fewer than 4; \
+         d1: 0 of its 4 bytes of memory are promised to nobody, fewer than 4; \
+         d2: 0 of its 0 bytes of memory are promised to nobody, fewer than 4"
+    );
+    // Its own promise is no other's.
+    assert_eq!(given(ask("a", 8)), "d0");
+    assert_eq!(given(ask("nothing is promised to it", 0)), "d2");
+}
+
+#[test]
 fn a_planned_accelerator_is_waited_for_rather_than_loaded_twice() {
     let mut index = Index::new(
         snapshot(vec![
@@ -133,6 +180,7 @@ fn a_planned_accelerator_is_waited_for_rather_than_loaded_twice() {
         devices: 1,
         pooled: false,
         locality: Locality::Any,
+        memory_bytes: 0,
         accelerator: Some(accelerator("sobel")),
     };
     index.put_function(function.clone());

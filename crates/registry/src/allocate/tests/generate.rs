@@ -79,9 +79,10 @@ pub fn any_device() -> impl Strategy<Value = Device> {
         state(),
         prop::option::weighted(0.9, percent()),
         prop::option::of(0.0..8.0f64),
+        0u64..4,
     )
         .prop_map(
-            |(node, vendor, pool, exclusive, regions, state, utilization, memory)| {
+            |(node, vendor, pool, exclusive, regions, state, utilization, memory, bytes)| {
                 let told = [("utilization", utilization), ("memory", memory)];
                 let known = told
                     .into_iter()
@@ -92,6 +93,7 @@ pub fn any_device() -> impl Strategy<Value = Device> {
                     pool: pool.to_owned(),
                     exclusive,
                     regions,
+                    memory_bytes: bytes,
                     state,
                     metrics: known.collect(),
                     ..Device::default()
@@ -103,7 +105,7 @@ pub fn any_device() -> impl Strategy<Value = Device> {
 /// Devices, and a function with instances spread over them.
 pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     let devices = prop::collection::vec(any_device(), 0..9);
-    let instances = prop::collection::vec((0usize..9, any_query()), 0..8);
+    let instances = prop::collection::vec((0usize..9, any_query(), any_memory()), 0..8);
     (devices, instances).prop_map(|(devices, instances)| {
         let mut snapshot = Snapshot::default();
         for (n, device) in devices.into_iter().enumerate() {
@@ -114,7 +116,7 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
             };
             snapshot.devices.insert(id, device);
         }
-        for (n, (at, query)) in instances.into_iter().enumerate() {
+        for (n, (at, query, memory_bytes)) in instances.into_iter().enumerate() {
             let Some(device) = snapshot.devices.get_mut(&format!("d{at}")) else {
                 continue;
             };
@@ -134,6 +136,7 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
                 devices: 1,
                 pooled: false,
                 locality: Locality::Any,
+                memory_bytes,
                 accelerator: None,
             };
             snapshot.instances.insert(id, instance);
@@ -141,6 +144,11 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
         }
         snapshot
     })
+}
+
+/// To be promised; mostly nothing.
+fn any_memory() -> impl Strategy<Value = u64> {
+    select(vec![0, 0, 0, 1, 2])
 }
 
 pub fn any_query() -> impl Strategy<Value = Query> {
@@ -196,6 +204,7 @@ pub struct Asked {
     pub node: Option<&'static str>,
     pub locality: Locality,
     pub except: Vec<DeviceId>,
+    pub memory_bytes: u64,
 }
 
 impl Asked {
@@ -207,6 +216,8 @@ impl Asked {
             node: self.node,
             locality: self.locality,
             except: &self.except,
+            memory_bytes: self.memory_bytes,
+            instance: None,
         }
     }
 }
@@ -224,15 +235,19 @@ pub fn any_asked() -> impl Strategy<Value = Asked> {
             Locality::Require,
         ]),
         prop::option::weighted(0.2, Just("d0".to_owned())),
+        any_memory(),
     )
-        .prop_map(|(query, devices, pooled, node, locality, except)| Asked {
-            query,
-            devices,
-            pooled,
-            node,
-            locality,
-            except: except.into_iter().collect(),
-        })
+        .prop_map(
+            |(query, devices, pooled, node, locality, except, memory_bytes)| Asked {
+                query,
+                devices,
+                pooled,
+                node,
+                locality,
+                except: except.into_iter().collect(),
+                memory_bytes,
+            },
+        )
 }
 
 /// One device for a query, as the thesis has it.
@@ -244,5 +259,6 @@ pub fn any_single() -> impl Strategy<Value = Asked> {
         node: None,
         locality: Locality::Any,
         except: Vec::new(),
+        memory_bytes: 0,
     })
 }

@@ -69,6 +69,16 @@ fn decide(snapshot: &Snapshot, asked: &Asked, policy: &Policy) -> Option<Decisio
     allocate(snapshot, &asked.request(), policy).ok()
 }
 
+/// Whether what was promised of a device and so many bytes more are no more than it has.
+fn has_memory(snapshot: &Snapshot, device: &Device, bytes: u64) -> bool {
+    let promise = |id: &String| {
+        let function = &snapshot.instances[id].function;
+        snapshot.functions[function].memory_bytes
+    };
+    let promised: u64 = device.instances.iter().map(promise).sum();
+    bytes == 0 || promised + bytes <= device.memory_bytes
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -81,6 +91,7 @@ proptest! {
             let device = &snapshot.devices[&placement.device];
             prop_assert!(is_candidate(&snapshot, device, &asked.query, &policy));
             prop_assert!(!asked.except.contains(&device.id));
+            prop_assert!(has_memory(&snapshot, device, asked.memory_bytes));
             prop_assert_eq!(&placement.node, &device.node);
             if placement.reconfigures.is_none() {
                 prop_assert!(asked.query.loaded(device));
@@ -167,6 +178,9 @@ proptest! {
             ..snapshot.clone()
         };
         let mut index = Index::new(Snapshot::default(), policy.clone());
+        for function in snapshot.functions.values().rev() {
+            index.put_function(function.clone());
+        }
         for instance in snapshot.instances.values().rev() {
             index.put_instance(instance.clone());
         }
@@ -230,6 +244,7 @@ proptest! {
                         && is_candidate(&snapshot, d, &asked.query, &policy)
                         && asked.query.loaded(d)
                         && !asked.except.contains(&d.id)
+                        && has_memory(&snapshot, d, asked.memory_bytes)
                 });
                 prop_assert!(!nearer);
             }
@@ -269,6 +284,10 @@ proptest! {
                     prop_assert_eq!(Some(wanted.as_str()), asked.node);
                     prop_assert_eq!(found, &device.node);
                     prop_assert_ne!(found, wanted);
+                }
+                Reason::Memory { wanted, all, .. } => {
+                    prop_assert_eq!((*wanted, *all), (asked.memory_bytes, device.memory_bytes));
+                    prop_assert!(!has_memory(&snapshot, device, *wanted));
                 }
                 Reason::Redistribution { region, accelerator, needed, free } => {
                     prop_assert!(needed > free);

@@ -62,6 +62,7 @@ fn apply(index: &mut Index, change: Change, step: usize) {
                     devices: asked.devices,
                     pooled: asked.pooled,
                     locality: asked.locality,
+                    memory_bytes: asked.memory_bytes,
                     accelerator: None,
                 };
                 let instance = Instance {

@@ -14,6 +14,7 @@ fn with_instances(mut snapshot: Snapshot, on: &str, query: &str, count: usize) -
             devices: 1,
             pooled: false,
             locality: Locality::Any,
+            memory_bytes: 0,
             accelerator: None,
         };
         let instance = Instance {
@@ -64,6 +65,28 @@ fn whoever_fits_the_new_accelerator_stays_and_whoever_fits_nothing_is_named() {
     assert!(lost.stranded[0].reason.contains("accelerator=mm"));
     assert!(!lost.is_complete());
     assert_eq!(plan(&index, "gone", 0, &accelerator("mm")), Plan::default());
+}
+
+#[test]
+fn nobody_moves_where_its_memory_is_promised_to_another() {
+    let device = |id, memory_bytes| Device {
+        memory_bytes,
+        ..device(id, "n0", Some("mm"), 0.0)
+    };
+    let devices = snapshot(vec![device("d0", 8), device("d1", 3), device("d2", 1)]);
+    let mut world = with_instances(devices, "d0", "accelerator=mm", 3);
+    for (n, memory_bytes) in [(0, 2), (1, 2), (2, 1)] {
+        let function = world.functions.get_mut(&format!("f{n}")).unwrap();
+        function.memory_bytes = memory_bytes;
+    }
+    let plan = evacuate(&Index::new(world, Policy::default()), "d0");
+    let to = plan.moves.iter().map(|m| {
+        let to = m.to.as_ref().unwrap();
+        (m.instance.as_str(), to.device.as_str())
+    });
+    assert_eq!(to.collect::<Vec<_>>(), [("i0", "d1"), ("i2", "d2")]);
+    let reason = &plan.stranded[0].reason;
+    assert!(reason.contains("2 bytes of memory"), "{reason}");
 }
 
 proptest! {
@@ -121,7 +144,12 @@ proptest! {
             }
             let function = &functions[&instances[&first.instance].function];
             let except = std::slice::from_ref(&device.id);
-            let request = Request { except, ..Request::of(&function.query) };
+            let request = Request {
+                except,
+                memory_bytes: function.memory_bytes,
+                instance: Some(&first.instance),
+                ..Request::of(&function.query)
+            };
             let best = allocate(index.snapshot(), &request, index.policy()).unwrap();
             prop_assert_eq!(&best.devices[0], first.to.as_ref().unwrap());
         }
