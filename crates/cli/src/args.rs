@@ -430,4 +430,7 @@ pub struct Executor {
     /// Keep buffers out of clients' memory
     #[arg(long)]
     pub no_host_memory: bool,
+    /// Tell the manager of commands that belong to traces
+    #[arg(long)]
+    pub traces: bool,
 }

@@ -173,6 +173,32 @@ pub enum ToManager {
         /// The image.
         digest: String,
     },
+    /// Commands that belong to traces are over. Said to who has started this executor with
+    /// [`crate::Options::traces`] alone.
+    Traced {
+        /// They are.
+        tasks: Vec<TracedTask>,
+        /// So many more were left out.
+        dropped: u64,
+    },
+}
+
+/// Commands of one session that belong to a trace, from the first one's coming to the last one's end. Times are
+/// `CLOCK_MONOTONIC`'s nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedTask {
+    /// Which session.
+    pub session: u64,
+    /// `trace-id`
+    pub trace: [u8; 16],
+    /// `parent-id`
+    pub parent: [u8; 8],
+    /// They came.
+    pub came_ns: u64,
+    /// The session held the device.
+    pub granted_ns: u64,
+    /// They were over.
+    pub ended_ns: u64,
 }
 
 /// One end of the control socket.

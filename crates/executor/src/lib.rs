@@ -22,5 +22,6 @@ pub mod images;
 pub mod process;
 pub mod sandbox;
 pub mod session;
+pub mod traces;
 
 pub use process::{run, Options, Shared};

@@ -7,6 +7,7 @@ use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::images::Images;
 use crate::sandbox;
 use crate::session::{Place, Session};
+use crate::traces::Traces;
 use anyhow::Context as _;
 use baltra_ring::LeaseHolder;
 use baltra_wire::{DeviceDescription, Share};
@@ -53,6 +54,8 @@ pub struct Options {
     pub adopt: Option<PathBuf>,
     /// Whether to give up what the process does not need ([`crate::sandbox`]).
     pub sandbox: bool,
+    /// Whether the manager is told of commands that belong to traces.
+    pub traces: bool,
 }
 
 impl Options {
@@ -71,6 +74,7 @@ impl Options {
             cache_root: None,
             adopt: None,
             sandbox: true,
+            traces: false,
         }
     }
 
@@ -98,6 +102,8 @@ pub struct Shared {
     pub capture: Option<Capture>,
     /// The device's image, where it holds one at a time.
     pub images: Arc<Images>,
+    /// Commands that belong to traces.
+    pub traces: Traces,
 }
 
 impl Shared {
@@ -112,6 +118,7 @@ impl Shared {
             true => context.queue(device, 0).ok().map(Arc::new),
             false => None,
         };
+        let images = Arc::new(Images::new()?);
         Ok(Shared {
             turns: Turns::new(gpu),
             pinning,
@@ -119,7 +126,8 @@ impl Shared {
             context: Arc::new(context),
             description,
             capture,
-            images: Arc::new(Images::new()?),
+            traces: Traces::new(options.traces, images.wake()),
+            images,
             options,
         })
     }
@@ -391,6 +399,9 @@ impl Server {
                 self.lose_manager();
             }
         }
+        if let Some(message) = self.shared.traces.take() {
+            self.tell(&message);
+        }
     }
 
     fn tell(&mut self, message: &ToManager) {
@@ -405,6 +416,8 @@ impl Server {
     fn lose_manager(&mut self) {
         if self.channel.take().is_some() {
             self.shared.images.lose();
+            // The next one may be of another release, or want none.
+            self.shared.traces.stop();
             tracing::warn!(
                 sessions = self.sessions.len(),
                 "the manager is gone; sessions run on"

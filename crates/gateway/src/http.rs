@@ -10,6 +10,7 @@
 //! | [`containers`] | functions that are containers: calls go on there, and wait until one is ready |
 //! | [`table`] | what is deployed |
 //! | [`meters`], [`usage`], [`metrics`] | counting, and showing it |
+//! | [`trace`], [`spans`] | which trace a call belongs to, and telling its spans |
 //! | [`store`], [`upload`] | functions and deployments on disk |
 //! | [`faas`], [`queue`], [`logs`], [`follow`] | OpenFaaS: management, asynchronous calls, logs |
 //! | [`inference`] | the Open Inference Protocol |
@@ -39,6 +40,7 @@ pub(crate) mod queue;
 pub mod rfc3339;
 pub(crate) mod router;
 pub mod scan;
+pub(crate) mod spans;
 pub mod store;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -115,6 +115,7 @@ impl Service {
             }
         }
         self.gateway.save_usage();
+        runtime.block_on(self.gateway.spans.close(Duration::from_secs(1)));
         runtime.shutdown_timeout(Duration::from_millis(500));
         tracing::info!("stopped");
     }

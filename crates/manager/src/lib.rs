@@ -28,6 +28,7 @@ pub mod relay;
 mod service;
 pub mod store;
 pub mod tenants;
+mod traces;
 
 pub use options::Options;
 pub use service::Service;

@@ -110,6 +110,7 @@ impl Collector for NodeCollector {
         self.encode_bytes(&mut encoder, &lines)?;
         self.encode_latency(&mut encoder, &lines)?;
         self.encode_gauges(&mut encoder)?;
+        self.encode_spans(&mut encoder)?;
         self.encode_devices(&mut encoder)
     }
 }
@@ -206,6 +207,21 @@ impl NodeCollector {
                 let metric = family.encode_family(&labels)?;
                 ConstGauge::new(value).encode(metric)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Nothing where nobody collects spans.
+    fn encode_spans(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(counts) = self.0.spans.counts() else {
+            return Ok(());
+        };
+        for (name, help, value) in [
+            ("spans_told", "Spans that the collector took", counts.told),
+            ("spans_dropped", "Spans that were lost", counts.dropped),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::registry::Link;
 use crate::relay::Relays;
 use crate::tenants::{Tenant, Tenants};
 use baltra_executor::control::{ToExecutor, ToManager};
+use baltra_trace::Spans;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ impl Device {
         options: &DeviceOptions,
         driver: PathBuf,
         groups: Option<Groups>,
+        traces: bool,
         all: &Options,
     ) -> std::io::Result<Device> {
         let executors = &all.executors;
@@ -88,6 +90,7 @@ impl Device {
             adopt: all.paths.adopt_socket(),
             device: options.name.clone(),
             groups,
+            traces,
         };
         Ok(Device {
             options: options.clone(),
@@ -204,6 +207,8 @@ pub struct Node {
     pub accounts: Accounts,
     /// Accelerators' images.
     pub images: Images,
+    /// Where spans of calls go.
+    pub spans: Spans,
     /// Relays of clients elsewhere.
     pub relays: Arc<Relays>,
     /// The pool that the node belongs to, if it does.
@@ -223,6 +228,7 @@ impl Node {
         tenants: Tenants,
         accounts: Accounts,
         images: Images,
+        spans: Spans,
     ) -> anyhow::Result<Node> {
         let registry = Link::new(&options)?.map(Arc::new);
         let vendors = std::path::Path::new(crate::drivers::VENDORS);
@@ -235,6 +241,7 @@ impl Node {
                 device,
                 driver,
                 groups.clone(),
+                spans.is_on(),
                 &options,
             )?));
         }
@@ -244,6 +251,7 @@ impl Node {
             tenants,
             accounts,
             images,
+            spans,
             relays: Arc::default(),
             registry,
             started: Instant::now(),
@@ -482,6 +490,20 @@ impl Node {
                     record.instance = instance.chars().take(kept).collect();
                     drop(open);
                     self.urge_registry();
+                }
+            }
+            ToManager::Traced { tasks, dropped } => {
+                self.spans.lost(dropped);
+                for task in tasks {
+                    let tenant = owns(task.session)
+                        .then(|| self.sessions().get(&task.session).map(|s| s.tenant.clone()))
+                        .flatten();
+                    match tenant {
+                        Some(tenant) => {
+                            crate::traces::tell(&self.spans, device.name(), &tenant, &task)
+                        }
+                        None => self.spans.lost(1),
+                    }
                 }
             }
             // Of a session that is over.

@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::tenants::Tenants;
 use crate::{adoption, control, lock, metrics, registry, relay};
 use anyhow::{Context, Result};
+use baltra_trace::Spans;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -20,6 +21,8 @@ use tokio::signal::unix::{signal, SignalKind};
 pub struct Service {
     node: Arc<Node>,
     lock: lock::Lock,
+    /// What no session waits for.
+    runtime: tokio::runtime::Runtime,
 }
 
 /// Why the manager ends, and how long running sessions may go on.
@@ -39,23 +42,29 @@ impl Service {
         let accounts = Accounts::load(store)?;
         let images = Images::open(&state.join("images"))
             .with_context(|| format!("cannot make {}", state.join("images").display()))?;
-        let node = Node::new(options, generation, tenants, accounts, images)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("control")
+            .enable_all()
+            .build()?;
+        let spans = {
+            let _within = runtime.enter();
+            Spans::from_environment("baltra-manager", &[("host.name", &options.node.name)])?
+        };
+        let node = Node::new(options, generation, tenants, accounts, images, spans)?;
         Ok(Service {
             node: Arc::new(node),
             lock,
+            runtime,
         })
     }
 
     /// Serves until SIGTERM, SIGINT or a shutdown over the control socket; nothing of it is left
     /// running when it returns.
     pub fn run(self) -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("control")
-            .enable_all()
-            .build()?;
+        let runtime = &self.runtime;
         let (stop, mut stopped) = tokio::sync::watch::channel(None);
-        self.open_doors(&runtime, stop)?;
+        self.open_doors(runtime, stop)?;
         let paths = &self.node.options.paths;
         tracing::info!(
             node = self.node.options.node.name,
@@ -78,7 +87,8 @@ impl Service {
         });
         let grace = grace.map_err(|e: std::io::Error| anyhow::anyhow!(e))?;
         self.drain(grace);
-        runtime.shutdown_timeout(Duration::from_millis(200));
+        runtime.block_on(self.node.spans.close(Duration::from_secs(1)));
+        self.runtime.shutdown_timeout(Duration::from_millis(200));
         Ok(())
     }
 

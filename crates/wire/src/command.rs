@@ -273,4 +273,14 @@ pub enum Operation<'a> {
         /// Bytes.
         len: u64,
     },
+    /// Does nothing; since 1.1. What is behind it belongs to a trace (W3C trace context), where the
+    /// node tells anybody of traces.
+    Trace {
+        /// `trace-id`
+        trace: [u8; 16],
+        /// `parent-id`: the span that the commands are a part of.
+        parent: [u8; 8],
+        /// So many of the next commands.
+        commands: u32,
+    },
 }

@@ -28,13 +28,24 @@ use serde::{de::Deserialize, Serialize};
 
 /// The protocol version that this build speaks. A peer of another `MAJOR` is refused with a text
 /// that names both; a peer of another minor works (messages are only ever appended).
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+pub const VERSION: Version = Version { major: 1, minor: 1 };
 
 /// The longest message, in bytes, that either end accepts (a program binary is the longest).
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// A protocol version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct Version {
     /// Peers of different `major` cannot talk.
     pub major: u16,

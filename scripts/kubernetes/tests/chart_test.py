@@ -70,6 +70,7 @@ class Tests:
     def test_the_server_takes_every_object(self):
         self.cluster.apply((PLACE / "monitors.yaml").read_text())
         variants = [["--set", "monitoring.serviceMonitors=true,monitoring.rules=true,monitoring.labels.release=x"], ["--set", "dra=false,gateway.enabled=false,controller.containers=false,networkPolicies.enabled=false,registry.storage.size=1Gi,externalMetrics=false"],
+                    ["--set", "traces.endpoint=http://collector:4318,traces.sampler=parentbased_traceidratio,traces.samplerArgument=0.1"],
                     ["--set", "node.securityContext.privileged=true,node.runtimeClassName=nvidia,registry.clusterIP=10.96.0.80"]]
         for values in variants:
             objects = render(*values)

@@ -21,6 +21,7 @@ pub fn executor(args: Executor) -> Result<()> {
         cache_root: args.cache_root,
         adopt: args.adopt,
         sandbox: !args.no_sandbox,
+        traces: args.traces,
     })
 }
 

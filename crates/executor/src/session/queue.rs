@@ -17,8 +17,10 @@ use super::board::{State, Submitted};
 use super::objects::Context;
 use super::submit::{How, Lane, Outcome};
 use super::{unordered, Session, Violation};
+use crate::control::TracedTask;
 use crate::driver::{self, Code, Enqueue, Event as DriverEvent};
 use baltra_opencl::*;
+use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Consumer, Progress, Range, Waker};
 use baltra_wire::{decode, Command, Direction, Event, Id, Notice, Operation};
 use std::collections::VecDeque;
@@ -35,6 +37,20 @@ const MILESTONE_EVERY: u64 = 64;
 /// A transfer that blocks while others wait for events of earlier commands; tens of
 /// microseconds.
 const BLOCKING_BYTES_MAX: u64 = 1 << 20;
+
+/// Calls that belong to traces and are on their way in a queue; others are not told of.
+const TRACED_MAX: usize = 64;
+
+/// Commands that belong to a trace.
+struct Traced {
+    trace: [u8; 16],
+    parent: [u8; 8],
+    /// The last one's number.
+    last: u64,
+    came_ns: u64,
+    /// `None`: the device is waited for.
+    granted_ns: Option<u64>,
+}
 
 /// What others know of a queue.
 pub struct QueueHandle {
@@ -114,6 +130,7 @@ pub struct Base {
     progress: Progress,
     /// Since when the running task runs; `None`: no task, no lease.
     task: Option<Instant>,
+    traced: Vec<Traced>,
     calls: u64,
     published: u64,
     shown: u64,
@@ -146,6 +163,7 @@ pub fn start(
         profiling: properties & CL_QUEUE_PROFILING_ENABLE as u64 != 0,
         progress: Progress::new(ring)?,
         task: None,
+        traced: Vec::new(),
         calls: 0,
         published: 0,
         shown: 0,
@@ -203,7 +221,51 @@ impl Base {
             return false;
         }
         self.task = Some(started);
+        if !self.traced.is_empty() {
+            let now = monotonic_ns();
+            for traced in &mut self.traced {
+                traced.granted_ns.get_or_insert(now);
+            }
+        }
         true
+    }
+
+    /// The `commands` behind the command `number` belong to a trace.
+    fn trace(&mut self, number: u64, trace: [u8; 16], parent: [u8; 8], commands: u32) {
+        if !self.session.shared.traces.is_on() || self.traced.len() >= TRACED_MAX {
+            return;
+        }
+        let came_ns = monotonic_ns();
+        self.traced.push(Traced {
+            trace,
+            parent,
+            last: number.saturating_add(commands.into()),
+            came_ns,
+            granted_ns: self.holds_device().then_some(came_ns),
+        });
+    }
+
+    /// Says of those that are over when they were.
+    fn end_traced(&mut self, completed: u64) {
+        if self.traced.is_empty() {
+            return;
+        }
+        let ended_ns = monotonic_ns();
+        let (session, traces) = (self.session.start.session, &self.session.shared.traces);
+        self.traced.retain(|traced| {
+            let over = traced.last <= completed;
+            if over {
+                traces.post(TracedTask {
+                    session,
+                    trace: traced.trace,
+                    parent: traced.parent,
+                    came_ns: traced.came_ns,
+                    granted_ns: traced.granted_ns.unwrap_or(ended_ns),
+                    ended_ns,
+                });
+            }
+            !over
+        });
     }
 
     /// Whether a task is running.
@@ -254,6 +316,8 @@ impl Base {
         self.published = number;
         self.handle.completed.store(number, Ordering::SeqCst);
         self.progress.publish(number);
+        // Behind the client's news: it is nobody's in a hurry.
+        self.end_traced(number);
         if self.session.start.flags.mirror {
             self.session.notices.send(&Notice::Progress {
                 queue: self.handle.id,
@@ -375,6 +439,21 @@ impl InOrder {
         self.base.took(self.taken);
         let number = self.taken;
         let event = command.event;
+        if let Operation::Trace {
+            trace,
+            parent,
+            commands,
+        } = command.operation
+        {
+            self.base.trace(number, trace, parent, commands);
+            if event == 0 && command.waits.is_empty() {
+                // Nobody waits for this one: its end is told with what is behind it.
+                if self.completed + 1 == number {
+                    self.completed = number;
+                }
+                return Ok(());
+            }
+        }
         if event != 0 && !self.base.session.board.exists(event) {
             return Err(Violation::new("an event outside the event table"));
         }

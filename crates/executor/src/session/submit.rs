@@ -219,6 +219,7 @@ impl Lane {
                 }
                 self.queue.marker(&[], true).map(driver)
             }
+            Operation::Trace { .. } => Ok(Outcome::Done),
             Operation::Marker => self.queue.marker(enqueue.waits, enqueue.event).map(driver),
             Operation::Barrier => self.queue.barrier(enqueue).map(driver),
             Operation::Svm { .. } | Operation::SvmCopy { .. } | Operation::SvmFill { .. } => {

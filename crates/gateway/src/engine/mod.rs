@@ -278,7 +278,7 @@ impl Engine {
             cold_ns += took.as_nanos() as u64;
             let here = replica.enter();
             let watch = Watch::new(&replica, deadline);
-            let (pending, heard) = Pending::new(call, deadline);
+            let (pending, heard) = Pending::new(call, deadline, trace);
             if runner.submit(pending, here.is_alone()).is_err() {
                 watch.over();
                 return Err(CallError::Overload {

@@ -1,6 +1,6 @@
 //! A call on its way through the engine.
 
-use super::reply::{CallError, Timing};
+use super::reply::{CallError, Timing, Trace};
 use baltra_functions::Call;
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
@@ -22,7 +22,18 @@ pub struct Waiter {
     pub deadline: Instant,
     /// When the call came.
     pub came: Instant,
+    /// The trace that it belongs to, if its spans are collected.
+    pub traced: Option<Traced>,
     reply: oneshot::Sender<Outcome>,
+}
+
+/// What a node hears of a call's trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// `trace-id`
+    pub trace: [u8; 16],
+    /// The span of the call on the device.
+    pub parent: [u8; 8],
 }
 
 /// A call's end, as its runner saw it.
@@ -51,11 +62,19 @@ pub enum Outcome {
 
 impl Pending {
     /// A call that came now, and where its end will be heard of.
-    pub fn new(call: Call, deadline: Instant) -> (Pending, oneshot::Receiver<Outcome>) {
+    pub fn new(
+        call: Call,
+        deadline: Instant,
+        trace: &Trace,
+    ) -> (Pending, oneshot::Receiver<Outcome>) {
         let (reply, heard) = oneshot::channel();
         let waiter = Waiter {
             deadline,
             came: Instant::now(),
+            traced: trace.asked.map(|parent| Traced {
+                trace: trace.id,
+                parent,
+            }),
             reply,
         };
         (Pending { call, waiter }, heard)

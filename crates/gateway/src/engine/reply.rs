@@ -1,7 +1,7 @@
 //! What comes of a call.
 
 use bytes::Bytes;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A call's W3C trace context, which travels with it to logs and to nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,8 +10,12 @@ pub struct Trace {
     pub id: [u8; 16],
     /// `parent-id`, of the door's own span.
     pub span: [u8; 8],
+    /// Of the caller's; zeros: it sent none.
+    pub parent: [u8; 8],
     /// The `sampled` flag.
     pub sampled: bool,
+    /// Of the span of what the call asks of a device or a container in its turn; `None`: nobody collects spans of it.
+    pub asked: Option<[u8; 8]>,
 }
 
 /// Where a call's time went, nanoseconds.
@@ -23,6 +27,8 @@ pub struct Timing {
     pub cold_ns: u64,
     /// From the device's queue to the last output's end.
     pub device_ns: u64,
+    /// When it came into the device's queue, if it did.
+    pub pushed: Option<Instant>,
 }
 
 /// A call that was carried out.

@@ -5,6 +5,7 @@ use crate::http::gateway::{blocking, Gateway};
 use crate::http::keys::TenantIndex;
 use crate::http::meters::{Ended, Ending, Meter};
 use crate::http::problem::Problem;
+use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
 use crate::http::trace;
 use baltra_functions::manifest::Codec;
@@ -52,11 +53,27 @@ pub(crate) async fn run(
             None
         }
     };
+    let timing = metered.timing;
     let ended = metered.end();
-    deployed.log.call(ended, || {
-        let problem = result.as_ref().err();
-        line(&asked, problem, place, ended - began, trace)
-    });
+    let problem = result.as_ref().err();
+    spans::tell(
+        &gateway.spans,
+        &Called {
+            trace,
+            function: deployed.name(),
+            tenant: gateway.keys.name(caller),
+            began,
+            ended,
+            timing,
+            status: problem.map_or(200, |problem| problem.status.as_u16()),
+            error: problem.map(|problem| problem.detail.as_str()),
+            place: place.map(|ran| (ran.place.0.as_str(), ran.place.1.as_str())),
+            asked: "device",
+        },
+    );
+    deployed
+        .log
+        .call(ended, || line(&asked, problem, place, ended - began, trace));
     result.map(|(answer, ran)| Done {
         answer,
         timing: ran.timing,

@@ -11,6 +11,7 @@ use crate::http::gateway::Gateway;
 use crate::http::keys::{Keys, TenantIndex};
 use crate::http::meters::{Ending, Meter, Meters};
 use crate::http::problem::Problem;
+use crate::http::spans::{self, Called};
 use crate::http::trace;
 use arc_swap::ArcSwap;
 use baltra_registry::client::Functions;
@@ -339,7 +340,25 @@ pub(crate) async fn call(
         }
         Err(problem) => metered.ending = Ending::of(problem.status),
     }
-    metered.end();
+    let timing = metered.timing;
+    let ended = metered.end();
+    let problem = passed.as_ref().err();
+    let answered = passed.as_ref().map(|(response, _)| response.status());
+    spans::tell(
+        &gateway.spans,
+        &Called {
+            trace: asked.trace,
+            function: &container.name,
+            tenant: gateway.keys.name(caller),
+            began: asked.began,
+            ended,
+            timing,
+            status: answered.unwrap_or_else(|problem| problem.status).as_u16(),
+            error: problem.map(|problem| problem.detail.as_str()),
+            place: None,
+            asked: "container",
+        },
+    );
     passed
 }
 
@@ -356,6 +375,7 @@ async fn pass_on(
     let (stream, at, waited) = container.connect(all, held_max, deadline).await?;
     let timing = Timing {
         cold_ns: waited.as_nanos() as u64,
+        pushed: Some(Instant::now()),
         ..Timing::default()
     };
     let request = request(asked, at, gateway.keys.are_wanted(), body)?;
@@ -415,7 +435,7 @@ fn request<B>(
     if let Ok(host) = HeaderValue::from_str(&at.to_string()) {
         headers.insert(HOST, host);
     }
-    headers.insert(trace::TRACEPARENT, trace::text(trace).into());
+    headers.insert(trace::TRACEPARENT, trace::onward(trace).into());
     if trace::given_id(&parts.headers).is_none() {
         headers.insert(trace::X_REQUEST_ID, trace::request_id(trace));
     }
@@ -547,7 +567,7 @@ mod tests {
             .unwrap()
             .into_parts();
         let at = "10.0.0.1:80".parse().unwrap();
-        let trace = trace::of(&parts.headers);
+        let trace = trace::of(&parts.headers, &baltra_trace::Spans::default());
         let asked = |rest| Asked {
             rest,
             parts: &parts,

@@ -101,7 +101,7 @@ impl Worker {
         watch.enter();
         let began = Instant::now();
         let (parts, body) = request.into_parts();
-        let trace = trace::of(&parts.headers);
+        let trace = trace::of(&parts.headers, &self.gateway.spans);
         let answered = match route(parts.uri.path()) {
             Route::Function(name, rest) => {
                 let called = self.function(name, rest, &parts, body, &trace, began);

@@ -13,6 +13,7 @@ use crate::http::table::{Deployed, Deployment, Table};
 use crate::options::Options;
 use anyhow::{Context, Result};
 use baltra_functions::Function;
+use baltra_trace::Spans;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(crate) struct Gateway {
     pub engine: Engine,
     pub queue: Queue,
     pub regions: Regions,
+    pub spans: Spans,
     pub started: Instant,
     pub draining: AtomicBool,
     pub connections: AtomicUsize,
@@ -73,6 +75,7 @@ impl Gateway {
             engine,
             queue: Queue::new(&options.limits),
             regions: Regions::new(options.shared_memory),
+            spans: Spans::from_environment("baltra-gateway", &[])?,
             started: Instant::now(),
             draining: AtomicBool::new(false),
             connections: AtomicUsize::new(0),

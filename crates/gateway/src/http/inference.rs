@@ -18,6 +18,7 @@ use crate::http::gateway::{blocking, Gateway};
 use crate::http::keys::TenantIndex;
 use crate::http::meters::Ending;
 use crate::http::problem::Problem;
+use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
 use ::http::{HeaderMap, StatusCode};
 use baltra_functions::{Body, Call, Tensor, Type};
@@ -157,7 +158,24 @@ impl Gateway {
                 metered.ending = Ending::of(problem.status);
             }
         }
+        let timing = metered.timing;
         let now = metered.end();
+        let problem = result.as_ref().err();
+        spans::tell(
+            &self.spans,
+            &Called {
+                trace,
+                function: deployed.name(),
+                tenant: self.keys.name(caller),
+                began,
+                ended: now,
+                timing,
+                status: problem.map_or(200, |problem| problem.status.as_u16()),
+                error: problem.map(|problem| problem.detail.as_str()),
+                place: None,
+                asked: "device",
+            },
+        );
         deployed.log.call(now, || {
             let took = (now - began).as_secs_f64() * 1e3;
             let status = result.as_ref().map_or_else(|p| p.status.as_u16(), |_| 200);

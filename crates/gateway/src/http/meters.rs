@@ -337,6 +337,7 @@ mod tests {
                 queue_ns: 1,
                 cold_ns: 0,
                 device_ns: 7,
+                pushed: None,
             },
         }
     }

@@ -62,6 +62,7 @@ impl Collector for GatewayCollector {
         encode_running(&mut encoder, &lines)?;
         self.encode_engine(&mut encoder)?;
         self.encode_containers(&mut encoder)?;
+        self.encode_spans(&mut encoder)?;
         self.encode_gauges(&mut encoder)
     }
 }
@@ -230,6 +231,21 @@ impl GatewayCollector {
                 let metric = family.encode_family(&labels)?;
                 ConstGauge::new(value(container)).encode(metric)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Nothing where nobody collects spans.
+    fn encode_spans(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(counts) = self.0.spans.counts() else {
+            return Ok(());
+        };
+        for (name, help, value) in [
+            ("spans_told", "Spans that the collector took", counts.told),
+            ("spans_dropped", "Spans that were lost", counts.dropped),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub struct Launch {
     pub device: String,
     /// Where its control group is made, if the host lets us.
     pub groups: Option<Groups>,
+    /// Whether it tells of commands that belong to traces.
+    pub traces: bool,
 }
 
 impl Launch {
@@ -86,10 +88,16 @@ impl Launch {
         if !self.host_memory {
             command.arg("--no-host-memory");
         }
-        // The loader's and our own variables would lead the driver back to us.
+        if self.traces {
+            command.arg("--traces");
+        }
+        // The loader's and our own variables would lead the driver back to us; a collector's key is not a tenant's.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("OCL_ICD_") || text.starts_with("BALTRA_") {
+            if ["OCL_ICD_", "BALTRA_", "OTEL_"]
+                .iter()
+                .any(|p| text.starts_with(p))
+            {
                 command.env_remove(name);
             }
         }

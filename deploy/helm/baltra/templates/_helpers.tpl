@@ -61,3 +61,14 @@ prometheus.io/port: {{ index . 1 | quote }}
 - name: {{ index . 1 }}
   valueFrom: {secretKeyRef: {name: {{ include "baltra.name" (index . 0) }}-tokens, key: {{ index . 2 }}}}
 {{- end }}
+
+{{/* Where a daemon tells its spans, in the environment. */}}
+{{- define "baltra.traces" -}}
+{{- with .Values.traces }}
+{{- if .endpoint }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+- {name: OTEL_TRACES_SAMPLER, value: {{ .sampler | quote }}}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .samplerArgument | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}

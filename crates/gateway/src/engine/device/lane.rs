@@ -22,7 +22,7 @@ use super::error::text_of;
 use super::program::Program;
 use super::slot::{Slot, SlotError};
 use crate::engine::pace::Pace;
-use crate::engine::pending::{Backlog, Outcome, Pending, Waiter};
+use crate::engine::pending::{Backlog, Outcome, Pending, Traced, Waiter};
 use crate::engine::reply::{CallError, Timing};
 use crate::engine::stats::Stats;
 use baltra_functions::{Call, Step};
@@ -139,6 +139,14 @@ impl Load {
         match self {
             Load::One(pending) => &pending.call,
             Load::Many { merged, .. } => merged,
+        }
+    }
+
+    /// The traces that it belongs to.
+    fn traces(&self) -> Vec<Traced> {
+        match self {
+            Load::One(pending) => pending.waiter.traced.into_iter().collect(),
+            Load::Many { waiters, .. } => waiters.iter().filter_map(|w| w.traced).collect(),
         }
     }
 
@@ -398,7 +406,10 @@ impl Lane {
             Ok(()) => {
                 let before = self.queue.pushed();
                 let call = load.call();
-                let pushed = slot.push(&self.program, &self.queue, call, self.steps(call));
+                let steps = self.steps(call);
+                let pushed = slot
+                    .trace(&self.program, &self.queue, call, steps, &load.traces())
+                    .and_then(|()| slot.push(&self.program, &self.queue, call, steps));
                 let (last, load, refused) = match pushed {
                     Ok(last) => (last, Some(load), None),
                     // The slot is free when those commands that went are complete.
@@ -567,6 +578,7 @@ impl Lane {
             queue_ns: nanoseconds(waiter.waited(pushed)),
             cold_ns: 0,
             device_ns: nanoseconds(now.saturating_duration_since(pushed)),
+            pushed: Some(pushed),
         };
         self.stats.ran(match &load {
             Load::One(_) => 1,

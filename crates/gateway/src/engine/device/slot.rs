@@ -8,12 +8,16 @@
 
 use super::error::text_of;
 use super::program::{Program, MEM_READ_WRITE};
+use crate::engine::pending::Traced;
 use crate::engine::reply::CallError;
 use baltra_functions::{Argument, Body, Buffer, Call, Launch, Step};
 use baltra_session::client::{Block, Client, Lost, Queue};
-use baltra_wire::{encode, Arg, Backing, Control, Direction, Id, Operation};
+use baltra_wire::{encode, Arg, Backing, Control, Direction, Id, Operation, Version};
 use bytes::Bytes;
 use std::sync::Arc;
+
+/// [`Operation::Trace`] is known since.
+const TRACE_SINCE: Version = Version { major: 1, minor: 1 };
 
 /// Buffers of so many bytes start at a page and grow by pages.
 const PAGE_BYTES: u64 = 4096;
@@ -136,6 +140,52 @@ impl Slot {
         Ok(())
     }
 
+    /// Says which traces the commands belong to that [`Slot::push`] appends next. Nodes that do not know of that are
+    /// not told.
+    pub fn trace(
+        &self,
+        program: &Program,
+        queue: &Queue,
+        call: &Call,
+        steps: &[Step],
+        traces: &[Traced],
+    ) -> Result<(), Lost> {
+        if traces.is_empty() || program.client.welcome().version < TRACE_SINCE {
+            return Ok(());
+        }
+        let commands = self.command_count(program.client.host_memory(), call, steps);
+        for (index, traced) in traces.iter().enumerate() {
+            let others = traces.len() - 1 - index;
+            let operation = Operation::Trace {
+                trace: traced.trace,
+                parent: traced.parent,
+                commands: u32::try_from(others + commands).unwrap_or(u32::MAX),
+            };
+            queue.push(0, &[], &operation)?;
+        }
+        Ok(())
+    }
+
+    /// How many commands [`Slot::push`] appends.
+    fn command_count(&self, host: bool, call: &Call, steps: &[Step]) -> usize {
+        let moved = |index: usize, bytes: u64| {
+            let place = self.places[index].as_ref();
+            usize::from(bytes > 0 && place.is_some_and(|place| place.block.is_some()))
+        };
+        let transfers = call.buffers.iter().enumerate().map(|(index, buffer)| {
+            let output = |output: &usize| moved(index, call.outputs[*output].bytes);
+            match buffer {
+                Buffer::Constant(_) => 0,
+                Buffer::Input(body) => moved(index, body.len()),
+                Buffer::Output(out) => output(out),
+                Buffer::InOut(body, out) => moved(index, body.len()) + output(out),
+            }
+        });
+        let transfers = if host { 0 } else { transfers.sum() };
+        let launches = steps.iter().filter(|step| is_launched(step)).count();
+        (transfers + launches).max(1)
+    }
+
     /// Appends the call's commands to the queue; the number of the last one.
     pub fn push(
         &mut self,
@@ -154,11 +204,7 @@ impl Slot {
                 }
             }
         }
-        for step in steps {
-            let dimensions = usize::from(step.dimensions.clamp(1, 3));
-            if step.global[..dimensions].contains(&0) {
-                continue;
-            }
+        for step in steps.iter().filter(|step| is_launched(step)) {
             last = Some(self.launch(queue, step)?);
         }
         if !host {
@@ -257,6 +303,12 @@ impl Slot {
             place.release(client);
         }
     }
+}
+
+/// Whether there is anything to do in it.
+fn is_launched(step: &Step) -> bool {
+    let dimensions = usize::from(step.dimensions.clamp(1, 3));
+    !step.global[..dimensions].contains(&0)
 }
 
 /// Makes the place, or a larger one, where it is too small.

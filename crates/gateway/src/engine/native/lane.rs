@@ -382,6 +382,7 @@ impl Lane {
             queue_ns: nanoseconds(waiter.waited(pushed)),
             cold_ns: 0,
             device_ns: nanoseconds(pushed.elapsed()),
+            pushed: Some(pushed),
         };
         waiter.answer(Outcome::Done {
             outputs,

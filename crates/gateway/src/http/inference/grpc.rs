@@ -322,7 +322,7 @@ impl GrpcInferenceService for Service {
         request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
         let headers = headers(request.metadata());
-        let trace = trace::of(&headers);
+        let trace = trace::of(&headers, &self.0.spans);
         let request = request.into_inner();
         let name = &request.model_name;
         let (deployed, caller) = model(&self.0, &headers, name, &request.model_version)?;

@@ -1,0 +1,97 @@
+//! Commands that belong to traces, on their way to the manager, which tells whoever collects spans.
+
+use crate::control::{ToManager, TracedTask};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// That wait to be told; more are counted alone. They fit one packet.
+const WAITING_MAX: usize = 512;
+
+/// What the queues of a process share of this.
+pub struct Traces {
+    on: AtomicBool,
+    /// And those that were left out.
+    waiting: Mutex<(Vec<TracedTask>, u64)>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Traces {
+    /// `wake` becomes readable when there is something for the manager.
+    pub fn new(on: bool, wake: Arc<OwnedFd>) -> Traces {
+        Traces {
+            on: on.into(),
+            waiting: Mutex::default(),
+            wake,
+        }
+    }
+
+    /// Whether anybody wants to know.
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Nobody wants to know any more.
+    pub fn stop(&self) {
+        self.on.store(false, Ordering::Relaxed);
+        *self.waiting.lock().expect("no panic under this lock") = Default::default();
+    }
+
+    /// Some commands are over.
+    pub fn post(&self, task: TracedTask) {
+        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        if waiting.0.len() >= WAITING_MAX {
+            waiting.1 += 1;
+            return;
+        }
+        waiting.0.push(task);
+        let first = waiting.0.len() == 1;
+        drop(waiting);
+        if first {
+            // It can only be full, and then it is readable anyway.
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// What the manager is to be told.
+    pub fn take(&self) -> Option<ToManager> {
+        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let (tasks, dropped) = std::mem::take(&mut *waiting);
+        (!tasks.is_empty()).then_some(ToManager::Traced { tasks, dropped })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{eventfd, EventfdFlags};
+
+    #[test]
+    fn test_what_waits_is_bounded_and_fits_a_packet() {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let traces = Traces::new(true, wake);
+        assert_eq!(traces.take(), None);
+        let long = TracedTask {
+            session: u64::MAX,
+            trace: [0xff; 16],
+            parent: [0xff; 8],
+            came_ns: u64::MAX,
+            granted_ns: u64::MAX,
+            ended_ns: u64::MAX,
+        };
+        for _ in 0..WAITING_MAX + 3 {
+            traces.post(long);
+        }
+        let message = traces.take().unwrap();
+        let mut bytes = Vec::new();
+        baltra_wire::encode(&message, &mut bytes).unwrap();
+        assert!(bytes.len() <= crate::control::PACKET_BYTES_MAX);
+        let ToManager::Traced { tasks, dropped } = message else {
+            panic!("{message:?}");
+        };
+        assert_eq!((tasks.len(), dropped), (WAITING_MAX, 3));
+        traces.post(long);
+        traces.stop();
+        assert!(!traces.is_on() && traces.take().is_none());
+    }
+}

@@ -1,0 +1,34 @@
+//! Spans of commands that belong to a trace: their wait at the gate, and their time on the device.
+
+use baltra_executor::control::TracedTask;
+use baltra_ring::lease::monotonic_ns;
+use baltra_trace::{span_id, Clock, Kind, Span, Spans, Time};
+
+/// Tells three: the whole, under the span that asked for it, and its two parts. When it was is the executor's claim.
+pub(crate) fn tell(spans: &Spans, device: &str, tenant: &str, task: &TracedTask) {
+    let (clock, now_ns) = (Clock::now(), monotonic_ns());
+    let at = |ns: u64| clock.ago(now_ns.saturating_sub(ns));
+    let (came, ended) = (at(task.came_ns), at(task.ended_ns.max(task.came_ns)));
+    let granted = at(task.granted_ns).clamp(came, ended);
+    let whole = span_id();
+    let part = |name: &str, began_ns, ended_ns| Span {
+        trace: task.trace,
+        id: span_id(),
+        parent: whole,
+        name: name.into(),
+        time: Time { began_ns, ended_ns },
+        ..Span::default()
+    };
+    spans.tell(Span {
+        id: whole,
+        parent: task.parent,
+        kind: Kind::Server,
+        attributes: vec![
+            ("baltra.device", device.into()),
+            ("baltra.tenant", tenant.into()),
+        ],
+        ..part("task", came, ended)
+    });
+    spans.tell(part("gate", came, granted));
+    spans.tell(part("device", granted, ended));
+}

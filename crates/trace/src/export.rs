@@ -1,0 +1,179 @@
+//! The task that tells spans: OTLP, protobuf in an HTTP/1 request, a batch a connection.
+
+use crate::options::Options;
+use crate::{Inner, Kind, Span, Value, BATCH_MAX};
+use bytes::Bytes;
+use http::header::{HeaderName, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode as Outcome;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Message, Status};
+use prost::Message as _;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+/// A collector's answer; what is longer is not looked at.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Tells what comes until it is closed and empty.
+pub(crate) async fn run(inner: Arc<Inner>, options: Options) {
+    let mut closing = inner.closing.subscribe();
+    let mut failed = false;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(options.delay) => {}
+            () = inner.many.notified() => {}
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+        let last = *closing.borrow();
+        loop {
+            let batch: Vec<Span> = std::iter::from_fn(|| inner.queue.pop())
+                .take(BATCH_MAX)
+                .collect();
+            if batch.is_empty() {
+                break;
+            }
+            let count = batch.len() as u64;
+            let sent = tokio::time::timeout(options.timeout, send(&options, batch)).await;
+            let refused = match sent {
+                Ok(Ok(rejected)) => {
+                    if std::mem::take(&mut failed) {
+                        tracing::info!(endpoint = %options.endpoint, "spans are taken again");
+                    }
+                    rejected.min(count)
+                }
+                other => {
+                    let reason = other.map_or_else(|_| "no answer in time".into(), error_of);
+                    // Once an outage.
+                    if !std::mem::replace(&mut failed, true) {
+                        tracing::warn!(endpoint = %options.endpoint, reason, "spans are not taken: they are dropped");
+                    }
+                    count
+                }
+            };
+            inner.told.fetch_add(count - refused, Relaxed);
+            inner.dropped.fetch_add(refused, Relaxed);
+        }
+        if last {
+            inner.closed.send_replace(true);
+            return;
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn error_of(sent: Result<u64, Failure>) -> String {
+    sent.map_or_else(|error| error.to_string(), |_| String::new())
+}
+
+/// Tells one batch; how many of it the collector rejected.
+async fn send(options: &Options, batch: Vec<Span>) -> Result<u64, Failure> {
+    let uri = &options.endpoint;
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let stream = TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await?;
+    let body = Bytes::from(message(options, batch).encode_to_vec());
+    let path = uri.path_and_query().map_or("/", |p| p.as_str());
+    let mut request = Request::post(path).body(Full::new(body))?;
+    let headers = request.headers_mut();
+    for (name, value) in &options.headers {
+        headers.insert(HeaderName::try_from(name)?, HeaderValue::try_from(value)?);
+    }
+    let authority = uri.authority().map_or("", |a| a.as_str());
+    headers.insert(HOST, HeaderValue::try_from(authority)?);
+    let protobuf = HeaderValue::from_static("application/x-protobuf");
+    headers.insert(CONTENT_TYPE, protobuf);
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let answered = async {
+        let answer = sender.send_request(request).await?;
+        let status = answer.status();
+        if status != StatusCode::OK {
+            return Err(format!("the collector answered {status}").into());
+        }
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+        Ok::<Bytes, Failure>(body.collect().await?.to_bytes())
+    };
+    let mut answered = std::pin::pin!(answered);
+    // The connection is driven as long as the answer is waited for, and no longer.
+    let answer = tokio::select! {
+        answer = &mut answered => answer?,
+        _ = connection => answered.await?,
+    };
+    let answer = ExportTraceServiceResponse::decode(answer)?;
+    let partly = answer.partial_success.unwrap_or_default();
+    Ok(u64::try_from(partly.rejected_spans).unwrap_or(0))
+}
+
+fn message(options: &Options, batch: Vec<Span>) -> ExportTraceServiceRequest {
+    let attributes = options.resource.iter();
+    let attributes = attributes.map(|(key, value)| pair(key, Value::Text(value.clone())));
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            resource: Some(Resource {
+                attributes: attributes.collect(),
+                ..Resource::default()
+            }),
+            scope_spans: vec![ScopeSpans {
+                scope: Some(InstrumentationScope {
+                    name: "baltra".into(),
+                    version: env!("CARGO_PKG_VERSION").into(),
+                    ..InstrumentationScope::default()
+                }),
+                spans: batch.into_iter().map(told).collect(),
+                ..ScopeSpans::default()
+            }],
+            ..ResourceSpans::default()
+        }],
+    }
+}
+
+fn told(span: Span) -> Message {
+    let kind = match span.kind {
+        Kind::Internal => SpanKind::Internal,
+        Kind::Server => SpanKind::Server,
+        Kind::Client => SpanKind::Client,
+    };
+    let attributes = span.attributes.into_iter();
+    Message {
+        trace_id: span.trace.to_vec(),
+        span_id: span.id.to_vec(),
+        parent_span_id: match span.parent {
+            [0, 0, 0, 0, 0, 0, 0, 0] => Vec::new(),
+            parent => parent.to_vec(),
+        },
+        // The flag `sampled`.
+        flags: 1,
+        name: span.name,
+        kind: kind.into(),
+        start_time_unix_nano: span.time.began_ns,
+        end_time_unix_nano: span.time.ended_ns.max(span.time.began_ns),
+        attributes: attributes.map(|(key, value)| pair(key, value)).collect(),
+        status: span.error.map(|message| Status {
+            message,
+            code: Outcome::Error.into(),
+        }),
+        ..Message::default()
+    }
+}
+
+fn pair(key: &str, value: Value) -> KeyValue {
+    let value = match value {
+        Value::Text(text) => Any::StringValue(text),
+        Value::Number(number) => Any::IntValue(number),
+    };
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}
