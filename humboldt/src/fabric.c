@@ -327,4 +327,5 @@ void hum_fabric_finish(void)
         hum_progress();
         hum_job_events(1);
     }
+    hum_link_finish(until);
 }

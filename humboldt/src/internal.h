@@ -322,6 +322,7 @@ int hum_link_poll(void);
 bool hum_link_put(int rank, uint64_t word, const void *data, size_t bytes);
 bool hum_link_ready(int rank);
 bool hum_link_blocked(void);
+void hum_link_finish(uint64_t until_ns);
 
 /* ---- wait.c ---- */
 

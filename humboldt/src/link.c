@@ -28,6 +28,7 @@ struct link {
     const char *address; /* a peer's: all ranks there have the same */
     int fd;
     bool wants_out;
+    bool over; /* nothing more is sent, and the board may close it */
     uint8_t out[OUT_BYTES], in[IN_BYTES];
     size_t out_begin, out_end, in_end;
 };
@@ -43,7 +44,7 @@ static void lost(int number, const char *why)
     l->fd = -1;
     l->out_begin = l->out_end = l->in_end = 0;
     for (int rank = 0; rank < hum_job.size; rank++)
-        if (link_of[rank] == number) hum_peer_lost(rank, "%s", why);
+        if (link_of[rank] == number && !l->over) hum_peer_lost(rank, "%s", why);
 }
 
 static void flush(int number)
@@ -202,4 +203,19 @@ int hum_link_start(uint64_t deadline_ns, char *text, size_t room)
         if (error != HUM_SUCCESS) return error;
     }
     return HUM_SUCCESS;
+}
+
+/* A connection that is closed while an answer is on its way is reset, and a reset is a failure to the board. */
+void hum_link_finish(uint64_t until_ns)
+{
+    for (int i = 0; i < count; i++) {
+        links[i]->over = true;
+        if (links[i]->fd >= 0) shutdown(links[i]->fd, SHUT_WR);
+    }
+    for (int i = 0; i < count; i++) {
+        while (links[i]->fd >= 0 && hum_now_ns() < until_ns) {
+            hum_progress();
+            hum_job_events(1);
+        }
+    }
 }

@@ -129,3 +129,56 @@ fn test_a_process_that_dies_while_kernels_wait_for_it_ends_the_run() {
         "{lines:?}"
     );
 }
+
+/// Processes that end while a board still answers their questions about who waits for what: no failure to the board.
+#[test]
+fn test_processes_leave_a_board_that_still_runs() {
+    let kernel = r#"
+#include <mpi.h>
+#include <stdio.h>
+static int work(int x, int rounds)
+{
+    for (int i = 0; i < rounds; i++) x = x * 5 + i;
+    return x;
+}
+int main(int argc, char **argv)
+{
+    int a = argc;
+    MPI_Init(&argc, &argv);
+    for (int to = 1; to <= 12; to++) {
+        a = work(a, 50003);
+        MPI_Send(&a, 1, MPI_INT, to, 0, MPI_COMM_WORLD);
+    }
+    a = work(a, 300000);
+    printf("a board's %d\n", a != 0);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+    // Without MPI_Finalize, which would wait for the other processes.
+    let process = r#"
+#include <mpi.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    int a;
+    setenv("HUM_DEADLOCK_MS", "1", 1);
+    MPI_Init(&argc, &argv);
+    MPI_Recv(&a, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return 0;
+}
+"#;
+    let logical = "kernel: [{name: board, num: 0, source: board.c}, {name: process, num: 1, rep: 12, source: process.c}]";
+    let map = format!(
+        "node: [{}, {{type: sw, comm: tcp, ip: 127.0.0.2, kernel: 1-12}}]",
+        "{type: hw, comm: tcp, mac: '02:00:00:00:00:01', ip: 127.0.0.1, kernel: 0}"
+    );
+    let bench = Bench::new(&[
+        ("logical.yaml", logical),
+        ("board.c", kernel),
+        ("process.c", process),
+    ]);
+    let (outcome, lines) = bench.run(&map, &Options::default()).unwrap();
+    assert_eq!(outcome.code, 0, "{lines:?}");
+    assert!(lines.contains(&"[0] a board's 1".to_owned()), "{lines:?}");
+}
