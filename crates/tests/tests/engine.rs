@@ -643,10 +643,11 @@ async fn test_full_queues_refuse_and_late_calls_are_not_run() {
         bytes(&engine, &function, "rounds=1", b"").await,
         ints([1_000_000])
     );
+    // It takes longer than the second's deadline on any machine.
     let slow = |deadline: Duration| {
         let (engine, function) = (engine.clone(), function.clone());
         tokio::spawn(async move {
-            let call = bind(&function, "rounds=400", Vec::new());
+            let call = bind(&function, "rounds=2000", Vec::new());
             let deadline = Instant::now() + deadline;
             engine
                 .call(&function, call, deadline, &Trace::default())
@@ -677,7 +678,7 @@ async fn test_full_queues_refuse_and_late_calls_are_not_run() {
     assert_eq!(queued.await.unwrap().unwrap_err(), CallError::Deadline);
     assert_eq!(
         running.await.unwrap().unwrap().outputs[0],
-        ints([400_000_000])
+        ints([2_000_000_000])
     );
     let stats = engine.status(&function).unwrap().stats;
     // The late one was answered without having run.
