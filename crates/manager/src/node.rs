@@ -575,6 +575,8 @@ impl Node {
         if fds.len() != leases.len() * 2 {
             anyhow::bail!("{} descriptors for {} leases", fds.len(), leases.len());
         }
+        // Before its leases: whether their processor time is counted follows from it.
+        device.learn(*told);
         let id = self.next_number();
         let pid = process.pid;
         let process = Arc::new(process);
@@ -615,7 +617,6 @@ impl Node {
             sessions = sessions.len(),
             "executor adopted"
         );
-        device.learn(*told);
         device.tell_image(&process);
         let node = self.clone();
         std::thread::Builder::new()

@@ -15,6 +15,7 @@ pub use process::{
 pub use program::{compile, compile_static, Answer, Running};
 
 use baltra_testkit::{Daemon, Options};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -164,4 +165,17 @@ pub fn nothing_panicked(daemon: &Daemon) {
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("bound").port()
+}
+
+/// What a server answers over HTTP, head and body; it must be 200.
+pub fn get(address: &str, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("an answer in UTF-8");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    answer
 }

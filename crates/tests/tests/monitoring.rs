@@ -1,22 +1,11 @@
 //! What `deploy/` tells Prometheus and Grafana to ask for is what the daemons say.
 
 use baltra_testkit::{Daemon, Options, Service};
-use baltra_tests::{baltra, daemon_with, free_port, root};
+use baltra_tests::{baltra, daemon_with, free_port, get, root};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-
-/// The body of an answer, which must be 200.
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
-    answer
-}
 
 /// The metrics' families that a page names.
 fn families(page: &str) -> BTreeSet<String> {

@@ -2,8 +2,9 @@
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
-    baltra, compile, daemon, descriptors, ended, executor_of, executors, kill, map_count,
-    memory_kib, processes_with, session_count, tenants, terminate, threads, through, Running,
+    baltra, compile, daemon, descriptors, ended, executor_of, executors, free_port, get, kill,
+    map_count, memory_kib, processes_with, session_count, tenants, terminate, threads, through,
+    Running,
 };
 use std::process::Command;
 
@@ -90,7 +91,12 @@ fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
     daemon.kill().unwrap();
     red.wait_progress();
     blue.wait_progress();
-    let daemon = daemon.restart(&Options::default()).unwrap();
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let options = Options {
+        set: vec![format!("metrics.address={metrics}")],
+        ..Options::default()
+    };
+    let daemon = daemon.restart(&options).unwrap();
     red.wait_progress();
     blue.wait_progress();
     let mut after = Vec::new();
@@ -102,6 +108,22 @@ fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
     before.sort();
     after.sort();
     assert_eq!(before, after, "the same tenants in the same executors");
+    // What adopted executors use of the host's processors counts on.
+    let used = || {
+        let all = get(&metrics, "/metrics");
+        let of_red = |line: &&str| {
+            line.starts_with("baltra_device_processor_seconds_total{") && line.contains("red")
+        };
+        let value = all.lines().find(of_red)?.rsplit(' ').next()?;
+        value.parse::<f64>().ok()
+    };
+    let mut once = None;
+    until("its processor time is told", || {
+        once = used();
+        once.is_some()
+    })
+    .unwrap();
+    until("its processor time grows", || used() > once).unwrap();
     works_again(&daemon, "red");
     red.wait_progress();
     blue.wait_progress();

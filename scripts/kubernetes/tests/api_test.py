@@ -414,6 +414,19 @@ class Tests:
         self.refused("vendor", annotations={"baltra.io/vendor": "Nobody"})
         self.refused("count", annotations={"baltra.io/vendor": "Example", "baltra.io/count": "9"})
 
+    def test_memory_is_promised_once(self):
+        """Of a device's 8 GiB two Pods get 6 and 2; a third waits for its 4, and is told of whom; more than all is refused."""
+        def asks(size):
+            return {"baltra.io/device": "fake-0/device0", "baltra.io/memory": size}
+        self.create(pod("six", annotations=asks("6Gi")), pod("two", annotations=asks("2Gi")))
+        self.running(2)
+        self.create(pod("four", annotations=asks("4Gi")))
+        self.gated("four")
+        until("it is said why", lambda: "0 of its 8589934592 bytes of memory" in self.cluster.kubectl("describe", "pod", "four"))
+        self.refused("fake-0/device0", "memory", annotations=asks("9Gi"))
+        self.cluster.kubectl("delete", "pod", "six")
+        assert [self.allocated(p) for p in self.running(2)] == [["fake-0/device0"]] * 2
+
     def test_functions_say_what_is_wrong_with_them(self):
         """A function's files are checked, and what devices it may have is its namespace's affair; what was right before stays."""
         manifest = ("name: each\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, shape: [n]}]\n"
