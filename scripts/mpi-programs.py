@@ -57,7 +57,8 @@ def cluster(name, sources, arguments, ranks, board):
 
 def run(folder, enough, headers):
     """Runs a cluster until it ends or `enough` says so of what it has printed; all of that. `headers`: where programs look for some."""
-    command = [BALTRA, "cluster", "run", "logical.yaml", "map.yaml", "--humboldt", ROOT / "humboldt", "--out", "out"]
+    # Line by line, or what is enough would not be seen before the end.
+    command = ["stdbuf", "-oL", BALTRA, "cluster", "run", "logical.yaml", "map.yaml", "--humboldt", ROOT / "humboldt", "--out", "out"]
     # Where ranks have no processor of their own, those that wait must not hold it.
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env={**os.environ, "HUM_SPIN_US": "0", "CPATH": str(headers)}, start_new_session=True)
