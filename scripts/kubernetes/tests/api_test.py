@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -540,6 +541,29 @@ class Tests:
         self.installation.healthy("webhook", 9466)
         until("it is let in", lambda: self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"})) or True)
         self.running(2)
+
+    def test_a_certificate_that_expired_is_replaced(self):
+        """The webhook was away until its certificate was over: nobody takes that one any more, and the next start has another."""
+        webhook = self.cluster.processes["webhook"]
+        command, secret = webhook.command, (NAMESPACE, "baltra-webhook-tls")
+
+        def again(*words):
+            webhook.kill()
+            webhook.command = [*command, *words]
+            webhook.start()
+            self.installation.healthy("webhook", 9466)
+
+        def expired():
+            end = run("openssl", "x509", "-noout", "-enddate", input=self.cluster.secret(*secret, "tls.crt").decode())
+            return ssl.cert_time_to_seconds(end.strip().removeprefix("notAfter=")) < time.time()
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "secret", secret[1])
+        again("--certificate-s=6")
+        webhook.kill()
+        until("its time is over", expired)
+        again()
+        assert not expired()
+        until("Pods are let in", lambda: self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"})) or True, patience_s=10)
+        self.running(1)
 
     def test_the_registry_dies(self):
         """Running Pods run on; nothing is allocated twice; its books are the same afterwards."""
