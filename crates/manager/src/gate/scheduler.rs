@@ -259,7 +259,12 @@ impl Scheduler {
         if holds && !held {
             c.granted_ns = now_ns;
             c.settle(now_ns);
-            c.spend(now_ns, slots, capacity);
+            // What its process did meanwhile is time of the processors, too.
+            let is_counted = c.processor_capped_ns.is_some() && work.processor_ns.is_some();
+            let used = c.spend(now_ns, slots, capacity);
+            if is_counted {
+                self.ceilings.charge(client, used);
+            }
             c.work_granted = work;
             c.expected = before == Phase::Waiting && matches!(c.phase, Phase::Idle { .. });
         }

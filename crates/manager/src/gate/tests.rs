@@ -604,6 +604,29 @@ fn test_where_processors_are_the_device_a_ceiling_is_of_their_time() {
 }
 
 #[test]
+fn test_where_processors_are_the_device_what_is_used_without_holding_it_counts() {
+    let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 1));
+    scheduler.set_processors(2);
+    let share = Share {
+        tenant: "a".into(),
+        weight: 1,
+        ceiling: 30,
+        ..Share::default()
+    };
+    scheduler.add(1, &share);
+    let used = |ns: u64| Work {
+        processor_ns: Some(ns),
+        ..Work::default()
+    };
+    scheduler.observe(1, LeaseState::Busy, used(0), 0);
+    scheduler.observe(1, LeaseState::Free, used(0), MS);
+    assert!(scheduler.decide(100 * MS).is_empty());
+    // Its process decoded and copied meanwhile.
+    scheduler.observe(1, LeaseState::Busy, used(50 * MS), 100 * MS);
+    assert_eq!(scheduler.decide(100 * MS), [Action::Revoke(1)]);
+}
+
+#[test]
 fn test_where_processors_are_not_counted_a_slot_is_its_part_of_them() {
     let mut world = World::on_processors(2, 1, &[bounded(0, 30, 300, 0)]);
     world.counts = false;
