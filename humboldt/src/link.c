@@ -89,7 +89,7 @@ bool hum_link_put(int rank, uint64_t word, const void *data, size_t bytes)
     int number = link_of[rank];
     struct link *l = links[number];
     size_t filled = (bytes + 7) / 8 * 8;
-    if (l->fd < 0) return true; /* its ranks are lost already */
+    if (l->fd < 0 || l->over) return true; /* its ranks are lost already, or this one has left */
     if (OUT_BYTES - l->out_end < 8 + filled) flush(number);
     if (OUT_BYTES - l->out_end < 8 + filled) return false;
     memcpy(l->out + l->out_end, &word, 8);

@@ -416,7 +416,7 @@ class Tests:
         self.refused("count", annotations={"baltra.io/vendor": "Example", "baltra.io/count": "9"})
 
     def test_memory_is_promised_once(self):
-        """Of a device's 8 GiB two Pods get 6 and 2; a third waits for its 4, and is told of whom; more than all is refused."""
+        """Of a device's 8 GiB two Pods get 6 and 2; a third waits for its 4, and is told why; more than all is refused."""
         def asks(size):
             return {"baltra.io/device": "fake-0/device0", "baltra.io/memory": size}
         self.create(pod("six", annotations=asks("6Gi")), pod("two", annotations=asks("2Gi")))

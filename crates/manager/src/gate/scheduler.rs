@@ -88,15 +88,16 @@ impl Client {
         }
     }
 
-    /// What counts against its ceiling since that was last asked. Where processors are the device and their use is not
-    /// known, who holds one of `slots` has its part of them.
-    fn spend(&mut self, now_ns: u64, slots: usize, capacity: Capacity) -> u64 {
+    /// What counts against its ceiling since that was last asked. Where processors are the device, it is what its process
+    /// used of them, whether it `held` the device or not; if that is not known, who held one of `slots` had its part.
+    fn spend(&mut self, now_ns: u64, held: bool, slots: usize, capacity: Capacity) -> u64 {
         let held_ns = now_ns.saturating_sub(self.capped_ns);
         let before = self.processor_capped_ns;
         self.capped_ns = now_ns;
         self.processor_capped_ns = self.work.processor_ns;
         match (before, self.work.processor_ns) {
             (Some(before), Some(now)) => now.saturating_sub(before),
+            _ if !held => 0,
             _ => (u128::from(held_ns) * capacity.device as u128 / slots as u128) as u64,
         }
     }
@@ -247,8 +248,8 @@ impl Scheduler {
         if held && worked {
             c.learn(awaited_ns, now_ns);
         }
-        if held && !holds && self.ceilings.has(client) {
-            let used = c.spend(now_ns, slots, capacity);
+        if held != holds {
+            let used = c.spend(now_ns, held, slots, capacity);
             self.ceilings.charge(client, used);
         }
         if held && !holds && contended {
@@ -259,12 +260,6 @@ impl Scheduler {
         if holds && !held {
             c.granted_ns = now_ns;
             c.settle(now_ns);
-            // What its process did meanwhile is time of the processors, too.
-            let is_counted = c.processor_capped_ns.is_some() && work.processor_ns.is_some();
-            let used = c.spend(now_ns, slots, capacity);
-            if is_counted {
-                self.ceilings.charge(client, used);
-            }
             c.work_granted = work;
             c.expected = before == Phase::Waiting && matches!(c.phase, Phase::Idle { .. });
         }
@@ -320,7 +315,7 @@ impl Scheduler {
         let capacity = self.capacity();
         for (id, c) in &mut self.clients {
             if c.holds() && self.ceilings.has(*id) {
-                let used = c.spend(now_ns, self.slots, capacity);
+                let used = c.spend(now_ns, true, self.slots, capacity);
                 self.ceilings.charge(*id, used);
             }
         }
