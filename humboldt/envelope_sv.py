@@ -17,7 +17,7 @@ for low, name, width in reversed(fields):
     name = "kind" if name == "type" else name  # a word of the language
     print(f"    logic [{width - 1}:0] {name};  // [{low + width - 1}:{low}]")
 print("  } hum_envelope_t;")
-for kind, prefix, width in (("PACKET", "Packet", 8), ("FLAGBIT", "Flag", 4), ("CODE", "Code", 4), ("FAULT", "Fault", 8), ("LIMIT", "Limit", 16)):
+for kind, prefix, width in (("PACKET", "Packet", 4), ("FLAGBIT", "Flag", 4), ("CODE", "Code", 4), ("FAULT", "Fault", 8), ("LIMIT", "Limit", 16)):
     for each, name, value, _ in entries:
         if each == kind:
             value = 1 << int(value) if kind == "FLAGBIT" else int(value)

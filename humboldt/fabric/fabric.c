@@ -1,6 +1,6 @@
 /*
  * libhumboldt for a kernel on a board, on a processor or synthesised: what its message engines (port.h) can do. One message
- * at a time (those that a processor does not wait for: requests.c), in HUM_COMM_WORLD, tags below 256.
+ * at a time (those that a processor does not wait for: requests.c), in HUM_COMM_WORLD, tags below 4096.
  */
 #include "kernel.h"
 #include "port.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TAG_MAX = 255, BYTES_MAX = 0xffffff };
+enum { TAG_MAX = (1 << HUM_TAG_BITS) - 1, BYTES_MAX = 0xffffff };
 
 struct hum_comm hum_comm_world, hum_comm_self;
 struct hum_errhandler {
@@ -31,7 +31,7 @@ static const struct {
     [STATE] = {HUM_ERR_STATE, "before HUM_Init, or after HUM_Finalize"},
     [COMM] = {HUM_ERR_COMM, "a kernel on a board knows HUM_COMM_WORLD alone"},
     [RANK] = {HUM_ERR_RANK, "there is no such rank in the communicator"},
-    [TAG] = {HUM_ERR_TAG, "tags on a board are 0 to 255"},
+    [TAG] = {HUM_ERR_TAG, "tags on a board are 0 to 4095"},
     [TYPE] = {HUM_ERR_TYPE, "the type is null"},
     [COUNT] = {HUM_ERR_COUNT, "a count below zero, or of more than 16 MB"},
     [BUFFER] = {HUM_ERR_BUFFER, "the buffer is null"},
@@ -116,7 +116,7 @@ static inline int put(const void *buffer, int count, HUM_Datatype type, int to, 
     size_t bytes = (size_t)count * type->size, whole = bytes & ~(size_t)7;
     const uint8_t *from = buffer;
     uint64_t beat;
-    port_send((uint32_t)to | (uint32_t)tag << 8 | type->code << 16 | kind, bytes);
+    port_send(port_message(to, tag, type->code) | kind, bytes);
     for (size_t at = 0; at < whole; at += 8) port_put(port_load(from + at));
     if (bytes > whole) {
         beat = 0;
@@ -128,7 +128,7 @@ static inline int put(const void *buffer, int count, HUM_Datatype type, int to, 
 
 int hum_kernel_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, const char *function)
 {
-    return put(buffer, count, type, to, tag, PORT_SEND_COLLECTIVE, function);
+    return put(buffer, count, type, to, tag, PORT_COLLECTIVE, function);
 }
 
 static inline int do_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm, bool eager, const char *function)
@@ -179,18 +179,18 @@ int HUM_Recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_
     }
     if (hum_kernel_pending()) return hum_kernel_waited(false, buffer, count, type, from, tag, false, status, "HUM_Recv");
     size_t room = (size_t)count * type->size;
-    port_take((from == HUM_ANY_SOURCE ? 1u << 8 : (uint32_t)from) | (tag == HUM_ANY_TAG ? 1u << 24 : (uint32_t)tag << 16) | type->code << 25, room);
+    port_take(port_message(from, tag, type->code), room);
     fill(buffer, room);
     uint32_t outcome = port_outcome();
     size_t bytes = port_bytes();
-    int source = (int)(outcome >> 8 & 0xff), found = (int)(outcome >> 16 & 0xff);
+    int source = port_source(outcome), found = port_tag(outcome);
     if (status != HUM_STATUS_IGNORE) *status = (HUM_Status){.source = source, .tag = found, .bytes = bytes};
     return faulty(outcome & 0xff, "HUM_Recv", "from", source, found, bytes);
 }
 
 void hum_kernel_take(int count, HUM_Datatype type, int from, int tag)
 {
-    port_take((uint32_t)from | (uint32_t)tag << 16 | type->code << 25 | PORT_TAKE_COLLECTIVE, (size_t)count * type->size);
+    port_take(port_message(from, tag, type->code) | PORT_COLLECTIVE, (size_t)count * type->size);
 }
 
 int hum_kernel_taken(int from, int tag, const char *function)
@@ -210,7 +210,7 @@ int hum_kernel_meet(int to, int from, int tag, const char *function)
 {
     uint64_t beat;
     if (hum_kernel_pending()) return hum_kernel_both(NULL, 0, HUM_BYTE, to, tag, NULL, 0, HUM_BYTE, from, tag, true, HUM_STATUS_IGNORE, function);
-    port_send((uint32_t)to | (uint32_t)tag << 8 | PORT_SEND_COLLECTIVE, 0);
+    port_send(port_message(to, tag, HUM_CODE_UNTYPED) | PORT_COLLECTIVE, 0);
     hum_kernel_take(0, HUM_BYTE, from, tag);
     while (port_get(&beat)) continue;
     int error = hum_kernel_taken(from, tag, function);

@@ -8,16 +8,31 @@
 #ifndef HUM_PORT_H
 #define HUM_PORT_H
 
+#include "envelope.h"
+#include "humboldt.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-/* Bits of the commands beside rank, tag and type. */
-#define PORT_SEND_COLLECTIVE (1u << 20)
-#define PORT_SEND_EAGER (1u << 21)
-#define PORT_TAKE_COLLECTIVE (1u << 29)
-#define PORT_TAKE_ONCE (1u << 30) /* if its message has begun to come; else the outcome is PORT_NOTHING */
+/* Bits of the commands beside rank, tag and type (port_message). */
+#define PORT_COLLECTIVE (1u << 24)
+#define PORT_SEND_EAGER (1u << 25)
+#define PORT_TAKE_ANY_SOURCE (1u << 26)
+#define PORT_TAKE_ANY_TAG (1u << 27)
+#define PORT_TAKE_ONCE (1u << 28) /* if its message has begun to come; else the outcome is PORT_NOTHING */
 #define PORT_NOTHING 255
+
+/* A command's rank, tag and type; any source and any tag are receives' alone. */
+static inline uint32_t port_message(int rank, int tag, unsigned code)
+{
+    return (rank == HUM_ANY_SOURCE ? PORT_TAKE_ANY_SOURCE : (uint32_t)rank) | (tag == HUM_ANY_TAG ? PORT_TAKE_ANY_TAG : (uint32_t)tag << 8) |
+           (uint32_t)code << 20;
+}
+
+/* Of an outcome, whose lowest byte is the fault. */
+static inline int port_source(uint32_t outcome) { return (int)(outcome >> 8 & 0xff); }
+static inline int port_tag(uint32_t outcome) { return (int)(outcome >> 16 & ((1u << HUM_TAG_BITS) - 1)); }
 
 /* What would not wait (port_free, a processor's): a send's beginning, a beat of its payload, its end; a beat of a receive's, its end. */
 enum { PORT_FREE_SEND = 1, PORT_FREE_PUT = 2, PORT_FREE_SENT = 4, PORT_FREE_GET = 8, PORT_FREE_TAKEN = 16 };

@@ -30,10 +30,14 @@ static void put(struct hum_request *r, bool waits)
     r->offset = at;
 }
 
+static uint32_t command_of(const struct hum_request *r)
+{
+    return port_message(r->peer, r->tag, r->code) | (r->context != 0 ? PORT_COLLECTIVE : 0);
+}
+
 static void begin_send(struct hum_request *r)
 {
-    uint32_t kind = r->context != 0 ? PORT_SEND_COLLECTIVE : 0;
-    port_send((uint32_t)r->peer | (uint32_t)r->tag << 8 | r->code << 16 | kind, r->bytes);
+    port_send(command_of(r), r->bytes);
     r->live = true;
 }
 
@@ -55,9 +59,7 @@ static void push(void)
 
 static void begin_receive(struct hum_request *r, uint32_t once)
 {
-    uint32_t from = r->peer == HUM_ANY_SOURCE ? 1u << 8 : (uint32_t)r->peer;
-    uint32_t tag = r->tag == HUM_ANY_TAG ? 1u << 24 : (uint32_t)r->tag << 16;
-    port_take(from | tag | r->code << 25 | (r->context != 0 ? PORT_TAKE_COLLECTIVE : 0) | once, r->bytes);
+    port_take(command_of(r) | once, r->bytes);
     r->offset = 0;
     asked = r;
 }
@@ -85,8 +87,8 @@ static void received(void)
     if ((outcome & 0xff) == PORT_NOTHING) return;
     last = NULL;
     r->error = (int)(outcome & 0xff);
-    r->source = (int)(outcome >> 8 & 0xff);
-    r->found_tag = (int)(outcome >> 16 & 0xff);
+    r->source = port_source(outcome);
+    r->found_tag = port_tag(outcome);
     r->found_bytes = port_bytes();
     r->done = true;
     while (*at != r) at = &(*at)->next;

@@ -42,6 +42,14 @@ enum {
 /* A value in the place of a field; bits that the field lacks are cut off. */
 #define HUM_PUT(value, name) (((uint64_t)(value) & ((UINT64_C(1) << HUM_##name##_WIDTH) - 1)) << HUM_##name##_LOW)
 
+/* Tags have two fields. */
+enum { HUM_TAG_BITS = HUM_TAG_WIDTH + HUM_TAG_HIGH_WIDTH };
+
+static inline int hum_tag(uint64_t word) { return (int)(HUM_FIELD(word, TAG) | HUM_FIELD(word, TAG_HIGH) << HUM_TAG_WIDTH); }
+
+/* A tag in its place, as HUM_PUT. */
+static inline uint64_t hum_put_tag(int tag) { return HUM_PUT(tag, TAG) | HUM_PUT((uint32_t)tag >> HUM_TAG_WIDTH, TAG_HIGH); }
+
 /* Whether SIZE bytes of a message follow the envelope of a packet to or from fabric. */
 static inline int hum_carries(uint64_t type)
 {
@@ -58,7 +66,7 @@ static inline struct hum_head hum_head(int type, int source, int destination, ui
 {
     struct hum_head head = {
         .word = HUM_PUT(destination, DEST) | HUM_PUT(source, SRC) | HUM_PUT(type, TYPE) | HUM_PUT(size, SIZE) |
-                HUM_PUT(tag, TAG) | HUM_PUT(code, DTYPE) | HUM_PUT(HUM_FLAG_EXTENDED, FLAG),
+                hum_put_tag(tag) | HUM_PUT(code, DTYPE) | HUM_PUT(HUM_FLAG_EXTENDED, FLAG),
         .more = (uint32_t)tag | (uint64_t)(context & 0xffff) << 32 | (size >> HUM_SIZE_WIDTH & 0xffff) << 48,
     };
     return head;

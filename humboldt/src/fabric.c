@@ -1,5 +1,5 @@
 /*
- * Messages to ranks on boards, and to any over raw Ethernet: the envelope alone goes with each packet, tags have 8 bits, and a
+ * Messages to ranks on boards, and to any over raw Ethernet: the envelope alone goes with each packet, with 12 bits of tag, and a
  * pair of ranks has one message under way in each direction, so that ids of requests need not travel: the rest waits here.
  *
  * Packets go by frames (eth.c) or, to boards that speak it, by TCP (link.c). Whether a peer still lives, and what it got, is
@@ -14,7 +14,7 @@
 
 enum {
     SILENT_NS_MAX = 10, /* seconds */
-    TAG_MAX = (1 << HUM_TAG_WIDTH) - 1,
+    TAG_MAX = (1 << HUM_TAG_BITS) - 1,
 };
 
 /* A message that waits for the one before it. */
@@ -52,7 +52,7 @@ bool hum_fabric_blocked(void) { return hum_eth_blocked() || hum_link_blocked(); 
 
 static uint64_t word_of(int type, int rank, uint64_t size, int tag, unsigned code, unsigned flags)
 {
-    return HUM_PUT(rank, DEST) | HUM_PUT(hum_job.rank, SRC) | HUM_PUT(type, TYPE) | HUM_PUT(size, SIZE) | HUM_PUT(tag, TAG) |
+    return HUM_PUT(rank, DEST) | HUM_PUT(hum_job.rank, SRC) | HUM_PUT(type, TYPE) | HUM_PUT(size, SIZE) | hum_put_tag(tag) |
            HUM_PUT(code, DTYPE) | HUM_PUT(flags, FLAG);
 }
 
@@ -82,7 +82,7 @@ static void sent(int rank)
 const char *hum_fabric_refuses(unsigned context, int tag, size_t bytes)
 {
     if (context > 1) return "ranks on boards know HUM_COMM_WORLD alone";
-    if (tag > TAG_MAX) return "a tag for a rank on a board is below 256";
+    if (tag > TAG_MAX) return "a tag for a rank on a board is below 4096";
     return bytes >> HUM_SIZE_WIDTH != 0 ? "a message for a rank on a board is shorter than 16 MB" : NULL;
 }
 
@@ -152,7 +152,7 @@ static void eager(int rank, uint64_t word, const uint8_t *data, size_t bytes, un
         if (more) return;
     }
     size_t all = whole != NULL ? s->eager_bytes : bytes;
-    struct hum_head head = hum_head(HUM_PACKET_EAGER, rank, hum_job.rank, all, (int)HUM_FIELD(word, TAG), context, (unsigned)HUM_FIELD(word, DTYPE));
+    struct hum_head head = hum_head(HUM_PACKET_EAGER, rank, hum_job.rank, all, hum_tag(word), context, (unsigned)HUM_FIELD(word, DTYPE));
     s->eager_bytes = 0;
     if (!hum_came(rank, head, NULL, 0, whole != NULL ? whole : data, all))
         put(rank, word_of(HUM_PACKET_ERROR, rank, 0, HUM_FAULT_FULL, 0, 0), NULL, 0);
@@ -185,7 +185,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
             hum_nonsense(rank, "a message before the end of the last one");
             break;
         }
-        struct hum_head head = hum_head(type, rank, hum_job.rank, size, (int)HUM_FIELD(word, TAG), context, (unsigned)HUM_FIELD(word, DTYPE));
+        struct hum_head head = hum_head(type, rank, hum_job.rank, size, hum_tag(word), context, (unsigned)HUM_FIELD(word, DTYPE));
         s->offered = true;
         s->receive_id = 0;
         words = (struct hum_words){{1, 0, 0}};
@@ -223,7 +223,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
         sent(rank);
         break;
     case HUM_PACKET_ERROR: {
-        int fault = (int)HUM_FIELD(word, TAG);
+        int fault = hum_tag(word);
         if (fault == HUM_FAULT_LOST || !s->sending) {
             hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s repeats nothing", hum_eth_wire());
             break;

@@ -330,7 +330,7 @@ static bool parse(int rank)
         const char *wrong = NULL;
         if (count < 0) wrong = "a packet of no known type";
         else if ((int)HUM_FIELD(head.word, SRC) != rank || (int)HUM_FIELD(head.word, DEST) != hum_job.rank) wrong = "a packet between others";
-        else if (HUM_FIELD(head.word, FLAG) != HUM_FLAG_EXTENDED || HUM_FIELD(head.word, TAG) != (head.more & 0xff)) wrong = "a head that contradicts itself";
+        else if (HUM_FIELD(head.word, FLAG) != HUM_FLAG_EXTENDED || hum_put_tag((int32_t)head.more) != hum_put_tag(hum_tag(head.word))) wrong = "a head that contradicts itself";
         else if (type == HUM_PACKET_EAGER && size > HUM_TCP_EAGER_MAX) wrong = "an eager message that is too long";
         else if (type == HUM_PACKET_WAIT && size != sizeof(struct hum_report)) wrong = "a report of another size";
         else if (type != HUM_PACKET_EAGER && type != HUM_PACKET_ENVELOPE && type != HUM_PACKET_WAIT && size != 0) wrong = "a size where none belongs";

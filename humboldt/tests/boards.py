@@ -15,7 +15,7 @@ MAC, OWN = bytes([2, 0, 0, 0, 0, 1]), bytes([2, 0, 0, 0, 0, 2])
 
 
 def envelope(kind, size=0, tag=0, code=0, flag=0, source=1, destination=0):
-    return struct.pack("<Q", destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | tag << 48 | code << 56 | flag << 60)
+    return struct.pack("<Q", destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | (tag & 0xFF) << 48 | (tag >> 8) << 20 | code << 56 | flag << 60)
 
 
 def kind_of(packet):
@@ -188,7 +188,7 @@ def hostile(way, command, seconds):
                     board.raw(chance.randbytes(chance.randrange(1, 1504)))
                     continue
                 size = chance.choice([0, 8, 16, 100, 1448, 1449, 70000, 0xFFFFFF])
-                packet = envelope(chance.randrange(12), size, chance.choice([0, 4, 7, 8, 9, 255]), chance.choice([0, 6, 10, 15]), chance.randrange(16),
+                packet = envelope(chance.randrange(12), size, chance.choice([0, 4, 7, 8, 9, 255, 4095]), chance.choice([0, 6, 10, 15]), chance.randrange(16),
                                   chance.choice([1, 1, 1, 0, 2, 255]), chance.choice([0, 0, 0, 1, 255]))
                 board.send(packet + chance.randbytes(chance.choice([0, min(size, 1448)])))
             board.end()

@@ -150,7 +150,7 @@ def sixty_four_ranks():
 
 # Hostile bytes: the test itself is rank 1, or a stranger.
 def pack(kind, source=1, destination=0, size=0, tag=7, code=6, flag=1, context=0, words=(), payload=b""):
-    low = destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | (tag & 0xFF) << 48 | code << 56 | flag << 60
+    low = destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | (tag & 0xFF) << 48 | (tag >> 8 & 0xF) << 20 | code << 56 | flag << 60
     more = (tag & 0xFFFFFFFF) | context << 32 | (size >> 24) << 48
     return struct.pack("<QQ", low, more) + struct.pack(f"<{len(words)}Q", *words) + payload
 

@@ -201,18 +201,19 @@ impl Standing {
 /// A kernel's wait: see hdl/messages/sim/kernel_abi.h.
 fn wait_of(bits: u64) -> Wait {
     let bit = |n: u32| bits >> n & 1 == 1;
-    let byte = |n: u32| (bits >> n & 0xff) as u32;
+    let rank = |n: u32| (bits >> n & 0xff) as u32;
+    let tag = |n: u32| (bits >> n & 0xfff) as u32;
     match bit(0) {
         true => Wait {
             function: Some("HUM_Send"),
-            peer: Some(byte(8)),
-            tag: Some(byte(16)),
+            peer: Some(rank(8)),
+            tag: Some(tag(16)),
             collective: bit(2),
         },
         false => Wait {
             function: Some("HUM_Recv"),
-            peer: (!bit(4)).then(|| byte(24)),
-            tag: (!bit(5)).then(|| byte(32)),
+            peer: (!bit(4)).then(|| rank(28)),
+            tag: (!bit(5)).then(|| tag(36)),
             collective: bit(3),
         },
     }

@@ -74,7 +74,7 @@ pub struct Packet {
     pub kind: String,
     /// To or from which rank.
     pub peer: u64,
-    /// The message's tag, its low eight bits.
+    /// The message's tag, its low twelve bits.
     pub tag: u64,
     /// What its envelope says of payload: of ENVELOPE the message's bytes, else the packet's.
     pub bytes: u64,
@@ -276,7 +276,8 @@ impl Samples {
     /// The packet whose first beat this is.
     fn begun(&self, stream: usize, note: &Note) -> Packet {
         let head = note.beats[stream];
-        let (kind, tag) = (field(head, "TYPE"), field(head, "TAG"));
+        let kind = field(head, "TYPE");
+        let tag = field(head, "TAG") | field(head, "TAG_HIGH") << 8;
         let mut name = called("PACKET", kind).map_or_else(|| format!("{kind}?"), str::to_owned);
         if name == "ERROR" {
             name += &format!(" {}", called("FAULT", tag).unwrap_or("?"));
@@ -385,8 +386,8 @@ mod tests {
         Ok(samples.unwrap())
     }
 
-    /// EAGER from rank 3 to rank 1 with tag 7 and twelve bytes.
-    const EAGER: u64 = 7 << 48 | 12 << 24 | 3 << 16 | 3 << 8 | 1;
+    /// EAGER from rank 3 to rank 1 with tag 1,031 and twelve bytes.
+    const EAGER: u64 = 7 << 48 | 12 << 24 | 4 << 20 | 3 << 16 | 3 << 8 | 1;
     /// CLEAR from rank 1 to rank 3.
     const CLEAR: u64 = 1 << 16 | 1 << 8 | 3;
 
@@ -409,7 +410,7 @@ mod tests {
             way: "out",
             kind: "EAGER".to_owned(),
             peer: 1,
-            tag: 7,
+            tag: 1031,
             bytes: 12,
             beats: 3,
             cycles: 8,

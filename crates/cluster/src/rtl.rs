@@ -95,7 +95,8 @@ pub(crate) fn module(
     );
     Ok(Module {
         text: format!(
-            "module {outer} (\n`include \"msg_stream_ports.svh\"\n);\n{}  {inner} {parameters}u_kernel ({ports}{});\nendmodule\n",
+            "module {outer} (\n`include \"msg_stream_ports.svh\"\n);\n{}  // Widths are its own business.\n  \
+             /* verilator lint_off WIDTH */\n  {inner} {parameters}u_kernel ({ports}{});\n  /* verilator lint_on WIDTH */\nendmodule\n",
             source.defaults(kernel),
             source.streams(kernel)?
         ),

@@ -384,6 +384,10 @@ fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
             "rank 1: HUM_Send: to rank 99, tag 7: there is no such rank",
         ),
         (
+            "HUM_Send(data, 4, MPI_INT, 0, 4096, MPI_COMM_WORLD);",
+            "rank 1: HUM_Send: to rank 0, tag 4096: tags on a board are 0 to 4095",
+        ),
+        (
             "HUM_Recv(data, 3, MPI_INT, 0, 7, MPI_COMM_WORLD);",
             "rank 1: HUM_Recv: from rank 0, tag 7: a message of 40 bytes",
         ),

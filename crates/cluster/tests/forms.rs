@@ -71,7 +71,7 @@ int main(int argc, char **argv)
     do {
         HUM_Recv(data, sizeof data, HUM_BYTE, HUM_ANY_SOURCE, HUM_ANY_TAG, HUM_COMM_WORLD, &status);
         HUM_Send(data, (int)status.bytes, HUM_BYTE, status.source, status.tag, HUM_COMM_WORLD);
-    } while (status.tag != 5);
+    } while (status.tag != 4095);
     HUM_Finalize();
     return 0;
 }
@@ -84,13 +84,13 @@ static unsigned char out[2048], in[2048];
 int main(int argc, char **argv)
 {
     HUM_Init(&argc, &argv);
-    static const int sizes[] = {0, 1, 8, 13, 1457, 2048};
+    static const int sizes[] = {0, 1, 8, 13, 1457, 2048}, tags[] = {0, 1, 255, 256, 1000, 4095};
     unsigned sum = 0;
     for (int n = 0; n < 6; n++) {
         for (int i = 0; i < sizes[n]; i++) out[i] = (unsigned char)(i * 31 + n);
         HUM_Status status;
-        HUM_Send(out, sizes[n], HUM_BYTE, 1, n, HUM_COMM_WORLD);
-        HUM_Recv(in, sizeof in, HUM_BYTE, 1, HUM_ANY_TAG, HUM_COMM_WORLD, &status);
+        HUM_Send(out, sizes[n], HUM_BYTE, 1, tags[n], HUM_COMM_WORLD);
+        HUM_Recv(in, sizeof in, HUM_BYTE, 1, n % 2 ? tags[n] : HUM_ANY_TAG, HUM_COMM_WORLD, &status);
         for (int i = 0; i < (int)status.bytes; i++) sum = sum * 33 + in[i];
         printf("%d: %d bytes, tag %d, %08x\n", n, (int)status.bytes, status.tag, sum);
     }
@@ -116,6 +116,10 @@ fn test_an_echo_is_the_same_in_rtl_synthesised_and_in_software() {
     ] {
         assert_eq!(printed(&bench, &board(&forms)), software, "{forms:?}");
     }
+    let half = "node:
+- {type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: 0}
+- {type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: {num: 1, type: core}}";
+    assert_eq!(printed(&bench, half), software);
 }
 
 /// Arrays that no chip has room for, accessed in every size, and messages out of them and into them.

@@ -21,14 +21,14 @@ module adds #(
     input  logic [63:0] in_tdata,
     input  logic [7:0]  in_tkeep,
     input  logic        in_tlast,
-    input  logic [7:0]  in_tuser,
+    input  logic [11:0] in_tuser,
     output logic        out_tvalid,
     input  logic        out_tready,
     output logic [63:0] out_tdata,
     output logic [7:0]  out_tkeep,
     output logic        out_tlast,
     output logic [7:0]  out_tdest,
-    output logic [7:0]  out_tuser
+    output logic [11:0] out_tuser
 );
   assign idle       = 1'b1;
   assign out_tvalid = in_tvalid;
@@ -41,7 +41,7 @@ module adds #(
 endmodule
 "#;
 
-/// The same with names of another tool: those of the logical file, in capitals, and a register.
+/// The same with names of another tool: those of the logical file, in capitals, and a register; it knows only tags below 256.
 const PASSES: &str = r#"
 module passes (
     input             aclk, aresetn,

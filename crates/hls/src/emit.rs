@@ -962,7 +962,7 @@ impl<'a> Emitter<'a> {
             "get" => "port_there".to_owned(),
             "beat" => "in_data".to_owned(),
             "outcome" => {
-                "{8'd0, port_outcome.tag, port_outcome.source, port_outcome.fault}".to_owned()
+                "{4'd0, port_outcome.tag, port_outcome.source, port_outcome.fault}".to_owned()
             }
             "bytes" => "32'(port_outcome.size)".to_owned(),
             _ => return None,

@@ -5,21 +5,22 @@ package hum_envelope_pkg;
     logic [3:0] dtype;  // [59:56]
     logic [7:0] tag;  // [55:48]
     logic [23:0] size;  // [47:24]
-    logic [7:0] kind;  // [23:16]
+    logic [3:0] tag_high;  // [23:20]
+    logic [3:0] kind;  // [19:16]
     logic [7:0] src;  // [15:8]
     logic [7:0] dest;  // [7:0]
   } hum_envelope_t;
-  localparam logic [7:0] PacketEnvelope = 8'd0;
-  localparam logic [7:0] PacketClear = 8'd1;
-  localparam logic [7:0] PacketData = 8'd2;
-  localparam logic [7:0] PacketEager = 8'd3;
-  localparam logic [7:0] PacketError = 8'd4;
-  localparam logic [7:0] PacketDone = 8'd5;
-  localparam logic [7:0] PacketBye = 8'd6;
-  localparam logic [7:0] PacketWait = 8'd7;
-  localparam logic [7:0] PacketProbe = 8'd8;
-  localparam logic [7:0] PacketState = 8'd9;
-  localparam logic [7:0] PacketStream = 8'd10;
+  localparam logic [3:0] PacketEnvelope = 4'd0;
+  localparam logic [3:0] PacketClear = 4'd1;
+  localparam logic [3:0] PacketData = 4'd2;
+  localparam logic [3:0] PacketEager = 4'd3;
+  localparam logic [3:0] PacketError = 4'd4;
+  localparam logic [3:0] PacketDone = 4'd5;
+  localparam logic [3:0] PacketBye = 4'd6;
+  localparam logic [3:0] PacketWait = 4'd7;
+  localparam logic [3:0] PacketProbe = 4'd8;
+  localparam logic [3:0] PacketState = 4'd9;
+  localparam logic [3:0] PacketStream = 4'd10;
   localparam logic [3:0] FlagExtended = 4'd1;
   localparam logic [3:0] FlagMore = 4'd2;
   localparam logic [3:0] FlagCollective = 4'd4;

@@ -27,14 +27,14 @@ module msg_axis
     input  logic [7:0]  out_tkeep,
     input  logic        out_tlast,
     input  logic [7:0]  out_tdest,
-    input  logic [7:0]  out_tuser,
+    input  tag_t        out_tuser,
     output logic        in_tvalid,
     input  logic        in_tready,
     output logic [63:0] in_tdata,
     output logic [7:0]  in_tkeep,
     output logic        in_tlast,
     output logic [7:0]  in_tid,
-    output logic [7:0]  in_tuser,
+    output tag_t        in_tuser,
     // The router.
     output logic        m_valid,
     input  logic        m_ready,
@@ -50,13 +50,14 @@ module msg_axis
 
   typedef struct packed {
     logic [7:0]  dest;
-    logic [7:0]  tag;
+    tag_t        tag;
     logic        more;
     logic [10:0] size;
   } piece_t;
 
   logic [7:0] count;         // beats of the piece so far
-  logic [7:0] dest, tag;
+  logic [7:0] dest;
+  tag_t       tag;
   logic       going;         // on with a packet of the kernel
   logic       beat_room, piece_room, put, full, lost;
   piece_t     piece, first;
@@ -140,7 +141,7 @@ module msg_axis
     head.src  = own;
     head.kind = PacketStream;
     head.size = 24'(first.size);
-    head.tag  = first.tag;
+    {head.tag_high, head.tag} = first.tag;
     head.flag = first.more ? FlagMore : '0;
   end
 
@@ -203,23 +204,23 @@ module msg_axis
   assign in_more  = in_left > 11'd8;
   assign asked    = taken && in_head.kind == PacketEnvelope;
 
-  task automatic answer(input logic [7:0] to_rank, input logic [7:0] kind, input logic [7:0] tag_of);
+  task automatic answer(input logic [7:0] to_rank, input logic [3:0] kind, input logic [7:0] fault_of);
     c_valid     <= 1'b1;
     c_head      <= '0;
     c_head.dest <= to_rank;
     c_head.src  <= own;
     c_head.kind <= kind;
-    c_head.tag  <= tag_of;
+    c_head.tag  <= fault_of;
   endtask
 
   // A message's tag is in its envelope, not in its pieces. A rank sends one message at a time.
-  logic [7:0] tags[256];
-  logic [7:0] in_tag, of_tag;
+  tag_t       tags[256];
+  tag_t       in_tag, of_tag;
   logic       drop;  // the packet that comes is nobody's
 
-  assign in_tag = in_head.kind == PacketData ? tags[in_head.src] : in_head.tag;
+  assign in_tag = in_head.kind == PacketData ? tags[in_head.src] : tag_of(in_head);
 
-  always_ff @(posedge clk) if (asked) tags[in_head.src] <= in_head.tag;
+  always_ff @(posedge clk) if (asked) tags[in_head.src] <= tag_of(in_head);
 
   always_ff @(posedge clk) begin
     if (c_ready) c_valid <= 1'b0;
@@ -264,6 +265,6 @@ module msg_axis
   end
 
   logic unused_head;
-  assign unused_head = &{1'b0, of.dest, of.size, of.dtype, of.tag, in_head.dest, in_head.dtype};
+  assign unused_head = &{1'b0, of.dest, of.size, of.dtype, of.tag, of.tag_high, in_head.dest, in_head.dtype};
 
 endmodule

@@ -79,18 +79,18 @@ module msg_calls
   assign port_word     = mem_word;
 
   assign send_command.dest          = call_command[7:0];
-  assign send_command.tag           = call_command[15:8];
-  assign send_command.dtype         = call_command[19:16];
-  assign send_command.collective    = call_command[20];
-  assign send_command.eager         = call_command[21];
+  assign send_command.tag           = call_command[19:8];
+  assign send_command.dtype         = call_command[23:20];
+  assign send_command.collective    = call_command[24];
+  assign send_command.eager         = call_command[25];
   assign send_command.size          = call_bytes[23:0];
   assign receive_command.source     = call_command[7:0];
-  assign receive_command.any_source = call_command[8];
-  assign receive_command.tag        = call_command[23:16];
-  assign receive_command.any_tag    = call_command[24];
-  assign receive_command.dtype      = call_command[28:25];
-  assign receive_command.collective = call_command[29];
-  assign receive_command.once       = call_command[30];
+  assign receive_command.tag        = call_command[19:8];
+  assign receive_command.dtype      = call_command[23:20];
+  assign receive_command.collective = call_command[24];
+  assign receive_command.any_source = call_command[26];
+  assign receive_command.any_tag    = call_command[27];
+  assign receive_command.once       = call_command[28];
   assign receive_command.room       = call_bytes[23:0];
 
   always_ff @(posedge clk) begin

@@ -1,9 +1,9 @@
 // A kernel that is a processor: RISC-V (RV32IM) with memory of its own and the message engines in its address space.
 //
 // The program is loaded while `rst` is set. From 0x10000000 on, words (R: read, W: written; what has to wait stalls):
-//   00 W destination, tag << 8, type << 16, collective << 20, eager << 21; 04 W bytes: a send begins
+//   00 W destination, tag << 8, type << 20, collective << 24, eager << 25; 04 W bytes: a send begins
 //   08 W low and 0c W high half of a beat of payload; 10 R the fault, when the send is over
-//   20 W source, any << 8, tag << 16, any << 24, type << 25, collective << 29, once << 30; 24 W room: a receive begins
+//   20 W source, tag << 8, type << 20, collective << 24, any source << 26, any tag << 27, once << 28; 24 W room: a receive begins
 //   30 R 1: a beat of payload is there, 0: the receive is over; 28 R its low and 2c R its high half
 //   34 R fault, source << 8, tag << 16; 38 R bytes
 //   40 W a character; 44 W the end, with a code; 48 R this rank, ranks << 16; 4c R and 50 R cycles, low and high
@@ -98,7 +98,7 @@ module msg_core
         done = in_valid || !receiving;
         port_value = {31'd0, in_valid};
       end
-      8'h34: port_value = {8'd0, outcome.tag, outcome.source, outcome.fault};
+      8'h34: port_value = {4'd0, outcome.tag, outcome.source, outcome.fault};
       8'h38: port_value = {8'd0, outcome.size};
       8'h48: port_value = {7'd0, ranks, 8'd0, own};
       8'h4c: port_value = now[31:0];
@@ -135,21 +135,21 @@ module msg_core
       case (address[7:0])
         8'h00: begin
           to.dest       <= wdata[7:0];
-          to.tag        <= wdata[15:8];
-          to.dtype      <= wdata[19:16];
-          to.collective <= wdata[20];
-          to.eager      <= wdata[21];
+          to.tag        <= wdata[19:8];
+          to.dtype      <= wdata[23:20];
+          to.collective <= wdata[24];
+          to.eager      <= wdata[25];
         end
         8'h04: if (done) sending <= 1'b1;
         8'h08: low <= wdata;
         8'h20: begin
           from.source     <= wdata[7:0];
-          from.any_source <= wdata[8];
-          from.tag        <= wdata[23:16];
-          from.any_tag    <= wdata[24];
-          from.dtype      <= wdata[28:25];
-          from.collective <= wdata[29];
-          from.once       <= wdata[30];
+          from.tag        <= wdata[19:8];
+          from.dtype      <= wdata[23:20];
+          from.collective <= wdata[24];
+          from.any_source <= wdata[26];
+          from.any_tag    <= wdata[27];
+          from.once       <= wdata[28];
         end
         8'h24: if (done) receiving <= 1'b1;
         8'h44: begin

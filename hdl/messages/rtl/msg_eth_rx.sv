@@ -158,7 +158,7 @@ module msg_eth_rx
         end else if (!ahead[15]) begin
           lost          <= lost + ahead;
           m_valid       <= 1'b1;
-          m_beat        <= '{last: 1'b1, data: {4'd0, CodeUntyped, FaultLost, 24'd0, PacketError, head.src, head.dest}};
+          m_beat        <= '{last: 1'b1, data: {4'd0, CodeUntyped, FaultLost, 24'd0, 4'd0, PacketError, head.src, head.dest}};
         end else repeated <= repeated + 1'b1;
       end
       Packet:

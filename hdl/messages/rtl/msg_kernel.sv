@@ -25,7 +25,7 @@ module msg_kernel
     output logic        ended,
     output logic [7:0]  code,
     output logic        still,      // nothing happens until a packet comes
-    output logic [39:0] waits,      // for what: see kernel_abi.h
+    output logic [47:0] waits,      // for what: see kernel_abi.h
     input  logic [31:0] now,        // the board's clock
     input  logic [1:0]  probe,      // what is captured: the stream to the router, from it
     output logic        note_valid,
@@ -167,7 +167,8 @@ module msg_kernel
 `ifdef STREAMS
   logic        out_tvalid, out_tready, out_tlast, in_tvalid, in_tready, in_tlast, idle, kernel_idle;
   logic [63:0] out_tdata, in_tdata;
-  logic [7:0]  out_tkeep, out_tdest, out_tuser, in_tkeep, in_tid, in_tuser, fault;
+  logic [7:0]  out_tkeep, out_tdest, in_tkeep, in_tid, fault;
+  tag_t        out_tuser, in_tuser;
 
   // A stream that has lost something is no stream.
   assign over        = fault != FaultNone;

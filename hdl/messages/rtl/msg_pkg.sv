@@ -7,11 +7,18 @@ package msg_pkg;
     logic [63:0] data;
   } beat_t;
 
+  // A message's tag has two fields of the envelope.
+  typedef logic [11:0] tag_t;
+
+  function automatic tag_t tag_of(input hum_envelope_pkg::hum_envelope_t head);
+    return {head.tag_high, head.tag};
+  endfunction
+
   // Send `size` bytes. `eager`: without asking first.
   typedef struct packed {
     logic [7:0]  dest;
     logic        collective;
-    logic [7:0]  tag;
+    tag_t        tag;
     logic [3:0]  dtype;
     logic [23:0] size;
     logic        eager;
@@ -24,7 +31,7 @@ package msg_pkg;
     logic [7:0]  source;
     logic        collective;
     logic        any_tag;
-    logic [7:0]  tag;
+    tag_t        tag;
     logic [3:0]  dtype;
     logic [23:0] room;
   } receive_t;
@@ -35,7 +42,7 @@ package msg_pkg;
   typedef struct packed {
     logic [7:0]  fault;
     logic [7:0]  source;
-    logic [7:0]  tag;
+    tag_t        tag;
     logic [23:0] size;
   } outcome_t;
 
@@ -45,7 +52,7 @@ package msg_pkg;
   localparam logic [55:0] Greeting = 56'h01_4241464d5548;
 
   // Whether SIZE bytes follow the envelope.
-  function automatic logic has_payload(input logic [7:0] kind);
+  function automatic logic has_payload(input logic [3:0] kind);
     return kind == hum_envelope_pkg::PacketData || kind == hum_envelope_pkg::PacketEager || kind == hum_envelope_pkg::PacketStream;
   endfunction
 

@@ -41,7 +41,7 @@ module msg_receive
   typedef struct packed {
     logic        there;
     logic        collective;
-    logic [7:0]  tag;
+    tag_t        tag;
     logic [3:0]  dtype;
     logic [23:0] size;
   } noted_t;
@@ -49,7 +49,7 @@ module msg_receive
   typedef struct packed {
     logic [7:0]  source;
     logic        collective;
-    logic [7:0]  tag;
+    tag_t        tag;
     logic [3:0]  dtype;
     logic [10:0] size;
     logic        more;
@@ -63,7 +63,7 @@ module msg_receive
   logic                free;          // the register of control packets is
   logic [23:0]         got;           // bytes of the message so far
 
-  function automatic logic tags(input receive_t wanted, input logic collective, input logic [7:0] tag);
+  function automatic logic tags(input receive_t wanted, input logic collective, input tag_t tag);
     return collective == wanted.collective && (wanted.any_tag || tag == wanted.tag);
   endfunction
 
@@ -88,22 +88,23 @@ module msg_receive
   always_ff @(posedge clk) begin
     found <= noted[taken ? head.src : scan];
     if (clearing || note || forget)
-      noted[note ? late.src : scan] <= note ? '{1'b1, late.flag[2], late.tag, late.dtype, late.size} : '0;
+      noted[note ? late.src : scan] <= note ? '{1'b1, late.flag[2], tag_of(late), late.dtype, late.size} : '0;
   end
 
   // ---- an envelope that is for this receive: one that comes, or one that was noted ----
 
   logic        offer;
-  logic [7:0]  offer_source, offer_tag;
+  logic [7:0]  offer_source;
+  tag_t        offer_tag;
   logic [3:0]  offer_dtype;
   logic [23:0] offer_size;
 
   assign fitting = found.there && tags(want, found.collective, found.tag);
   assign offer = phase == Compare ? forget
                                   : phase == Wait && taken && head.kind == PacketEnvelope &&
-                                    (want.any_source || want.source == head.src) && tags(want, head.flag[2], head.tag);
+                                    (want.any_source || want.source == head.src) && tags(want, head.flag[2], tag_of(head));
   assign offer_source = phase == Compare ? scan : head.src;
-  assign offer_tag    = phase == Compare ? found.tag : head.tag;
+  assign offer_tag    = phase == Compare ? found.tag : tag_of(head);
   assign offer_dtype  = phase == Compare ? found.dtype : head.dtype;
   assign offer_size   = phase == Compare ? found.size : head.size;
 
@@ -164,7 +165,7 @@ module msg_receive
     endcase
   end
 
-  task automatic answer(input logic [7:0] to, input logic [7:0] kind, input logic [7:0] fault);
+  task automatic answer(input logic [7:0] to, input logic [3:0] kind, input logic [7:0] fault);
     c_valid     <= 1'b1;
     c_head      <= '0;
     c_head.dest <= to;
@@ -289,7 +290,7 @@ module msg_receive
     end
     if (store) begin
       used[newest]  <= 1'b1;
-      slots[newest] <= '{head.src, head.flag[2], head.tag, head.dtype, head.size[10:0], head.flag[1]};
+      slots[newest] <= '{head.src, head.flag[2], tag_of(head), head.dtype, head.size[10:0], head.flag[1]};
       newest        <= newest + 1'b1;
     end
 

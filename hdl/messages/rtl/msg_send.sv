@@ -32,7 +32,7 @@ module msg_send
 
   state_t      state;
   send_t       command;
-  logic [7:0]  kind;
+  logic [3:0]  kind;
   logic [23:0] left;       // bytes that have not been announced
   logic [7:0]  beats_left;
   logic [7:0]  refused;    // a fault that nobody has been told of
@@ -51,7 +51,7 @@ module msg_send
     head.src   = own;
     head.kind  = kind;
     head.size  = kind == PacketEnvelope ? left : 24'(piece);
-    head.tag   = command.tag;
+    {head.tag_high, head.tag} = command.tag;
     head.dtype = command.dtype;
     head.flag  = (command.collective ? FlagCollective : '0) | (more && kind != PacketEnvelope ? FlagMore : '0);
   end
@@ -130,6 +130,6 @@ module msg_send
   end
 
   logic unused_reply;
-  assign unused_reply = &{1'b0, r_head.dest, r_head.size, r_head.dtype, r_head.flag};
+  assign unused_reply = &{1'b0, r_head.dest, r_head.size, r_head.tag_high, r_head.dtype, r_head.flag};
 
 endmodule

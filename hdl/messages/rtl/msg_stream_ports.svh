@@ -9,11 +9,11 @@
     output logic [7:0]  out_tkeep,
     output logic        out_tlast,
     output logic [7:0]  out_tdest,
-    output logic [7:0]  out_tuser,
+    output logic [11:0] out_tuser,
     input  logic        in_tvalid,
     output logic        in_tready,
     input  logic [63:0] in_tdata,
     input  logic [7:0]  in_tkeep,
     input  logic        in_tlast,
     input  logic [7:0]  in_tid,
-    input  logic [7:0]  in_tuser
+    input  logic [11:0] in_tuser

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { KERNEL_ABI = 4, MEMORY_BEATS = 8 };
+enum { KERNEL_ABI = 5, MEMORY_BEATS = 8 };
 
 /* What goes in before a rising edge, and what is there after it. All outputs are registers'. */
 typedef struct {
@@ -21,7 +21,8 @@ typedef struct {
     uint8_t text_valid, text, ended, code, still, m_valid, m_last, s_ready;
     uint64_t m_data;
     /* What its engines have been told and have not done, from bit 0 on: whether it sends, receives; whether that is a
-     * collective's, both; receives from any rank, any tag; two bits of nothing; a byte each: to, tag, from, tag. */
+     * collective's, both; receives from any rank, any tag; two bits of nothing; to and its tag, from and its tag: 8
+     * and 12 bits each. */
     uint64_t waits;
     /* A note of its capture core, if it has one: when, and what held from then on. Flags, from bit 0 on: m's valid, ready and
      * last, s's, and whether it sends, receives. */

@@ -14,7 +14,8 @@ enum : uint8_t { kFull = 3, kLost = 4, kRank = 5, kMore = 2, kCollective = 4 };
 constexpr unsigned kOwn = 3, kRanks = 9, kPacket = 1448;
 
 uint64_t envelope(unsigned dest, unsigned src, uint8_t kind, size_t size, unsigned tag, uint8_t flag) {
-    return dest | uint64_t(src) << 8 | uint64_t(kind) << 16 | uint64_t(size) << 24 | uint64_t(tag) << 48 | uint64_t(flag) << 60;
+    return dest | uint64_t(src) << 8 | uint64_t(kind) << 16 | uint64_t(size) << 24 | uint64_t(tag & 0xff) << 48 | uint64_t(tag >> 8) << 20 |
+           uint64_t(flag) << 60;
 }
 
 struct Beat {
@@ -67,7 +68,7 @@ public:
             d->out_tlast = left <= 8;
             d->out_tkeep = static_cast<uint8_t>(left >= 8 ? 0xff : (1u << left) - 1);
             d->out_tdest = static_cast<uint8_t>(m.peer);
-            d->out_tuser = static_cast<uint8_t>(m.tag);
+            d->out_tuser = static_cast<uint16_t>(m.tag);
         }
         if (!s_shown_) d->s_valid = !to_kernel.empty() && !random.percent(idle);
         if (!to_kernel.empty()) d->s_data = to_kernel.front().data, d->s_last = to_kernel.front().last;
@@ -121,7 +122,7 @@ private:
     void packet(uint64_t data, bool is_last) {
         if (!within_) {
             head_ = data;
-            const auto kind = static_cast<uint8_t>(data >> 16);
+            const uint8_t kind = data >> 16 & 0xf;
             if (kind != kStream) {
                 check(is_last, "an answer has one beat");
                 answers.push_back(data);
@@ -132,7 +133,7 @@ private:
             check((data >> 8 & 0xff) == kOwn, "a packet of somebody else's");
             check(left_ <= kPacket, "a packet is too long");
             Message &m = coming[data & 0xff];
-            if (m.data.empty()) m = {unsigned(data & 0xff), unsigned(data >> 48 & 0xff), {}};
+            if (m.data.empty()) m = {unsigned(data & 0xff), unsigned((data >> 48 & 0xff) | (data >> 20 & 0xf) << 8), {}};
             within_ = true;
             check(is_last == (left_ == 0), "a packet's end");
         } else {
@@ -169,7 +170,7 @@ private:
 
 Message any(Axis &axis, size_t most) {
     unsigned peer = unsigned(axis.random.below(kRanks - 1));
-    return {peer + (peer >= kOwn), unsigned(axis.random.below(256)), axis.random.bytes(axis.random.below(most))};
+    return {peer + (peer >= kOwn), unsigned(axis.random.below(4096)), axis.random.bytes(axis.random.below(most))};
 }
 
 TEST(packets_of_a_stream_arrive_whole_in_order_and_where_they_are_to_go) {

@@ -61,7 +61,7 @@ public:
                 d.out.push_back(d->tx_data);
                 if (d->tx_last) {
                     d.out_gap = kGap;
-                    const unsigned kind = d.out[kHead] >> 16 & 0xff;
+                    const unsigned kind = d.out[kHead] >> 16 & 0xf;
                     if (kind == 2 || kind == 3) d.carried += d.out.size() + kGap;
                     const unsigned to = d.out[0] >> 40 & 0xff;
                     check(to < kBoards, "a frame to nobody");

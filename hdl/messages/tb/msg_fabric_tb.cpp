@@ -89,7 +89,7 @@ public:
             if (!s.empty()) {
                 const Send &c = *s.front();
                 d->send_command[r] = uint64_t(c.eager) | uint64_t(c.data.size()) << 1 | uint64_t(c.dtype) << 25 | uint64_t(c.tag) << 29 |
-                                     uint64_t(c.dest) << 38;
+                                     uint64_t(c.dest) << 42;
                 if (d->send_valid[r] && c.began == 0) s.front()->began = cycles;
                 if (!out_shown_[r]) d->out_valid[r] = sending_[r] && out_at_[r] < c.data.size() && !random.percent(idle);
                 uint64_t beat = 0;
@@ -102,8 +102,8 @@ public:
             if (!q.empty()) {
                 const Receive &c = *q.front();
                 d->receive_command[r] = uint64_t(c.room) | uint64_t(c.dtype) << 24 | uint64_t(c.tag < 0 ? 0 : c.tag) << 28 |
-                                        uint64_t(c.tag < 0) << 36 | uint64_t(c.source < 0 ? 0 : c.source) << 38 |
-                                        uint64_t(c.source < 0) << 46 | uint64_t(c.once) << 47;
+                                        uint64_t(c.tag < 0) << 40 | uint64_t(c.source < 0 ? 0 : c.source) << 42 |
+                                        uint64_t(c.source < 0) << 50 | uint64_t(c.once) << 51;
                 if (d->receive_valid[r] && c.began == 0) q.front()->began = cycles;
             }
             d->in_ready[r] = !random.percent(stall);
@@ -171,8 +171,8 @@ public:
                 check(receiving_[r], "a receive ends that has not begun");
                 Receive &q = *receives[r].front();
                 const uint64_t o = d->receive_outcome[r];
-                q.done = true, q.size = o & 0xffffff, q.got_tag = o >> 24 & 0xff, q.from = o >> 32 & 0xff;
-                q.fault = static_cast<uint8_t>(o >> 40), q.ended = cycles;
+                q.done = true, q.size = o & 0xffffff, q.got_tag = o >> 24 & 0xfff, q.from = o >> 36 & 0xff;
+                q.fault = static_cast<uint8_t>(o >> 44), q.ended = cycles;
                 if (q.fault == 0) check(q.data.size() == (q.size + 7) / 8 * 8, "payload of another length"), q.data.resize(q.size);
                 receiving_[r] = false;
                 receives[r].pop_front();
@@ -531,7 +531,7 @@ TEST(datagrams_are_by_the_book_and_damaged_ones_are_left) {
         check(ip_sum(f) == 0xffff, "the checksum is wrong");
         const unsigned total = byte(f, 16) << 8 | byte(f, 17), datagram = byte(f, 38) << 8 | byte(f, 39);
         const uint64_t head = f.beats[kHead];
-        const unsigned kind = head >> 16 & 0xff, size = kind == 2 || kind == 3 ? head >> 24 & 0xffffff : 0;
+        const unsigned kind = head >> 16 & 0xf, size = kind == 2 || kind == 3 ? head >> 24 & 0xffffff : 0;
         check(datagram == 22 + (size + 7) / 8 * 8 && total == datagram + 20 && total <= 1500, "a wrong length: " + std::to_string(total));
         check(f.beats.size() == std::max<size_t>(8, (14 + total + 7) / 8), "a frame of another length");
         const std::vector<unsigned> same{2, 0, 0, 0, 0, 0x11, 2, 0, 0, 0, 0, 0x10, 8, 0, 0x45, 0};
