@@ -32,7 +32,7 @@ COLLECTIVE = ["allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "
 MOST = 4 << 20
 # What configure would say; some programs do not compile without.
 DEFINES = "#define FIELD_WIDTH 18\n#define FLOAT_PRECISION 2\n"
-LIMIT_S = 900
+LIMIT_S = 1800
 
 
 class Wrong(Exception):
