@@ -139,6 +139,7 @@ for group in "${groups[@]}"; do
             run messages-lint make -s -C hdl/messages lint
             run board-units make -s -C hdl/board units
             run board-check hdl/syn/shell.py --check
+            run prove hdl/formal/prove.py
             run board-host hdl/board/tests/host_test.py
             run board-two-regions make -s -C hdl/board REGIONS=2
             run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
