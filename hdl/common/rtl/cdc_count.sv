@@ -29,11 +29,14 @@ module cdc_count #(
 
   if (BITS < 2) $error("BITS must be at least 2");
 
-  logic [BITS-1:0] s_next, s_gray;
+  logic [BITS-1:0] s_gray, s_ahead;  // in Gray code, now and after a step: who looks at the next one waits for no carry
   (* ASYNC_REG = "TRUE" *) logic [BITS-1:0] first, second;
 
-  assign s_next = s_count + BITS'(s_step);
-  assign s_gray_next = s_next ^ (s_next >> 1);
+  function automatic logic [BITS-1:0] gray(input logic [BITS-1:0] count);
+    return count ^ (count >> 1);
+  endfunction
+
+  assign s_gray_next = s_step ? s_ahead : s_gray;
   assign m_gray = second;
 
   always_comb begin
@@ -45,9 +48,11 @@ module cdc_count #(
     if (s_rst) begin
       s_count <= '0;
       s_gray  <= '0;
-    end else begin
-      s_count <= s_next;
-      s_gray  <= s_gray_next;
+      s_ahead <= gray(BITS'(1));
+    end else if (s_step) begin
+      s_count <= s_count + 1'b1;
+      s_gray  <= s_ahead;
+      s_ahead <= gray(s_count + BITS'(2));
     end
   end
 
@@ -61,6 +66,7 @@ module cdc_count #(
     end
   end
 
+  gray_is_count : assert property (@(posedge s_clk) disable iff (s_rst) s_gray == gray(s_count));
   one_bit_a_step : assert property (@(posedge s_clk) disable iff (s_rst) $onehot0(s_gray ^ s_gray_next));
 
 endmodule
