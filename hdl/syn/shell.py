@@ -201,7 +201,8 @@ def report(results, mhz, seeds):
             lines.append(f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | {r['ports']['LUT']} LUT, {r['ports']['FF']} FF "
                          f"| {r['clock']:.1f} ({min(r['clocks'].values()):.1f} to {max(r['clocks'].values()):.1f}) | {r['slack_ns']} | {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
     lines += each_clock(results)
-    lines += ["", f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv).", "",
+    lines += ["", f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv); "
+              "`port32` is `lean` behind a port of 32 bits, the shell's width is 64 in all.", "",
               "| beside it | LUT | FF | block RAM | clock |", "|---|---|---|---|---|", *anchors(ANCHORS)]
     lines += ["", "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, without the ports' registers; block RAM of "
               "36 Kbit. The others' are for parts of what this does, on chips of that family or the one before, by the vendor's tool:", "",
