@@ -6,6 +6,7 @@
 BENCHES := \
   common/axis_skid:0 \
   common/axis_fifo:0 \
+  common/fifo_cdc:0 \
   common/axis_packer:32,64 \
   common/axis_rows:32,64 \
   common/axis_emit:32,64 \

@@ -9,6 +9,8 @@ common/rtl/axis_fifo.sv
 common/rtl/axis_skid.sv
 common/rtl/crc32_beat.sv
 common/rtl/fifo.sv
+common/rtl/cdc_count.sv
+common/rtl/fifo_cdc.sv
 net/rtl/net_hold.sv
 net/rtl/net_parse.sv
 net/rtl/net_arp.sv
@@ -47,4 +49,7 @@ host/rtl/host_registers.sv
 host/rtl/host_engine.sv
 host/rtl/host_port.sv
 board/rtl/board_memory.sv
+board/rtl/port32_rx.sv
+board/rtl/port32_tx.sv
+board/rtl/board_port32.sv
 board/rtl/board_shell.sv

@@ -1,6 +1,9 @@
 // The board as it is placed and routed for its area and clock: the shell with two regions, and a kernel in
 // each. Its rings are in block RAM; board memory, configuration port, host and MAC are outside.
+//
+// Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, at `port_clk` (board_port32).
 module board_top #(
+    parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 13,
     parameter  bit STORE = 1,
@@ -12,6 +15,7 @@ module board_top #(
     localparam int REGIONS = 2,
     localparam int R = 1
 ) (
+    input  logic        port_clk,  // of a PORT of 32 bits
     input  logic        clk,
     input  logic        rst,
     input  logic        tick,
@@ -21,13 +25,13 @@ module board_top #(
     input  logic [63:0] secret,
     input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // that requests must bring, its first character in bits 7:0; zeros: none
     input  logic        rx_valid,
-    input  logic [63:0] rx_data,
-    input  logic [ 7:0] rx_keep,
+    input  logic [PORT-1:0] rx_data,
+    input  logic [PORT/8-1:0] rx_keep,
     input  logic        rx_last,
     output logic        tx_valid,
     input  logic        tx_ready,
-    output logic [63:0] tx_data,
-    output logic [ 7:0] tx_keep,
+    output logic [PORT-1:0] tx_data,
+    output logic [PORT/8-1:0] tx_keep,
     output logic        tx_last,
     output logic        busy,     // a request is being worked on
     input  logic [31:0] store_ip,
@@ -97,6 +101,47 @@ module board_top #(
   logic [63:0] k_s_data[REGIONS], k_m_data[REGIONS];
   logic [7:0] k_s_keep[REGIONS], k_m_keep[REGIONS];
 
+  net_pkg::beat_t shell_rx, shell_tx;
+  logic shell_rx_valid, shell_tx_valid, shell_tx_ready;
+
+  if (PORT == 32) begin : g_port32
+    logic unused_port_rst;
+    logic [15:0] unused_dropped;
+    board_port32 u_port (
+        .port_clk,
+        .port_rst     (unused_port_rst),
+        .port_rx_valid(rx_valid),
+        .port_rx_data (rx_data),
+        .port_rx_keep (rx_keep),
+        .port_rx_last (rx_last),
+        .port_tx_valid(tx_valid),
+        .port_tx_ready(tx_ready),
+        .port_tx_data (tx_data),
+        .port_tx_keep (tx_keep),
+        .port_tx_last (tx_last),
+        .clk,
+        .rst,
+        .rx_valid     (shell_rx_valid),
+        .rx_data      (shell_rx.data),
+        .rx_keep      (shell_rx.keep),
+        .rx_last      (shell_rx.last),
+        .rx_dropped   (unused_dropped),
+        .tx_valid     (shell_tx_valid),
+        .tx_ready     (shell_tx_ready),
+        .tx_data      (shell_tx.data),
+        .tx_keep      (shell_tx.keep),
+        .tx_last      (shell_tx.last)
+    );
+  end else begin : g_port64
+    assign shell_rx_valid = rx_valid;
+    assign shell_rx = '{data: rx_data, keep: rx_keep, last: rx_last};
+    assign tx_valid = shell_tx_valid;
+    assign shell_tx_ready = tx_ready;
+    assign tx_data = shell_tx.data;
+    assign tx_keep = shell_tx.keep;
+    assign tx_last = shell_tx.last;
+  end
+
   board_shell #(
       .SESSIONS    (SESSIONS),
       .REGIONS     (REGIONS),
@@ -109,6 +154,15 @@ module board_top #(
       .HOST_CALLS  (HOST_CALLS),
       .SHORTEST    (SHORTEST)
   ) u_shell (
+      .rx_valid(shell_rx_valid),
+      .rx_data (shell_rx.data),
+      .rx_keep (shell_rx.keep),
+      .rx_last (shell_rx.last),
+      .tx_valid(shell_tx_valid),
+      .tx_ready(shell_tx_ready),
+      .tx_data (shell_tx.data),
+      .tx_keep (shell_tx.keep),
+      .tx_last (shell_tx.last),
       .*
   );
 

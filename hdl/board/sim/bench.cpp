@@ -2,6 +2,9 @@
 // the steps of a call. A client inside this program speaks TCP to the model over a lossless line at the
 // shell's own width; time is cycles, a tick of the timers comes every 156,250 of them (a millisecond at
 // 156.25 MHz). The same arguments give the same numbers.
+//
+// With BOARD_PORT32 (bench-port32 [PORT_MHZ CORE_MHZ]) the line is of 32 bits and at a clock of its own: latency and bulk are
+// in the port's cycles, and microseconds at these clocks; a tick comes every 62,500 cycles of the shell's.
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,8 +23,14 @@ namespace {
 
 constexpr uint64_t kMac = 0x020000000002;
 constexpr uint32_t kIp = 0x0a630002, kPeerIp = 0x0a630101;
+#ifdef BOARD_PORT32
+constexpr uint64_t kTick = 62500;
+constexpr double kClock = 62.5e6;
+#else
 constexpr uint64_t kTick = 156250;
 constexpr double kClock = 156.25e6;
+#endif
+constexpr size_t kWord = Board::kWordBytes;
 
 std::string own_directory() {
   char path[4096];
@@ -102,6 +111,14 @@ uint64_t call(Bench& bench, Peer& peer, const std::string& body, const std::stri
   return peer.first_cycle - bench.board.last_byte_in;
 }
 
+// The two clocks, if there are two, and so many cycles of the line's in microseconds.
+void print_clocks([[maybe_unused]] double line_cycles = 0) {
+#ifdef BOARD_PORT32
+  printf("\"port_mhz\": %.4g, \"core_mhz\": %.4g, ", 1000 / Board::port_ns, 1000 / Board::core_ns);
+  if (line_cycles > 0) printf("\"us\": %.3f, ", line_cycles * Board::port_ns / 1000);
+#endif
+}
+
 void latency(int calls) {
   Bench bench;
   Peer& peer = bench.connect();
@@ -117,7 +134,9 @@ void latency(int calls) {
   }
   uint64_t total = 0;
   for (auto [cycles, n] : counts) total += cycles * static_cast<uint64_t>(n);
-  printf("{\"measure\": \"latency\", \"body\": 64, \"calls\": %d, \"least\": %lu, \"mean\": %.2f, \"most\": %lu, \"histogram\": {", calls,
+  printf("{\"measure\": \"latency\", ");
+  print_clocks(static_cast<double>(total) / calls);
+  printf("\"body\": 64, \"calls\": %d, \"least\": %lu, \"mean\": %.2f, \"most\": %lu, \"histogram\": {", calls,
          counts.begin()->first, static_cast<double>(total) / calls, counts.rbegin()->first);
   const char* comma = "";
   for (auto [cycles, n] : counts) printf("%s\"%lu\": %d", comma, cycles, n), comma = ", ";
@@ -176,17 +195,20 @@ void bulk(size_t bytes) {
   call(bench, peer, "warm");
   peer.received.clear();
   peer.payload_frames = 0;
-  uint64_t start = bench.board.cycles;
+  uint64_t start = bench.board.line_cycles();
   peer.send(request(body));
   while (!peer.quiet()) bench.step();
   uint64_t sent = bench.board.last_byte_in;
   while (peer.received.size() < kAnswerHead + bytes) bench.step();
   if (peer.received.substr(kAnswerHead) != body) wrong("an answer is not its request");
+  if (bench.board.dropped()) wrong("the port had no room");
   // Headers, preamble, check sequence and gap take 78 bytes more for each segment.
   const double ceiling = static_cast<double>(kMss) / (kMss + 78);
-  double in = static_cast<double>(bytes) / (8.0 * static_cast<double>(sent - start));
-  double out = static_cast<double>(bytes) / (8.0 * static_cast<double>(peer.last_cycle - peer.first_cycle));
-  printf("{\"measure\": \"bulk\", \"body\": %zu, \"segment\": %zu, \"in_cycles\": %lu, \"in_of_line\": %.4f, \"in_of_ceiling\": %.4f, "
+  double in = static_cast<double>(bytes) / (kWord * static_cast<double>(sent - start));
+  double out = static_cast<double>(bytes) / (kWord * static_cast<double>(peer.last_cycle - peer.first_cycle));
+  printf("{\"measure\": \"bulk\", ");
+  print_clocks();
+  printf("\"body\": %zu, \"segment\": %zu, \"in_cycles\": %lu, \"in_of_line\": %.4f, \"in_of_ceiling\": %.4f, "
          "\"kernel_cycles\": %lu, \"out_cycles\": %lu, \"out_of_line\": %.4f, \"out_of_ceiling\": %.4f}\n",
          bytes, size_t{kMss}, sent - start, in, in / ceiling, peer.first_cycle - sent, peer.last_cycle - peer.first_cycle, out, out / ceiling);
 }
@@ -300,10 +322,26 @@ void cold(size_t bytes, int others, int repeat) {
          1000.0 * static_cast<double>(other_calls - before) / static_cast<double>(bench.board.cycles - started));
 }
 
+#ifdef BOARD_PORT32
+// With these clocks, in MHz.
+void port(double port_mhz, double core_mhz) {
+  Board::port_ns = 1000 / port_mhz;
+  Board::core_ns = 1000 / core_mhz;
+  latency(2000);
+  bulk(1000000);
+}
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
+#ifdef BOARD_PORT32
+  if (argc == 3) return port(atof(argv[1]), atof(argv[2])), 0;
+  // Half the port's clock; what the shell reaches on the chip that was placed; as fast as the port.
+  for (double core : {62.5, 90.0, 125.0}) port(125, core);
+  return 0;
+#endif
   // Those named, or all.
   auto wanted = [&](const char* which) {
     return argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* a) { return std::string(a) == which; });

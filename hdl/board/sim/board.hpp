@@ -46,15 +46,22 @@ struct HostMemory {
 
 class Board {
  public:
+#ifdef BOARD_PORT32
+  // The line is at the port's clock, which knows nothing of the shell's.
+  static constexpr size_t kWordBytes = 4;
+  static inline double port_ns = 8, core_ns = 16;
+#else
+  static constexpr size_t kWordBytes = 8;
+#endif
   // Interframe gap, preamble and check sequence: 24 bytes of the line's time that no stream carries.
-  static constexpr int kGapBeats = 3;
+  static constexpr int kGapWords = 24 / kWordBytes;
   static constexpr size_t kLeastFrame = 60;
   static constexpr size_t kMostFrame = 9014;
 
   std::function<void(const Frame&)> on_frame;  // a frame left the board
   uint64_t cycles = 0;
-  uint64_t first_byte_out = 0;  // cycle of the latest frame's first beat
-  uint64_t last_byte_in = 0;    // cycle of the last beat of the latest frame, or of the latest from `watched`
+  uint64_t first_byte_out = 0;  // cycle of the latest frame's first word; of the line's clock, as all that concerns the line
+  uint64_t last_byte_in = 0;    // cycle of the last word of the latest frame, or of the latest from `watched`
   uint16_t watched = 0;         // a TCP port, or 0
 
   static constexpr size_t kRegions = sizeof(Vboard_model::k_s_data) / sizeof(uint64_t);
@@ -173,6 +180,15 @@ class Board {
   // Takes it out again; none if it was not there.
   std::optional<unsigned> remove(const std::string& name) { return change(name, 2); }
 
+  // Cycles of the line's clock.
+#ifdef BOARD_PORT32
+  uint64_t line_cycles() const { return port_cycles_; }
+#else
+  uint64_t line_cycles() const { return cycles; }
+#endif
+  // Frames for which a port of 32 bits had no room.
+  unsigned dropped() const { return top_->rx_dropped; }
+
   bool idle() const { return in_.empty() && gap_ == 0 && out_.empty() && !top_->busy; }
   size_t waiting() const { return in_.size(); }
 
@@ -186,10 +202,9 @@ class Board {
   // One rising edge. The model's inputs have registers: what is set here before the edge is what the shell sees
   // at the next one, and what it shows now is what it showed to this edge.
   void step() {
-    if (!ready_) line_busy_--;
-    else if (top_->tx_valid && !top_->rst) take();
-    top_->tx_ready = ready_ = line_busy_ == 0;
-    drive();
+#ifndef BOARD_PORT32
+    serve_line();
+#endif
     serve_host();
     // The kernels' edge and the shell's are the same one: each sees what the other showed before it.
     unsigned done = 0, ready = 0, valid = 0, last = 0;
@@ -219,6 +234,9 @@ class Board {
     edge(0);
     cycles++;
     note();
+#ifdef BOARD_PORT32
+    for (; port_at_ <= static_cast<double>(cycles) * core_ns; port_at_ += port_ns) port_edge();
+#endif
   }
 
 #ifdef BOARD_TRACE
@@ -231,6 +249,31 @@ class Board {
 #endif
 
  private:
+#ifdef BOARD_PORT32
+  // The port's inputs have no registers: what is set is for this edge, and what is shown is what this edge takes. A MAC is ready
+  // throughout a frame, and cannot pause in one.
+  void port_edge() {
+    ready_ = line_busy_ == 0;
+    top_->tx_ready = ready_;
+    if (!ready_) line_busy_--;
+    else if (top_->tx_valid && !top_->rst) take();
+    else if (!out_.empty()) throw std::runtime_error("the port pauses in a frame");
+    drive();
+    top_->port_clk = 1;
+    top_->eval();
+    top_->port_clk = 0;
+    top_->eval();
+    port_cycles_++;
+  }
+#else
+  void serve_line() {
+    if (!ready_) line_busy_--;
+    else if (top_->tx_valid && !top_->rst) take();
+    top_->tx_ready = ready_ = line_busy_ == 0;
+    drive();
+  }
+#endif
+
   void edge(uint8_t clk) {
     top_->clk = clk;
     top_->eval();
@@ -307,24 +350,24 @@ class Board {
       return;
     }
     const Frame& frame = in_.front();
-    size_t left = frame.size() - at_, n = left < 8 ? left : 8;
+    size_t left = frame.size() - at_, n = left < kWordBytes ? left : kWordBytes;
     uint64_t data = 0;
     memcpy(&data, frame.data() + at_, n);
     top_->rx_data = data;
     top_->rx_keep = static_cast<uint8_t>((1u << n) - 1);
-    top_->rx_last = left <= 8;
+    top_->rx_last = left <= kWordBytes;
     top_->rx_valid = 1;
     at_ += n;
-    if (left <= 8) {
-      if (!watched || (frame.size() > 35 && (frame[34] << 8 | frame[35]) == watched)) last_byte_in = cycles + 1;
+    if (left <= kWordBytes) {
+      if (!watched || (frame.size() > 35 && (frame[34] << 8 | frame[35]) == watched)) last_byte_in = line_cycles() + kInputRegisters;
       in_.pop_front();
       at_ = 0;
-      gap_ = kGapBeats;
+      gap_ = kGapWords;
     }
   }
 
   void take() {
-    if (out_.empty()) first_byte_out = cycles;
+    if (out_.empty()) first_byte_out = line_cycles();
     uint64_t data = top_->tx_data;
     int n = __builtin_popcount(top_->tx_keep);
     size_t at = out_.size();
@@ -332,13 +375,21 @@ class Board {
     memcpy(out_.data() + at, &data, n);
     if (top_->tx_last) {
       // The line is taken by padding, check sequence and gap.
-      size_t beats = (out_.size() + 7) / 8;
-      line_busy_ = kGapBeats + (beats < 8 ? 8 - beats : 0);
+      constexpr size_t least = 64 / kWordBytes;
+      size_t words = (out_.size() + kWordBytes - 1) / kWordBytes;
+      line_busy_ = static_cast<int>(kGapWords + (words < least ? least - words : 0));
       if (on_frame) on_frame(out_);
       out_.clear();
     }
   }
 
+#ifdef BOARD_PORT32
+  static constexpr uint64_t kInputRegisters = 0;
+  uint64_t port_cycles_ = 0;
+  double port_at_ = 0.37 * port_ns;  // of its next edge, in ns; where between the shell's is chance
+#else
+  static constexpr uint64_t kInputRegisters = 1;
+#endif
   VerilatedContext context_;
 #ifdef BOARD_TRACE
   static constexpr int kAllLevels = 99;

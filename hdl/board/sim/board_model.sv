@@ -1,8 +1,10 @@
 // What the live model and the benches compile: the shell, and board memory behind its AXI4 port. The regions
 // stay open: the harness puts kernels there, from libraries of their own (kernels.hpp).
 //
-// Parameters: as in board_shell; MEMORY_BYTES and IMAGE_LATENCY, of the memory that holds the images.
+// Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, in the lower lanes and at
+// `port_clk` (board_port32); MEMORY_BYTES and IMAGE_LATENCY, of the memory that holds the images.
 module board_model #(
+    parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 21,
     parameter  int REGIONS = 4,
@@ -20,6 +22,7 @@ module board_model #(
     parameter  int QUEUE = 16,
     localparam int R = $clog2(REGIONS)
 ) (
+    input  logic        port_clk,
     input  logic        clk,
     input  logic        rst,
     input  logic        tick,
@@ -37,6 +40,7 @@ module board_model #(
     output logic [63:0] tx_data,
     output logic [ 7:0] tx_keep,
     output logic        tx_last,
+    output logic [15:0] rx_dropped,  // by a PORT of 32 bits
     output logic        busy,
     input  logic [31:0] store_ip,
     input  logic [15:0] store_port,
@@ -105,14 +109,14 @@ module board_model #(
 
   // Every input has a register: what follows an input without one is evaluated by Verilator at each call of
   // `eval`, twice a cycle. The harness knows (board.hpp): it sets an input in the cycle before the one it is for.
-  logic rst_q, tick_q, rx_valid_q, rx_last_q, tx_ready_q, host_write_q, dma_read_ready_q, dma_data_valid_q, dma_data_error_q, dma_write_ready_q;
+  logic rst_q, tick_q, shell_rx_valid, shell_rx_last, shell_tx_valid, shell_tx_ready, shell_tx_last, host_write_q, dma_read_ready_q, dma_data_valid_q, dma_data_error_q, dma_write_ready_q;
   logic [47:0] own_mac_q;
   logic [31:0] own_ip_q, host_data_q, store_ip_q, netmask_q, gateway_q;
   logic [511:0] store_path_q;
   logic [15:0] listen_port_q, store_port_q, udp_echo_q;
-  logic [63:0] secret_q, rx_data_q, dma_data_q;
+  logic [63:0] secret_q, shell_rx_data, shell_tx_data, dma_data_q;
   logic [8*http_pkg::KEY_BYTES-1:0] api_key_q;
-  logic [7:0] rx_keep_q;
+  logic [7:0] shell_rx_keep, shell_tx_keep;
   logic [5:0] host_address_q;
   logic [REGIONS-1:0] k_done_q, k_s_ready_q, k_m_valid_q, k_m_last_q;
   logic [63:0] k_m_data_q[REGIONS];
@@ -126,11 +130,6 @@ module board_model #(
     listen_port_q <= listen_port;
     secret_q <= secret;
     api_key_q <= api_key;
-    rx_valid_q <= rx_valid;
-    rx_data_q <= rx_data;
-    rx_keep_q <= rx_keep;
-    rx_last_q <= rx_last;
-    tx_ready_q <= tx_ready;
     store_ip_q <= store_ip;
     store_port_q <= store_port;
     store_path_q <= store_path;
@@ -151,6 +150,53 @@ module board_model #(
     k_m_last_q <= k_m_last;
     k_m_data_q <= k_m_data;
     k_m_keep_q <= k_m_keep;
+  end
+
+  if (PORT == 32) begin : g_port32
+    // Its own inputs have registers enough.
+    logic unused_port_rst;
+    board_port32 #(
+        .MSS(MSS)
+    ) u_port (
+        .port_clk,
+        .port_rst     (unused_port_rst),
+        .port_rx_valid(rx_valid),
+        .port_rx_data (rx_data[31:0]),
+        .port_rx_keep (rx_keep[3:0]),
+        .port_rx_last (rx_last),
+        .port_tx_valid(tx_valid),
+        .port_tx_ready(tx_ready),
+        .port_tx_data (tx_data[31:0]),
+        .port_tx_keep (tx_keep[3:0]),
+        .port_tx_last (tx_last),
+        .clk,
+        .rst          (rst_q),
+        .rx_valid     (shell_rx_valid),
+        .rx_data      (shell_rx_data),
+        .rx_keep      (shell_rx_keep),
+        .rx_last      (shell_rx_last),
+        .rx_dropped,
+        .tx_valid     (shell_tx_valid),
+        .tx_ready     (shell_tx_ready),
+        .tx_data      (shell_tx_data),
+        .tx_keep      (shell_tx_keep),
+        .tx_last      (shell_tx_last)
+    );
+    assign tx_data[63:32] = '0;
+    assign tx_keep[7:4] = '0;
+  end else begin : g_port64
+    always_ff @(posedge clk) begin
+      shell_rx_valid <= rx_valid;
+      shell_rx_data  <= rx_data;
+      shell_rx_keep  <= rx_keep;
+      shell_rx_last  <= rx_last;
+      shell_tx_ready <= tx_ready;
+    end
+    assign tx_valid = shell_tx_valid;
+    assign tx_data = shell_tx_data;
+    assign tx_keep = shell_tx_keep;
+    assign tx_last = shell_tx_last;
+    assign rx_dropped = '0;
   end
 
   board_shell #(
@@ -178,11 +224,15 @@ module board_model #(
       .listen_port(listen_port_q),
       .secret(secret_q),
       .api_key(api_key_q),
-      .rx_valid(rx_valid_q),
-      .rx_data(rx_data_q),
-      .rx_keep(rx_keep_q),
-      .rx_last(rx_last_q),
-      .tx_ready(tx_ready_q),
+      .rx_valid(shell_rx_valid),
+      .rx_data(shell_rx_data),
+      .rx_keep(shell_rx_keep),
+      .rx_last(shell_rx_last),
+      .tx_valid(shell_tx_valid),
+      .tx_ready(shell_tx_ready),
+      .tx_data(shell_tx_data),
+      .tx_keep(shell_tx_keep),
+      .tx_last(shell_tx_last),
       .store_ip(store_ip_q),
       .store_port(store_port_q),
       .store_path(store_path_q),

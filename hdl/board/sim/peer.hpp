@@ -1,4 +1,4 @@
-// A TCP client for measurements: one connection over a lossless line, in the model's own cycles.
+// A TCP client for measurements: one connection over a lossless line, in the cycles of the line's clock.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -53,7 +53,7 @@ class Peer {
     if (s.bytes) {
       if (seq != next_) abort();  // the line loses nothing
       if (!payload_frames++) first_cycle = board_.first_byte_out;
-      last_cycle = board_.cycles;
+      last_cycle = board_.line_cycles();
       next_ += static_cast<uint32_t>(s.bytes);
       received.append(s.payload, s.bytes);
       if (++owed_ >= 2 || !eager_) acknowledge_ = true;
