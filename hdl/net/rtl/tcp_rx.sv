@@ -126,6 +126,11 @@ module tcp_rx
     read_now <= reads[found_index];
   end
 
+  // How far a stream has come, until that is written.
+  logic moved, moved_on;
+  stream_t moved_in;
+  logic [S-1:0] moved_at;
+
   // Step 1, two cycles after beat 5: the first byte that may be missing.
   logic [31:0] wanted, base, seq, seq_end, begin_at, sent, taken_to;  // base: ring place of byte 0
   island_t [PLACES-1:0] noted;
@@ -135,24 +140,31 @@ module tcp_rx
 
   assign step_1 = asked[1];
 
+  // The stream has come further in the cycle in which it was read: a frame came right behind, while another was opened.
+  logic late;
+  stream_t stream_now;
+  assign stream_now = late ? moved_in : stream;
+
   always_ff @(posedge clk) begin
-    asked <= {asked[0], query && !rst};
+    late <= moved && !open && moved_at == found_index;
+    asked <= rst ? '0 : {asked[0], query};
     step_2 <= step_1 && !rst;
     if (step_1) begin
-      wanted <= stream.next;
-      begin_at <= precedes(head.seq, stream.next) ? stream.next : head.seq;
+      wanted <= stream_now.next;
+      begin_at <= precedes(head.seq, stream_now.next) ? stream_now.next : head.seq;
       noted <= islands_now;
       for (int i = 0; i < PLACES; i++)
-      noted[i].valid <= ISLANDS != 0 && islands_now[i].valid && stream.islands;
+      noted[i].valid <= ISLANDS != 0 && islands_now[i].valid && stream_now.islands;
       seq <= head.seq;
       seq_end <= head.seq + 32'(head.length);
       whole_end <= payload_start + head.length[13:0];
       base <= head.seq - 32'(payload_start);
       sent <= sent_now;
       taken_to <= read_now;
-      taking <= !stream.ended;
+      taking <= !stream_now.ended;
       acking <= head.flags[ACK];
-      plain <= !head.flags[SYN] && !head.flags[RST];
+      // No frame is so long that its places do not fit 14 bits: its length is damaged.
+      plain <= !head.flags[SYN] && !head.flags[RST] && head.length < 16'h3f00;
     end
   end
 
@@ -364,9 +376,7 @@ module tcp_rx
   assign islands_write = judged && judged_hit && writable && (in_order || free_there);
 
   // ---- how far the stream has come: an opening goes first, the rest waits for a cycle ----
-  logic moved, moved_on, some_after;
-  stream_t moved_in;
-  logic [S-1:0] moved_at;
+  logic some_after;
 
   always_comb begin
     some_after = 1'b0;
@@ -394,8 +404,9 @@ module tcp_rx
     desc_near <= exact + 32'(1 << NEAR_BITS) < 32'(2 << NEAR_BITS);
     desc_gap <= 1'b0;
     for (int i = 0; i < PLACES; i++) if (noted[i].valid) desc_gap <= 1'b1;
-    if (!open) moved <= 1'b0;
-    if (judged && judged_hit && (kept || fin_ok || islands_write)) begin
+    // A stream that begins anew has not come to where the one before did.
+    if (!open || at == moved_at) moved <= 1'b0;
+    if (judged && judged_hit && (kept || fin_ok || islands_write) && !(open && at == index)) begin
       moved <= 1'b1;
       moved_on <= kept || fin_ok;
       moved_at <= index;
