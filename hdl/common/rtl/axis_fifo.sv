@@ -25,7 +25,8 @@ module axis_fifo #(
 
   if (DEPTH < 2 || DEPTH != 1 << AddressBits) $error("DEPTH must be a power of two");
 
-  T                       memory[DEPTH];
+  // An entry is read only while it is held, and written only while it is not.
+  (* no_rw_check = 1 *) T memory[DEPTH];
   logic [AddressBits:0]   head, tail;   // one bit more than an address: equal is empty
   logic                   put, get;
   logic [AddressBits:0]   held;

@@ -1,7 +1,7 @@
 // Function table: from a name to the function's number and its entry.
 //
-// Names are zero-padded to NAME_BYTES. A name's hash is the CRC-32 of its padded bytes; it may stand in
-// any of PROBES slots from the hash's lower bits on, and a slot answers only if the whole name is the
+// Names are zero-padded to NAME_BYTES. A name's hash is the CRC-8 of its padded bytes (polynomial 0xD5, reflected); a
+// name may stand in any of PROBES slots from the hash's lower bits on, and a slot answers only if the whole name is the
 // same. A function's number is its slot, and stays so until it is removed. One operation runs at a time;
 // a lookup goes before a change that waits. A function's entry, and what stands in a slot, can be read at any time.
 //
@@ -50,7 +50,7 @@ module fn_table #(
   localparam int ProbeBits = $clog2(PROBES + 1);
   localparam int NameBits = $clog2(ENTRIES * Words);
 
-  if (ENTRIES != 1 << SlotBits) $error("ENTRIES must be a power of two");
+  if (ENTRIES != 1 << SlotBits || ENTRIES > 256) $error("ENTRIES must be a power of two, and at most 256");
   if (NAME_BYTES % 8 != 0 || NAME_BYTES < 16) $error("NAME_BYTES must be a multiple of 8, and at least 16");
 
   typedef enum logic [2:0] {
@@ -73,7 +73,7 @@ module fn_table #(
   logic [WordBits-1:0]     word;
   logic [ProbeBits-1:0]    probe;
   logic [SlotBits-1:0]     slot, free_slot;
-  logic [31:0]             crc, crc_next;
+  logic [7:0]              hash, hash_next;
 
   logic [ENTRIES-1:0]      used;
   // Small, but wide: in distributed memory they would take more logic than all the rest. What is read while it is
@@ -91,14 +91,32 @@ module fn_table #(
   assign last_word    = word == WordBits'(Words - 1);
   assign name_at      = NameBits'(32'(slot) * Words) + NameBits'(word);
 
-  crc32_beat #(
-      .W(64)
-  ) u_hash (
-      .crc,
-      .data(part),
-      .keep('1),
-      .next(crc_next)
-  );
+  // What each bit of eight bytes adds to the hash: it is linear.
+  function automatic logic [63:0][7:0] contributions();
+    for (int bit_at = 0; bit_at < 64; bit_at++) begin
+      logic [7:0] h;
+      h = '0;
+      for (int i = 0; i < 8; i++) begin
+        if (i == bit_at / 8) h ^= 8'd1 << (bit_at % 8);
+        for (int n = 0; n < 8; n++) h = (h >> 1) ^ (h[0] ? 8'hAB : 8'd0);
+      end
+      contributions[bit_at] = h;
+    end
+  endfunction
+
+  localparam logic [63:0][7:0] Contributions = contributions();
+
+  // The hash so far counts as if added to the first byte.
+  logic [63:0] hashed;
+  assign hashed = part ^ 64'(hash);
+
+  always_comb begin
+    for (int i = 0; i < 8; i++) begin
+      logic [63:0] counts;
+      for (int n = 0; n < 64; n++) counts[n] = Contributions[n][i];
+      hash_next[i] = ^(hashed & counts);
+    end
+  end
 
   always_ff @(posedge clk) begin
     if (state == Write) begin
@@ -146,7 +164,7 @@ module fn_table #(
         removing <= change_remove;
         name     <= find_valid ? find_name : change_name;
         entry    <= change_entry;
-        crc      <= '1;
+        hash     <= '1;
         word     <= '0;
         turn     <= '0;
         probe    <= '0;
@@ -154,8 +172,8 @@ module fn_table #(
         room     <= 1'b0;
       end
       Hash: begin
-        crc  <= crc_next;
-        slot <= crc_next[SlotBits-1:0];
+        hash <= hash_next;
+        slot <= hash_next[SlotBits-1:0];
         turn <= last_word ? '0 : turn + 1'b1;
         word <= last_word ? '0 : word + 1'b1;
       end

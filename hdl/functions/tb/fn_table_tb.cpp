@@ -8,26 +8,23 @@ namespace {
 
 constexpr size_t name_bytes = 32, entries = 64, probes = 4;
 
-uint32_t forward(uint32_t c, uint8_t x) {
+uint8_t forward(uint8_t c, uint8_t x) {
     c ^= x;
-    for (int i = 0; i < 8; i++) c = c & 1 ? c >> 1 ^ 0xEDB88320u : c >> 1;
+    for (int i = 0; i < 8; i++) c = static_cast<uint8_t>(c & 1 ? c >> 1 ^ 0xAB : c >> 1);
     return c;
 }
 
-uint32_t hash(const Bytes &name) {
-    uint32_t c = ~0u;
-    for (auto x : name) c = forward(c, x);
+uint8_t hash(const Bytes &name, size_t bytes = name_bytes) {
+    uint8_t c = 0xff;
+    for (size_t i = 0; i < bytes; i++) c = forward(c, name[i]);
     return c;
 }
 
-// Another name with the same hash: four of its bytes make up for those before them, and what follows is the same.
+// Another name with the same hash: one of its bytes makes up for those before it, and what follows is the same.
 Bytes collision(Random &random, const Bytes &name, size_t tail) {
+    size_t last = name_bytes - tail - 1;
     Bytes other = random.bytes(name_bytes - tail);
-    uint32_t c = ~0u, back = ~0u;
-    for (size_t i = 0; i + tail < name_bytes; i++) back = forward(back, name[i]);
-    for (size_t i = 0; i + 4 + tail < name_bytes; i++) c = forward(c, other[i]);
-    for (int i = 0; i < 32; i++) back = back & 0x80000000u ? (back ^ 0xEDB88320u) << 1 | 1 : back << 1;
-    for (size_t i = 0; i < 4; i++) other[other.size() - 4 + i] = static_cast<uint8_t>((back ^ c) >> (8 * i));
+    other[last] = static_cast<uint8_t>(hash(other, last) ^ hash(name, last) ^ name[last]);
     other.insert(other.end(), name.end() - static_cast<std::ptrdiff_t>(tail), name.end());
     check(hash(other) == hash(name), "the bench's collision is none");
     return other;

@@ -156,8 +156,8 @@ module kernel_sobel #(
   // Stage B: the same piece of the two rows above it, from the line buffers. In a picture of one piece
   // a row what would be read is still on its way to the buffers, and is taken from there.
 
-  logic [W-1:0] line_mid[Beats];
-  logic [W-1:0] line_above[Beats];
+  (* no_rw_check = 1 *) logic [W-1:0] line_mid[Beats];
+  (* no_rw_check = 1 *) logic [W-1:0] line_above[Beats];
   logic [W-1:0] b_data, read_mid, read_above, b_above, b_mid, b_below, near_mid, near_above;
   logic         b_valid, b_move, b_near;
   piece_t       b;

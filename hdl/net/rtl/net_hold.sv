@@ -23,7 +23,8 @@ module net_hold
 
   if (DEPTH != 1 << A) $error("DEPTH must be a power of two");
 
-  beat_t store[DEPTH];
+  // What is read where it is written does not show: there the store is empty, since a frame is begun only if all of it has room.
+  (* no_rw_check = 1 *) beat_t store[DEPTH];
   logic [A:0] head, tail, used;
   logic inside_frame, dropping, drop_now, keep, pass;
   logic [A:0] length;  // beats of this frame so far

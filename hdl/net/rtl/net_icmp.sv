@@ -25,7 +25,8 @@ module net_icmp
   localparam int A = $clog2(BEATS);
 
   // ---- keeping ----
-  beat_t store[2*BEATS];
+  // What is sent of a slot was all in it before; nothing is written to a slot that is full.
+  (* no_rw_check = 1 *) beat_t store[2*BEATS];
   logic slot, slot_now, keep, keep_now, ended_slot, ended_kept;
   logic [1:0] full;
   logic drain;  // the slot that is being sent

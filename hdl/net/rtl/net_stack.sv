@@ -141,13 +141,14 @@ module net_stack
   );
 
   // ---- sessions ----
-  logic begun, begun_ended, sent_write, read_write, query, found_valid, found, hit, change_valid, change_remove, changed, refused;
+  logic begun, begun_ended, sent_write, read_write, query, found_valid, found, key_hit, hit, change_valid, change_remove, changed, refused;
   logic [S-1:0] begun_at, sent_at, read_at, found_index, index, change_index;
   logic [31:0] begun_next, sent_to, read_to;
   logic [63:0] query_key, change_key;
 
   tcp_lookup #(
-      .SESSIONS(SESSIONS)
+      .SESSIONS(SESSIONS),
+      .KEY_BITS(ACTIVE_OPEN ? 64 : 48)
   ) u_lookup (
       .clk,
       .rst,
@@ -157,7 +158,7 @@ module net_stack
       .found_valid,
       .found,
       .found_index,
-      .hit,
+      .hit(key_hit),
       .index,
       .change_valid,
       .change_remove,
@@ -166,6 +167,15 @@ module net_stack
       .changed,
       .refused
   );
+
+  // If peers alone open connections, all of them are to one port, which no key need hold: that a segment is to that port is
+  // found beside the lookup, and in its cycles.
+  logic to_listener, listener_hit;
+  always_ff @(posedge clk) begin
+    to_listener <= query_key[15:0] == listen_port;
+    if (found_valid) listener_hit <= to_listener;
+  end
+  assign hit = key_hit && (ACTIVE_OPEN || listener_hit);
 
   typedef struct packed {
     head_t head;

@@ -6,12 +6,14 @@
 //
 // The hash is linear, and the secret chooses which: who does not know it cannot pick ports that meet.
 //
-// Parameters: SESSIONS; PLACES in each table, a power of two; STASH; MOVES.
+// Parameters: SESSIONS; PLACES in each table, a power of two; KEY_BITS, the upper ones of a key that tell keys apart, the
+// others are not looked at; STASH; MOVES.
 // Latency: `found` one cycle after `query`, `hit` two, until two after the next; a change 3 cycles, and 3 a
 // move. Nothing is found in the first PLACES cycles after a reset, while the tables are emptied.
 module tcp_lookup #(
     parameter  int SESSIONS = 16,
     parameter  int PLACES = SESSIONS > 64 ? 2 * SESSIONS : SESSIONS,
+    parameter  int KEY_BITS = 64,
     parameter  int STASH = 4,
     parameter  int MOVES = 24,
     localparam int S = $clog2(SESSIONS),
@@ -41,7 +43,7 @@ module tcp_lookup #(
   typedef struct packed {
     logic         valid;
     logic [S-1:0] index;
-    logic [63:0]  key;
+    logic [KEY_BITS-1:0] key;
   } cell_t;
 
   typedef enum logic [2:0] {
@@ -62,7 +64,7 @@ module tcp_lookup #(
   logic [P-1:0] left_hash, right_hash, left_at, right_at, clear_at;
 
   // ---- hashes: each bit the parity of those bits of the key that the secret, turned, chooses ----
-  logic [63:0] hashed;
+  logic [KEY_BITS-1:0] hashed;
 
   function automatic logic chosen(input logic [63:0] key, input logic [63:0] mask, input int turn);
     return ^(key & ((mask << turn) | (mask >> (64 - turn))));
@@ -70,17 +72,17 @@ module tcp_lookup #(
 
   logic [63:0] mask;
   assign mask = secret ^ 64'h9e37_79b9_7f4a_7c15;  // so that a small number will do as a secret
-  assign hashed = query ? query_key : moving.key;
+  assign hashed = query ? query_key[63-:KEY_BITS] : moving.key;
 
   always_comb begin
     for (int i = 0; i < P; i++) begin
-      left_hash[i]  = chosen(hashed, mask, 2 * i + 1);
-      right_hash[i] = chosen(hashed, mask, 2 * i + 33);
+      left_hash[i]  = chosen(64'(hashed) << (64 - KEY_BITS), mask, 2 * i + 1);
+      right_hash[i] = chosen(64'(hashed) << (64 - KEY_BITS), mask, 2 * i + 33);
     end
   end
 
   // ---- comparing, a cycle after the hash ----
-  logic [63:0] wanted;
+  logic [KEY_BITS-1:0] wanted;
   logic on_its_way, of_query, is_left, is_right;
   logic [STASH-1:0] is_stashed;
   logic [S-1:0] way_index;
@@ -100,7 +102,7 @@ module tcp_lookup #(
     of_query <= query && !rst;
     wanted <= hashed;
     // It was taken from one place and has not been put into the next.
-    on_its_way <= query && driven && moving.valid && moving.key == query_key;
+    on_its_way <= query && driven && moving.valid && moving.key == query_key[63-:KEY_BITS];
     way_index <= moving.index;
     if (of_query) begin
       hit   <= found;
@@ -165,7 +167,7 @@ module tcp_lookup #(
         if (clear_at == '1) state <= IDLE;
       end
       IDLE: begin
-        moving <= '{valid: 1'b1, index: change_index, key: change_key};
+        moving <= '{valid: 1'b1, index: change_index, key: change_key[63-:KEY_BITS]};
         driven <= 1'b0;
         moves <= ($clog2(MOVES + 1))'(MOVES);
         refused <= 1'b0;
