@@ -21,6 +21,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "board.hpp"
@@ -300,11 +301,16 @@ int main(int argc, char** argv) {
     else refused++;
   });
   double now = now_ms();
+  // Behind a port of the host a frame may be answered at once: between two cycles, so that the answer can be played again.
+  std::vector<Frame> leaving;
+  const auto pass_on = [&] {
+    for (const Frame& frame : std::exchange(leaving, {})) network->take(frame, now);
+  };
   board.on_frame = [&](const Frame& frame) {
     record.frame(frame, false, board.cycles);
     if (network) {
       out++;
-      network->take(frame, now);
+      leaving.push_back(frame);
     } else {
       to_network.send(frame, now);
     }
@@ -345,9 +351,13 @@ int main(int argc, char** argv) {
       board.tick();
       for (int i = 0; i < kTickCycles; i++) board.step();
     }
+    if (!leaving.empty()) pass_on();
     if (got || !board.idle()) quiet = 0;
     if (quiet < kAfterglow) {
-      for (int i = 0; i < kBurst; i++) board.step();
+      for (int i = 0; i < kBurst; i++) {
+        board.step();
+        if (!leaving.empty()) pass_on();
+      }
       quiet += kBurst;
       continue;
     }
