@@ -1,5 +1,6 @@
 # Unit benches: each module listed here is Verilated with its bench tb/MODULE_tb.cpp, at each width
 # listed, and run. `make -C hdl test-units`; one of them: `make -C hdl test-kernel_echo-64`.
+# Their clocks stand still where nothing would change, as in the live model (common/rtl/clock_gate).
 # The model's runtime is compiled once for all; a bench is one translation unit with its model.
 
 # room/module:width[,width…]; a width is the parameter W of modules that have one, else 0.
@@ -62,7 +63,7 @@ test-$(2)-$(3): $(TB)/$(2)-$(3)/log
 	@cat $$<
 $(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o
 	@rm -rf $$(@D) && mkdir -p $$(@D)
-	@$(VERILATOR) --cc -O3 -Wall --assert --x-assign unique --x-initial unique $(call tb_packages,$(1)) $(tb_search) \
+	@$(VERILATOR) --cc -O3 -Wall --assert --x-assign unique --x-initial unique +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) \
 	  $(if $(filter-out 0,$(3)),-GW=$(3)) --top-module $$(basename $$(notdir $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(2)))) --prefix Vdut --Mdir $$(@D)/model \
 	  $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(1)/rtl/$(2).sv)
 	@cat $$(@D)/model/*.cpp >$$(@D)/model.cc

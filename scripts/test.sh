@@ -141,6 +141,8 @@ for group in "${groups[@]}"; do
             run board-check hdl/syn/shell.py --check
             run prove hdl/formal/prove.py
             run board-host hdl/board/tests/host_test.py
+            run board-ungated make -s -C hdl/board ungated
+            run board-gates hdl/board/tests/gates_test.py
             run board-two-regions make -s -C hdl/board REGIONS=2
             run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
             # Within all tests everything is built already.
@@ -164,7 +166,7 @@ for group in "${groups[@]}"; do
             ;;
         board)
             run setup scripts/setup.sh base board
-            run board-build make -s -C hdl/board all jumbo lean many trace
+            run board-build make -s -C hdl/board all jumbo lean many trace ungated
             if [[ $EUID -eq 0 ]]; then
                 run board hdl/board/tests/board_test.py
                 run board-lean env BOARD=board-lean hdl/board/tests/board_test.py

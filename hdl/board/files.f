@@ -7,6 +7,7 @@ host/rtl/host_pkg.sv
 common/rtl/arbiter.sv
 common/rtl/axis_fifo.sv
 common/rtl/axis_skid.sv
+common/rtl/clock_gate.sv
 common/rtl/crc32_beat.sv
 common/rtl/fifo.sv
 common/rtl/cdc_count.sv

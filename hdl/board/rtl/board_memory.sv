@@ -21,7 +21,7 @@ module board_memory #(
   logic [63:0] words[1 << ADDRESS_BITS];
   // The first register is the block RAM's own: it stands apart, so that it is found to be.
   logic [63:0] fetched;
-  logic [LATENCY-2:0][63:0] stages;
+  logic [63:0] stages[LATENCY-1];
 
   always_ff @(posedge clk) begin
     if (write)

@@ -114,6 +114,8 @@ module image_store
     output logic [31:0]             count_failures
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int Beats = 32;  // of a burst
 
   typedef struct packed {
@@ -141,7 +143,7 @@ module image_store
   // ---- functions' names ----
   (* ram_style = "block", no_rw_check = 1 *) name_t names[1<<NUMBER_BITS];
   name_t name, name_taken;
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (change_taken) name_taken <= change_name;
     if (changed) names[changed_function] <= name_taken;
     name <= names[call.number];
@@ -158,7 +160,7 @@ module image_store
   assign park = request_valid && remote;
   assign waits = head != tail;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (park) begin
       calls[request_tag] <= '{number: request_function, cost: request_cost, timeout: request_timeout, params: request_params};
       queue[tail[S-1:0]] <= request_tag;
@@ -200,7 +202,7 @@ module image_store
   assign forwarded = forwards && e_request_ready;
   assign passed = request_valid && !remote && e_request_ready;
   assign pin_write = forwarded || passed;
-  always_ff @(posedge clk) if (pin_write) pinned[e_request_tag] <= {forwarded, slot};
+  always_ff @(posedge own_clk) if (pin_write) pinned[e_request_tag] <= {forwarded, slot};
   assign pinned_now = pinned[e_finish_tag];
   assign freed = e_finish_valid && e_finish_ready && pinned_now[L];
 
@@ -289,7 +291,7 @@ module image_store
   assign bready = 1'b1;
   assign body_ready = wvalid && wready && !filling;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (!bursting && state == FETCH && body_valid) begin
       bursting <= 1'b1;
       asked <= 1'b0;
@@ -323,7 +325,7 @@ module image_store
   // ---- the course ----
   assign fetch_start = state == NAMED && fetch_ready;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     for (int i = 0; i < SLOTS; i++)
     if ((forwarded && slot == L'(i)) != (freed && pinned_now[L-1:0] == L'(i)))
       pins[i] <= forwarded && slot == L'(i) ? pins[i] + 1'b1 : pins[i] - 1'b1;
@@ -421,5 +423,12 @@ module image_store
       for (int i = 0; i < SLOTS; i++) pins[i] <= '0;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || request_valid || e_finish_valid || changed || change_taken || state != IDLE || waits ||
+             bursting || fetched),
+      .gated(own_clk)
+  );
 
 endmodule

@@ -47,7 +47,7 @@ module fifo #(
     (* ram_style = "block", no_rw_check = 1 *) T entries[DEPTH];
     always_ff @(posedge clk) begin
       if (s_valid) entries[tail[A-1:0]] <= s_payload;
-      m_payload <= entries[head_next[A-1:0]];
+      if (tail != head_next) m_payload <= entries[head_next[A-1:0]];
       m_valid   <= !rst && tail != head_next;
     end
   end else begin : g_logic

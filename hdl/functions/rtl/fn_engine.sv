@@ -110,6 +110,7 @@ module fn_engine
     Over        // waits for its finish to be taken
   } region_state_t;
 
+  logic                    own_clk;  // stands still while nothing would change
   region_state_t           state[REGIONS];
   logic [TAG_BITS-1:0]     tag[REGIONS];
   logic [FunctionBits-1:0] fn[REGIONS];
@@ -139,7 +140,7 @@ module fn_engine
   logic [ADDRESS-1:0] images[1<<TAG_BITS];
   logic [159:0]       settings[1<<TAG_BITS];
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (request_valid && request_ready) begin
       images[request_tag]   <= request_image;
       settings[request_tag] <= {request_timeout, request_params};
@@ -205,14 +206,14 @@ module fn_engine
   logic [ADDRESS-1:0]    load_address;
   load_result_t          result;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) load_asked <= 1'b0;
     else if (load_asked && load_ready) load_asked <= 1'b0;
     else if (!load_asked && loading == '0 && unloaded != '0) load_asked <= 1'b1;
   end
 
-  always_ff @(posedge clk) begin
-    if (!load_asked) begin
+  always_ff @(posedge own_clk) begin
+    if (!load_asked && unloaded != '0) begin
       load_region  <= lowest(unloaded);
       load_address <= images[tag[lowest(unloaded)]];
     end
@@ -259,15 +260,17 @@ module fn_engine
 
   logic starting;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst || starting) starting <= 1'b0;
     else starting <= ready != '0;
   end
 
-  always_ff @(posedge clk) begin
-    grant_region                    <= lowest(ready);
-    grant_tag                       <= tag[lowest(ready)];
-    {region_timeout, region_params} <= settings[tag[lowest(ready)]];
+  always_ff @(posedge own_clk) begin
+    if (ready != '0) begin
+      grant_region                    <= lowest(ready);
+      grant_tag                       <= tag[lowest(ready)];
+      {region_timeout, region_params} <= settings[tag[lowest(ready)]];
+    end
   end
 
   assign grant = starting;
@@ -317,7 +320,7 @@ module fn_engine
       .cycles
   );
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     for (int r = 0; r < REGIONS; r++) begin
       if (rst) begin
         region_loads[r] <= '0;
@@ -331,7 +334,7 @@ module fn_engine
 
   // The regions' course.
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     for (int r = 0; r < REGIONS; r++) begin
       if (rst) begin
         state[r] <= Free;
@@ -348,7 +351,7 @@ module fn_engine
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     for (int r = 0; r < REGIONS; r++) begin
       unique case (state[r])
         Free: if (run_valid && run_region == RegionBits'(r)) begin
@@ -368,5 +371,13 @@ module fn_engine
       endcase
     end
   end
+
+  logic [REGIONS-1:0] works;
+  always_comb for (int r = 0; r < REGIONS; r++) works[r] = state[r] != Free;
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || request_valid || run_valid || works != '0 || starting || load_asked || !stats_ready || loaded),
+      .gated(own_clk)
+  );
 
 endmodule

@@ -52,6 +52,8 @@ module fn_reconfig
     output logic [$clog2(REGIONS)-1:0] icap_region
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam logic [31:0] ImageMagic = 32'h4752_4C42;  // "BLRG" in memory
   localparam logic [31:0] ImageVersion = 32'd1;
   localparam logic [31:0] AnyRegion = '1;
@@ -104,7 +106,7 @@ module fn_reconfig
       .T    (logic [DATA:0]),
       .DEPTH(Depth)
   ) u_ahead (
-      .clk,
+      .clk(own_clk),
       .rst,
       .s_valid  (rvalid),
       .s_ready  (fifo_ready),
@@ -116,7 +118,7 @@ module fn_reconfig
   );
 
   // Out of memory and into a register: what is decided by a word takes the rest of a cycle.
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (!fifo_valid || fifo_take) begin
       fifo_valid <= came_valid && !rst;
       beat       <= came;
@@ -126,7 +128,7 @@ module fn_reconfig
 
   assign burst_freed = fifo_valid && fifo_take && freed == '1;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       credit <= CreditBits'(BURSTS);
       freed  <= '0;
@@ -145,7 +147,7 @@ module fn_reconfig
     logic upper;
     assign word      = upper ? beat[63:32] : beat[31:0];
     assign fifo_take = state == Drain || (word_taken && upper);
-    always_ff @(posedge clk) begin
+    always_ff @(posedge own_clk) begin
       if (state == Idle) upper <= 1'b0;
       else if (word_taken) upper <= !upper;
     end
@@ -179,7 +181,7 @@ module fn_reconfig
   assign load_ready = state == Idle;
   assign aligned    = load_address % ADDRESS'(BURST) == '0;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     done <= 1'b0;
     if (rst) begin
       state       <= Idle;
@@ -234,7 +236,7 @@ module fn_reconfig
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (ar_go) araddr <= araddr + ADDRESS'(BURST);
     if (word_taken) crc <= crc_next;
     unique case (state)
@@ -272,5 +274,11 @@ module fn_reconfig
       default: ;
     endcase
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || load_valid || state != Idle || done || rvalid || came_valid || fifo_valid),
+      .gated(own_clk)
+  );
 
 endmodule

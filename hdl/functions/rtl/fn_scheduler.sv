@@ -56,6 +56,8 @@ module fn_scheduler
     output logic [$clog2(QUEUE+1)-1:0]   waiting
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int RegionBits = $clog2(REGIONS);
   localparam int FunctionBits = $clog2(FUNCTIONS);
   localparam int CountBits = $clog2(QUEUE + 1);
@@ -157,7 +159,7 @@ module fn_scheduler
   assign request_ready = waiting != CountBits'(QUEUE);
   assign put           = request_valid && request_ready;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       state     <= Wait;
       run_valid <= 1'b0;
@@ -180,7 +182,7 @@ module fn_scheduler
   assign at_next = state == Look ? at + 1'b1 : '0;
   assign next = queue[at_next[$clog2(QUEUE)-1:0]];
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     at   <= at_next;
     seen <= next;
     seen.old <= outdated(next.old, next.fn);
@@ -216,13 +218,13 @@ module fn_scheduler
 
   // The queue: what is older than the request that goes has been overtaken, what is younger moves up.
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) waiting <= '0;
     else waiting <= waiting + CountBits'(put) - CountBits'(take);
   end
 
-  always_ff @(posedge clk) begin
-    for (int i = 0; i < QUEUE; i++) begin
+  always_ff @(posedge own_clk) begin
+    if (take || put || forget) for (int i = 0; i < QUEUE; i++) begin
       queue[i].old <= outdated(queue[i].old, queue[i].fn);
       if (take && CountBits'(i) >= best_at) begin
         if (i + 1 < QUEUE) begin
@@ -237,8 +239,11 @@ module fn_scheduler
     end
   end
 
-  always_ff @(posedge clk) begin
-    for (int r = 0; r < REGIONS; r++) begin
+  // It changes only after what it is found from has.
+  logic changes;
+  always_ff @(posedge own_clk) begin
+    changes <= take || put || forget || region_lost != '0 || rst;
+    if (changes) for (int r = 0; r < REGIONS; r++) begin
       next_valid[r] <= 1'b0;
       for (int i = QUEUE - 1; i >= 0; i--)
         if (CountBits'(i) < waiting && loaded_valid[r] && queue[i].fn == loaded[r]) begin
@@ -250,7 +255,7 @@ module fn_scheduler
 
   // The regions.
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       region_busy  <= '0;
       loaded_valid <= '0;
@@ -267,5 +272,12 @@ module fn_scheduler
       end
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || request_valid || state != Wait || (waiting != '0 && region_busy != '1) ||
+             region_free != '0 || region_lost != '0 || forget),
+      .gated(own_clk)
+  );
 
 endmodule

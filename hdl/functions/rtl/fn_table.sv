@@ -44,6 +44,8 @@ module fn_table #(
     output logic [63:0]                slot_name
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int Words = NAME_BYTES / 8;
   localparam int SlotBits = $clog2(ENTRIES);
   localparam int WordBits = $clog2(Words + 3);
@@ -118,20 +120,23 @@ module fn_table #(
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (state == Write) begin
       names[name_at] <= part;
       entries[slot]  <= entry;
     end
     read_name  <= names[name_at];
     read_entry <= entries[slot];
+  end
 
+  // These are looked at at any time.
+  always_ff @(posedge clk) begin
     if (state != Write) entry_there <= entries[entry_of];
     slot_name   <= names[NameBits'(32'(slot_of) * Words) + NameBits'(slot_word)];
     slot_used   <= used[slot_of];
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       state <= Idle;
       used  <= '0;
@@ -157,7 +162,7 @@ module fn_table #(
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     unique case (state)
       Idle: begin
         finding  <= find_valid;
@@ -217,5 +222,11 @@ module fn_table #(
   assign changed_valid    = state == Answer && !finding;
   assign changed          = hit;
   assign changed_function = slot;
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || find_valid || change_valid || state != Idle),
+      .gated(own_clk)
+  );
 
 endmodule

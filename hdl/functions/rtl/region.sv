@@ -55,6 +55,8 @@ module region #(
     input  logic           k_m_last
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   // Cycles of reset after a kill or a load.
   localparam logic [2:0] ResetCycles = 3'd4;
 
@@ -94,7 +96,7 @@ module region #(
   axis_skid #(
       .T(beat_t)
   ) u_in (
-      .clk,
+      .clk(own_clk),
       .rst,
       .s_valid,
       .s_ready,
@@ -132,7 +134,7 @@ module region #(
   axis_skid #(
       .T(answer_t)
   ) u_out (
-      .clk,
+      .clk(own_clk),
       .rst,
       .s_valid  (out_valid),
       .s_ready  (out_ready),
@@ -154,7 +156,7 @@ module region #(
   assign waits = (k_s_ready && s_open && !in_valid) || (k_m_valid && m_open && !out_ready);
   assign cut   = (limit != '0 && spent >= limit) || kill || decouple;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     k_start <= 1'b0;
     done    <= 1'b0;
     failed  <= 1'b0;
@@ -203,7 +205,7 @@ module region #(
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (state == Idle && start) begin
       k_params <= params;
       limit    <= timeout;
@@ -214,5 +216,12 @@ module region #(
       if (!waits && spent != '1) spent <= spent + 1'b1;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || start || s_valid || in_valid || m_valid || k_start || done ||
+             !(decouple ? state == Resetting : state == Idle)),
+      .gated(own_clk)
+  );
 
 endmodule

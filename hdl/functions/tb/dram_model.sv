@@ -38,6 +38,8 @@ module dram_model #(
     output logic [1:0]         bresp
 );
 
+  logic own_clk;  // stands still, and time with it, while nothing is asked for
+
   localparam int B = DATA / 8;
   localparam int Words = BYTES / B;
   localparam int IndexBits = $clog2(Words);
@@ -51,7 +53,7 @@ module dram_model #(
 
   assign delay = LATENCY + (JITTER == 0 ? 0 : (jitter_state >> 8) % (JITTER + 1));
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       now          <= '0;
       jitter_state <= 32'h2545F491;
@@ -83,7 +85,7 @@ module dram_model #(
   // The first beat is taken from memory a cycle before it shows.
   assign at      = first.address + ADDRESS'(beat) * ADDRESS'(B);
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (arvalid && arready) reads[head[SlotBits-1:0]] <= '{address: araddr, beats: arlen, due: now + delay - 32'd1};
     if (rst) begin
       head   <= '0;
@@ -116,7 +118,7 @@ module dram_model #(
   assign awready = !writing && !written;
   assign wready  = writing;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       writing <= 1'b0;
       written <= 1'b0;
@@ -145,5 +147,11 @@ module dram_model #(
       end
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || arvalid || waiting || rvalid || awvalid || wvalid || writing || written || bvalid),
+      .gated(own_clk)
+  );
 
 endmodule

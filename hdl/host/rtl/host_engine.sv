@@ -79,6 +79,8 @@ module host_engine
     input  logic                       m_last
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int RegionBits = $clog2(REGIONS);
   localparam int BurstBytes = 8 * BURST;
   localparam int BeatBits = $clog2(BURST);
@@ -120,7 +122,7 @@ module host_engine
       .T    (logic [63:0]),
       .DEPTH(QUEUE)
   ) u_posts (
-      .clk,
+      .clk(own_clk),
       .rst,
       .s_valid  (post_valid),
       .s_ready  (post_ready),
@@ -145,7 +147,7 @@ module host_engine
       .BURST(BURST),
       .DEPTH(READ_AHEAD)
   ) u_reader (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start  (reader_start),
       .address(state == Idle ? posted_address : d.source),
@@ -244,7 +246,7 @@ module host_engine
   // ---- the course of a descriptor ----
   assign ended = state == ReportRest && write_ready;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       state <= Idle;
       on    <= 1'b0;
@@ -271,7 +273,7 @@ module host_engine
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     cycles <= cycles + 1'b1;
     unique case (state)
       Idle: begin
@@ -332,7 +334,13 @@ module host_engine
   end
 
   // A region is granted only to who asked, and ends only what it began.
-  granted_when_asked : assert property (@(posedge clk) disable iff (rst) grant |-> state == Run && !on);
-  finished_when_running : assert property (@(posedge clk) disable iff (rst) finish_valid && finish_ready |-> state == Run);
+  granted_when_asked : assert property (@(posedge own_clk) disable iff (rst) grant |-> state == Run && !on);
+  finished_when_running : assert property (@(posedge own_clk) disable iff (rst) finish_valid && finish_ready |-> state == Run);
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || post_valid || state != Idle || posted || data_valid || in_valid),
+      .gated(own_clk)
+  );
 
 endmodule

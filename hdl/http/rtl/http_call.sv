@@ -27,6 +27,7 @@ module http_call
     input  text_t                                  ending,      // of the answer's head
     input  logic [5:0]                             id_bytes,    // of an id to go with the answer; 0: none
     // The id: eight bytes of it, the cycle after they are asked for.
+    output logic                                   id_read,
     output logic [SESSION_BITS-1:0]                id_session,
     output logic [2:0]                             id_word,
     input  logic [63:0]                            id_data,
@@ -63,6 +64,8 @@ module http_call
     input  logic [7:0]                             r_keep,
     input  logic                                   r_last
 );
+
+  logic own_clk;  // stands still while nothing would change
 
   typedef enum logic [2:0] {
     Idle,
@@ -163,6 +166,7 @@ module http_call
   // is the word that is shown next, while there is one of them.
   logic moves_on;
   assign moves_on = state == Head && tx_may;
+  assign id_read = state == Head;
   assign id_session = s;
   assign id_word = part == PartId ? word + 3'd1 + 3'(moves_on) : 3'(moves_on && next_part == PartId);
 
@@ -170,7 +174,7 @@ module http_call
   logic [63:0] bytes;
   logic [4:0] count, take;
   logic [3:0] out_length, counted;
-  logic enough;
+  logic enough, reads;
   logic unused_drained;
   logic [2:0] unused_lane;
 
@@ -180,7 +184,7 @@ module http_call
       .MEMORY_LATENCY(MEMORY_LATENCY),
       .SHOWN         (8)
   ) u_reader (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start,
       .session,
@@ -203,7 +207,8 @@ module http_call
       .drained      (unused_drained),
       .lane         (unused_lane),
       .take,
-      .gone         ({1'b0, take[3]})  // a word each time, whatever its lane
+      .gone         ({1'b0, take[3]}),  // a word each time, whatever its lane
+      .busy         (reads)
   );
 
   always_comb begin
@@ -228,7 +233,7 @@ module http_call
       .SESSION_BITS(SESSION_BITS),
       .RING_BITS   (TX_RING_BITS)
   ) u_writer (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start        (writer_start),
       .session      (s),
@@ -289,7 +294,7 @@ module http_call
     endcase
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (rst) begin
       state <= Idle;
       feeding <= 1'b0;
@@ -308,7 +313,7 @@ module http_call
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     // Two cycles pass from the last beat to the digits' use.
     counted <= r_valid && r_ready ? out_length : '0;
     if (start) begin
@@ -348,5 +353,11 @@ module http_call
       if (state == Rewind) answer_to <= position;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || start || ahead || state != Idle || feeding || reads || rx_read || tx_write),
+      .gated(own_clk)
+  );
 
 endmodule

@@ -122,6 +122,8 @@ module http_engine
     output logic                busy
 );
 
+  logic own_clk;  // stands still while nothing would change, but for what calls need
+
   typedef enum logic [4:0] {
     PICK,
     LOAD,
@@ -224,7 +226,7 @@ module http_engine
   logic [4:0] count, take, parse_take;
   logic [2:0] lane;
   logic [1:0] gone, parse_gone;
-  logic drained, moved, broken, too_big;
+  logic drained, moved, broken, too_big, reads;
   logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
   logic id_put;          // into the memory of requests' ids
@@ -244,7 +246,7 @@ module http_engine
   assign rcv_of = look;
   assign look_to = RxBits'(rcv_next) - RxBits'(rcv_ended);
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     hints <= !hints && |pickable && !(state inside {PICK, LOAD});
     pick_then <= pick_next;
     if (hints) begin
@@ -266,7 +268,7 @@ module http_engine
       .RING_BITS     (RX_RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY)
   ) u_reader (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start       (reader_start),
       .session     (s),
@@ -290,7 +292,8 @@ module http_engine
       .drained,
       .lane,
       .take,
-      .gone
+      .gone,
+      .busy        (reads)
   );
 
   http_look u_look (
@@ -301,6 +304,7 @@ module http_engine
       .bytes,
       .count,
       .lane,
+      .active(state == PARSE),
       .seen(looked)
   );
 
@@ -332,7 +336,7 @@ module http_engine
 
   // A step of the parser takes two cycles: what shows is looked at, and then decided about. It is right as long as
   // nothing has been taken since, and the parser stands where it did.
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     seen <= looked;
     seen_drained <= drained;
     seen_all <= arrived_all;
@@ -353,7 +357,7 @@ module http_engine
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
-  always_ff @(posedge clk)
+  always_ff @(posedge own_clk)
     chunks_over <= in_chunks && (c.too_long || (!at_carries && at - begun_at > 32'(RawMost)) ||
         25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
@@ -377,7 +381,7 @@ module http_engine
   logic [63:0] put_data;
   logic [3:0] put_length;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     put_start <= writer_start || fill_start;
     put_from <= writer_start ? writer_from : begun_at + 32'(c.length);
     put_valid <= !rst && (writer_valid || chunk_moves);
@@ -392,7 +396,7 @@ module http_engine
       .SESSION_BITS(S),
       .RING_BITS   (LongerBits)
   ) u_writer (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start        (put_start),
       .session      (s),
@@ -466,7 +470,7 @@ module http_engine
   http_text #(
       .REGIONS(REGIONS)
   ) u_text (
-      .clk,
+      .clk(own_clk),
       .text,
       .want_body,
       .want_tag,
@@ -497,7 +501,7 @@ module http_engine
   http_list #(
       .SLOTS(FUNCTIONS)
   ) u_list (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start(list_start),
       .valid(list_valid),
@@ -534,7 +538,7 @@ module http_engine
   localparam int RingBytes = 1 << TX_RING_BITS;
 
   // A cycle late: what is written is said two cycles before it matters.
-  always_ff @(posedge clk) free_space <= TxBits'(RingBytes) - (TxBits'(written_at) - TxBits'(snd_una));
+  always_ff @(posedge own_clk) free_space <= TxBits'(RingBytes) - (TxBits'(written_at) - TxBits'(snd_una));
   assign una_of = s;
 
   // ---- looking up a function's name ----
@@ -570,6 +574,7 @@ module http_engine
   logic [REGIONS-1:0] starts, completes, overs, takes;
   logic [31:0] answers_to[REGIONS];
   logic finished;
+  logic [REGIONS:0] id_reads;
   logic [S-1:0] id_sessions[REGIONS+1];
   logic [2:0] id_words[REGIONS+1];
   logic [63:0] id_data[REGIONS+1];
@@ -607,6 +612,7 @@ module http_engine
         .room            (granted.room),
         .ending          (granted.close ? TEXT_END_CLOSE : granted.keep_alive ? TEXT_END_KEEP : TEXT_END),
         .id_bytes        (granted.id_bytes),
+        .id_read         (id_reads[i]),
         .id_session      (id_sessions[i]),
         .id_word         (id_words[i]),
         .id_data         (id_data[i]),
@@ -644,13 +650,14 @@ module http_engine
 
   for (genvar k = 0; k < 4; k++) begin : g_value
     logic [31:0] values[SESSIONS];  // each of them a memory of its own
-    always_ff @(posedge clk) if (value_put && may_step && c.key == 2'(k)) values[s] <= value;
+    always_ff @(posedge own_clk) if (value_put && may_step && c.key == 2'(k)) values[s] <= value;
     assign values_here[k] = values[s];
   end
 
   // ---- requests' ids, for the calls and for this one ----
   logic id_write;
   assign id_write = id_put && may_step;
+  assign id_reads[REGIONS] = state inside {TAG, TAG_ID};
   assign id_sessions[REGIONS] = s;
   assign id_words[REGIONS] = state == TAG_ID ? word + 1'b1 : '0;
   for (genvar i = 0; i <= REGIONS; i++) begin : g_id
@@ -662,6 +669,7 @@ module http_engine
         .write_session(s),
         .write_at     (c.id_bytes),
         .write_data   (seen.bytes[7:0]),
+        .read         (id_reads[i]),
         .session      (id_sessions[i]),
         .word         (id_words[i]),
         .data         (id_data[i])
@@ -696,7 +704,7 @@ module http_engine
     endcase
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (mark_resume) resumes[mark_at] <= mark_value;
     // Connections are opened many cycles apart.
     if (open) begin
@@ -709,7 +717,7 @@ module http_engine
 
   // For a session's next turn, and for TCP.
   logic [31:0] begun_of[SESSIONS], written_of[SESSIONS];
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (mark_begin) begun_of[mark_at] <= mark_value;
     if (mark_written) written_of[mark_at] <= mark_position;
   end
@@ -763,7 +771,7 @@ module http_engine
   assign want_body = state == BODY;
   assign writer_flush = state == FLUSH;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (state == SAVE || state == CALL) requests[s] <= c;
     request_next <= requests[pick_then];  // in PICK, when nothing is written
     if (called_now) begin
@@ -776,7 +784,7 @@ module http_engine
         finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     reader_start <= 1'b0;
     writer_start <= 1'b0;
     notify <= 1'b0;
@@ -1108,5 +1116,13 @@ module http_engine
       word <= '0;
     end
   end
+
+  // A session that has arrived is told of in the cycle in which its numbers show.
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || open || opening || arrived || woken || finish_valid || changed || found_valid || state != PICK || |pickable ||
+             reads || put_start || put_valid || put_flush || written),
+      .gated(own_clk)
+  );
 
 endmodule

@@ -71,6 +71,8 @@ module http_fetch
     output logic [7:0]              tx_write_keep
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam logic [8*4-1:0] Method = "GET ";
   localparam int EndBytes = 49;
   localparam logic [8*EndBytes-1:0] End = {".img HTTP/1.1", 16'h0d0a, "Host: store", 16'h0d0a, "Connection: close", 32'h0d0a_0d0a};
@@ -132,7 +134,7 @@ module http_fetch
   logic [63:0] bytes;
   logic [4:0] count, take;
   logic [2:0] lane;
-  logic drained, reader_start;
+  logic drained, reader_start, reads;
 
   http_ahead #(
       .SESSION_BITS  (S),
@@ -140,13 +142,13 @@ module http_fetch
       .MEMORY_LATENCY(MEMORY_LATENCY),
       .SHOWN         (8)
   ) u_reader (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start       (reader_start),
       .session,
       .from        (at),
       .up_to       (next - 32'(ended)),
-      .pause        (1'b0),
+      .pause       (state == IDLE),
       .ahead       (1'b0),
       .ahead_session('0),
       .ahead_from  ('0),
@@ -163,7 +165,8 @@ module http_fetch
       .drained,
       .lane,
       .take,
-      .gone        (http_pkg::words_used(lane, take))
+      .gone        (http_pkg::words_used(lane, take)),
+      .busy        (reads)
   );
 
   // Of a line: where it is, and what it may still be.
@@ -222,7 +225,7 @@ module http_fetch
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     done <= 1'b0;
     reader_start <= 1'b0;
     at <= at_next;
@@ -364,5 +367,11 @@ module http_fetch
       say <= 1'b0;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || start || state != IDLE || say || done || reader_start || reads),
+      .gated(own_clk)
+  );
 
 endmodule

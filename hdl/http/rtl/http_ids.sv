@@ -11,6 +11,7 @@ module http_ids #(
     input  logic [S-1:0] write_session,
     input  logic [5:0]   write_at,      // the byte
     input  logic [7:0]   write_data,
+    input  logic         read,
     input  logic [S-1:0] session,
     input  logic [2:0]   word,
     output logic [63:0]  data           // byte 8 * word in bits 7:0
@@ -22,7 +23,7 @@ module http_ids #(
   always_ff @(posedge clk) begin
     if (write)
       for (int i = 0; i < 8; i++) if (write_at[2:0] == 3'(i)) words[{write_session, write_at[5:3]}][8*i+:8] <= write_data;
-    data <= words[{session, word}];
+    if (read) data <= words[{session, word}];
   end
 
 endmodule

@@ -13,6 +13,7 @@ TEST(each_session_has_its_own) {
     std::array<std::array<uint8_t, kBytes>, kSessions> ids{};
     std::array<unsigned, kSessions> lengths{};
     dut.write = 0;
+    dut.read = 1;
     for (int i = 0; i < 20000; i++) {
         const unsigned s = random.below(kSessions);
         // One byte more of one, or its first byte again: another request.

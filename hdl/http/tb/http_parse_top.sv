@@ -31,6 +31,7 @@ module http_parse_top
   end
 
   http_look u_look (
+      .active(1'b1),
       .scalar(values[from.key]),
       .*
   );

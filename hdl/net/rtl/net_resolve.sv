@@ -32,6 +32,8 @@ module net_resolve #(
     input  logic [31:0] reply_ip
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int E = $clog2(ENTRIES);
 
   typedef enum logic [2:0] {
@@ -62,7 +64,7 @@ module net_resolve #(
   assign ask_valid = state == ASK;
   assign done = state == DONE;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (tick) begin
       for (int i = 0; i < ENTRIES; i++) begin
         ages[i] <= ages[i] + 1'b1;
@@ -116,5 +118,11 @@ module net_resolve #(
       oldest <= '0;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || valid || tick || forget || reply || state != IDLE),
+      .gated(own_clk)
+  );
 
 endmodule

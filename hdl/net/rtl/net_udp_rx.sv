@@ -25,6 +25,8 @@ module net_udp_rx
     output beat_t       m
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int WORDS = 1 << $clog2(BYTES / 8 + 1);
   localparam int A = $clog2(WORDS);
 
@@ -44,7 +46,7 @@ module net_udp_rx
   assign write = flush || (beat_valid && beat_index >= 11'd6);
   assign word_now = {flush ? 16'd0 : beat.data[15:0], carried};
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (write && keep && !place[A]) store[{slot, place[A-1:0]}] <= word_now;
     flush <= beat_valid && beat.last;
     if (write) place <= place + 1'b1;
@@ -63,6 +65,8 @@ module net_udp_rx
       froms[ended_slot] <= '{mac: head.mac, ip: head.ip, port: head.port, own_port: head.own_port, length: head.length};
     end
     if (m_valid && m_ready && m.last) full[drain] <= 1'b0;
+    // Of the frame in which a port is set first, not all was seen.
+    if (port == '0) {keep, ended_kept} <= '0;
     if (rst) begin
       slot <= 1'b0;
       full <= '0;
@@ -78,7 +82,7 @@ module net_udp_rx
 
   assign from = froms[drain];
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (m_valid && m_ready) m_valid <= 1'b0;
     if (!running) begin
       // Slots are filled in turn, but for those whose frame was none of these.
@@ -106,5 +110,11 @@ module net_udp_rx
       turn <= 1'b0;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || port != '0 || keep || ended_kept || flush || full != '0 || running || m_valid),
+      .gated(own_clk)
+  );
 
 endmodule

@@ -21,6 +21,8 @@ module net_udp_tx
     output beat_t       m
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int WORDS = 1 << $clog2(BYTES / 8 + 1);
   localparam int A = $clog2(WORDS);
 
@@ -50,9 +52,9 @@ module net_udp_tx
   // Read in one place, so that it fits block RAM.
   logic next;
   assign next = state == READ || (state == SEND && (!m_valid || m_ready) && sent >= 11'd5);
-  always_ff @(posedge clk) if (next) current <= store[place[A-1:0]];
+  always_ff @(posedge own_clk) if (next) current <= store[place[A-1:0]];
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (m_valid && m_ready) m_valid <= 1'b0;
     case (state)
       TAKE: begin
@@ -124,5 +126,11 @@ module net_udp_tx
       sum <= '0;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || s_valid || state != TAKE || m_valid),
+      .gated(own_clk)
+  );
 
 endmodule

@@ -127,6 +127,8 @@ module tcp_engine
     output logic        [S:0]   count_open
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int RTO_FIRST_MS = 1000;  // RFC 6298 section 2
   localparam int RTO_LEAST_MS = 200;
   localparam int RTO_LOST_SYN_MS = 3000;  // section 5.7
@@ -223,7 +225,7 @@ module tcp_engine
   logic crowded;
 
   // The record as it was, after STEP, after ENDS, and after sending.
-  tcb_t t, stepped, n, settled, m, o;
+  tcb_t t, n, settled, m, o;
 
   // Records are written in one place, so that they fit a memory with one port for it: block RAM, since they are wide, and in
   // distributed memory would take more logic than what works on them. It is slow to answer: a record is asked for in
@@ -234,7 +236,7 @@ module tcp_engine
   tcb_t tcb_in, tcb_read;
   (* ram_style = "block", no_rw_check = 1 *) peer_t peers[SESSIONS];
   peer_t peer, peer_read;
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (tcb_write) tcbs[tcb_at] <= tcb_in;
     if (births) peers[tcb_at] <= '{mac: d.mac, ip: d.ip, port: d.port, own_port: d.own_port};
     tcb_read <= tcbs[chosen];
@@ -262,7 +264,7 @@ module tcp_engine
   } stream_t;
   stream_t streams[SESSIONS], stream_read;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (said_write) saids[said_at] <= said_in;
     if (told) streams[told_at] <= '{ended: told_ended, next: told_next};
     if (phase == LOAD) begin
@@ -288,7 +290,7 @@ module tcp_engine
   assign push_again = app_taken && app_next == push_at;
   assign enqueue = (app_valid || kick) && (!queued || push_again);
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     // They begin alike.
     if (wiping || enqueue) came[wiping ? wipe_at : push_at] <= !wiping && !came[push_at];
     if (wiping || app_taken) went[wiping ? wipe_at : app_next] <= !wiping && !went[app_next];
@@ -318,7 +320,7 @@ module tcp_engine
   logic reclaim, slot_free, slot_taken, slot_born;  // born: it was never in use
   logic [S-1:0] slot, reclaim_at;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     slot_free <= (released_head != released_tail || born != (S + 1)'(SESSIONS)) && !slot_taken;
     // The one that a connection is being opened in stays: the lookup has been told its number.
     if (!(phase inside {ADD, BIRTH})) begin
@@ -411,7 +413,7 @@ module tcp_engine
   endfunction
 
   tcp_cookie u_cookie (
-      .clk,
+      .clk(own_clk),
       .rst,
       .start  (cookie_start),
       .secret,
@@ -437,7 +439,7 @@ module tcp_engine
       !(ACTIVE_OPEN && t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
   assign took = now - t.timed_from;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (phase == COMPARE) begin
       acked <= d.ack - t.una;
       flight <= t.max - t.una;
@@ -469,10 +471,6 @@ module tcp_engine
   end
 
   // ---- STEP: what the event does to the record ----
-  logic ack_now, again, probe, die, reset_out, wake, progress, whole, syn, begin_now, establish;
-  logic [15:0] backed_off;
-  logic [21:0] half;
-  logic [17:0] took_apart;
   logic ack_step, again_step, probe_step, die_step, reset_step, wake_step, progress_step, whole_step, sample_step;
   logic syn_step, begin_step, establish_step;
 
@@ -480,181 +478,6 @@ module tcp_engine
     return v > 23'h1fffff ? 22'h1fffff : v[21:0];
   endfunction
 
-  always_comb begin
-    stepped = t;
-    ack_now = 1'b0;
-    again = 1'b0;      // send the oldest segment again
-    probe = 1'b0;      // send one byte into a closed window
-    die = 1'b0;
-    reset_out = 1'b0;
-    wake = 1'b0;
-    progress = 1'b0;   // something new was acknowledged
-    syn = 1'b0;
-    begin_now = 1'b0;  // the peer's stream has begun
-    establish = 1'b0;  // a connection that the board opens is open
-    backed_off = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
-    whole = acked == flight;
-    half = flight[21:1] > 21'({t.mss, 1'b0}) ? 22'(flight[21:1]) : 22'({t.mss, 1'b0});
-    took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
-
-    if (finished && !t.closing && t.state == OPEN) begin
-      stepped.closing = 1'b1;
-      stepped.fin_at  = out_end;
-      stepped.active  = !stream_ended;
-      stepped.idle    = '0;
-    end
-
-    case (kind)
-      EVENT_SEGMENT: begin
-        if (ACTIVE_OPEN && t.state == SYN_SENT) begin
-          // RFC 9293 section 3.10.7.3. What acknowledges anything but our SYN was a stranger's.
-          if (d.flags[RST]) die = d.flags[ACK];
-          else if (d.flags[SYN]) begin
-            begin_now = 1'b1;
-            establish = d.flags[ACK];
-            syn = !establish;
-            stepped.state = SYN_RECEIVED;
-            stepped.recover = stream;
-            stepped.wl1 = d.seq;
-            stepped.window = d.window;
-            stepped.scaling = scaling_of(d.scaled, d.scale);
-            stepped.offered = stream + FirstOffer;
-            stepped.mss = mss_of(mss_index(d.mss));
-            // Who lost a SYN begins with one segment (RFC 5681 section 3.1).
-            stepped.cwnd = t.retries != '0 ? 22'(stepped.mss) : first_window(mss_index(d.mss));
-          end
-        end else if (ACTIVE_OPEN && t.state == SYN_RECEIVED) begin
-          if (d.flags[RST]) die = exact;
-          else if (d.flags[ACK]) establish = acked == 32'd1;
-          else syn = d.flags[SYN];
-        end else if (d.flags[RST]) begin
-          // RFC 5961 section 3: only the exact place resets; another one in the window is asked back.
-          if (exact) die = 1'b1;
-          else if (in_window) ack_now = 1'b1;
-        end else if (d.flags[SYN]) begin
-          // In TIME_WAIT the peer begins anew; its next SYN finds the session gone.
-          if (t.state == TIME_WAIT) die = 1'b1;
-          else ack_now = 1'b1;
-        end else if (!nearby) ack_now = 1'b1;
-        else if (d.flags[ACK]) begin
-          if (acked != '0 && acked <= flight) begin
-            progress = 1'b1;
-            stepped.una = d.ack;
-            if (ack_beyond_next) stepped.nxt = d.ack;
-            stepped.dups = '0;
-            stepped.retries = '0;
-            stepped.idle = '0;
-            wake = 1'b1;
-            if (t.recovering) begin
-              if (before_recover) again = 1'b1;
-              else stepped.recovering = 1'b0;
-            end else if (slow_start)
-              stepped.cwnd = acked > 32'(t.mss) ? capped(23'(t.cwnd) + 23'({t.mss, 1'b0})) : capped(23'(t.cwnd) + 23'(acked[15:0]));
-            else if ($signed({1'b0, acked[21:0]}) >= to_grow) begin
-              stepped.grown = '0;
-              stepped.cwnd  = capped(23'(t.cwnd) + 23'(t.mss));
-            end else stepped.grown = t.grown + acked[21:0];
-          end else if (acked == '0) begin
-            if (flight != '0 && d.length == '0 && !d.flags[FIN] && same_window && !t.recovering) begin
-              stepped.dups = t.dups + 2'd1;
-              if (t.dups == 2'd2) begin
-                again = 1'b1;
-                stepped.recovering = 1'b1;
-                stepped.recover = t.max;
-                stepped.ssthresh = half;
-                stepped.cwnd = half;
-                stepped.timing = 1'b0;
-                stepped.dups = '0;
-              end
-            end
-          end else if (ack_of_unsent) ack_now = 1'b1;
-          if (!acked[31] && newer && acked <= flight) begin
-            stepped.window = d.window;
-            stepped.wl1 = d.seq;
-            // Whoever answers a probe is there. What was sent into the closed window is sent again.
-            if (t.window == '0) stepped.retries = '0;
-            if (t.window == '0 && d.window != '0) stepped.nxt = stepped.una;
-          end
-          if (kept) begin
-            if (!t.closing) stepped.idle = '0;
-            stepped.unacked = t.unacked + 2'd1;
-            if (t.unacked == '0) stepped.ack_wait = 8'(DELAYED_ACK_MS);
-            // Every second segment at least, and whatever fills a gap (RFC 5681 section 4.2).
-            if (t.unacked != '0 || gap) ack_now = 1'b1;
-          end
-          if (fin_in) ack_now = 1'b1;
-          // A gap, a repetition, a probe: say what is expected (RFC 9293 section 3.10.7.4).
-          if (!kept && !fin_in && (d.length != '0 || d.flags[FIN] || !exact)) ack_now = 1'b1;
-        end
-      end
-      EVENT_TICK: begin
-        if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
-        if (t.unacked != '0) begin
-          stepped.ack_wait = t.ack_wait - 8'd1;
-          if (t.ack_wait == 8'd0) ack_now = 1'b1;
-        end
-        if (t.state == TIME_WAIT) die = wait_over;
-        else begin
-          if (t.closing && linger_over) begin
-            die = 1'b1;
-            reset_out = 1'b1;
-          end
-          if (!t.closing && idle_over && t.state == OPEN) begin
-            stepped.closing = 1'b1;
-            stepped.fin_at  = out_end;
-            stepped.active  = !stream_ended;
-            stepped.idle    = '0;
-            wake = 1'b1;
-          end
-          if (t.timer != '0) begin
-            stepped.timer = t.timer - 16'd1;
-            if (t.timer == 16'd1) begin
-              stepped.timer = backed_off;
-              stepped.rto = backed_off;
-              stepped.retries = t.retries + 4'd1;
-              stepped.timing = 1'b0;  // Karn: what is sent again is not timed
-              if (ACTIVE_OPEN && t.state != OPEN) begin
-                syn = 1'b1;
-                die = t.retries == 4'(CONNECT_RETRIES);
-              end else if (t.window == '0) probe = 1'b1;
-              else begin
-                stepped.nxt = t.una;
-                stepped.ssthresh = half;
-                stepped.cwnd = 22'(t.mss);
-                stepped.recovering = 1'b0;
-                stepped.dups = '0;
-              end
-              if (t.state == OPEN && t.retries == 4'(RETRIES)) begin
-                die = 1'b1;
-                reset_out = 1'b1;
-              end
-            end
-          end
-        end
-      end
-      default: syn = ACTIVE_OPEN && t.state == SYN_SENT && t.timer == '0;
-    endcase
-
-    if (establish) begin
-      progress = 1'b1;
-      ack_now = 1'b1;
-      stepped.state = OPEN;
-      stepped.una = d.ack;
-      stepped.retries = '0;
-      if (t.retries != '0) stepped.rto = 16'(RTO_LOST_SYN_MS);
-    end
-    if (progress && sampled) begin
-      stepped.timing = 1'b0;
-      stepped.measured = 1'b1;
-      if (!t.measured) begin
-        stepped.srtt   = {took_q, 3'b000};
-        stepped.rttvar = {1'b0, took_q, 1'b0};
-      end else begin
-        stepped.srtt   = 19'($signed({1'b0, t.srtt}) + 20'(took_more));
-        stepped.rttvar = t.rttvar - (t.rttvar >> 2) + took_apart;
-      end
-    end
-  end
 
   // The window that there is room for.
   logic [31:0] room_in, window_span;
@@ -663,9 +486,188 @@ module tcp_engine
   assign window_now = used > 32'(1 << RX_RING_BITS) ? 16'd0 : t.scaling != '0 ? 16'(room_in >> SCALE) :
       room_in > 32'h0000_ffff ? 16'hffff : room_in[15:0];
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (phase == COMPARE) took_q <= took;
     if (phase == STEP) begin
+      tcb_t stepped;
+      logic ack_now, again, probe, die, reset_out, wake, progress, whole, syn, begin_now, establish;
+      logic [15:0] backed_off;
+      logic [21:0] half;
+      logic [17:0] took_apart;
+      stepped = t;
+      ack_now = 1'b0;
+      again = 1'b0;      // send the oldest segment again
+      probe = 1'b0;      // send one byte into a closed window
+      die = 1'b0;
+      reset_out = 1'b0;
+      wake = 1'b0;
+      progress = 1'b0;   // something new was acknowledged
+      syn = 1'b0;
+      begin_now = 1'b0;  // the peer's stream has begun
+      establish = 1'b0;  // a connection that the board opens is open
+      backed_off = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
+      whole = acked == flight;
+      half = flight[21:1] > 21'({t.mss, 1'b0}) ? 22'(flight[21:1]) : 22'({t.mss, 1'b0});
+      took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
+
+      if (finished && !t.closing && t.state == OPEN) begin
+        stepped.closing = 1'b1;
+        stepped.fin_at  = out_end;
+        stepped.active  = !stream_ended;
+        stepped.idle    = '0;
+      end
+
+      case (kind)
+        EVENT_SEGMENT: begin
+          if (ACTIVE_OPEN && t.state == SYN_SENT) begin
+            // RFC 9293 section 3.10.7.3. What acknowledges anything but our SYN was a stranger's.
+            if (d.flags[RST]) die = d.flags[ACK];
+            else if (d.flags[SYN]) begin
+              begin_now = 1'b1;
+              establish = d.flags[ACK];
+              syn = !establish;
+              stepped.state = SYN_RECEIVED;
+              stepped.recover = stream;
+              stepped.wl1 = d.seq;
+              stepped.window = d.window;
+              stepped.scaling = scaling_of(d.scaled, d.scale);
+              stepped.offered = stream + FirstOffer;
+              stepped.mss = mss_of(mss_index(d.mss));
+              // Who lost a SYN begins with one segment (RFC 5681 section 3.1).
+              stepped.cwnd = t.retries != '0 ? 22'(stepped.mss) : first_window(mss_index(d.mss));
+            end
+          end else if (ACTIVE_OPEN && t.state == SYN_RECEIVED) begin
+            if (d.flags[RST]) die = exact;
+            else if (d.flags[ACK]) establish = acked == 32'd1;
+            else syn = d.flags[SYN];
+          end else if (d.flags[RST]) begin
+            // RFC 5961 section 3: only the exact place resets; another one in the window is asked back.
+            if (exact) die = 1'b1;
+            else if (in_window) ack_now = 1'b1;
+          end else if (d.flags[SYN]) begin
+            // In TIME_WAIT the peer begins anew; its next SYN finds the session gone.
+            if (t.state == TIME_WAIT) die = 1'b1;
+            else ack_now = 1'b1;
+          end else if (!nearby) ack_now = 1'b1;
+          else if (d.flags[ACK]) begin
+            if (acked != '0 && acked <= flight) begin
+              progress = 1'b1;
+              stepped.una = d.ack;
+              if (ack_beyond_next) stepped.nxt = d.ack;
+              stepped.dups = '0;
+              stepped.retries = '0;
+              stepped.idle = '0;
+              wake = 1'b1;
+              if (t.recovering) begin
+                if (before_recover) again = 1'b1;
+                else stepped.recovering = 1'b0;
+              end else if (slow_start)
+                stepped.cwnd = acked > 32'(t.mss) ? capped(23'(t.cwnd) + 23'({t.mss, 1'b0})) : capped(23'(t.cwnd) + 23'(acked[15:0]));
+              else if ($signed({1'b0, acked[21:0]}) >= to_grow) begin
+                stepped.grown = '0;
+                stepped.cwnd  = capped(23'(t.cwnd) + 23'(t.mss));
+              end else stepped.grown = t.grown + acked[21:0];
+            end else if (acked == '0) begin
+              if (flight != '0 && d.length == '0 && !d.flags[FIN] && same_window && !t.recovering) begin
+                stepped.dups = t.dups + 2'd1;
+                if (t.dups == 2'd2) begin
+                  again = 1'b1;
+                  stepped.recovering = 1'b1;
+                  stepped.recover = t.max;
+                  stepped.ssthresh = half;
+                  stepped.cwnd = half;
+                  stepped.timing = 1'b0;
+                  stepped.dups = '0;
+                end
+              end
+            end else if (ack_of_unsent) ack_now = 1'b1;
+            if (!acked[31] && newer && acked <= flight) begin
+              stepped.window = d.window;
+              stepped.wl1 = d.seq;
+              // Whoever answers a probe is there. What was sent into the closed window is sent again.
+              if (t.window == '0) stepped.retries = '0;
+              if (t.window == '0 && d.window != '0) stepped.nxt = stepped.una;
+            end
+            if (kept) begin
+              if (!t.closing) stepped.idle = '0;
+              stepped.unacked = t.unacked + 2'd1;
+              if (t.unacked == '0) stepped.ack_wait = 8'(DELAYED_ACK_MS);
+              // Every second segment at least, and whatever fills a gap (RFC 5681 section 4.2).
+              if (t.unacked != '0 || gap) ack_now = 1'b1;
+            end
+            if (fin_in) ack_now = 1'b1;
+            // A gap, a repetition, a probe: say what is expected (RFC 9293 section 3.10.7.4).
+            if (!kept && !fin_in && (d.length != '0 || d.flags[FIN] || !exact)) ack_now = 1'b1;
+          end
+        end
+        EVENT_TICK: begin
+          if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
+          if (t.unacked != '0) begin
+            stepped.ack_wait = t.ack_wait - 8'd1;
+            if (t.ack_wait == 8'd0) ack_now = 1'b1;
+          end
+          if (t.state == TIME_WAIT) die = wait_over;
+          else begin
+            if (t.closing && linger_over) begin
+              die = 1'b1;
+              reset_out = 1'b1;
+            end
+            if (!t.closing && idle_over && t.state == OPEN) begin
+              stepped.closing = 1'b1;
+              stepped.fin_at  = out_end;
+              stepped.active  = !stream_ended;
+              stepped.idle    = '0;
+              wake = 1'b1;
+            end
+            if (t.timer != '0) begin
+              stepped.timer = t.timer - 16'd1;
+              if (t.timer == 16'd1) begin
+                stepped.timer = backed_off;
+                stepped.rto = backed_off;
+                stepped.retries = t.retries + 4'd1;
+                stepped.timing = 1'b0;  // Karn: what is sent again is not timed
+                if (ACTIVE_OPEN && t.state != OPEN) begin
+                  syn = 1'b1;
+                  die = t.retries == 4'(CONNECT_RETRIES);
+                end else if (t.window == '0) probe = 1'b1;
+                else begin
+                  stepped.nxt = t.una;
+                  stepped.ssthresh = half;
+                  stepped.cwnd = 22'(t.mss);
+                  stepped.recovering = 1'b0;
+                  stepped.dups = '0;
+                end
+                if (t.state == OPEN && t.retries == 4'(RETRIES)) begin
+                  die = 1'b1;
+                  reset_out = 1'b1;
+                end
+              end
+            end
+          end
+        end
+        default: syn = ACTIVE_OPEN && t.state == SYN_SENT && t.timer == '0;
+      endcase
+
+      if (establish) begin
+        progress = 1'b1;
+        ack_now = 1'b1;
+        stepped.state = OPEN;
+        stepped.una = d.ack;
+        stepped.retries = '0;
+        if (t.retries != '0) stepped.rto = 16'(RTO_LOST_SYN_MS);
+      end
+      if (progress && sampled) begin
+        stepped.timing = 1'b0;
+        stepped.measured = 1'b1;
+        if (!t.measured) begin
+          stepped.srtt   = {took_q, 3'b000};
+          stepped.rttvar = {1'b0, took_q, 1'b0};
+        end else begin
+          stepped.srtt   = 19'($signed({1'b0, t.srtt}) + 20'(took_more));
+          stepped.rttvar = t.rttvar - (t.rttvar >> 2) + took_apart;
+        end
+      end
+
       n <= stepped;
       ack_step <= ack_now && !die;
       again_step <= again;
@@ -693,28 +695,32 @@ module tcp_engine
   logic past_end, ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
   always_comb begin
-    settled = n;
-    dies = die_step;
-    wakes = wake_step || die_step;
-    rto = 19'(n.srtt[18:3]) + 19'(n.rttvar);
-    if (sample_step)
-      settled.rto = rto < 19'(RTO_LEAST_MS) ? 16'(RTO_LEAST_MS) :
-                    rto > 19'(RTO_MOST_MS) ? 16'(RTO_MOST_MS) : rto[15:0];
-    if (progress_step) settled.timer = whole_step ? 16'd0 : settled.rto;
-    // Both streams have ended and both ends are known to have arrived.
-    if (n.closing && n.una == n.fin_at + 32'd1 && stream_ended && n.state == OPEN && !die_step) begin
-      wakes = 1'b1;
-      if (n.active) begin
-        settled.state = TIME_WAIT;
-        settled.idle  = '0;
-      end else dies = 1'b1;  // the last ACK goes out with the session gone: nothing is owed
+    // Looked at in this phase alone; of all of them the model works out no other.
+    {settled, dies, wakes, rto, tx_end, unsent, owed} = 'x;
+    if (phase == ENDS) begin
+      settled = n;
+      dies = die_step;
+      wakes = wake_step || die_step;
+      rto = 19'(n.srtt[18:3]) + 19'(n.rttvar);
+      if (sample_step)
+        settled.rto = rto < 19'(RTO_LEAST_MS) ? 16'(RTO_LEAST_MS) :
+                      rto > 19'(RTO_MOST_MS) ? 16'(RTO_MOST_MS) : rto[15:0];
+      if (progress_step) settled.timer = whole_step ? 16'd0 : settled.rto;
+      // Both streams have ended and both ends are known to have arrived.
+      if (n.closing && n.una == n.fin_at + 32'd1 && stream_ended && n.state == OPEN && !die_step) begin
+        wakes = 1'b1;
+        if (n.active) begin
+          settled.state = TIME_WAIT;
+          settled.idle  = '0;
+        end else dies = 1'b1;  // the last ACK goes out with the session gone: nothing is owed
+      end
+      tx_end = n.closing ? n.fin_at : out_end;
+      unsent = tx_end - n.nxt;
+      owed = tx_end - n.una;
     end
-    tx_end = n.closing ? n.fin_at : out_end;
-    unsent = tx_end - n.nxt;
-    owed = tx_end - n.una;
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (phase == ENDS) begin
       m <= settled;
       // The peer of a session that ends because both ends arrived still needs its last ACK.
@@ -766,7 +772,7 @@ module tcp_engine
   end
 
   logic live, send_ack;
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (phase == LENGTH) begin
       live <= m.state == OPEN && !die_q;
       length_q <= length;
@@ -782,7 +788,7 @@ module tcp_engine
   assign sum = from + 32'(length_q);
   assign all_sent = 32'(length_q) == avail;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (phase == FLAGS) begin
       sum_q <= sum;
       send_data <= live && length_q != '0;
@@ -800,59 +806,62 @@ module tcp_engine
   logic go_on, repeated;
 
   always_comb begin
-    o = m;
-    own = '0;
-    own.mac = peer.mac;
-    own.ip = peer.ip;
-    own.port = peer.port;
-    own.own_port = peer.own_port;
-    own.seq = send_data || send_fin ? from : m.max;
-    own.ack = stream;
-    own.window = window_out;
-    own.flags[ACK] = 1'b1;
-    own.flags[PSH] = send_data && push;
-    own.flags[FIN] = send_fin;
-    own.length = send_data ? length_q : 16'd0;
-    if (reset_q) begin
-      own.flags = 8'd0;
-      own.flags[RST] = 1'b1;
+    {o, own, go_on, after} = 'x;
+    if (phase == SEND) begin
+      o = m;
+      own = '0;
+      own.mac = peer.mac;
+      own.ip = peer.ip;
+      own.port = peer.port;
+      own.own_port = peer.own_port;
+      own.seq = send_data || send_fin ? from : m.max;
+      own.ack = stream;
+      own.window = window_out;
       own.flags[ACK] = 1'b1;
-      own.seq = m.nxt;
-      own.length = '0;
-    end
-
-    if (syn_q) begin
-      own.flags[SYN] = 1'b1;
-      own.flags[ACK] = m.state == SYN_RECEIVED;
-      own.flags[PSH] = 1'b0;
-      own.seq = m.una;
-      own.window = FirstWindow;
-      own.with_mss = 1'b1;
-      own.with_scale = m.state == SYN_SENT || m.scaling != '0;
-    end
-
-    go_on = 1'b0;
-    after = sum_q + 32'(send_fin);
-    if (send_data || send_fin) begin
-      if (!precedes(after, m.nxt)) o.nxt = after;
-      if (precedes(m.max, after)) begin
-        o.max = after;
-        if (!m.timing && from == m.max) begin
-          o.timing = 1'b1;
-          o.timed = after;
-          o.timed_from = now;
-        end
+      own.flags[PSH] = send_data && push;
+      own.flags[FIN] = send_fin;
+      own.length = send_data ? length_q : 16'd0;
+      if (reset_q) begin
+        own.flags = 8'd0;
+        own.flags[RST] = 1'b1;
+        own.flags[ACK] = 1'b1;
+        own.seq = m.nxt;
+        own.length = '0;
       end
-      if (m.timer == '0) o.timer = m.rto;
-      // There may be more: come again after the others.
-      go_on = more && send_data;
-      if (again_q) go_on = 1'b1;
-    end else if (avail != '0 && m.window == '0 && m.timer == '0) o.timer = m.rto;
-    if (syn_q && m.timer == '0) o.timer = m.rto;
-    if (die_q) o.state = DEAD;
-    if (send_data || send_fin || send_ack) begin
-      o.unacked = '0;
-      o.offered = right;
+
+      if (syn_q) begin
+        own.flags[SYN] = 1'b1;
+        own.flags[ACK] = m.state == SYN_RECEIVED;
+        own.flags[PSH] = 1'b0;
+        own.seq = m.una;
+        own.window = FirstWindow;
+        own.with_mss = 1'b1;
+        own.with_scale = m.state == SYN_SENT || m.scaling != '0;
+      end
+
+      go_on = 1'b0;
+      after = sum_q + 32'(send_fin);
+      if (send_data || send_fin) begin
+        if (!precedes(after, m.nxt)) o.nxt = after;
+        if (precedes(m.max, after)) begin
+          o.max = after;
+          if (!m.timing && from == m.max) begin
+            o.timing = 1'b1;
+            o.timed = after;
+            o.timed_from = now;
+          end
+        end
+        if (m.timer == '0) o.timer = m.rto;
+        // There may be more: come again after the others.
+        go_on = more && send_data;
+        if (again_q) go_on = 1'b1;
+      end else if (avail != '0 && m.window == '0 && m.timer == '0) o.timer = m.rto;
+      if (syn_q && m.timer == '0) o.timer = m.rto;
+      if (die_q) o.state = DEAD;
+      if (send_data || send_fin || send_ack) begin
+        o.unacked = '0;
+        o.offered = right;
+      end
     end
   end
 
@@ -887,7 +896,8 @@ module tcp_engine
   assign spare = slot_free && (!reserve || count_open < (S + 1)'(SESSIONS - 1));
 
   always_comb begin
-    fresh = '0;
+    fresh = 'x;
+    if (phase == BIRTH) fresh = '0;
     fresh.state = connects ? SYN_SENT : OPEN;
     fresh.una = connects ? given : d.ack;
     fresh.nxt = d.ack;
@@ -924,7 +934,7 @@ module tcp_engine
   assign tell_shut = o.closing;
   assign tell_wake = wakes_q;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     open <= 1'b0;
     begun <= 1'b0;
     connect_done <= 1'b0;
@@ -1221,5 +1231,13 @@ module tcp_engine
   assign seg = plain_valid ? plain : own;
   assign seg_session = index;
   assign seg_valid = (phase == SEND && emit) || plain_valid;
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || tick || told || desc_valid || app_valid || app_chosen || release_valid || reclaim || kick ||
+             (ACTIVE_OPEN && connect_valid) || phase != IDLE || change_valid || cookie_start || plain_valid || repeated || begun || open ||
+             connect_done || wiping || queue_head != queue_tail || due != '0 || tick_owed || scanning || tick_chosen),
+      .gated(own_clk)
+  );
 
 endmodule

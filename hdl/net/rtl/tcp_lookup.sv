@@ -38,6 +38,8 @@ module tcp_lookup #(
     output logic         refused
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   if (PLACES != 1 << P) $error("PLACES must be a power of two");
 
   typedef struct packed {
@@ -98,7 +100,7 @@ module tcp_lookup #(
 
   assign found_valid = of_query;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     of_query <= query && !rst;
     wanted <= hashed;
     // It was taken from one place and has not been put into the next.
@@ -153,14 +155,14 @@ module tcp_lookup #(
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (write_left) lefts[state == CLEAR ? clear_at : left_at] <= change_remove || state == CLEAR ? '0 : moving;
     if (write_right) rights[state == CLEAR ? clear_at : right_at] <= change_remove || state == CLEAR ? '0 : moving;
   end
 
   assign changed = state == DONE;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     case (state)
       CLEAR: begin
         clear_at <= clear_at + 1'b1;
@@ -208,5 +210,11 @@ module tcp_lookup #(
       for (int i = 0; i < STASH; i++) stash[i].valid <= 1'b0;
     end
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || query || of_query || change_valid || state != IDLE),
+      .gated(own_clk)
+  );
 
 endmodule

@@ -33,6 +33,8 @@ module tcp_tx
     output beat_t                  m
 );
 
+  logic own_clk;  // stands still while nothing would change
+
   localparam int BEATS_BITS = $clog2(MSS + 14) - 3;
 
   // Two slots: the reader fills one while the sender empties the other. What is to be sent of a slot but its payload is
@@ -88,7 +90,7 @@ module tcp_tx
   assign tail = read_state == READ_REST && !read && coming == '0 && !produced;
   assign produce = (coming[0] && !(first_word && late)) || tail;
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     read <= 1'b0;
     coming <= {read, coming[MEMORY_LATENCY-1:1]};
     if (coming[0]) begin
@@ -171,7 +173,7 @@ module tcp_tx
 
   // The checksums' constant part is added up in the first cycles of sending, one step a cycle: the
   // IPv4 header's is needed for beat 3, the segment's for beat 6.
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     own_part <= 32'(own_ip[31:16]) + 32'(own_ip[15:0]);
     ip_part <= 32'(out.ip[31:16]) + 32'(out.ip[15:0]) + own_part;
     length_part <= 32'(ip_length) + (32'h4500 + 32'h4000 + {16'h0, 8'd64, PROTOCOL_TCP});
@@ -186,11 +188,15 @@ module tcp_tx
     tcp_sum <= ~fold(sums[drain] + 32'(fixed_folded));
   end
 
+  // What is added up goes through this many registers.
+  logic [4:0] settles;
+  always_ff @(posedge own_clk) settles <= {settles[3:0], take && !rst};
+
   assign ip_length  = tcp_length + 16'd20;
   assign words = 4'd5 + 4'(out.with_mss) + 4'(out.with_scale);
   assign tcp_length = out.length + {10'd0, words, 2'd0};
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (advance) stored <= store[{drain, BEATS_BITS'(sent - 16'd5)}];
     if (m_valid && m_ready) m_valid <= 1'b0;
     if (take) begin
@@ -235,10 +241,16 @@ module tcp_tx
     end
   end
 
-  always_ff @(posedge clk) begin
+  always_ff @(posedge own_clk) begin
     if (read_state == READ_REST && summed && !read && coming == '0) full[fill] <= 1'b1;
     if (advance && sent == last_beat) full[drain] <= 1'b0;
     if (rst) full <= '0;
   end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || s_valid || read_state != READ_IDLE || full != '0 || sending || m_valid || adding || settles != '0),
+      .gated(own_clk)
+  );
 
 endmodule
