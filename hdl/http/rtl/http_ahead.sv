@@ -41,7 +41,7 @@ module http_ahead #(
     output logic [                         2:0] lane,          // the next byte's, in its word
     input  logic [                         4:0] take,          // at most `count`; the last ones of a stream with any more
     input  logic [                         1:0] gone,          // words that are used up so (http_pkg::words_used)
-    output logic                                busy           // another edge is needed, whatever comes in
+    output logic                                busy           // something is under way (clock_gate)
 );
 
   localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, on their way or waiting
@@ -194,9 +194,6 @@ module http_ahead #(
     end
   end
 
-  logic stirs, stirred;
-  assign stirs = wants || coming != '0 || pop || take != '0;
-  always_ff @(posedge clk) stirred <= stirs && !rst;
-  assign busy = stirs || stirred;  // what there is to read is known a cycle late
+  assign busy = wants || coming != '0 || pop || take != '0;
 
 endmodule

@@ -356,7 +356,7 @@ module http_call
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || start || ahead || state != Idle || feeding || reads || rx_read || tx_write),
+      .wake (rst || start || ahead || state != Idle || feeding || reads),
       .gated(own_clk)
   );
 

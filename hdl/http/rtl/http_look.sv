@@ -36,7 +36,7 @@ module http_look
     {lower, is_space, is_line, is_colon, is_query, is_comma, is_equal, is_and, is_slash, is_control, is_end, stops, fours, before_stop, b} = 'x;
     if (active) begin
       for (int i = 0; i < 16; i++) begin
-          b = bytes[8*i+:8];
+        b = bytes[8*i+:8];
         lower[8*i+:8] = b >= "A" && b <= "Z" ? b | 8'h20 : b;
         is_space[i] = b == " " || b == 8'h09;
         is_line[i] = valid[i] && (b == 8'h0d || b == 8'h0a);
