@@ -332,6 +332,7 @@ module net_stack
   tcp_engine #(
       .SESSIONS(SESSIONS),
       .RX_RING_BITS(RX_RING_BITS),
+      .TX_RING_BITS(TX_RING_BITS),
       .MSS(MSS),
       .SCALE(SCALE),
       .IDLE_MS(IDLE_MS),

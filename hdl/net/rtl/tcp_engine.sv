@@ -25,7 +25,9 @@
 // Windows are scaled (RFC 7323) if the peer can: our shift is that of the ring's size; of the peer's, the
 // cookie remembers 0, 4 or 7, the next one below, which makes its windows look smaller than they are.
 //
-// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS, log2 of a receive ring's bytes; MSS; SCALE, our
+// Positions are compared as far as the rings go, but where the wire has them.
+//
+// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS and TX_RING_BITS, log2 of a ring's bytes; MSS; SCALE, our
 // shift; ACTIVE_OPEN, whether the board opens connections (else `connect_valid` is not looked at); the limits in ms.
 // Latency: 8 cycles from a descriptor to the segment; 8 cycles an event, 20 with a cookie, 26 to open a session.
 module tcp_engine
@@ -33,6 +35,7 @@ module tcp_engine
 #(
     parameter  int SESSIONS = 16,
     parameter  int RX_RING_BITS = 21,
+    parameter  int TX_RING_BITS = 21,
     parameter  int MSS = 1460,
     parameter  int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0,
     parameter  bit ACTIVE_OPEN = 1,
@@ -154,22 +157,33 @@ module tcp_engine
     return 10'((ms + 63) / 64);
   endfunction
 
+  // Differences of positions in a stream in, and in a stream out, whose FIN counts as a byte; negative ones, too.
+  localparam int RxBits = RX_RING_BITS + 2;
+  localparam int TxBits = TX_RING_BITS + 2;
+  typedef logic [RxBits-1:0] rx_t;
+  typedef logic [TxBits-1:0] tx_t;
+  // A congestion window: no more than the ring has is ever out, nor than 2 MB.
+  localparam int CwndBits = TX_RING_BITS < 21 ? TX_RING_BITS + 1 : 22;
+  typedef logic [CwndBits-1:0] cwnd_t;
+  localparam cwnd_t CwndMost = '1 >> 1;
+  localparam int RecoverBits = ACTIVE_OPEN ? 32 : TxBits;
+
   typedef struct packed {
     state_t      state;
     logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever sent
     logic [31:0] wl1;              // the segment that last set the window
     logic [15:0] window;           // as it was sent
     logic [1:0]  scaling;          // 0: no scaling, else of `shift_of`
-    logic [31:0] offered;          // the right edge of the window that the peer was told
+    rx_t         offered;          // the right edge of the window that the peer was told
     logic [13:0] mss;
-    logic [21:0] cwnd, ssthresh, grown;
+    cwnd_t       cwnd, ssthresh, grown;
     logic [1:0]  dups;
     logic        recovering;
-    logic [31:0] recover;          // until the session is open, the peer's first byte
+    logic [RecoverBits-1:0] recover;  // until the session is open, the peer's first byte
     logic        closing, active;  // our stream ends at fin_at; we were the first to close
-    logic [31:0] fin_at;
+    tx_t         fin_at;
     logic        timing;           // a segment is being timed
-    logic [31:0] timed;
+    tx_t         timed;
     logic [15:0] timed_from;
     logic        measured;
     logic [18:0] srtt;             // in 1/8 ms
@@ -249,13 +263,15 @@ module tcp_engine
 
   // What the application says: of a session that begins, the engine itself.
   typedef struct packed {
-    logic        finish;
-    logic [31:0] read_to, written_to;
+    logic finish;
+    rx_t  read_to;
+    tx_t  written_to;
   } said_t;
   said_t saids[SESSIONS], said, said_in;
   logic begins;  // in this cycle, the peer's stream of one that the board opens
   logic said_write;
   logic [S-1:0] said_at;
+  logic [31:0] said_read_to;
 
   // What tcp_rx tells.
   typedef struct packed {
@@ -275,7 +291,7 @@ module tcp_engine
 
   assign read_write = said_write;
   assign read_at = said_at;
-  assign read_to = said_in.read_to;
+  assign read_to = said_read_to;
 
   // ---- who waits for an event from the application: a queue with each session at most once ----
   // A session is in it if its two bits differ: one is turned when it comes, the other when it goes.
@@ -382,9 +398,13 @@ module tcp_engine
     endcase
   endfunction
 
+  function automatic cwnd_t capped(input logic [22:0] v);
+    return v > 23'(CwndMost) ? CwndMost : cwnd_t'(v);
+  endfunction
+
   // Ten segments (RFC 6928).
-  function automatic logic [21:0] first_window(input logic [2:0] i);
-    return 22'({mss_of(i), 3'b000}) + 22'({mss_of(i), 1'b0});
+  function automatic cwnd_t first_window(input logic [2:0] i);
+    return capped(23'({mss_of(i), 3'b000}) + 23'({mss_of(i), 1'b0}));
   endfunction
 
   function automatic logic [22:0] unscaled(input logic [15:0] window, input logic [1:0] scaling);
@@ -423,14 +443,17 @@ module tcp_engine
   );
 
   // ---- LOAD and COMPARE ----
-  logic [31:0] stream, out_end;  // received; written by the application
+  logic [31:0] stream;   // received
+  tx_t out_end;          // written by the application
   logic stream_ended, finished, gone;
-  logic [31:0] acked, flight, used, offered_left;
+  logic [31:0] acked;
+  tx_t flight;
+  rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
   logic idle_over, linger_over, wait_over;
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
-  logic signed [22:0] to_grow;    // what is to be acknowledged until the window is a segment larger
+  logic signed [CwndBits:0] to_grow;    // what is to be acknowledged until the window is a segment larger
   logic ours;
 
   // A session may have ended, and its place been taken, since the segment came in.
@@ -439,24 +462,31 @@ module tcp_engine
       !(ACTIVE_OPEN && t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
   assign took = now - t.timed_from;
 
+  // Of positions that are not further apart than a ring.
+  function automatic logic earlier(input tx_t a, input tx_t b);
+    tx_t difference;
+    difference = a - b;
+    return difference[TxBits-1];
+  endfunction
+
   always_ff @(posedge own_clk) begin
     if (phase == COMPARE) begin
       acked <= d.ack - t.una;
-      flight <= t.max - t.una;
+      flight <= tx_t'(t.max) - tx_t'(t.una);
       ack_beyond_next <= precedes(t.nxt, d.ack);
       ack_of_unsent <= !precedes(d.ack, t.max);
       newer <= !precedes(d.seq, t.wl1);
       same_window <= d.window == t.window;
-      sampled <= t.timing && !precedes(d.ack, t.timed);
+      sampled <= t.timing && !earlier(tx_t'(d.ack), t.timed);
       took_more <= $signed({3'b000, took}) - $signed({3'b000, t.srtt[18:3]});
       slow_start <= t.cwnd < t.ssthresh;
       to_grow <= $signed({1'b0, t.cwnd}) - $signed({1'b0, t.grown});
-      before_recover <= precedes(d.ack, t.recover);
+      before_recover <= earlier(tx_t'(d.ack), tx_t'(t.recover));
       idle_over <= IDLE_MS != 0 && t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
       linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
       wait_over <= crowded || t.idle >= slow(TIME_WAIT_MS);
-      used <= stream_read.next - said.read_to;
-      offered_left <= t.offered - stream_read.next;
+      used <= rx_t'(stream_read.next) - said.read_to;
+      offered_left <= t.offered - rx_t'(stream_read.next);
       stream <= stream_read.next;
       stream_ended <= stream_read.ended;
       out_end <= said.written_to;
@@ -474,17 +504,13 @@ module tcp_engine
   logic ack_step, again_step, probe_step, die_step, reset_step, wake_step, progress_step, whole_step, sample_step;
   logic syn_step, begin_step, establish_step;
 
-  function automatic logic [21:0] capped(input logic [22:0] v);
-    return v > 23'h1fffff ? 22'h1fffff : v[21:0];
-  endfunction
-
 
   // The window that there is room for.
-  logic [31:0] room_in, window_span;
+  rx_t room_in, window_span;
   logic [15:0] window_out, window_now;
-  assign room_in = 32'(1 << RX_RING_BITS) - used;
-  assign window_now = used > 32'(1 << RX_RING_BITS) ? 16'd0 : t.scaling != '0 ? 16'(room_in >> SCALE) :
-      room_in > 32'h0000_ffff ? 16'hffff : room_in[15:0];
+  assign room_in = rx_t'(1 << RX_RING_BITS) - used;
+  assign window_now = used > rx_t'(1 << RX_RING_BITS) ? 16'd0 : t.scaling != '0 ? 16'(32'(room_in) >> SCALE) :
+      32'(room_in) > 32'h0000_ffff ? 16'hffff : 16'(room_in);
 
   always_ff @(posedge own_clk) begin
     if (phase == COMPARE) took_q <= took;
@@ -492,7 +518,8 @@ module tcp_engine
       tcb_t stepped;
       logic ack_now, again, probe, die, reset_out, wake, progress, whole, syn, begin_now, establish;
       logic [15:0] backed_off;
-      logic [21:0] half;
+      cwnd_t half;
+      logic some_acked;  // of what is out
       logic [17:0] took_apart;
       stepped = t;
       ack_now = 1'b0;
@@ -506,8 +533,9 @@ module tcp_engine
       begin_now = 1'b0;  // the peer's stream has begun
       establish = 1'b0;  // a connection that the board opens is open
       backed_off = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
-      whole = acked == flight;
-      half = flight[21:1] > 21'({t.mss, 1'b0}) ? 22'(flight[21:1]) : 22'({t.mss, 1'b0});
+      whole = tx_t'(acked) == flight;
+      some_acked = !(|(acked >> TxBits)) && tx_t'(acked) <= flight;
+      half = 23'(flight) >> 1 > 23'({t.mss, 1'b0}) ? cwnd_t'(23'(flight) >> 1) : capped(23'({t.mss, 1'b0}));
       took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
 
       if (finished && !t.closing && t.state == OPEN) begin
@@ -527,14 +555,14 @@ module tcp_engine
               establish = d.flags[ACK];
               syn = !establish;
               stepped.state = SYN_RECEIVED;
-              stepped.recover = stream;
+              stepped.recover = RecoverBits'(stream);
               stepped.wl1 = d.seq;
               stepped.window = d.window;
               stepped.scaling = scaling_of(d.scaled, d.scale);
-              stepped.offered = stream + FirstOffer;
+              stepped.offered = rx_t'(stream + FirstOffer);
               stepped.mss = mss_of(mss_index(d.mss));
               // Who lost a SYN begins with one segment (RFC 5681 section 3.1).
-              stepped.cwnd = t.retries != '0 ? 22'(stepped.mss) : first_window(mss_index(d.mss));
+              stepped.cwnd = t.retries != '0 ? capped(23'(stepped.mss)) : first_window(mss_index(d.mss));
             end
           end else if (ACTIVE_OPEN && t.state == SYN_RECEIVED) begin
             if (d.flags[RST]) die = exact;
@@ -550,7 +578,7 @@ module tcp_engine
             else ack_now = 1'b1;
           end else if (!nearby) ack_now = 1'b1;
           else if (d.flags[ACK]) begin
-            if (acked != '0 && acked <= flight) begin
+            if (acked != '0 && some_acked) begin
               progress = 1'b1;
               stepped.una = d.ack;
               if (ack_beyond_next) stepped.nxt = d.ack;
@@ -562,18 +590,18 @@ module tcp_engine
                 if (before_recover) again = 1'b1;
                 else stepped.recovering = 1'b0;
               end else if (slow_start)
-                stepped.cwnd = acked > 32'(t.mss) ? capped(23'(t.cwnd) + 23'({t.mss, 1'b0})) : capped(23'(t.cwnd) + 23'(acked[15:0]));
-              else if ($signed({1'b0, acked[21:0]}) >= to_grow) begin
+                stepped.cwnd = 23'(tx_t'(acked)) > 23'(t.mss) ? capped(23'(t.cwnd) + 23'({t.mss, 1'b0})) : capped(23'(t.cwnd) + 23'(acked[13:0]));
+              else if ($signed({1'b0, cwnd_t'(acked)}) >= to_grow) begin
                 stepped.grown = '0;
                 stepped.cwnd  = capped(23'(t.cwnd) + 23'(t.mss));
-              end else stepped.grown = t.grown + acked[21:0];
+              end else stepped.grown = t.grown + cwnd_t'(acked);
             end else if (acked == '0) begin
               if (flight != '0 && d.length == '0 && !d.flags[FIN] && same_window && !t.recovering) begin
                 stepped.dups = t.dups + 2'd1;
                 if (t.dups == 2'd2) begin
                   again = 1'b1;
                   stepped.recovering = 1'b1;
-                  stepped.recover = t.max;
+                  stepped.recover = RecoverBits'(t.max);
                   stepped.ssthresh = half;
                   stepped.cwnd = half;
                   stepped.timing = 1'b0;
@@ -581,7 +609,7 @@ module tcp_engine
                 end
               end
             end else if (ack_of_unsent) ack_now = 1'b1;
-            if (!acked[31] && newer && acked <= flight) begin
+            if (newer && some_acked) begin
               stepped.window = d.window;
               stepped.wl1 = d.seq;
               // Whoever answers a probe is there. What was sent into the closed window is sent again.
@@ -633,7 +661,7 @@ module tcp_engine
                 else begin
                   stepped.nxt = t.una;
                   stepped.ssthresh = half;
-                  stepped.cwnd = 22'(t.mss);
+                  stepped.cwnd = capped(23'(t.mss));
                   stepped.recovering = 1'b0;
                   stepped.dups = '0;
                 end
@@ -682,16 +710,16 @@ module tcp_engine
       begin_step <= begin_now;
       establish_step <= establish;
       window_out <= window_now;
-      window_span <= t.scaling != '0 ? 32'(window_now) << SCALE : 32'(window_now);
+      window_span <= t.scaling != '0 ? rx_t'(window_now) << SCALE : rx_t'(window_now);
     end
   end
 
   // ---- ENDS ----
   logic dies, wakes, wakes_q;
   logic [18:0] rto;
-  logic [31:0] tx_end, unsent, owed;  // the differences negative once the FIN is out
-  logic [31:0] avail, inflight, unacknowledged, sent_out, right;
-  logic [22:0] may_fly;
+  tx_t tx_end, unsent, owed;  // the differences negative once the FIN is out
+  tx_t avail, inflight, unacknowledged, sent_out, may_fly;
+  rx_t right;
   logic past_end, ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
   always_comb begin
@@ -707,7 +735,7 @@ module tcp_engine
                       rto > 19'(RTO_MOST_MS) ? 16'(RTO_MOST_MS) : rto[15:0];
       if (progress_step) settled.timer = whole_step ? 16'd0 : settled.rto;
       // Both streams have ended and both ends are known to have arrived.
-      if (n.closing && n.una == n.fin_at + 32'd1 && stream_ended && n.state == OPEN && !die_step) begin
+      if (n.closing && tx_t'(n.una) == n.fin_at + tx_t'(1) && stream_ended && n.state == OPEN && !die_step) begin
         wakes = 1'b1;
         if (n.active) begin
           settled.state = TIME_WAIT;
@@ -715,8 +743,8 @@ module tcp_engine
         end else dies = 1'b1;  // the last ACK goes out with the session gone: nothing is owed
       end
       tx_end = n.closing ? n.fin_at : out_end;
-      unsent = tx_end - n.nxt;
-      owed = tx_end - n.una;
+      unsent = tx_end - tx_t'(n.nxt);
+      owed = tx_end - tx_t'(n.una);
     end
   end
 
@@ -733,19 +761,19 @@ module tcp_engine
       begin_q <= begin_step;
       establish_q <= establish_step;
       opening_q <= ACTIVE_OPEN && n.state inside {SYN_SENT, SYN_RECEIVED};
-      past_end <= unsent[31];
+      past_end <= unsent[TxBits-1];
       // Once the FIN is out there is nothing left.
-      avail <= unsent[31] ? 32'd0 : unsent;
-      inflight <= n.nxt - n.una;
-      may_fly <= unscaled(n.window, n.scaling) < 23'(n.cwnd) ? unscaled(n.window, n.scaling) : 23'(n.cwnd);
-      unacknowledged <= owed[31] ? 32'd0 : owed;
-      sent_out <= n.max - n.una;
-      right <= stream + window_span;
+      avail <= unsent[TxBits-1] ? '0 : unsent;
+      inflight <= tx_t'(n.nxt) - tx_t'(n.una);
+      may_fly <= unscaled(n.window, n.scaling) < 23'(n.cwnd) ? tx_t'(unscaled(n.window, n.scaling)) : tx_t'(n.cwnd);
+      unacknowledged <= owed[TxBits-1] ? '0 : owed;
+      sent_out <= tx_t'(n.max) - tx_t'(n.una);
+      right <= rx_t'(stream) + window_span;
     end
   end
 
   // ---- LENGTH: what is to be sent now ----
-  logic [22:0] limit;
+  tx_t limit;
   logic blocked, beyond_limit;
   logic [15:0] length, oldest, length_q;
   logic resend, resend_q, send_data, window_opens, widened;
@@ -753,22 +781,22 @@ module tcp_engine
 
   always_comb begin
     // The peer's window and the network's, if there is any.
-    limit = may_fly - inflight[22:0];
-    blocked = inflight >= 32'(may_fly);
+    limit = may_fly - inflight;
+    blocked = inflight >= may_fly;
     // The same as `avail` against `limit`, if there is any, and does not wait for it.
-    beyond_limit = unacknowledged > 32'(may_fly);
-    length = avail > 32'(m.mss) && limit > 23'(m.mss) ? 16'(m.mss) : beyond_limit ? limit[15:0] : avail[15:0];
+    beyond_limit = unacknowledged > may_fly;
+    length = avail > tx_t'(m.mss) && limit > tx_t'(m.mss) ? 16'(m.mss) : beyond_limit ? 16'(limit) : 16'(avail);
     // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
-    if (blocked || (inflight != '0 && beyond_limit && limit < 23'(m.mss))) length = '0;
-    oldest = unacknowledged < sent_out ? unacknowledged[15:0] : sent_out[15:0];
-    if (unacknowledged > 32'(m.mss) && sent_out > 32'(m.mss)) oldest = 16'(m.mss);
+    if (blocked || (inflight != '0 && beyond_limit && limit < tx_t'(m.mss))) length = '0;
+    oldest = unacknowledged < sent_out ? 16'(unacknowledged) : 16'(sent_out);
+    if (unacknowledged > tx_t'(m.mss) && sent_out > tx_t'(m.mss)) oldest = 16'(m.mss);
     resend = again_q || probe_q;
     if (again_q) length = oldest;
     else if (probe_q) length = 16'(unacknowledged != '0);
     // Tell a peer that ran low that there is room again.
     window_opens = m.state == OPEN && !die_q && !stream_ended &&
-        offered_left < 32'(1 << (RX_RING_BITS > 15 ? 14 : RX_RING_BITS - 1));
-    widened = right - m.offered >= 32'({m.mss, 1'b0});
+        offered_left < rx_t'(1 << (RX_RING_BITS > 15 ? 14 : RX_RING_BITS - 1));
+    widened = right - m.offered >= rx_t'({m.mss, 1'b0});
   end
 
   logic live, send_ack;
@@ -786,7 +814,7 @@ module tcp_engine
   logic [31:0] sum, sum_q;
   logic send_fin, push, all_sent, more;  // of what there is, and there may be more
   assign sum = from + 32'(length_q);
-  assign all_sent = 32'(length_q) == avail;
+  assign all_sent = tx_t'(length_q) == avail;
 
   always_ff @(posedge own_clk) begin
     if (phase == FLAGS) begin
@@ -794,7 +822,7 @@ module tcp_engine
       send_data <= live && length_q != '0;
       // What is left is compared, not where that ends.
       send_fin <= live && m.closing && (resend_q ? length_q == '0 : all_sent && !past_end);
-      push <= resend_q ? 32'(length_q) == unacknowledged : all_sent;
+      push <= resend_q ? tx_t'(length_q) == unacknowledged : all_sent;
       more <= !resend_q && !all_sent;
     end
   end
@@ -847,7 +875,7 @@ module tcp_engine
           o.max = after;
           if (!m.timing && from == m.max) begin
             o.timing = 1'b1;
-            o.timed = after;
+            o.timed = tx_t'(after);
             o.timed_from = now;
           end
         end
@@ -905,21 +933,22 @@ module tcp_engine
     fresh.wl1 = d.seq;
     fresh.window = d.window;
     fresh.scaling = cookie_scaling;
-    fresh.offered = d.seq + FirstOffer;
+    fresh.offered = rx_t'(d.seq + FirstOffer);
     fresh.mss = mss_of(cookie_mss);
     fresh.cwnd = first_window(cookie_mss);
-    fresh.ssthresh = 22'h1fffff;
+    fresh.ssthresh = CwndMost;
     fresh.rto = 16'(RTO_FIRST_MS);
     fresh.timing = connects;
-    fresh.timed = d.ack;
+    fresh.timed = tx_t'(d.ack);
     fresh.timed_from = now;
     tcb_write = phase == SEND || births;
     tcb_at = phase == SEND ? index : slot;
     tcb_in = phase == SEND ? o : fresh;
     said_write = app_valid || births || begins;
     said_at = app_valid ? app_at : births ? slot : index;
-    said_in = '{finish: app_valid && app_finish, read_to: app_valid ? app_read_to : births ? d.seq : m.recover,
-                written_to: app_valid ? app_written_to : births ? d.ack : m.una};
+    said_read_to = app_valid ? app_read_to : births ? d.seq : 32'(m.recover);
+    said_in = '{finish: app_valid && app_finish, read_to: rx_t'(said_read_to),
+                written_to: tx_t'(app_valid ? app_written_to : births ? d.ack : m.una)};
     alert_now = alerts[G'(index >> 4)];
     alert_now[index[3:0]] = !die_q && (o.timer != '0 || o.unacked != '0 || o.state == TIME_WAIT);
   end
@@ -1055,11 +1084,11 @@ module tcp_engine
         begun <= 1'b1;
         begun_ended <= !establish_q;
         begun_at <= index;
-        begun_next <= m.recover;
+        begun_next <= 32'(m.recover);
         open <= establish_q;
         open_active <= 1'b1;
         open_at <= index;
-        open_next <= m.recover;
+        open_next <= 32'(m.recover);
         open_una <= m.una;
         if (establish_q) begin
           connecting <= 1'b0;
