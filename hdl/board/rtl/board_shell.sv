@@ -38,7 +38,9 @@ module board_shell
     parameter  bit HOST_CALLS = 1,
     parameter  bit SHORTEST = 1,
     localparam int S = $clog2(SESSIONS),
-    localparam int R = $clog2(REGIONS)
+    localparam int R = $clog2(REGIONS),
+    localparam int RxP = net_pkg::position_bits(RX_RING_BITS),
+    localparam int TxP = net_pkg::position_bits(TX_RING_BITS)
 ) (
     input  logic        clk,
     input  logic        rst,
@@ -150,7 +152,9 @@ module board_shell
   logic http_open, http_notify, http_release, http_finish, store_say, store_finish, store_release, store_rx_wants, store_rx_read, store_tx_write;
   logic http_rx_next, http_rx_read, http_tx_write;
   logic [S-1:0] http_at, http_release_at, store_session;
-  logic [31:0] http_read_to, http_written_to, store_read_to, store_written_to;
+  logic [RxP-1:0] http_read_to;
+  logic [TxP-1:0] http_written_to;
+  logic [31:0] store_read_to, store_written_to;
   logic [S+RX_RING_BITS-4:0] http_rx_address, store_rx_address;
   logic [S+TX_RING_BITS-4:0] http_tx_address, store_tx_address;
   logic [63:0] http_tx_data, store_tx_data;
@@ -287,8 +291,8 @@ module board_shell
   assign http_open = open && !open_active;
   assign app_valid = http_notify || store_say;
   assign app_at = http_notify ? http_at : store_session;
-  assign app_read_to = http_notify ? http_read_to : store_read_to;
-  assign app_written_to = http_notify ? http_written_to : store_written_to;
+  assign app_read_to = http_notify ? 32'(http_read_to) : store_read_to;
+  assign app_written_to = http_notify ? 32'(http_written_to) : store_written_to;
   assign app_finish = http_notify ? http_finish : store_finish;
   assign release_valid = http_release || store_release;
   assign release_at = http_release ? http_release_at : store_session;
@@ -851,17 +855,17 @@ module board_shell
       .api_key,
       .open(http_open),
       .open_at,
-      .open_next,
-      .open_una,
+      .open_next(RxP'(open_next)),
+      .open_una(TxP'(open_una)),
       .arrived,
       .arrived_at,
       .woken,
       .woken_at,
       .rcv_of,
-      .rcv_next,
+      .rcv_next(RxP'(rcv_next)),
       .rcv_ended(look_ended),
       .una_of,
-      .snd_una,
+      .snd_una(TxP'(snd_una)),
       .dead,
       .shut,
       .notify(http_notify),

@@ -2,7 +2,8 @@
 // the answer into the transmit ring. There is one of these for each region, so that regions run at once.
 //
 // The answer's head goes first, with blanks for the length, while the body's first bytes come out of memory;
-// the length is filled in at the end. Nothing of it counts as written before `taken`.
+// the length is filled in at the end. Nothing of it counts as written before `taken`. What turns the answer's beats
+// into words of the ring (http_writer) is shared, as the ring's port is.
 //
 // Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
 // Latency: 3 cycles from `start` to the body's first beat if it was read ahead, else 5 and the memory's; 3 from the
@@ -13,16 +14,18 @@ module http_call
     parameter int SESSION_BITS = 4,
     parameter int RX_RING_BITS = 21,
     parameter int TX_RING_BITS = 21,
-    parameter int MEMORY_LATENCY = 4
+    parameter int MEMORY_LATENCY = 4,
+    parameter int RX_POSITION_BITS = RX_RING_BITS + 2,
+    parameter int TX_POSITION_BITS = TX_RING_BITS + 2
 ) (
     input  logic                                   clk,
     input  logic                                   rst,
     // The call. What it needs is there with `start`.
     input  logic                                   start,
     input  logic [SESSION_BITS-1:0]                session,
-    input  logic [31:0]                            body_at,
+    input  logic [RX_POSITION_BITS-1:0]            body_at,
     input  logic [23:0]                            body_bytes,
-    input  logic [31:0]                            answer_at,
+    input  logic [TX_POSITION_BITS-1:0]            answer_at,
     input  logic [23:0]                            room,        // bytes that the answer may take, its head too
     input  text_t                                  ending,      // of the answer's head
     input  logic [5:0]                             id_bytes,    // of an id to go with the answer; 0: none
@@ -34,11 +37,11 @@ module http_call
     // The call that is expected next: its body is read ahead.
     input  logic                                   ahead,
     input  logic [SESSION_BITS-1:0]                ahead_session,
-    input  logic [31:0]                            ahead_body_at,
+    input  logic [RX_POSITION_BITS-1:0]            ahead_body_at,
     input  logic [23:0]                            ahead_body_bytes,
     output logic                                   complete,    // until `taken`
     output logic                                   over,        // the answer was longer than `room`
-    output logic [31:0]                            answer_to,
+    output logic [TX_POSITION_BITS-1:0]            answer_to,
     input  logic                                   taken,
     // The rings' ports, which are shared.
     output logic                                   rx_wants,
@@ -46,12 +49,17 @@ module http_call
     output logic                                   rx_read,
     output logic [SESSION_BITS+RX_RING_BITS-4:0] rx_read_address,
     input  logic [63:0]                            rx_read_data,
+    // The answer's beats (http_writer).
     output logic                                   tx_wants,
     input  logic                                   tx_may,
-    output logic                                   tx_write,
-    output logic [SESSION_BITS+TX_RING_BITS-4:0] tx_write_address,
-    output logic [63:0]                            tx_write_data,
-    output logic [7:0]                             tx_write_keep,
+    output logic                                   tx_valid,
+    output logic                                   tx_flush,
+    output logic [63:0]                            tx_data,
+    output logic [3:0]                             tx_length,
+    output logic                                   tx_start,
+    output logic [TX_POSITION_BITS-1:0]            tx_from,
+    output logic [SESSION_BITS-1:0]                tx_session,
+    input  logic [TX_POSITION_BITS-1:0]            tx_position,
     // The region (module region).
     output logic                                   k_valid,
     input  logic                                   k_ready,
@@ -91,7 +99,9 @@ module http_call
 
   state_t state;
   logic [SESSION_BITS-1:0] s;
-  logic [31:0] end_at, from, digits;
+  logic [RX_POSITION_BITS-1:0] end_at;
+  logic [TX_POSITION_BITS-1:0] from;
+  logic [31:0] digits;
   logic [23:0] limit, given;
   logic [23:0] left;       // bytes of the body that the kernel has not got
   logic [3:0] in_length;   // of its next beat
@@ -188,13 +198,13 @@ module http_call
       .rst,
       .start,
       .session,
-      .from         (body_at),
-      .up_to        (end_at),
+      .from         (32'(body_at)),
+      .up_to        (32'(end_at)),
       .pause        (1'b0),
       .ahead,
       .ahead_session,
-      .ahead_from   (ahead_body_at),
-      .ahead_up_to  (ahead_body_at + 32'(ahead_body_bytes)),
+      .ahead_from   (32'(ahead_body_at)),
+      .ahead_up_to  (32'(ahead_body_at) + 32'(ahead_body_bytes)),
       .drop         (1'b0),
       .drop_session ('0),
       .wants        (rx_wants),
@@ -224,30 +234,14 @@ module http_call
   assign take = k_valid && k_ready ? 5'd8 : 5'd0;  // nothing is taken after the last beat
 
   // ---- the answer ----
-  logic writer_start, writer_valid, writer_flush;
-  logic [31:0] writer_from, position;
-  logic [63:0] writer_data;
-  logic [3:0] writer_length;
-
-  http_writer #(
-      .SESSION_BITS(SESSION_BITS),
-      .RING_BITS   (TX_RING_BITS)
-  ) u_writer (
-      .clk(own_clk),
-      .rst,
-      .start        (writer_start),
-      .session      (s),
-      .from         (writer_from),
-      .valid        (writer_valid),
-      .data         (writer_data),
-      .length       (writer_length),
-      .flush        (writer_flush),
-      .position,
-      .write        (tx_write),
-      .write_address(tx_write_address),
-      .write_data   (tx_write_data),
-      .write_keep   (tx_write_keep)
-  );
+  logic rewound;
+  // In the cycle behind.
+  always_ff @(posedge own_clk) begin
+    tx_start <= start || (state == Rewind && tx_may);
+    rewound  <= state == Rewind && tx_may && !rst;
+  end
+  assign tx_session = s;
+  assign tx_from = from + (rewound ? TX_POSITION_BITS'(LengthAt) : '0);
 
   assign r_ready = state == Body && tx_may;
   assign complete = state == Over || (state == Flush && tx_may);
@@ -256,39 +250,25 @@ module http_call
   always_comb begin
     out_length = '0;
     for (int i = 0; i < 8; i++) if (r_keep[i]) out_length = 4'(i + 1);
-    tx_wants = 1'b0;
-    writer_start = start;
-    writer_from = answer_at;
-    writer_valid = 1'b0;
-    writer_data = r_data;
-    writer_length = out_length;
-    writer_flush = 1'b0;
+    tx_wants = state inside {Head, Rewind, Length, Flush};
+    tx_valid = 1'b0;
+    tx_data = r_data;
+    tx_length = out_length;
+    tx_flush = state inside {Rewind, Flush} && tx_may;
     case (state)
       Head: begin
-        tx_wants = 1'b1;
-        writer_valid = tx_may;
-        writer_data = shown.data;
-        writer_length = shown.length;
+        tx_valid = tx_may;
+        tx_data = shown.data;
+        tx_length = shown.length;
       end
       Body: begin
         tx_wants = r_valid;
-        writer_valid = r_valid && r_ready && !no_room;
-      end
-      Rewind: begin
-        tx_wants = 1'b1;
-        writer_flush = tx_may;
-        writer_start = tx_may;
-        writer_from = from + 32'(LengthAt);
+        tx_valid = r_valid && r_ready && !no_room;
       end
       Length: begin
-        tx_wants = 1'b1;
-        writer_valid = tx_may;
-        writer_data = decimal_text(digits);
-        writer_length = 4'd8;
-      end
-      Flush: begin
-        tx_wants = 1'b1;
-        writer_flush = tx_may;
+        tx_valid = tx_may;
+        tx_data = decimal_text(digits);
+        tx_length = 4'd8;
       end
       default: ;
     endcase
@@ -318,7 +298,7 @@ module http_call
     counted <= r_valid && r_ready ? out_length : '0;
     if (start) begin
       s <= session;
-      end_at <= body_at + 32'(body_bytes);
+      end_at <= body_at + RX_POSITION_BITS'(body_bytes);
       left <= body_bytes;
       in_length <= body_bytes >= 24'd8 ? 4'd8 : body_bytes[3:0];
       in_last <= body_bytes <= 24'd8;
@@ -350,13 +330,13 @@ module http_call
         given  <= given + 24'(out_length);
         if (given > limit) no_room <= 1'b1;
       end
-      if (state == Rewind) answer_to <= position;
+      if (rewound) answer_to <= tx_position;
     end
   end
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || start || ahead || state != Idle || feeding || reads),
+      .wake (rst || start || ahead || state != Idle || feeding || reads || tx_start),
       .gated(own_clk)
   );
 

@@ -10,6 +10,8 @@
 //
 // Whatever a request lacks, its state is saved and the next session has its turn.
 //
+// Positions in streams are those that TCP counts by, as far as the rings go (net_pkg::position_bits).
+//
 // Parameters: SESSIONS; REGIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body; METRICS, as
 // http_text counts them.
 module http_engine
@@ -24,7 +26,9 @@ module http_engine
     parameter  int BODY_BYTES = 1048576,
     parameter  int METRICS = 8 + 2 * REGIONS,
     localparam int S = $clog2(SESSIONS),
-    localparam int R = $clog2(REGIONS)
+    localparam int R = $clog2(REGIONS),
+    localparam int RxP = net_pkg::position_bits(RX_RING_BITS),
+    localparam int TxP = net_pkg::position_bits(TX_RING_BITS)
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -32,23 +36,23 @@ module http_engine
     // sessions
     input  logic                open,
     input  logic [S-1:0]        open_at,
-    input  logic [31:0]         open_next,
-    input  logic [31:0]         open_una,
+    input  logic [RxP-1:0]      open_next,
+    input  logic [TxP-1:0]      open_una,
     input  logic                arrived,
     input  logic [S-1:0]        arrived_at,
     input  logic                woken,
     input  logic [S-1:0]        woken_at,
     output logic [S-1:0]        rcv_of,           // whose stream in is looked at,
-    input  logic [31:0]         rcv_next,         // where it has come to,
+    input  logic [RxP-1:0]      rcv_next,         // where it has come to,
     input  logic                rcv_ended,        // and whether it has ended
     output logic [S-1:0]        una_of,           // and of whom what is acknowledged
-    input  logic [31:0]         snd_una,
+    input  logic [TxP-1:0]      snd_una,
     input  logic [SESSIONS-1:0] dead,
     input  logic [SESSIONS-1:0] shut,
     output logic                notify,           // something is new of this session:
     output logic [S-1:0]        notify_at,
-    output logic [31:0]         notify_read_to,   // what is used up,
-    output logic [31:0]         notify_written_to,// what is written,
+    output logic [RxP-1:0]      notify_read_to,   // what is used up,
+    output logic [TxP-1:0]      notify_written_to,// what is written,
     output logic                notify_finish,    // and whether nothing more will be
     output logic                release_valid,
     output logic [S-1:0]        release_at,
@@ -153,20 +157,20 @@ module http_engine
   logic [SESSIONS-1:0] failed;   // its call has, and why:
   text_t outcomes[SESSIONS];
   request_t c, parsed;
-  logic [31:0] at;      // the next byte of the stream;
+  logic [RxP-1:0] at;   // the next byte of the stream;
   logic at_carries;     // its upper part has still to count what the lower one came to in the cycle before
 
   // ---- what is kept of sessions that have no turn ----
   // Each of these is written in one place, so that it fits distributed memory with one port for it.
   typedef struct packed {
-    logic [31:0] body_at;
-    logic [23:0] body_bytes;
+    logic [RxP-1:0] body_at;
+    logic [23:0]    body_bytes;
   } body_t;
   typedef struct packed {
-    logic [31:0] answer_at;
-    logic [23:0] room;
-    logic [5:0]  id_bytes;
-    logic        keep_alive, close;  // as the answer says
+    logic [TxP-1:0] answer_at;
+    logic [23:0]    room;
+    logic [5:0]     id_bytes;
+    logic           keep_alive, close;  // as the answer says
   } call_t;
 
   (* ram_style = "block", no_rw_check = 1 *) request_t requests[SESSIONS];
@@ -174,27 +178,24 @@ module http_engine
   logic [3:0][31:0] values_here;     // of its scalars
   logic [31:0] value;                // what one of them has become
   logic value_put;
-  logic [31:0] resumes[SESSIONS];    // where reading goes on
+  logic [RxP-1:0] resumes[SESSIONS]; // where reading goes on
   body_t bodies[SESSIONS];           // of a call: its request's body,
   call_t called[SESSIONS];           // what its answer needs,
-  logic [31:0] afters[SESSIONS];     // where its request ends,
+  logic [RxP-1:0] afters[SESSIONS];  // where its request ends,
   logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
   logic [SESSIONS-1:0] finish;       // nothing more will be written,
   logic ends;                        // nor by the session in turn once it is saved
-  logic [31:0] begun_at;             // of the session in turn: what is used up, as its peer is told,
-  logic [31:0] written_at;           // and what is written
+  logic [RxP-1:0] begun_at;          // of the session in turn: what is used up, as its peer is told,
+  logic [TxP-1:0] written_at;        // and what is written
 
   // Bytes that are not used up yet and what is behind, and of the answers, as far as their rings go.
   localparam int RxBits = RX_RING_BITS + 2;
   localparam int TxBits = TX_RING_BITS + 1;
 
   // ---- the rings' ports: this one's own, and those of the regions' calls ----
-  logic [REGIONS:0] rx_wants, rx_may, rx_reads, tx_writes;
+  logic [REGIONS:0] rx_wants, rx_may, rx_reads, writes;
   logic [REGIONS-1:0] tx_wants, tx_may;
   logic [S+RX_RING_BITS-4:0] rx_addresses[REGIONS+1];
-  logic [S+TX_RING_BITS-4:0] tx_addresses[REGIONS+1];
-  logic [63:0] tx_data[REGIONS+1];
-  logic [7:0] tx_keep[REGIONS+1];
 
   // ---- whose turn is next ----
   logic [2:0] turns;  // requests that this session may still have before the others
@@ -240,7 +241,7 @@ module http_engine
   logic hints, hinted, opening, opens;
   logic [S-1:0] opening_at;
   logic [S-1:0] look, pick_then, hint_session;
-  logic [31:0] hint_from;
+  logic [RxP-1:0] hint_from;
   logic [RxBits-1:0] look_to, hint_to;
   assign look = hints ? pick_then : s;
   assign rcv_of = look;
@@ -272,13 +273,13 @@ module http_engine
       .rst,
       .start       (reader_start),
       .session     (s),
-      .from        (at),
+      .from        (32'(at)),
       .up_to       (32'(arrived_to)),
       .pause       (c.place == AT_BODY && !pending),  // a body is the call's to read
       // The session whose turn is next.
       .ahead       (hinted && hint_session != s && !reader_start && !opening && !(state inside {PICK, LOAD})),
       .ahead_session(hint_session),
-      .ahead_from  (hint_from),
+      .ahead_from  (32'(hint_from)),
       .ahead_up_to (32'(hint_to)),
       .drop        (opens),
       .drop_session(opening_at),
@@ -330,7 +331,7 @@ module http_engine
   logic pass_all;          // they are over with these:
   logic [3:0] pass_take;
   assign passes = c.place inside {AT_CHUNK, AT_DISCARD, AT_END};
-  assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || fill_ready) && count != '0;
+  assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || (fill_ready && own_turn)) && count != '0;
   assign pass_all = c.place != AT_END && c.chunk[23:4] == '0 && c.chunk[3:0] <= 4'd8 && 5'(c.chunk[3:0]) <= count;
   assign pass_take = pass_all ? c.chunk[3:0] : count < 5'd8 ? count[3:0] : 4'd8;
 
@@ -358,66 +359,82 @@ module http_engine
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
   always_ff @(posedge own_clk)
-    chunks_over <= in_chunks && (c.too_long || (!at_carries && at - begun_at > 32'(RawMost)) ||
+    chunks_over <= in_chunks && (c.too_long || (!at_carries && at - begun_at > RxP'(RawMost)) ||
         25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
-  assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready;
+  assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready && own_turn;
   assign chunk_moves = moves && c.place == AT_CHUNK;
 
-  // ---- writing ----
+  // ---- writing: the calls' answers, one's own, and by the same way chunks are put together ----
+  localparam int LongerBits = RX_RING_BITS > TX_RING_BITS ? RX_RING_BITS : TX_RING_BITS;
+  localparam int P = RxP > TxP ? RxP : TxP;
   logic writer_start, writer_valid, writer_flush;
-  logic [31:0] writer_from, position;
+  logic [TxP-1:0] writer_from;
   logic [63:0] writer_data;
   logic [3:0] writer_length;
-
-  // The same writer puts chunks together: never while an answer is written.
-  localparam int LongerBits = RX_RING_BITS > TX_RING_BITS ? RX_RING_BITS : TX_RING_BITS;
-  logic fills, written;
+  logic [REGIONS:0] puts, flushes, put_starts;
+  logic [63:0] put_data[REGIONS+1];
+  logic [3:0] put_length[REGIONS+1];
+  logic [P-1:0] put_from[REGIONS+1], positions[REGIONS+1];
+  logic [S-1:0] put_session[REGIONS+1];
+  logic written, own_put, own_start;
+  logic [P-1:0] own_from;
+  logic [1:0] fills;  // what this one puts, and what is written of it, is a chunk's
+  logic own_turn, chunks_wait;
   logic [S+LongerBits-4:0] write_address;
-  // What it is told, a cycle late: where a session's next bytes are and which word is next are long ways.
-  logic put_start, put_valid, put_flush, put_fills;
-  logic [31:0] put_from;
-  logic [63:0] put_data;
-  logic [3:0] put_length;
+  logic [TxP-1:0] position;
+
+  assign puts[REGIONS] = writer_valid || chunk_moves;
+  assign flushes[REGIONS] = writer_flush || fill_flush;
+  assign put_data[REGIONS] = state == PARSE ? bytes[63:0] : writer_data;
+  assign put_length[REGIONS] = state == PARSE ? pass_take : writer_length;
+  assign put_session[REGIONS] = s;
+  assign put_starts[REGIONS] = own_start;
+  assign put_from[REGIONS] = own_from;
+  assign position = TxP'(positions[REGIONS]);
 
   always_ff @(posedge own_clk) begin
-    put_start <= writer_start || fill_start;
-    put_from <= writer_start ? writer_from : begun_at + 32'(c.length);
-    put_valid <= !rst && (writer_valid || chunk_moves);
-    put_data <= state == PARSE ? bytes[63:0] : writer_data;
-    put_length <= state == PARSE ? pass_take : writer_length;
-    put_flush <= !rst && (writer_flush || fill_flush);
-    put_fills <= state == PARSE;
-    fills <= put_fills;
+    own_start <= writer_start || fill_start;
+    own_from <= writer_start ? P'(writer_from) : P'(begun_at) + P'(c.length);
+    own_put <= !rst && (puts[REGIONS] || flushes[REGIONS]);
+    fills <= {fills[0], state == PARSE};
   end
 
+  // An answer of this one's is short, and calls' wait. Chunks take turns with them.
+  always_ff @(posedge clk) chunks_wait <= !rst && |tx_wants && !chunks_wait;
+  assign own_turn = state == PARSE ? (c.place == AT_CHUNK || fill_dirty) && !chunks_wait :
+      state inside {LIST, HEAD, LENGTH, TAG, TAG_ID, HEAD_END, BODY, DIGITS, FLUSH};
+
   http_writer #(
-      .SESSION_BITS(S),
-      .RING_BITS   (LongerBits)
+      .SOURCES      (REGIONS + 1),
+      .SESSION_BITS (S),
+      .RING_BITS    (LongerBits),
+      .POSITION_BITS(P)
   ) u_writer (
-      .clk(own_clk),
+      .clk,
       .rst,
-      .start        (put_start),
-      .session      (s),
-      .from         (put_from),
-      .valid        (put_valid),
+      .valid        (puts),
+      .flush        (flushes),
       .data         (put_data),
       .length       (put_length),
-      .flush        (put_flush),
-      .position,
+      .start        (put_starts),
+      .from         (put_from),
+      .session      (put_session),
+      .position     (positions),
       .write        (written),
+      .writes,
       .write_address,
-      .write_data   (tx_data[REGIONS]),
-      .write_keep   (tx_keep[REGIONS])
+      .write_data   (tx_write_data),
+      .write_keep   (tx_write_keep)
   );
 
-  assign tx_writes[REGIONS] = written && !fills;
-  assign tx_addresses[REGIONS] = {write_address[LongerBits-3+:S], write_address[TX_RING_BITS-4:0]};
-  assign fill_write = written && fills;
+  assign fill_write = written && writes[REGIONS] && fills[1];
   assign fill_address = {write_address[LongerBits-3+:S], write_address[RX_RING_BITS-4:0]};
-  assign fill_data = tx_data[REGIONS];
-  assign fill_keep = tx_keep[REGIONS];
+  assign fill_data = tx_write_data;
+  assign fill_keep = tx_write_keep;
+  assign tx_write = written && !(writes[REGIONS] && fills[1]);
+  assign tx_write_address = {write_address[LongerBits-3+:S], write_address[TX_RING_BITS-4:0]};
 
   arbiter #(
       .N(REGIONS + 1)
@@ -429,13 +446,12 @@ module http_engine
       .grant  (rx_may)
   );
 
-  // What is written here is short, and does not wait.
   arbiter #(
       .N(REGIONS)
   ) u_tx (
       .clk,
       .rst,
-      .enable (put_fills || (!put_valid && !put_flush)),
+      .enable (!own_turn),
       .request(tx_wants),
       .grant  (tx_may)
   );
@@ -444,19 +460,8 @@ module http_engine
   always_comb begin
     rx_next = |(rx_wants & rx_may);
     rx_read = |rx_reads;
-    tx_write = |tx_writes;
     rx_read_address = '0;
-    tx_write_address = '0;
-    tx_write_data = '0;
-    tx_write_keep = '0;
-    for (int i = 0; i <= REGIONS; i++) begin
-      if (rx_reads[i]) rx_read_address = rx_addresses[i];
-      if (tx_writes[i]) begin
-        tx_write_address = tx_addresses[i];
-        tx_write_data = tx_data[i];
-        tx_write_keep = tx_keep[i];
-      end
-    end
+    for (int i = 0; i <= REGIONS; i++) if (rx_reads[i]) rx_read_address = rx_addresses[i];
   end
 
   // ---- texts ----
@@ -572,7 +577,7 @@ module http_engine
   body_t granted_body;
   call_t granted;
   logic [REGIONS-1:0] starts, completes, overs, takes;
-  logic [31:0] answers_to[REGIONS];
+  logic [TxP-1:0] answers_to[REGIONS];
   logic finished;
   logic [REGIONS:0] id_reads;
   logic [S-1:0] id_sessions[REGIONS+1];
@@ -594,13 +599,17 @@ module http_engine
   end
 
   for (genvar i = 0; i < REGIONS; i++) begin : g_call
+    logic [TxP-1:0] put_at;
+    assign put_from[i] = P'(put_at);
     assign starts[i] = grant && grant_region == R'(i);
     assign takes[i] = finished && !finish_refused && finish_region == R'(i);
     http_call #(
         .SESSION_BITS  (S),
         .RX_RING_BITS  (RX_RING_BITS),
         .TX_RING_BITS  (TX_RING_BITS),
-        .MEMORY_LATENCY(MEMORY_LATENCY)
+        .MEMORY_LATENCY(MEMORY_LATENCY),
+        .RX_POSITION_BITS(RxP),
+        .TX_POSITION_BITS(TxP)
     ) u_call (
         .clk,
         .rst,
@@ -631,10 +640,14 @@ module http_engine
         .rx_read_data,
         .tx_wants        (tx_wants[i]),
         .tx_may          (tx_may[i]),
-        .tx_write        (tx_writes[i]),
-        .tx_write_address(tx_addresses[i]),
-        .tx_write_data   (tx_data[i]),
-        .tx_write_keep   (tx_keep[i]),
+        .tx_valid        (puts[i]),
+        .tx_flush        (flushes[i]),
+        .tx_data         (put_data[i]),
+        .tx_length       (put_length[i]),
+        .tx_start        (put_starts[i]),
+        .tx_from         (put_at),
+        .tx_session      (put_session[i]),
+        .tx_position     (TxP'(positions[i])),
         .k_valid         (k_valid[i]),
         .k_ready         (k_ready[i]),
         .k_data          (k_data[i]),
@@ -680,7 +693,8 @@ module http_engine
   // A call's end is seen when its answer has been moved too, in a cycle in which nothing else says so.
   logic finish_well, chunks_due, called_now, own_mark, mark_begin, mark_resume, mark_written;
   logic [S-1:0] mark_at;
-  logic [31:0] opening_next, opening_una, mark_value, mark_position;
+  logic [RxP-1:0] opening_next, mark_value;
+  logic [TxP-1:0] opening_una, mark_position;
   assign chunks_due = pending && !(c.coded || c.too_long || c.http10 || c.has_length) && (c.continued || !c.expect_100);
   assign called_now = state == CALL && request_ready;
   assign own_mark = state inside {CHUNKS, COMMIT, SAVE} || called_now;
@@ -716,7 +730,8 @@ module http_engine
   end
 
   // For a session's next turn, and for TCP.
-  logic [31:0] begun_of[SESSIONS], written_of[SESSIONS];
+  logic [RxP-1:0] begun_of[SESSIONS];
+  logic [TxP-1:0] written_of[SESSIONS];
   always_ff @(posedge own_clk) begin
     if (mark_begin) begun_of[mark_at] <= mark_value;
     if (mark_written) written_of[mark_at] <= mark_position;
@@ -778,7 +793,7 @@ module http_engine
       bodies[s] <= '{body_at: c.together ? begun_at : at, body_bytes: c.length};
       called[s] <= '{answer_at: written_at, room: 24'(free_space) - 24'd1024, id_bytes: c.id_bytes,
                      keep_alive: c.http10, close: !persistent};
-      afters[s] <= c.together ? at : at + 32'(c.length);
+      afters[s] <= c.together ? at : at + RxP'(c.length);
     end
     if (finished) outcomes[finish_tag] <= finish_refused && finish_fetch == FetchSilent ? TEXT_504 :
         finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
@@ -792,7 +807,7 @@ module http_engine
     list_start <= 1'b0;
     // What is taken is known last: it is counted in two steps.
     {at_carries, at[4:0]} <= 6'(at[4:0]) + 6'(take);
-    at[31:5] <= at[31:5] + 27'(at_carries);
+    at[RxP-1:5] <= at[RxP-1:5] + (RxP - 5)'(at_carries);
     if (steps) c <= parsed;  // what is broken is not looked at any more
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
@@ -851,7 +866,7 @@ module http_engine
         end
       end else if (c.place == AT_BODY) begin
         if (chunks_due) state <= CHUNKS;
-        else if (!fill_dirty && !fill_waits && !put_valid && !put_flush) state <= DECIDE;
+        else if (!fill_dirty && !fill_waits && !own_put) state <= DECIDE;
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
         if (!fill_dirty) state <= DECIDE;
@@ -1121,7 +1136,7 @@ module http_engine
   clock_gate u_gate (
       .clk,
       .wake (rst || open || opening || arrived || woken || finish_valid || changed || found_valid || state != PICK || |pickable ||
-             reads || put_start || put_valid || put_flush || written),
+             reads || own_start || own_put || |fills),
       .gated(own_clk)
   );
 

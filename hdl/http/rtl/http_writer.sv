@@ -1,58 +1,101 @@
-// Writes a stream of bytes into a session's transmit ring at any byte position: turns each beat by
-// the position's place in a word and joins what is left over with the next beat.
+// Writes streams of bytes into sessions' transmit rings at any byte position: turns each beat by the
+// position's place in a word and joins what is left over with the source's next beat. Sources have a
+// position and what is left over each, and one of them at a time has a beat: to turn it is what takes logic.
 //
-// Parameters: RING_BITS, log2 of a ring's bytes. Latency: 1 cycle. Throughput: 8 bytes a cycle.
+// Parameters: SOURCES; SESSION_BITS; RING_BITS, log2 of a ring's bytes; POSITION_BITS. Latency: 2 cycles.
+// Throughput: 8 bytes a cycle.
 module http_writer #(
+    parameter int SOURCES = 3,
     parameter int SESSION_BITS = 4,
-    parameter int RING_BITS = 21
+    parameter int RING_BITS = 21,
+    parameter int POSITION_BITS = RING_BITS + 2
 ) (
     input  logic                                clk,
     input  logic                                rst,
-    input  logic                                start,  // go to `from` of `session`
-    input  logic [            SESSION_BITS-1:0] session,
-    input  logic [                        31:0] from,
-    input  logic                                valid,
-    input  logic [                        63:0] data,
-    input  logic [                         3:0] length, // bytes, 0 to 8
-    input  logic                                flush,  // write out what is left; not with `valid`
-    output logic [                        31:0] position,
+    input  logic [             SOURCES-1:0]     valid,   // a beat, at most of one of them
+    input  logic [             SOURCES-1:0]     flush,   // instead: write out what is left
+    input  logic [                    63:0]     data    [SOURCES],
+    input  logic [                     3:0]     length  [SOURCES],  // bytes, 0 to 8
+    // In the cycle behind a beat's or a flush: the source goes to `from` once that is done. Its session stays until
+    // what is left is written out.
+    input  logic [             SOURCES-1:0]     start,
+    input  logic [       POSITION_BITS-1:0]     from    [SOURCES],
+    input  logic [        SESSION_BITS-1:0]     session [SOURCES],
+    output logic [       POSITION_BITS-1:0]     position[SOURCES],  // two cycles behind a beat, with it
     output logic                                write,
-    output logic [SESSION_BITS+RING_BITS-4:0] write_address,
-    output logic [                        63:0] write_data,
-    output logic [                         7:0] write_keep
+    output logic [             SOURCES-1:0]     writes,  // whose it is
+    output logic [SESSION_BITS+RING_BITS-4:0]   write_address,
+    output logic [                    63:0]     write_data,
+    output logic [                     7:0]     write_keep
 );
 
-  logic [63:0] pending, turned;
-  logic [7:0] pending_keep, filled;
-  logic [15:0] keep;      // where the beat's bytes go: into this word and the next one
-  logic [2:0] lane;
+  logic own_clk;  // stands still while nothing would change
 
-  // A beat is turned once: the bytes that wrap around are those of the next word.
-  assign lane = position[2:0];
-  assign turned = 64'({data, data} << {lane, 3'b000} >> 64);
-  assign filled = length[3] ? '1 : ~(8'hff << length[2:0]);
-  assign keep = 16'(filled) << lane;
+  // ---- the beat of whoever has one ----
+  logic [SOURCES-1:0] who;
+  logic put, flushes;
+  logic [63:0] beat;
+  logic [3:0] bytes;
 
-  always_ff @(posedge clk) begin
-    write <= valid ? keep[7] : flush && |pending_keep;
-    write_address <= {session, position[RING_BITS-1:3]};
-    for (int i = 0; i < 8; i++) begin
-      write_data[8*i+:8] <= valid && keep[i] ? turned[8*i+:8] : pending[8*i+:8];
-      if (valid && (keep[i] || keep[8+i])) pending[8*i+:8] <= turned[8*i+:8];
-    end
-    write_keep <= pending_keep | (valid ? keep[7:0] : '0);
-    if (valid) begin
-      position <= position + 32'(length);
-      pending_keep <= keep[7] ? keep[15:8] : pending_keep | keep[7:0];
-    end else if (flush) pending_keep <= '0;
-    if (start) begin
-      position <= from;
-      pending_keep <= '0;
-    end
-    if (rst) begin
-      write <= 1'b0;
-      pending_keep <= '0;
+  always_ff @(posedge own_clk) begin
+    who <= valid | flush;
+    put <= |valid && !rst;
+    flushes <= |flush && !rst;
+    for (int i = 0; i < SOURCES; i++)
+    if (valid[i]) begin
+      beat  <= data[i];
+      bytes <= length[i];
     end
   end
+
+  // ---- what is known of him ----
+  logic [63:0] pending[SOURCES];
+  logic [7:0] pending_keep[SOURCES];
+  logic [63:0] left;
+  logic [7:0] left_keep;
+  logic [SESSION_BITS-1:0] of_session;
+  logic [RING_BITS-1:0] at;
+
+  always_comb begin
+    {left, left_keep, of_session, at} = '0;
+    for (int i = 0; i < SOURCES; i++)
+    if (who[i]) begin
+      left |= pending[i];
+      left_keep |= pending_keep[i];
+      of_session |= session[i];
+      at |= position[i][RING_BITS-1:0];
+    end
+  end
+
+  // ---- a beat is turned once: the bytes that wrap around are those of the next word ----
+  logic [63:0] turned;
+  logic [7:0] filled;
+  logic [15:0] keep;  // where the beat's bytes go: into this word and the next one
+  assign turned = 64'({beat, beat} << {at[2:0], 3'b000} >> 64);
+  assign filled = bytes[3] ? '1 : ~(8'hff << bytes[2:0]);
+  assign keep = put ? 16'(filled) << at[2:0] : '0;
+
+  always_ff @(posedge own_clk) begin
+    write <= !rst && (put ? keep[7] : flushes && |left_keep);
+    writes <= who;
+    write_address <= {of_session, at[RING_BITS-1:3]};
+    for (int i = 0; i < 8; i++) write_data[8*i+:8] <= keep[i] ? turned[8*i+:8] : left[8*i+:8];
+    write_keep <= left_keep | keep[7:0];
+    for (int s = 0; s < SOURCES; s++) begin
+      if (who[s]) begin
+        for (int i = 0; i < 8; i++) if (keep[i] || keep[8+i]) pending[s][8*i+:8] <= turned[8*i+:8];
+        pending_keep[s] <= flushes ? '0 : keep[7] ? keep[15:8] : left_keep | keep[7:0];
+        if (put) position[s] <= position[s] + POSITION_BITS'(bytes);
+      end
+      if (start[s]) position[s] <= from[s];
+      if (start[s] || rst) pending_keep[s] <= '0;
+    end
+  end
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || |valid || |flush || |start || put || flushes || write),
+      .gated(own_clk)
+  );
 
 endmodule
