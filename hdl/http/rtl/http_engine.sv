@@ -330,6 +330,7 @@ module http_engine
   logic passes, moves;
   logic pass_all;          // they are over with these:
   logic [3:0] pass_take;
+  logic own_turn;          // to write
   assign passes = c.place inside {AT_CHUNK, AT_DISCARD, AT_END};
   assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || (fill_ready && own_turn)) && count != '0;
   assign pass_all = c.place != AT_END && c.chunk[23:4] == '0 && c.chunk[3:0] <= 4'd8 && 5'(c.chunk[3:0]) <= count;
@@ -381,7 +382,7 @@ module http_engine
   logic written, own_put, own_start;
   logic [P-1:0] own_from;
   logic [1:0] fills;  // what this one puts, and what is written of it, is a chunk's
-  logic own_turn, chunks_wait;
+  logic chunks_wait;
   logic [S+LongerBits-4:0] write_address;
   logic [TxP-1:0] position;
 
