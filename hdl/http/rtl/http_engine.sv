@@ -149,7 +149,7 @@ module http_engine
     SAVE
   } state_t;
 
-  state_t state;
+  state_t state, state_before;
   logic [S-1:0] s;
   logic [SESSIONS-1:0] ready, fresh, active;
   logic [SESSIONS-1:0] calling;  // its call is under way: it has no turn
@@ -235,6 +235,7 @@ module http_engine
   entry_t entry_then;    // out of memory, and a cycle ago
   logic found_before, length_over;
   logic pending;         // chunks of a body are still to be put together
+  logic body_begun;      // a cycle late
 
   // A peer's FIN takes a sequence number but is no byte. One multiplexer serves the session in turn and, every
   // other cycle, the one whose turn is next.
@@ -275,7 +276,7 @@ module http_engine
       .session     (s),
       .from        (32'(at)),
       .up_to       (32'(arrived_to)),
-      .pause       (c.place == AT_BODY && !pending),  // a body is the call's to read
+      .pause       (body_begun),  // a body is the call's to read
       // The session whose turn is next.
       .ahead       (hinted && hint_session != s && !reader_start && !opening && !(state inside {PICK, LOAD})),
       .ahead_session(hint_session),
@@ -329,12 +330,14 @@ module http_engine
   // ---- bytes that the parser does not look at: of a chunk, of a body that nobody wants, behind the end ----
   logic passes, moves;
   logic pass_all;          // they are over with these:
-  logic [3:0] pass_take;
+  logic [3:0] pass_take, passed;  // passed: of a chunk, in the cycle before
+  logic eight;             // show at least
   logic own_turn;          // to write
   assign passes = c.place inside {AT_CHUNK, AT_DISCARD, AT_END};
   assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || (fill_ready && own_turn)) && count != '0;
-  assign pass_all = c.place != AT_END && c.chunk[23:4] == '0 && c.chunk[3:0] <= 4'd8 && 5'(c.chunk[3:0]) <= count;
-  assign pass_take = pass_all ? c.chunk[3:0] : count < 5'd8 ? count[3:0] : 4'd8;
+  assign eight = |count[4:3];
+  assign pass_all = c.place != AT_END && c.chunk[23:4] == '0 && (c.chunk[3] ? eight && c.chunk[2:0] == '0 : eight || c.chunk[2:0] <= count[2:0]);
+  assign pass_take = pass_all ? c.chunk[3:0] : eight ? 4'd8 : {1'b0, count[2:0]};
 
   // A step of the parser takes two cycles: what shows is looked at, and then decided about. It is right as long as
   // nothing has been taken since, and the parser stands where it did.
@@ -359,6 +362,7 @@ module http_engine
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
+  always_ff @(posedge own_clk) body_begun <= c.place == AT_BODY && !pending;
   always_ff @(posedge own_clk)
     chunks_over <= in_chunks && (c.too_long || (!at_carries && at - begun_at > RxP'(RawMost)) ||
         25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
@@ -483,6 +487,7 @@ module http_engine
       .want_end,
       .ending,
       .wanted(state inside {HEAD, TAG, HEAD_END, BODY}),
+      .same  (state == state_before),  // a part has one, or more
       .next  (text_ready && !writer_start),
       .ready (text_ready),
       .data  (text_data),
@@ -810,8 +815,12 @@ module http_engine
     {at_carries, at[4:0]} <= 6'(at[4:0]) + 6'(take);
     at[RxP-1:5] <= at[RxP-1:5] + (RxP - 5)'(at_carries);
     if (steps) c <= parsed;  // what is broken is not looked at any more
+    // The parser goes on two cycles after a chunk at the earliest.
+    passed <= chunk_moves ? pass_take : '0;
+    if (passed != '0) c.length <= c.length + 24'(passed);
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
+    state_before <= state;
 
     case (state)
       PICK:
@@ -873,8 +882,7 @@ module http_engine
         if (!fill_dirty) state <= DECIDE;
       end else if (passes) begin
         if (moves) begin
-          c.chunk <= pass_all ? '0 : c.chunk - (count < 5'd8 ? 24'(count) : 24'd8);
-          if (c.place == AT_CHUNK) c.length <= c.length + 24'(pass_take);
+          c.chunk <= pass_all ? '0 : c.chunk - (eight ? 24'd8 : 24'(count[2:0]));
           if (pass_all) begin
             if (c.place == AT_CHUNK) begin
               c.place <= AT_CHUNK_END;

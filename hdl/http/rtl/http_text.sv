@@ -18,6 +18,7 @@ module http_text
     input  logic        want_end,   // the head's end:
     input  text_t       ending,
     input  logic        wanted,     // a part begins with its first word when this rises
+    input  logic        same,       // the part is that of the cycle before
     input  logic        next,       // the word has been taken
     output logic        ready,      // the rest is of this part
     output logic [63:0] data,
@@ -187,7 +188,7 @@ module http_text
   (* rom_style = "block", ram_style = "block" *) logic [63:0] rom[WORDS];
   initial for (int i = 0; i < WORDS; i++) rom[i] = ALL.words[i];
 
-  logic [6:0] own_part, end_part, part, part_before, part_shown;
+  logic [6:0] own_part, end_part, part, part_before;
   logic [8:0] from, at, at_next;
   logic [11:0] bytes, left;
   logic loaded;
@@ -195,8 +196,8 @@ module http_text
   assign own_part = text == TEXT_METRICS && want_body ? 7'(2 * TEXTS) + 7'(metric) : 7'({text, want_body});
   assign end_part = 7'({ending, 1'b0});
   assign part = want_end ? end_part : want_tag ? 7'({TEXT_TAG, 1'b0}) : own_part;
-  // Which part is wanted is known late.
-  assign ready = loaded && (want_end ? part_shown == end_part : want_tag ? part_shown == 7'({TEXT_TAG, 1'b0}) : part_shown == own_part);
+  // Which part is wanted is known late, that it has not changed is not.
+  assign ready = loaded && same;
   assign at_next = !ready ? from : next ? at + 1'b1 : at;
 
   always_ff @(posedge clk) begin
@@ -205,7 +206,6 @@ module http_text
     bytes <= ALL.size[part];
     // The second cycle: where the part begins is known, and its first word is read.
     loaded <= wanted && (ready || part_before == part);
-    part_shown <= part;
     at <= at_next;
     data <= rom[at_next];
     left <= !ready ? bytes : next ? left - 12'd8 : left;

@@ -718,7 +718,7 @@ module tcp_engine
   logic dies, wakes, wakes_q;
   logic [18:0] rto;
   tx_t tx_end, unsent, owed;  // the differences negative once the FIN is out
-  tx_t avail, inflight, unacknowledged, sent_out, may_fly;
+  tx_t avail, inflight, inflight_more, unacknowledged, sent_out, may_fly;  // inflight_more: with a segment
   rx_t right;
   logic past_end, ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
@@ -765,6 +765,7 @@ module tcp_engine
       // Once the FIN is out there is nothing left.
       avail <= unsent[TxBits-1] ? '0 : unsent;
       inflight <= tx_t'(n.nxt) - tx_t'(n.una);
+      inflight_more <= tx_t'(n.nxt) - tx_t'(n.una) + tx_t'(n.mss);
       may_fly <= unscaled(n.window, n.scaling) < 23'(n.cwnd) ? tx_t'(unscaled(n.window, n.scaling)) : tx_t'(n.cwnd);
       unacknowledged <= owed[TxBits-1] ? '0 : owed;
       sent_out <= tx_t'(n.max) - tx_t'(n.una);
@@ -774,7 +775,7 @@ module tcp_engine
 
   // ---- LENGTH: what is to be sent now ----
   tx_t limit;
-  logic blocked, beyond_limit;
+  logic blocked, beyond_limit, segment_fits;
   logic [15:0] length, oldest, length_q;
   logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
@@ -785,9 +786,10 @@ module tcp_engine
     blocked = inflight >= may_fly;
     // The same as `avail` against `limit`, if there is any, and does not wait for it.
     beyond_limit = unacknowledged > may_fly;
-    length = avail > tx_t'(m.mss) && limit > tx_t'(m.mss) ? 16'(m.mss) : beyond_limit ? 16'(limit) : 16'(avail);
+    segment_fits = may_fly >= inflight_more;
+    length = avail > tx_t'(m.mss) && segment_fits ? 16'(m.mss) : beyond_limit ? 16'(limit) : 16'(avail);
     // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
-    if (blocked || (inflight != '0 && beyond_limit && limit < tx_t'(m.mss))) length = '0;
+    if (blocked || (inflight != '0 && beyond_limit && !segment_fits)) length = '0;
     oldest = unacknowledged < sent_out ? 16'(unacknowledged) : 16'(sent_out);
     if (unacknowledged > tx_t'(m.mss) && sent_out > tx_t'(m.mss)) oldest = 16'(m.mss);
     resend = again_q || probe_q;
