@@ -94,6 +94,8 @@ module http_call
   localparam logic [4*8-1:0] End = {Line, Line};
   localparam logic [23*8-1:0] EndClose = {Line, "Connection: close", Line, Line};
   localparam logic [28*8-1:0] EndKeep = {Line, "Connection: keep-alive", Line, Line};
+  localparam int RoomBits = TX_RING_BITS < 23 ? TX_RING_BITS + 1 : 24;
+  localparam int BodyBits = RX_RING_BITS < 23 ? RX_RING_BITS + 1 : 24;
   localparam int PartBytes = 40;
   localparam int HeadBytes = 40 + 17 + ID_BYTES + 28 + 3;  // at most
 
@@ -102,8 +104,8 @@ module http_call
   logic [RX_POSITION_BITS-1:0] end_at;
   logic [TX_POSITION_BITS-1:0] from;
   logic [31:0] digits;
-  logic [23:0] limit, given;
-  logic [23:0] left;       // bytes of the body that the kernel has not got
+  logic [RoomBits-1:0] limit, given;
+  logic [BodyBits-1:0] left;  // bytes of the body that the kernel has not got
   logic [3:0] in_length;   // of its next beat
   logic in_last;
   logic feeding, no_room;
@@ -299,11 +301,11 @@ module http_call
     if (start) begin
       s <= session;
       end_at <= body_at + RX_POSITION_BITS'(body_bytes);
-      left <= body_bytes;
+      left <= BodyBits'(body_bytes);
       in_length <= body_bytes >= 24'd8 ? 4'd8 : body_bytes[3:0];
       in_last <= body_bytes <= 24'd8;
       from <= answer_at;
-      limit <= room - 24'(HeadBytes + 16);
+      limit <= RoomBits'(room) - RoomBits'(HeadBytes + 16);
       tail <= ending;
       tag_bytes <= id_bytes;
       part <= PartFront;
@@ -316,9 +318,9 @@ module http_call
       digits <= add_decimal(digits, counted);
       if (k_valid && k_ready) begin
         // Eight bytes less, and what that leaves for the beat after this one.
-        left <= left - 24'd8;
-        in_length <= left >= 24'd16 ? 4'd8 : {1'b0, left[2:0]};
-        in_last <= left <= 24'd16;
+        left <= left - BodyBits'(8);
+        in_length <= left >= BodyBits'(16) ? 4'd8 : {1'b0, left[2:0]};
+        in_last <= left <= BodyBits'(16);
       end
       if (state == Head && tx_may) begin
         word  <= next_word;
@@ -327,7 +329,7 @@ module http_call
         if (next_part == PartId) shown.data <= id_data;
       end
       if (r_valid && r_ready) begin
-        given  <= given + 24'(out_length);
+        given  <= given + RoomBits'(out_length);
         if (given > limit) no_room <= 1'b1;
       end
       if (rewound) answer_to <= tx_position;

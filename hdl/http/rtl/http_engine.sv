@@ -156,25 +156,36 @@ module http_engine
   logic [SESSIONS-1:0] stale;    // functions have changed since its function was looked up
   logic [SESSIONS-1:0] failed;   // its call has, and why:
   text_t outcomes[SESSIONS];
-  request_t c, parsed;
+  request_t c, parsed, resumed;
   logic [RxP-1:0] at;   // the next byte of the stream;
   logic at_carries;     // its upper part has still to count what the lower one came to in the cycle before
+
+  // Bytes that are not used up yet and what is behind, and of the answers, as far as their rings go.
+  localparam int RxBits = RX_RING_BITS + 2;
+  localparam int TxBits = TX_RING_BITS + 1;
+  localparam int LengthBits = $clog2(BODY_BYTES + 1);
 
   // ---- what is kept of sessions that have no turn ----
   // Each of these is written in one place, so that it fits distributed memory with one port for it.
   typedef struct packed {
-    logic [RxP-1:0] body_at;
-    logic [23:0]    body_bytes;
+    logic [RxP-1:0]        body_at;
+    logic [LengthBits-1:0] body_bytes;
   } body_t;
   typedef struct packed {
-    logic [TxP-1:0] answer_at;
-    logic [23:0]    room;
-    logic [5:0]     id_bytes;
-    logic           keep_alive, close;  // as the answer says
+    logic [TxP-1:0]    answer_at;
+    logic [TxBits-1:0] room;
+    logic [5:0]        id_bytes;
+    logic              keep_alive, close;  // as the answer says
   } call_t;
 
   (* ram_style = "block", no_rw_check = 1 *) request_t requests[SESSIONS];
   request_t request_next;            // of the session that has its turn next
+  // No number is longer than that of the longest body, or of a chunk with as many digits (http_parse).
+  always_comb begin
+    resumed = request_next;
+    resumed.length = 24'(request_next.length[LengthBits-1:0]);
+    resumed.chunk = 24'(request_next.chunk[(LengthBits+3)/4*4-1:0]);
+  end
   logic [3:0][31:0] values_here;     // of its scalars
   logic [31:0] value;                // what one of them has become
   logic value_put;
@@ -187,10 +198,6 @@ module http_engine
   logic ends;                        // nor by the session in turn once it is saved
   logic [RxP-1:0] begun_at;          // of the session in turn: what is used up, as its peer is told,
   logic [TxP-1:0] written_at;        // and what is written
-
-  // Bytes that are not used up yet and what is behind, and of the answers, as far as their rings go.
-  localparam int RxBits = RX_RING_BITS + 2;
-  localparam int TxBits = TX_RING_BITS + 1;
 
   // ---- the rings' ports: this one's own, and those of the regions' calls ----
   logic [REGIONS:0] rx_wants, rx_may, rx_reads, writes;
@@ -622,9 +629,9 @@ module http_engine
         .start           (starts[i]),
         .session         (grant_tag),
         .body_at         (granted_body.body_at),
-        .body_bytes      (granted_body.body_bytes),
+        .body_bytes      (24'(granted_body.body_bytes)),
         .answer_at       (granted.answer_at),
-        .room            (granted.room),
+        .room            (24'(granted.room)),
         .ending          (granted.close ? TEXT_END_CLOSE : granted.keep_alive ? TEXT_END_KEEP : TEXT_END),
         .id_bytes        (granted.id_bytes),
         .id_read         (id_reads[i]),
@@ -634,7 +641,7 @@ module http_engine
         .ahead           (hint_valid[i]),
         .ahead_session   (hint_tag[i]),
         .ahead_body_at   (hint_body[i].body_at),
-        .ahead_body_bytes(hint_body[i].body_bytes),
+        .ahead_body_bytes(24'(hint_body[i].body_bytes)),
         .complete        (completes[i]),
         .over            (overs[i]),
         .answer_to       (answers_to[i]),
@@ -796,8 +803,8 @@ module http_engine
     if (state == SAVE || state == CALL) requests[s] <= c;
     request_next <= requests[pick_then];  // in PICK, when nothing is written
     if (called_now) begin
-      bodies[s] <= '{body_at: c.together ? begun_at : at, body_bytes: c.length};
-      called[s] <= '{answer_at: written_at, room: 24'(free_space) - 24'd1024, id_bytes: c.id_bytes,
+      bodies[s] <= '{body_at: c.together ? begun_at : at, body_bytes: LengthBits'(c.length)};
+      called[s] <= '{answer_at: written_at, room: free_space - TxBits'(1024), id_bytes: c.id_bytes,
                      keep_alive: c.http10, close: !persistent};
       afters[s] <= c.together ? at : at + RxP'(c.length);
     end
@@ -817,7 +824,7 @@ module http_engine
     if (steps) c <= parsed;  // what is broken is not looked at any more
     // The parser goes on two cycles after a chunk at the earliest.
     passed <= chunk_moves ? pass_take : '0;
-    if (passed != '0) c.length <= c.length + 24'(passed);
+    if (passed != '0) c.length <= 24'(LengthBits'(c.length + 24'(passed)));
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
     state_before <= state;
@@ -841,7 +848,7 @@ module http_engine
         finish[s] <= 1'b0;
         state <= PICK;
       end else begin
-        c <= fresh[s] ? '0 : request_next;
+        c <= fresh[s] ? '0 : resumed;
         // Nothing can be answered any more: what comes is dropped.
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
@@ -882,7 +889,7 @@ module http_engine
         if (!fill_dirty) state <= DECIDE;
       end else if (passes) begin
         if (moves) begin
-          c.chunk <= pass_all ? '0 : c.chunk - (eight ? 24'd8 : 24'(count[2:0]));
+          c.chunk <= pass_all ? '0 : c.chunk - 24'(pass_take);
           if (pass_all) begin
             if (c.place == AT_CHUNK) begin
               c.place <= AT_CHUNK_END;

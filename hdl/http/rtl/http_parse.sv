@@ -27,6 +27,7 @@ module http_parse
 
   // A length of no more bits than that of the longest body is compared by who uses it.
   localparam int LengthBits = $clog2(BODY_BYTES + 1);
+  localparam int ChunkBits = (LengthBits + 3) / 4 * 4;  // whole digits
   if (LengthBits > 21) $error("http_look counts no longer bodies");
 
   logic any, two, full, found;
@@ -321,8 +322,8 @@ module http_parse
         {gone, take} = taking(seen.lane, 5'd1);
         moved = 1'b1;
         to.digits = 1'b1;
-        to.chunk = {from.chunk[19:0], b0[6] ? b0[3:0] + 4'd9 : b0[3:0]};
-        if (from.chunk[23:20] != '0) to.too_long = 1'b1;
+        to.chunk = 24'(ChunkBits'({from.chunk[19:0], b0[6] ? b0[3:0] + 4'd9 : b0[3:0]}));
+        if (from.chunk[ChunkBits-1-:4] != '0) to.too_long = 1'b1;
       end else if (any && (!seen.line0 || seen.feed0 || two)) begin
         moved = 1'b1;
         to.place = AT_CHUNK_REST;
@@ -399,7 +400,7 @@ module http_parse
         moved = 1'b1;
         if (seen.digit0 && !from.number_over) begin
           to.digits = 1'b1;
-          if (!from.too_long) to.length = 24'(value);
+          if (!from.too_long) to.length = 24'(value[LengthBits-1:0]);
           if (value[27:LengthBits] != '0) to.too_long = 1'b1;
           // Two digits at a time, with the usual end of a line, and of the head.
           {gone, take} = seen.digit1 ? taking(seen.lane, 5'd2) : taking(seen.lane, 5'd1);
