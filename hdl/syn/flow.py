@@ -43,9 +43,13 @@ WIDEST = 5
 
 
 def synth(top, options=""):
-    """Yosys' flow for ECP5; comparisons with constants are logic, too. The step map_luts is its own, but for WIDEST."""
-    step = f"synth_ecp5 -abc9 -cmp2softlogic -top {top} {options} -run"
-    return [f"{step} begin:map_gates", f"techmap -map +/techmap.v t:$alu r:Y_WIDTH<={SHORT} %i", f"{step} map_gates:map_luts",
+    """Yosys' flow for ECP5; comparisons with constants are logic, too, as with its own option -cmp2softlogic, which is wrong if the
+    constant is on the left (compare.v). The step map_luts is its own, but for WIDEST."""
+    step = f"synth_ecp5 -abc9 -top {top} {options} -run"
+    flat = [] if "-noflatten" in options else ["flatten"]
+    return [f"{step} begin:coarse", "proc", *flat, "opt_expr", "opt_clean", "opt -nodffe -nosdff", "wreduce", "opt_clean",
+            f"techmap -map {HDL}/syn/compare.v", "techmap -map +/cmp2softlogic.v", f"{step} coarse:map_gates",
+            f"techmap -map +/techmap.v t:$alu r:Y_WIDTH<={SHORT} %i", f"{step} map_gates:map_luts",
             "techmap -map +/lattice/latches_map.v", f"abc9 -W 300 -maxlut {WIDEST}", "clean", f"{step} map_cells:"]
 
 

@@ -3,11 +3,12 @@
 // `level` counts what has been accepted and not yet given away, the output register's too.
 //
 // Parameters: T, the payload's type; DEPTH, entries of the memory, a power of two (one more fits in
-// the output register). Latency: 2 cycles. Throughput: 1 entry a cycle. `s_ready` is a function of
+// the output register); BLOCK, whether the memory is block RAM, however small. Latency: 2 cycles. Throughput: 1 entry a cycle. `s_ready` is a function of
 // registers alone.
 module axis_fifo #(
     parameter type T = logic [7:0],
-    parameter int DEPTH = 16
+    parameter int DEPTH = 16,
+    parameter bit BLOCK = 0
 ) (
     input  logic                       clk,
     input  logic                       rst,
@@ -26,7 +27,6 @@ module axis_fifo #(
   if (DEPTH < 2 || DEPTH != 1 << AddressBits) $error("DEPTH must be a power of two");
 
   // An entry is read only while it is held, and written only while it is not.
-  (* no_rw_check = 1 *) T memory[DEPTH];
   logic [AddressBits:0]   head, tail;   // one bit more than an address: equal is empty
   logic                   put, get;
   logic [AddressBits:0]   held;
@@ -37,9 +37,18 @@ module axis_fifo #(
   assign get     = held != '0 && (!m_valid || m_ready);
   assign level   = LevelBits'(held) + LevelBits'(m_valid);
 
-  always_ff @(posedge clk) begin
-    if (put) memory[head[AddressBits-1:0]] <= s_payload;
-    if (get) m_payload <= memory[tail[AddressBits-1:0]];
+  if (BLOCK) begin : g_block
+    (* ram_style = "block", no_rw_check = 1 *) T memory[DEPTH];
+    always_ff @(posedge clk) begin
+      if (put) memory[head[AddressBits-1:0]] <= s_payload;
+      if (get) m_payload <= memory[tail[AddressBits-1:0]];
+    end
+  end else begin : g_any
+    (* no_rw_check = 1 *) T memory[DEPTH];
+    always_ff @(posedge clk) begin
+      if (put) memory[head[AddressBits-1:0]] <= s_payload;
+      if (get) m_payload <= memory[tail[AddressBits-1:0]];
+    end
   end
 
   always_ff @(posedge clk) begin

@@ -26,10 +26,9 @@ module axis_packer #(
   localparam int HaveBits = $clog2(2 * B + 1);
   localparam int ByteBits = $clog2(B);
 
-  logic [W-1:0]        low, high, moved, turned;
+  logic [W-1:0]        low, high, turned;
   logic [HaveBits-1:0] have, left;
   logic                ending, put, get;
-  logic [B-1:0]        stays;
 
   assign m_valid = ending || have > HaveBits'(B);
   assign m_last  = ending && have <= HaveBits'(B);
@@ -40,19 +39,24 @@ module axis_packer #(
     first = |count[HaveBits-1:ByteBits] ? '1 : ~({B{1'b1}} << count[ByteBits-1:0]);
   endfunction
 
-  assign m_keep = first(have);
-  assign stays  = first(left);
+  logic [B-1:0] held, waits;   // bytes of the lower beat, and of the upper one
+
+  assign held   = first(have);
+  assign waits  = have[HaveBits-1] ? '1 : have[ByteBits] ? first(HaveBits'(have[ByteBits-1:0])) : '0;
+  assign m_keep = held;
 
   // What is held before a new piece fits in one beat, either because it did or because a beat leaves.
   assign s_ready = !ending && (have <= HaveBits'(B) || m_ready);
   assign put     = s_valid && s_ready;
   assign get     = m_valid && m_ready;
+  assign left    = !get ? have : m_last ? '0 : have - HaveBits'(B);
 
-  // A piece is turned once: its bytes from `left` on continue the lower beat, those that wrapped around are the
-  // upper one.
-  assign left   = !get ? have : m_last ? '0 : have - HaveBits'(B);
-  assign moved  = get ? high : low;
-  assign turned = W'({s_data, s_data} >> (8 * (B - 32'(left) % B)));
+  // A piece is turned once: its bytes from the held ones on continue the lower beat, those that wrapped around are the
+  // upper one. A beat that leaves is a whole one then, so that this does not depend on whether one leaves.
+  always_comb begin
+    turned = s_data;
+    for (int k = 0; k < ByteBits; k++) if (have[k]) turned = (turned << (8 << k)) | (turned >> (W - (8 << k)));
+  end
 
   always_ff @(posedge clk) begin
     if (rst) begin
@@ -66,10 +70,8 @@ module axis_packer #(
   end
 
   always_ff @(posedge clk) begin
-    // Nothing changes while a beat waits, not even bytes without `keep`.
-    if (put || get) begin
-      for (int i = 0; i < B; i++) low[8*i+:8] <= stays[i] ? moved[8*i+:8] : turned[8*i+:8];
-    end
+    // Nothing changes while a beat waits, not even bytes without `keep`. None waits in the upper beat unless the lower is offered.
+    for (int i = 0; i < B; i++) if (get || (put && !held[i])) low[8*i+:8] <= waits[i] ? high[8*i+:8] : turned[8*i+:8];
     if (put) high <= turned;
   end
 

@@ -29,8 +29,8 @@ module axis_rows #(
 
   localparam int B = W / 8;
   localparam int CountBits = $clog2(B + 1);
-  localparam int HaveBits = $clog2(2 * B + 1);
   localparam int OffsetBits = $clog2(B);
+  localparam int PieceBits = WIDTH_BITS - OffsetBits;
 
   typedef struct packed {
     logic [W-1:0]         data;
@@ -56,66 +56,82 @@ module axis_rows #(
       .m_payload(in)
   );
 
-  // A piece begins somewhere in the lower of two beats and may end in the upper one. Beats are full but the last,
-  // so that nothing needs to be moved on its way in; those without bytes are not kept.
+  // A piece begins somewhere in the lower of two beats and may end in the upper one; what is upper becomes lower where it
+  // stands. Beats are full but the last, so that nothing needs to be moved on its way in; those without bytes are not kept.
+  // Where there is no byte there is a zero.
 
-  logic [W-1:0]          low, high, window;
-  logic                  low_full, high_full, ended, row_begins, get, moves;
-  logic [OffsetBits-1:0] offset;              // of the piece in the lower beat
+  logic [W-1:0]          beats[2];
+  logic [1:0]            full;
+  logic                  lower, into, ended, row_begins, get, moves, spans;
+  logic [OffsetBits-1:0] offset;         // of the piece in the lower beat
   logic [CountBits:0]    offset_next;
-  logic [HaveBits-1:0]   have;                // bytes held
-  logic [CountBits-1:0]  need;                // bytes of the piece
-  logic [WIDTH_BITS-1:0] to_go, to_go_next;   // bytes that the row still needs, and after this piece
+  logic [CountBits-1:0]  need, tail;     // bytes of the piece, and of the last beat that was kept
+  logic [B-1:0]          in_keep;
 
-  assign m_end   = ended && have == '0 && row_begins;
-  assign m_valid = running && (have >= HaveBits'(need) || ended);
-  assign m_count = m_end ? '0 : need;
-  assign window  = W'({high, low} >> {offset, 3'b000});
+  assign offset_next = (CountBits + 1)'(offset) + (CountBits + 1)'(need);
+  assign spans       = offset_next > (CountBits + 1)'(B);
+  assign m_end       = ended && row_begins && (!full[lower] || (!full[!lower] && CountBits'(offset) >= tail));
+  assign m_valid     = running && (ended || (full[lower] && (full[!lower] || !spans)));
+  assign m_count     = m_end ? '0 : need;
 
+  // Each byte from its beat, and then all turned in steps, which is less logic than a choice of all for each byte.
   always_comb begin
-    for (int i = 0; i < B; i++) m_data[8*i+:8] = HaveBits'(i) < have ? window[8*i+:8] : 8'd0;
+    for (int i = 0; i < B; i++) m_data[8*i+:8] = lower ^ (OffsetBits'(i) < offset) ? beats[1][8*i+:8] : beats[0][8*i+:8];
+    for (int k = 0; k < OffsetBits; k++) if (offset[k]) m_data = (m_data >> (8 << k)) | (m_data << (W - (8 << k)));
   end
 
-  assign get         = m_valid && m_ready;
-  assign offset_next = (CountBits + 1)'(offset) + (CountBits + 1)'(need);
-  assign moves       = get && offset_next >= (CountBits + 1)'(B);
-  assign in_ready    = !high_full || moves || in.count == '0;
-  assign put         = in_valid && in_ready;
-  assign kept        = put && in.count != '0;
-  assign to_go_next  = m_row_last ? width : to_go - WIDTH_BITS'(B);
+  assign get      = m_valid && m_ready;
+  assign moves    = get && (spans || offset_next[CountBits-1]);
+  assign in_ready = !full[!lower] || moves || in.count == '0;
+  assign put      = in_valid && in_ready;
+  assign kept     = put && in.count != '0;
+  assign into     = lower ^ (full[lower] && !full[!lower]);
+  assign in_keep  = in.count[CountBits-1] ? '1 : ~({B{1'b1}} << in.count[OffsetBits-1:0]);
 
   always_ff @(posedge clk) begin
     if (rst || start) begin
-      running   <= start && !rst;
-      ended     <= 1'b0;
-      have      <= '0;
-      low_full  <= 1'b0;
-      high_full <= 1'b0;
-      offset    <= '0;
+      running <= start && !rst;
+      ended   <= 1'b0;
+      full    <= '0;
+      lower   <= 1'b0;
+      offset  <= '0;
     end else begin
       if (put && in.last) ended <= 1'b1;
       if (get && m_end) running <= 1'b0;
-      have <= (!get ? have : have >= HaveBits'(need) ? have - HaveBits'(need) : '0) + (put ? HaveBits'(in.count) : '0);
       if (get) offset <= offset_next[OffsetBits-1:0];
-      low_full  <= (moves ? high_full : low_full) || kept;
-      high_full <= moves ? high_full && kept : high_full || (low_full && kept);
+      if (moves) begin
+        full[lower] <= 1'b0;
+        lower       <= !lower;
+      end
+      if (kept) full[into] <= 1'b1;
     end
   end
 
   always_ff @(posedge clk) begin
-    if (moves) low <= high_full ? high : in.data;
-    else if (!low_full) low <= in.data;
-    if (kept) high <= in.data;
-    if (start) begin
-      to_go      <= width;
-      need       <= width < WIDTH_BITS'(B) ? CountBits'(width) : CountBits'(B);
-      m_row_last <= width <= WIDTH_BITS'(B);
-      row_begins <= 1'b1;
-    end else if (get) begin
-      to_go      <= to_go_next;
-      need       <= to_go_next < WIDTH_BITS'(B) ? CountBits'(to_go_next) : CountBits'(B);
-      m_row_last <= to_go_next <= WIDTH_BITS'(B);
-      row_begins <= m_row_last;
+    if (kept) tail <= in.count;
+    for (int b = 0; b < 2; b++) begin
+      if (rst || start || (moves && lower == 1'(b)) || (kept && into == 1'(b)))
+        for (int i = 0; i < B; i++)
+          beats[b][8*i+:8] <= !rst && !start && kept && into == 1'(b) && in_keep[i] ? in.data[8*i+:8] : 8'd0;
+    end
+  end
+
+  // The pieces that the row still needs behind this one: all but the last are full.
+
+  logic [PieceBits-1:0]  whole, whole_next;   // full pieces to go, this one too
+  logic [OffsetBits-1:0] rest;                // bytes of the last one, if it is not full
+  logic                  follows_last;
+
+  assign rest         = width[OffsetBits-1:0];
+  assign whole_next   = start || m_row_last ? width[WIDTH_BITS-1:OffsetBits] : whole - 1'b1;
+  assign follows_last = whole_next[PieceBits-1:1] == '0 && (!whole_next[0] || rest == '0);
+
+  always_ff @(posedge clk) begin
+    if (start || get) begin
+      whole      <= whole_next;
+      need       <= whole_next == '0 ? CountBits'(rest) : CountBits'(B);
+      m_row_last <= follows_last;
+      row_begins <= start || m_row_last;
     end
   end
 

@@ -135,10 +135,11 @@ module fn_engine
     end
   end
 
-  // What a request brings waits under its tag.
+  // What a request brings waits under its tag. Wide, and in no hurry: block RAM. Nothing is read in the cycle in which it is written,
+  // for no region has been decided on then.
 
-  logic [ADDRESS-1:0] images[1<<TAG_BITS];
-  logic [159:0]       settings[1<<TAG_BITS];
+  (* ram_style = "block", no_rw_check = 1 *) logic [ADDRESS-1:0] images[1<<TAG_BITS];
+  (* ram_style = "block", no_rw_check = 1 *) logic [159:0]       settings[1<<TAG_BITS];
 
   always_ff @(posedge own_clk) begin
     if (request_valid && request_ready) begin

@@ -63,6 +63,8 @@ module fn_reconfig
   localparam int Depth = Beats * BURSTS;
   localparam int CreditBits = $clog2(BURSTS + 1);
   localparam int LengthBits = $clog2(MAX_BYTES + 1);
+  localparam int BurstBits = $clog2((MAX_BYTES + HeaderBytes) / BURST + 2);
+  localparam logic [31:0] Residue = 32'hDEBB_20E3;  // what the CRC of anything and its own CRC behind it comes to
 
   if (DATA != 32 && DATA != 64) $error("DATA must be 32 or 64");
   if (Beats > 256 || BURST > 4096) $error("BURST is more than AXI4 allows");
@@ -80,11 +82,12 @@ module fn_reconfig
   logic                  word_valid, word_taken, failed_read, aligned;
   logic [31:0]           word, crc, crc_next, body_crc;
   logic [2:0]            header_word;
-  logic [LengthBits-1:0] to_go;   // bytes of the body
+  logic [LengthBits-3:0] to_go;   // words of the body
+  logic                  header_good;
 
   // Reading ahead, in whole bursts. The first holds the header, which says how many more there are.
 
-  logic [LengthBits-1:0]      bursts_left;
+  logic [BurstBits-1:0]       bursts_left;
   logic [CreditBits-1:0]      credit;       // bursts that there is room for
   logic [$clog2(Beats)-1:0]   freed;        // beats that left, of the burst that is leaving
   logic                       ar_go, burst_freed, fifo_valid, fifo_take, fifo_ready;
@@ -180,21 +183,18 @@ module fn_reconfig
 
   assign load_ready = state == Idle;
   assign aligned    = load_address % ADDRESS'(BURST) == '0;
+  // Its last word is its checksum. Whatever else a damaged header says is of no interest.
+  assign header_good = result == LoadOk && crc == Residue;
 
   always_ff @(posedge own_clk) begin
     done <= 1'b0;
     if (rst) begin
       state       <= Idle;
       decouple    <= '1;   // nothing is loaded
-      bursts_left <= '0;
     end else begin
-      if (ar_go) bursts_left <= bursts_left - 1'b1;
       unique case (state)
         Idle: begin
-          if (load_valid && aligned) begin
-            state       <= Header;
-            bursts_left <= LengthBits'(1);
-          end
+          if (load_valid && aligned) state <= Header;
           done <= load_valid && !aligned;
         end
         Header: begin
@@ -206,10 +206,9 @@ module fn_reconfig
           end
         end
         Check: begin
-          if (result == LoadOk) begin
+          if (header_good) begin
             state                 <= Body;
             decouple[icap_region] <= 1'b1;
-            bursts_left           <= (to_go + LengthBits'(HeaderBytes - 1)) / LengthBits'(BURST);
           end else begin
             state <= Drain;
             done  <= 1'b1;
@@ -219,9 +218,7 @@ module fn_reconfig
           if (failed_read) begin
             state <= Drain;
             done  <= 1'b1;
-            // An address that is on offer stays so until it is taken.
-            bursts_left <= LengthBits'(arvalid && !arready);
-          end else if (word_taken && to_go == LengthBits'(4)) begin
+          end else if (word_taken && to_go == (LengthBits - 2)'(1)) begin
             state <= Compare;
           end
         end
@@ -234,6 +231,17 @@ module fn_reconfig
         default: if (bursts_left == '0 && credit == CreditBits'(BURSTS)) state <= Idle;
       endcase
     end
+  end
+
+  always_ff @(posedge own_clk) begin
+    if (rst) bursts_left <= '0;
+    else if (state == Idle) bursts_left <= BurstBits'(load_valid && aligned);
+    // The words behind the header that fit into its burst are there.
+    else if (state == Check && header_good)
+      bursts_left <= BurstBits'(((LengthBits - 1)'(to_go) + (LengthBits - 1)'(HeaderBytes / 4 - 1)) / (LengthBits - 1)'(BURST / 4));
+    // An address that is on offer stays so until it is taken.
+    else if (state == Body && failed_read) bursts_left <= BurstBits'(arvalid && !arready);
+    else if (ar_go) bursts_left <= bursts_left - 1'b1;
   end
 
   always_ff @(posedge own_clk) begin
@@ -255,20 +263,22 @@ module fn_reconfig
           3'd2: if (result == LoadOk && word != SHELL) result <= LoadShell;
           3'd3: if (result == LoadOk && word != AnyRegion && word != 32'(icap_region)) result <= LoadRegion;
           3'd4: begin
-            to_go <= LengthBits'(word);
+            to_go <= (LengthBits - 2)'(word >> 2);
             if (result == LoadOk && (word == '0 || word[1:0] != '0 || word > MAX_BYTES)) result <= LoadLength;
           end
           3'd5: body_crc <= word;
           3'd6: kernel <= word;
-          // Whatever a damaged header says is of no interest.
-          default: if (result != LoadMagic && result != LoadVersion && ~crc != word) result <= LoadHeader;
+          default: ;
         endcase
         if (failed_read) result <= LoadMemory;
       end
-      Check: crc <= '1;
+      Check: begin
+        crc <= '1;
+        if (crc != Residue && result != LoadMagic && result != LoadVersion) result <= LoadHeader;
+      end
       Body: begin
         if (failed_read) result <= LoadMemory;
-        if (word_taken) to_go <= to_go - LengthBits'(4);
+        if (word_taken) to_go <= to_go - 1'b1;
       end
       Compare: if (~crc != body_crc) result <= LoadBody;
       default: ;

@@ -72,6 +72,13 @@ module fn_scheduler
     logic                    old;        // its function has another image by now
   } request_t;
 
+  // Of the one that is looked at: only the oldest's overtakings count.
+  typedef struct packed {
+    logic [FunctionBits-1:0] fn;
+    logic [TAG_BITS-1:0]     tag;
+    logic                    old;
+  } looked_t;
+
   typedef enum logic [1:0] {
     Wait,
     Look,     // at one request after the other
@@ -81,7 +88,8 @@ module fn_scheduler
 
   state_t                  state;
   request_t                queue[QUEUE];      // the oldest first
-  request_t                next, seen;        // the one looked at, taken out of the queue a cycle before
+  looked_t                 next, seen;        // the one looked at, taken out of the queue a cycle before
+  logic                    first_due;         // the oldest has been overtaken often enough
   logic [31:0]             costs[1<<TAG_BITS];  // by tag: the queue moves, they do not
   logic [31:0]             seen_cost;
   logic [CountBits-1:0]    at_next;
@@ -121,7 +129,7 @@ module fn_scheduler
   logic        carry;
 
   assign waits               = by == Affinity && seen_elsewhere && patience != '0;
-  assign urgent              = by == Fifo || (seen.overtaken >= patience && !waits);
+  assign urgent              = by == Fifo || (first_due && !waits);
   assign {carry, seen_total} = seen_cost + load_cost;
   assign seen_time           = seen_ready ? seen_cost : carry ? '1 : seen_total;
 
@@ -180,12 +188,16 @@ module fn_scheduler
   end
 
   assign at_next = state == Look ? at + 1'b1 : '0;
-  assign next = queue[at_next[$clog2(QUEUE)-1:0]];
+  always_comb begin
+    next.fn  = queue[at_next[$clog2(QUEUE)-1:0]].fn;
+    next.tag = queue[at_next[$clog2(QUEUE)-1:0]].tag;
+    next.old = outdated(queue[at_next[$clog2(QUEUE)-1:0]].old, next.fn);
+  end
 
   always_ff @(posedge own_clk) begin
     at   <= at_next;
     seen <= next;
-    seen.old <= outdated(next.old, next.fn);
+    first_due <= queue[0].overtaken >= patience;
     seen_cost <= costs[next.tag];
     if (put) costs[request_tag] <= request_cost;
     best_old <= outdated(best_old, best_function);

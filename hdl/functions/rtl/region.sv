@@ -1,8 +1,8 @@
 // A region's fixed boundary: what the shell sees of whatever kernel is loaded, and its protection from it.
 //
 // A run begins with `start` (allowed while `idle`) and ends with `done`. Both streams pass through
-// registers here, so that a region has no combinational path to the shell. A run that takes more than
-// `timeout` cycles, those not counted in which the kernel waits for the shell, is cut: the kernel is
+// registers here, so that a region has no combinational path to the shell but from its `k_s_ready`, which is a register's
+// (docs/kernels.md). A run that takes more than `timeout` cycles, those not counted in which the kernel waits for the shell, is cut: the kernel is
 // reset, the rest of its input is thrown away, and its answer is ended. `kill` does the same at once. Then `failed` is high with `done`, and `m_failed` with the answer's last beat, which is
 // empty and may follow full ones. While `decouple` is high the kernel is held in reset and nothing that it
 // says is believed; a run that is cut by it fails.
@@ -81,7 +81,8 @@ module region #(
   state_t      state;
   logic [2:0]  reset_left;
   logic [31:0] limit;
-  logic [31:0] spent;          // cycles of the run that are the kernel's own
+  logic [31:0] turn, turn_next, cycles_next;   // the cycle of the run that is the kernel's own next, from 1 on
+  logic        turns_end, cycles_end, over;    // there is no number behind; the last one that there may be has passed
   logic        s_open, m_open; // the run's input or output has not ended, as the kernel sees it
   logic        finished;       // the kernel says that it is done
   logic        waits, cut;
@@ -93,18 +94,15 @@ module region #(
   logic  in_valid, in_ready, in_taken;
   beat_t in;
 
-  axis_skid #(
-      .T(beat_t)
-  ) u_in (
-      .clk(own_clk),
-      .rst,
-      .s_valid,
-      .s_ready,
-      .s_payload('{data: s_data, keep: s_keep, last: s_last}),
-      .m_valid  (in_valid),
-      .m_ready  (in_ready),
-      .m_payload(in)
-  );
+  // A register that is filled again as it is emptied: what a kernel says of its readiness is of a register (docs/kernels.md).
+  assign s_ready = !in_valid || in_ready;
+
+  always_ff @(posedge own_clk) begin
+    if (rst) in_valid <= 1'b0;
+    else if (s_ready) in_valid <= s_valid;
+  end
+
+  always_ff @(posedge own_clk) if (s_ready) in <= '{data: s_data, keep: s_keep, last: s_last};
 
   assign k_s_valid = in_valid && s_open && state == Running;
   assign k_s_data  = in.data;
@@ -154,7 +152,10 @@ module region #(
   assign k_rst = state == Resetting || state == Ending || rst;
   // It is the shell's turn: it has no input to give, or does not take output.
   assign waits = (k_s_ready && s_open && !in_valid) || (k_m_valid && m_open && !out_ready);
-  assign cut   = (limit != '0 && spent >= limit) || kill || decouple;
+  assign cut   = over || kill || decouple;
+
+  assign {turns_end, turn_next}    = 33'(turn) + 1'b1;
+  assign {cycles_end, cycles_next} = 33'(cycles) + 1'b1;
 
   always_ff @(posedge own_clk) begin
     k_start <= 1'b0;
@@ -210,10 +211,15 @@ module region #(
       k_params <= params;
       limit    <= timeout;
       cycles   <= '0;
-      spent    <= '0;
+      turn     <= 32'd1;
+      over     <= 1'b0;
     end else if (state == Running || state == Ending) begin
-      if (cycles != '1) cycles <= cycles + 1'b1;
-      if (!waits && spent != '1) spent <= spent + 1'b1;
+      if (!cycles_end) cycles <= cycles_next;
+      if (!waits) begin
+        if (!turns_end) turn <= turn_next;
+        // There is none that is the limit 0.
+        if (turn == limit) over <= 1'b1;
+      end
     end
   end
 

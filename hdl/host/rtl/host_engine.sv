@@ -106,7 +106,7 @@ module host_engine
   report_t     report;
   logic [63:0] at;            // the descriptor
   logic [2:0]  word;
-  logic [31:0] left, taken;   // bytes of the body to come; bytes of the answer that came,
+  logic [31:0] left, left_next, taken;   // bytes of the body to come; bytes of the answer that came,
   logic [31:0] room;          // and bytes that there is room for behind them
   logic [31:0] cycles;
   logic [BeatBits-1:0] beat;
@@ -120,7 +120,8 @@ module host_engine
 
   axis_fifo #(
       .T    (logic [63:0]),
-      .DEPTH(QUEUE)
+      .DEPTH(QUEUE),
+      .BLOCK(1)
   ) u_posts (
       .clk(own_clk),
       .rst,
@@ -151,7 +152,7 @@ module host_engine
       .rst,
       .start  (reader_start),
       .address(state == Idle ? posted_address : d.source),
-      .beats  (state == Idle ? 29'(DescriptorBeats) : 29'((33'(d.bytes) + 33'd7) >> 3)),
+      .beats  (state == Idle ? 29'(DescriptorBeats) : CALLS ? 29'((33'(d.bytes) + 33'd7) >> 3) : d.bytes[31:3]),
       .over   (read_over),
       .read_valid,
       .read_ready,
@@ -169,7 +170,7 @@ module host_engine
   always_comb begin
     unique case (state)
       Fetch, Discard: in_ready = 1'b1;
-      Run:            in_ready = s_valid && s_ready && left != '0;
+      Run:            in_ready = CALLS && s_valid && s_ready && left != '0;
       CopyData:       in_ready = wready;
       default:        in_ready = 1'b0;
     endcase
@@ -202,6 +203,7 @@ module host_engine
   assign s_valid = CALLS && on && !fed && (in_valid || left == '0);
   assign s_data  = in_data;
   assign s_last  = left <= 32'd8;
+  assign left_next = left[31:3] == '0 ? '0 : {left[31:3] - 1'b1, left[2:0]};
   assign s_keep = |left[31:3] ? '1 : ~(8'hff << left[2:0]);
 
   // The answer is written as it comes, as far as there is room.
@@ -213,27 +215,18 @@ module host_engine
 
   assign finish_ready = state == Run && (finish_load != LoadOk || answered);
 
+  // The report stands behind the descriptor. One addition for all addresses.
   always_comb begin
-    write_valid   = 1'b0;
-    write_address = d.answer + 64'(taken);
-    write_data    = m_data;
-    write_keep    = fits;
-    unique case (state)
-      Run:     write_valid = CALLS && on && !answered && m_valid && fits != '0;
-      Report: begin
-        write_valid   = 1'b1;
-        write_address = at + 64'(8 * DescriptorBeats);
-        write_data    = report[63:0];
-        write_keep    = '1;
-      end
-      ReportRest: begin
-        write_valid   = 1'b1;
-        write_address = at + 64'(8 * DescriptorBeats + 8);
-        write_data    = {cycles, report.kernel_cycles};
-        write_keep    = '1;
-      end
-      default: ;
-    endcase
+    write_address = (CALLS && state == Run ? d.answer : at)
+        + {32'd0, CALLS && state == Run ? taken : 32'(8 * DescriptorBeats) | {28'd0, state == ReportRest, 3'd0}};
+    write_data    = state == Report ? report[63:0] : {cycles, report.kernel_cycles};
+    write_keep    = '1;
+    write_valid   = state == Report || state == ReportRest;
+    if (CALLS && state == Run) begin
+      write_data  = m_data;
+      write_keep  = fits;
+      write_valid = on && !answered && m_valid && fits != '0;
+    end
   end
 
   // ---- a copy ----
@@ -294,13 +287,13 @@ module host_engine
       end
       Check: begin
         left          <= d.bytes;
-        room          <= d.room;
+        room          <= CALLS ? d.room : '0;
         report.status <= failed_read ? EndHost : right ? EndOk : EndMalformed;
       end
-      Run: begin
+      Run: if (CALLS) begin
         if (grant) region <= grant_region;
         if (s_valid && s_ready) begin
-          left <= left > 32'd8 ? left - 32'd8 : '0;
+          left <= left_next;
           fed  <= s_last;
           if (in_error && left != '0) report.status <= EndHost;
         end
@@ -321,7 +314,7 @@ module host_engine
         end
       end
       CopyData: if (in_valid && wready) begin
-        left <= left - 32'd8;
+        left <= left_next;
         beat <= beat + 1'b1;
         if (in_error) report.status <= EndHost;
       end

@@ -32,18 +32,21 @@ module host_reader #(
 
   localparam int BeatBits = $clog2(BURST + 1);
   localparam int RoomBits = $clog2(DEPTH + 1);
+  localparam int LowBits = BeatBits - 1;
 
-  if (BURST > DEPTH) $error("a burst must fit");
+  if (BURST > DEPTH || DEPTH != 1 << (RoomBits - 1)) $error("DEPTH must be a power of two into which a burst fits");
   if (BURST != 1 << (BeatBits - 1)) $error("BURST must be a power of two");
 
-  logic [28:0]              to_ask, to_take;
+  logic [28-LowBits:0]      bursts;       // whole ones to ask for, and beats behind them
+  logic [LowBits-1:0]       rest;
   logic [RoomBits-1:0]      room;
   logic                     asked, taken, unused_ready;
   logic [$clog2(DEPTH+2)-1:0] unused_level;
 
-  assign over       = to_take == '0;
-  assign read_beats = |to_ask[28:BeatBits-1] ? BeatBits'(BURST) : BeatBits'(to_ask[BeatBits-2:0]);
-  assign read_valid = to_ask != '0 && room >= RoomBits'(read_beats);
+  // There is all room again when all that was asked for has been taken.
+  assign over       = bursts == '0 && rest == '0 && room[RoomBits-1];
+  assign read_beats = bursts != '0 ? BeatBits'(BURST) : BeatBits'(rest);
+  assign read_valid = bursts != '0 ? |room[RoomBits-1:LowBits] : rest != '0 && room >= RoomBits'(rest);
   assign asked      = read_valid && read_ready;
   assign taken      = m_valid && m_ready;
 
@@ -64,24 +67,24 @@ module host_reader #(
 
   always_ff @(posedge clk) begin
     if (rst) begin
-      to_ask  <= '0;
-      to_take <= '0;
-      room    <= RoomBits'(DEPTH);
+      bursts <= '0;
+      rest   <= '0;
+      room   <= RoomBits'(DEPTH);
     end else begin
       room <= room - (asked ? RoomBits'(read_beats) : '0) + RoomBits'(taken);
       if (start) begin
-        to_ask  <= beats;
-        to_take <= beats;
-      end else begin
-        if (asked) to_ask <= to_ask - 29'(read_beats);
-        if (taken) to_take <= to_take - 1'b1;
+        {bursts, rest} <= beats;
+      end else if (asked) begin
+        if (bursts != '0) bursts <= bursts - 1'b1;
+        else rest <= '0;
       end
     end
   end
 
   always_ff @(posedge clk) begin
+    // Behind the last beats nothing is asked for.
     if (start) read_address <= address;
-    else if (asked) read_address <= read_address + {55'd0, read_beats, 3'b000};
+    else if (asked) read_address[63:LowBits+3] <= read_address[63:LowBits+3] + 1'b1;
   end
 
   // A beat comes only for a request, for which there was room.

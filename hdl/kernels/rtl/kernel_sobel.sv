@@ -7,7 +7,7 @@
 // Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height is what the body's length says. A body that
 // ends within a row is filled up with zeros; a width out of range is answered with an empty body.
 // Parameters: W, stream width in bits (32 or 64); MAX_WIDTH, most pixels of a row (two rows are kept).
-// Latency: one row and 10 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
+// Latency: one row and 9 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
 // one row's time is spent after the last input.
 module kernel_sobel #(
     parameter int W = 64,
@@ -102,15 +102,15 @@ module kernel_sobel #(
     logic                  row_first;   // first piece of its row
     logic                  row_last;    // last piece of its row
     logic                  last;        // last piece of the picture
-    logic                  shown;       // makes output
+    logic                  shown;       // makes output: not the first row, as it comes in
     logic                  below_mid;   // the row below is the row itself
-    logic                  above_mid;   // the row above is the row itself
   } piece_t;
 
   logic                  go, a_valid, a_move, again;
   logic [1:0]            rows;          // rows that went in: 0, 1, or 2 for more
-  logic [ColumnBits-1:0] column;
-  logic [WidthBits-1:0]  to_go;         // pixels of the row that goes through again
+  logic [ColumnBits-1:0] column, last_column;   // the latter: of a row's last piece
+  logic [CountBits-1:0]  last_count;            // pixels of that
+  logic [W-1:0]          a_data;
   piece_t                a;
 
   assign a_valid = again || (row_valid && (!row_end || rows == 2'd0));
@@ -121,16 +121,18 @@ module kernel_sobel #(
     a.row_first = column == '0;
     a.shown     = rows != 2'd0 || row_end;
     a.below_mid = again;
-    a.above_mid = rows == 2'd1;
     if (again) begin
-      a.row_last = to_go <= WidthBits'(B);
-      a.count    = a.row_last ? to_go[CountBits-1:0] : CountBits'(B);
+      a.row_last = column == last_column;
+      a.count    = a.row_last ? last_count : CountBits'(B);
       a.last     = a.row_last;
     end else begin
       a.row_last = row_last || row_end;
       a.count    = row_count;
       a.last     = row_end;
     end
+    // A row goes on with its last pixel; that of a full piece is repeated later.
+    a_data = row_data;
+    for (int i = 1; i < B; i++) if (row_count == CountBits'(i)) a_data[8*i+:8] = row_data[8*i-8+:8];
   end
 
   always_ff @(posedge clk) begin
@@ -149,22 +151,26 @@ module kernel_sobel #(
   end
 
   always_ff @(posedge clk) begin
-    if (!again) to_go <= width;
-    else if (a_move) to_go <= to_go - WidthBits'(B);
+    if (a_move && a.row_last && !again) begin
+      last_column <= column;
+      last_count  <= row_count;
+    end
   end
 
   // Stage B: the same piece of the two rows above it, from the line buffers. In a picture of one piece
-  // a row what would be read is still on its way to the buffers, and is taken from there.
+  // a row what would be read is still on its way to the buffers, and is taken from there. The first row is also the one
+  // above itself.
 
   (* no_rw_check = 1 *) logic [W-1:0] line_mid[Beats];
   (* no_rw_check = 1 *) logic [W-1:0] line_above[Beats];
-  logic [W-1:0] b_data, read_mid, read_above, b_above, b_mid, b_below, near_mid, near_above;
+  logic [W-1:0] b_data, read_mid, read_above, b_above, b_mid, b_below, b_kept, near_mid, near_above;
   logic         b_valid, b_move, b_near;
   piece_t       b;
 
   assign b_mid   = b_near ? near_mid : read_mid;
-  assign b_above = b.above_mid ? b_mid : b_near ? near_above : read_above;
+  assign b_above = b_near ? near_above : read_above;
   assign b_below = b.below_mid ? b_mid : b_data;
+  assign b_kept  = b.shown ? b_mid : b_data;
   assign a_move  = a_valid && (!b_valid || b_move);
 
   always_ff @(posedge clk) begin
@@ -176,16 +182,16 @@ module kernel_sobel #(
   always_ff @(posedge clk) begin
     if (a_move) begin
       b          <= a;
-      b_data     <= row_data;
+      b_data     <= a_data;
       b_near     <= b_valid && a.column == b.column;
       near_mid   <= b_data;
-      near_above <= b_mid;
+      near_above <= b_kept;
       read_mid   <= line_mid[a.column];
       read_above <= line_above[a.column];
     end
     if (b_move) begin
       line_mid[b.column]   <= b_data;
-      line_above[b.column] <= b_mid;
+      line_above[b.column] <= b_kept;
     end
   end
 
@@ -217,18 +223,25 @@ module kernel_sobel #(
   end
 
   // Stage D: of each column, and of those on both sides, the weighted sum and the difference. The last one's pixels have just come
-  // out of the line buffers: its sum is left in two parts for the next stage.
+  // out of the line buffers: they are left as they are for the next stage. A sum's lowest bit is that of the outer pixels' sum, which
+  // is kept out of the second addition: three numbers that are added at once would take half as much again.
 
-  logic        [7:0]           above[B+2], mid[B+2], below[B+2];
-  logic        [9:0]           d_sum[B+1], d_sum_last;
-  logic        [8:0]           d_outer;
-  logic        [7:0]           d_middle;
-  logic signed [8:0]           d_difference[B+2];
+  function automatic logic [9:0] weighted(input logic [8:0] outer, input logic [7:0] middle);
+    logic [8:0] upper;
+    upper = {1'b0, outer[8:1]} + {1'b0, middle};
+    return {upper, outer[0]};
+  endfunction
+
+  logic        [7:0]           above[B+1], mid[B+1], below[B+1];
+  logic        [8:0]           outer[B+1];
+  logic        [9:0]           d_sum[B+1];
+  logic signed [8:0]           d_difference[B+1];
+  logic        [7:0]           d_above, d_mid, d_below;
   logic                        d_valid, d_last, e_valid, e_last, f_valid, f_last;
   logic        [CountBits-1:0] d_count, e_count, f_count;
   logic                        unused_column;
 
-  assign unused_column = &{1'b0, c.column, c.row_first, c.shown, c.below_mid, c.above_mid};
+  assign unused_column = &{1'b0, c.column, c.row_first, c.shown, c.below_mid};
 
   always_comb begin
     {below[0], mid[0], above[0]} = c_before;
@@ -237,53 +250,69 @@ module kernel_sobel #(
       mid[i+1]   = c_mid[8*i+:8];
       below[i+1] = c_below[8*i+:8];
     end
-    above[B+1] = b_above[7:0];
-    mid[B+1]   = b_mid[7:0];
-    below[B+1] = b_below[7:0];
-    for (int i = 2; i < B + 2; i++) begin
-      if (c.row_last && c.count == CountBits'(i - 1)) begin
-        above[i] = c_above[8*(i-2)+:8];
-        mid[i]   = c_mid[8*(i-2)+:8];
-        below[i] = c_below[8*(i-2)+:8];
-      end
-    end
+    for (int i = 0; i <= B; i++) outer[i] = {1'b0, above[i]} + {1'b0, below[i]};
   end
 
   always_ff @(posedge clk) begin
     if (go) begin
-      for (int i = 0; i < B + 2; i++) begin
-        if (i <= B) d_sum[i] <= {2'b0, above[i]} + {1'b0, mid[i], 1'b0} + {2'b0, below[i]};
+      for (int i = 0; i <= B; i++) begin
+        d_sum[i]        <= weighted(outer[i], mid[i]);
         d_difference[i] <= signed'({1'b0, below[i]}) - signed'({1'b0, above[i]});
       end
-      d_outer  <= {1'b0, above[B+1]} + {1'b0, below[B+1]};
-      d_middle <= mid[B+1];
+      d_above <= c.row_last ? above[B] : b_above[7:0];
+      d_mid   <= c.row_last ? mid[B] : b_mid[7:0];
+      d_below <= c.row_last ? below[B] : b_below[7:0];
       d_count <= c.count;
       d_last  <= c.last;
     end
   end
 
-  // Stages E and F: both gradients, then the sum of their magnitudes.
+  // Stages E and F: both gradients, then the sum of their magnitudes. That is the magnitude of their sum, or of their difference
+  // if one of them is negative; it has the sign of the first. Taken of a negative one, a bit is turned if a lower one is set.
 
+  logic        [9:0]   sum[B+2];
+  logic signed [8:0]   difference[B+2];
+  logic        [8:0]   outer_last;
+  logic signed [9:0]   d_outer[B];
+  logic signed [9:0]   d_upper[B];
   logic signed [10:0]  e_gx[B], e_gy[B];
   logic        [W-1:0] f_data;
-  logic        [11:0]  total[B];
 
-  function automatic logic [10:0] magnitude(input logic signed [10:0] value);
-    return value < 0 ? -value : value;
-  endfunction
-
-  assign d_sum_last = {1'b0, d_outer} + {1'b0, d_middle, 1'b0};
+  assign outer_last = {1'b0, d_above} + {1'b0, d_below};
 
   always_comb begin
-    for (int i = 0; i < B; i++) total[i] = {1'b0, magnitude(e_gx[i])} + {1'b0, magnitude(e_gy[i])};
+    for (int i = 0; i <= B; i++) begin
+      sum[i]        = d_sum[i];
+      difference[i] = d_difference[i];
+    end
+    sum[B+1]        = weighted(outer_last, d_mid);
+    difference[B+1] = signed'({1'b0, d_below}) - signed'({1'b0, d_above});
+    for (int i = 0; i < B; i++) begin
+      d_outer[i] = 10'(difference[i]) + 10'(difference[i+2]);
+      d_upper[i] = 10'(signed'(d_outer[i][9:1])) + 10'(difference[i+1]);
+    end
   end
+
+  function automatic logic [7:0] magnitudes(input logic signed [10:0] gx, input logic signed [10:0] gy);
+    logic        opposed, lower;
+    logic [11:0] total;
+    opposed = gx[10] ^ gy[10];
+    total   = {gx, 1'b1} + {gy ^ {11{opposed}}, opposed};
+    lower   = 1'b0;
+    for (int i = 0; i < 8; i++) begin
+      magnitudes[i] = total[i+1] ^ (gx[10] && lower);
+      lower         = lower || total[i+1];
+    end
+    // Of more than eight bits, or a negative one that has eight zeros below.
+    if (total[11:9] != {3{gx[10]}} || (gx[10] && !lower)) magnitudes = '1;
+  endfunction
 
   always_ff @(posedge clk) begin
     if (go) begin
       for (int i = 0; i < B; i++) begin
-        e_gx[i] <= signed'({1'b0, i == B - 1 ? d_sum_last : d_sum[(i+2)%(B+1)]}) - signed'({1'b0, d_sum[i]});
-        e_gy[i] <= 11'(d_difference[i]) + (11'(d_difference[i+1]) <<< 1) + 11'(d_difference[i+2]);
-        f_data[8*i+:8] <= total[i] > 12'd255 ? 8'd255 : total[i][7:0];
+        e_gx[i] <= signed'({1'b0, sum[i+2]}) - signed'({1'b0, sum[i]});
+        e_gy[i] <= {d_upper[i], d_outer[i][0]};
+        f_data[8*i+:8] <= magnitudes(e_gx[i], e_gy[i]);
       end
       e_count <= d_count;
       e_last  <= d_last;
@@ -304,16 +333,9 @@ module kernel_sobel #(
     end
   end
 
-  // Rows that are no multiple of a beat leave pieces; pack them again.
+  // Rows that are no multiple of a beat leave pieces; pack them again. What the packer offers is of its registers alone.
 
-  typedef struct packed {
-    logic [W-1:0] data;
-    logic [B-1:0] keep;
-    logic         last;
-  } beat_t;
-
-  logic  packer_ready, packed_valid, packed_ready;
-  beat_t packed_beat, out;
+  logic packer_ready;
 
   assign go = packer_ready || !f_valid;
 
@@ -327,28 +349,11 @@ module kernel_sobel #(
       .s_data (f_data),
       .s_count(f_count),
       .s_last (f_last),
-      .m_valid(packed_valid),
-      .m_ready(packed_ready),
-      .m_data (packed_beat.data),
-      .m_keep (packed_beat.keep),
-      .m_last (packed_beat.last)
-  );
-
-  axis_skid #(
-      .T(beat_t)
-  ) u_skid (
-      .clk,
-      .rst,
-      .s_valid  (packed_valid),
-      .s_ready  (packed_ready),
-      .s_payload(packed_beat),
       .m_valid,
       .m_ready,
-      .m_payload(out)
+      .m_data,
+      .m_keep,
+      .m_last
   );
-
-  assign m_data = out.data;
-  assign m_keep = out.keep;
-  assign m_last = out.last;
 
 endmodule

@@ -1,6 +1,8 @@
 // Sends ARP (RFC 826): answers requests for the board's address, and asks for others. One frame at a time: a
 // request that comes while one is being sent is dropped, and asked again.
 //
+// A frame leaves from the cycle after `m_go` on; while none does, `m` is zero, so that it can be put together with others'.
+//
 // Who opens connections to the board needs no ARP table: it is answered at the address that spoke.
 module net_arp
   import net_pkg::*;
@@ -15,46 +17,51 @@ module net_arp
     input  logic        ask_valid,  // for an address, held until it is taken
     output logic        ask_ready,
     input  logic [31:0] ask_ip,
-    output logic        m_valid,
-    input  logic        m_ready,
+    output logic        m_valid,    // a frame waits or leaves
+    input  logic        m_go,       // it may leave
+    input  logic        m_ready,    // its beat is taken
     output beat_t       m
 );
 
   logic [47:0] to_mac;
   logic [31:0] to_ip;
-  logic [2:0] index;
+  logic [5:0] place;  // which beat leaves
   logic asking;
 
   assign ask_ready = !m_valid && !request;
 
+  // What stands in several beats is chosen once.
+  logic [47:0] peer_mac;
+  logic [63:0] constants;
   always_comb begin
-    m.keep = 8'hff;
-    m.last = 1'b0;
-    case (index)
-      3'd0: m.data = {swap16(own_mac[47:32]), asking ? 48'hffff_ffff_ffff : swap48(to_mac)};
-      3'd1: m.data = {16'h0100, swap16(ETHERTYPE_ARP), swap32(own_mac[31:0])};
-      3'd2: m.data = {swap16(own_mac[47:32]), asking ? 16'h0100 : 16'h0200, 32'h0406_0008};
-      3'd3: m.data = {swap32(own_ip), swap32(own_mac[31:0])};
-      3'd4: m.data = {swap16(to_ip[31:16]), asking ? 48'd0 : swap48(to_mac)};
-      default: begin
-        m.data = {48'd0, swap16(to_ip[15:0])};
-        m.keep = 8'h03;
-        m.last = 1'b1;
-      end
-    endcase
+    peer_mac = asking ? {48{place[0]}} : swap48(to_mac);
+    constants = '0;
+    if (place[1]) constants[63:32] = {16'h0100, swap16(ETHERTYPE_ARP)};
+    if (place[2]) constants[47:0] = {asking ? 16'h0100 : 16'h0200, 32'h0406_0008};
+    m.keep = {{6{|place[4:0]}}, {2{|place}}};
+    m.last = place[5];
+    m.data = constants
+        | {16'd0, {48{place[0] || place[4]}} & peer_mac}
+        | {32'd0, {32{place[1] || place[3]}} & swap32(own_mac[31:0])}
+        | {{16{place[0] || place[2]}} & swap16(own_mac[47:32]), 48'd0}
+        | {{32{place[3]}} & swap32(own_ip), 32'd0}
+        | {{16{place[4]}} & swap16(to_ip[31:16]), 48'd0}
+        | {48'd0, {16{place[5]}} & swap16(to_ip[15:0])};
   end
 
   always_ff @(posedge clk) begin
-    if (rst) m_valid <= 1'b0;
-    else if ((request || ask_valid) && !m_valid) begin
+    if (m_go) place <= 6'd1;
+    else if (m_ready) place <= place << 1;
+    if (rst) begin
+      m_valid <= 1'b0;
+      place <= '0;
+    end else if ((request || ask_valid) && !m_valid) begin
       m_valid <= 1'b1;
-      index   <= '0;
       to_mac  <= mac;
       to_ip   <= request ? ip : ask_ip;
       asking  <= !request;
-    end else if (m_valid && m_ready) begin
-      index <= index + 3'd1;
-      if (m.last) m_valid <= 1'b0;
+    end else if (m_ready && m.last) begin
+      m_valid <= 1'b0;
     end
   end
 

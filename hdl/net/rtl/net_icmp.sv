@@ -1,6 +1,8 @@
 // Answers echo requests (RFC 792): keeps the frame while it arrives, and sends it back with its
 // addresses swapped once its checksums were right. Two frames fit; a third is dropped.
 //
+// ARP's frames (net_arp) leave by the same register, each whole; what waits of both takes turns.
+//
 // Parameters: BEATS, the longest frame kept. Latency: 6 cycles from the verdict.
 module net_icmp
   import net_pkg::*;
@@ -15,8 +17,10 @@ module net_icmp
     input  beat_t       beat,
     input  logic [10:0] beat_index,
     input  logic        request,     // the frame that ended three cycles ago is an echo request
-    input  logic [47:0] mac,
-    input  logic [31:0] ip,
+    input  logic        arp_valid,   // a frame waits, or leaves
+    output logic        arp_go,
+    output logic        arp_ready,
+    input  beat_t       arp,         // zero while none leaves
     output logic        m_valid,
     input  logic        m_ready,
     output beat_t       m
@@ -30,8 +34,6 @@ module net_icmp
   logic slot, slot_now, keep, keep_now, ended_slot, ended_kept;
   logic [1:0] full;
   logic drain;  // the slot that is being sent
-  logic [47:0] to_mac[2];
-  logic [31:0] to_ip [2];
 
   // Every frame changes the slot, so that the next one does not overwrite what waits for its verdict.
   assign slot_now = beat_index == '0 ? !slot : slot;
@@ -53,76 +55,94 @@ module net_icmp
           ended_kept <= keep_now && beat_index < 11'(BEATS);
         end
       end
-      if (request && ended_kept) begin
-        full[ended_slot] <= 1'b1;
-        to_mac[ended_slot] <= mac;
-        to_ip[ended_slot] <= ip;
-      end
+      if (request && ended_kept) full[ended_slot] <= 1'b1;
       if (m_valid && m_ready && m.last) full[drain] <= 1'b0;
     end
   end
 
   // ---- sending ----
-  logic running, fetched, ready;
-  logic [A-1:0] at, at_fetched, at_ready;
+  // Who asked stands in the frame: its Ethernet address in the first two beats, of which the second is right behind the first, its IP
+  // address in the fourth.
+  logic running, fetched, ready, free;
+  logic arp_running, arp_last;  // one of its frames leaves; the last one was its
+  logic [A-1:0] at;
+  logic [5:0] place;  // of the beat that leaves next: one of the first five, or behind them; zero while none does
   beat_t read, raw;
-  logic [15:0] ttl_protocol;
+  logic [15:0] from_ip_low;
   logic advance, move;
 
   assign advance = !m_valid || m_ready;
   assign move = advance || !ready;
+  assign free = !running && !arp_running && !m_valid;
+  assign arp_go = free && arp_valid && !(|full && arp_last);
+  assign arp_ready = arp_running && advance;
+
+  // RFC 1624: a checksum changes as the one word does. The lower byte of the IP header's word stays as it is; the ICMP header's is
+  // 0800 before and 0 after, so that its checksum grows by as much, and by one more where that carries.
+  logic [16:0] ttl_change;
+  logic [15:0] ip_check, icmp_check, grown;
+  assign ip_check   = ~fold(32'(16'(~word(raw.data, 0))) + 32'(ttl_change));
+  assign icmp_check = word(raw.data, 2);
+  assign grown      = icmp_check + {5'd1, 10'd0, icmp_check[15:11] == '1 || icmp_check == 16'hf7ff};
+
+  // At most one of the places is, or one of ARP's beats.
+  beat_t leaving;
+  always_comb begin
+    leaving.keep = ({8{running}} & raw.keep) | arp.keep;
+    leaving.last = (running && raw.last) || arp.last;
+    leaving.data = arp.data
+        | ({64{place[0]}} & {swap16(own_mac[47:32]), read.data[31:0], raw.data[63:48]})
+        | ({64{place[1]}} & {raw.data[63:32], swap32(own_mac[31:0])})
+        | ({64{place[2]}} & {raw.data[63:56], 8'd64, raw.data[47:0]})  // the time to live starts anew
+        | ({64{place[3]}} & {raw.data[31:16], swap32(own_ip), swap16(ip_check)})
+        | ({64{place[4]}} & {raw.data[63:48], swap16(grown), raw.data[31:24], 8'd0, from_ip_low})
+        | ({64{place[5]}} & raw.data);
+  end
 
   always_ff @(posedge clk) begin
     if (m_valid && m_ready) m_valid <= 1'b0;
+    if ((running && move && ready) || arp_ready) begin
+      m_valid <= 1'b1;
+      m <= leaving;
+    end
     if (!running) begin
       fetched <= 1'b0;
       ready <= 1'b0;
       at <= '0;
+      place <= '0;
       // The older of two cannot be told; either order will do.
-      if (|full && !(m_valid && m_ready) && !m_valid) begin
-        running <= 1'b1;
-        drain   <= !full[0];
+      if (free && |full && !arp_go) begin
+        running  <= 1'b1;
+        drain    <= !full[0];
+        arp_last <= 1'b0;
       end
     end else if (move) begin
       read <= store[{drain, at}];
       at <= at + 1'b1;
-      at_fetched <= at;
       fetched <= 1'b1;
       raw <= read;
-      at_ready <= at_fetched;
+      place <= ready ? {place[5] || place[4], place[3:0], 1'b0} : 6'd1;
       ready <= fetched;
       if (ready) begin
-        m_valid <= 1'b1;
-        m <= raw;
-        case (at_ready)
-          A'(0): m.data <= {swap16(own_mac[47:32]), swap48(to_mac[drain])};
-          A'(1): m.data[31:0] <= swap32(own_mac[31:0]);
-          A'(2): begin
-            m.data[55:48] <= 8'd64;  // the time to live starts anew
-            ttl_protocol  <= {raw.data[55:48], raw.data[63:56]};
-          end
-          // RFC 1624: the checksum changes as the one word does.
-          A'(3):
-          m.data <= {
-            swap16(to_ip[drain][31:16]),
-            swap32(own_ip),
-            swap16(~fold(32'(16'(~word(raw.data, 0))) + 32'(16'(~ttl_protocol)) + 32'({8'd64, ttl_protocol[7:0]})))
-          };
-          A'(4):
-          m.data[47:0] <= {
-            swap16(~fold(32'(16'(~word(raw.data, 2))) + 32'h0000_f7ff)), 16'(raw.data[31:24]) << 8, swap16(to_ip[drain][15:0])
-          };
-          default: ;
-        endcase
+        ttl_change <= 17'(8'(~raw.data[55:48])) * 17'd256 + 17'h040ff;
+        from_ip_low <= raw.data[47:32];
         if (raw.last) begin
           running <= 1'b0;
           fetched <= 1'b0;
           ready   <= 1'b0;
+          place   <= '0;
         end
       end
     end
+    if (arp_go) begin
+      arp_running <= 1'b1;
+      arp_last    <= 1'b1;
+    end else if (arp_ready && arp.last) begin
+      arp_running <= 1'b0;
+    end
     if (rst) begin
       running <= 1'b0;
+      arp_running <= 1'b0;
       m_valid <= 1'b0;
       fetched <= 1'b0;
       ready   <= 1'b0;

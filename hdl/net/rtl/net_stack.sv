@@ -427,9 +427,10 @@ module net_stack
   );
 
   // ---- to the wire ----
-  localparam int SENDERS = UDP ? 4 : 3;
+  localparam int SENDERS = UDP ? 3 : 2;  // TCP; ICMP, with ARP; UDP
   logic [SENDERS-1:0] mux_valid, mux_ready;
-  beat_t mux[SENDERS];
+  beat_t mux[SENDERS], arp;
+  logic arp_valid, arp_go, arp_ready;
 
   tcp_tx #(
       .SESSIONS(SESSIONS),
@@ -463,8 +464,10 @@ module net_stack
       .beat,
       .beat_index,
       .request(parsed && verdict == FRAME_ICMP),
-      .mac(parsed_head.mac),
-      .ip(parsed_head.ip),
+      .arp_valid,
+      .arp_go,
+      .arp_ready,
+      .arp,
       .m_valid(mux_valid[1]),
       .m_ready(mux_ready[1]),
       .m(mux[1])
@@ -481,9 +484,10 @@ module net_stack
       .ask_valid,
       .ask_ready,
       .ask_ip,
-      .m_valid(mux_valid[2]),
-      .m_ready(mux_ready[2]),
-      .m(mux[2])
+      .m_valid(arp_valid),
+      .m_go(arp_go),
+      .m_ready(arp_ready),
+      .m(arp)
   );
 
   if (UDP) begin : g_udp
@@ -515,9 +519,9 @@ module net_stack
         .s_valid(udp_tx_valid),
         .s_ready(udp_tx_ready),
         .s(udp_tx),
-        .m_valid(mux_valid[3]),
-        .m_ready(mux_ready[3]),
-        .m(mux[3])
+        .m_valid(mux_valid[2]),
+        .m_ready(mux_ready[2]),
+        .m(mux[2])
     );
   end else begin : g_no_udp
     logic unused_ports;
