@@ -243,6 +243,7 @@ module http_engine
   logic found_before, length_over;
   logic pending;         // chunks of a body are still to be put together
   logic body_begun;      // a cycle late
+  logic own_turn;        // to write
 
   // A peer's FIN takes a sequence number but is no byte. One multiplexer serves the session in turn and, every
   // other cycle, the one whose turn is next.
@@ -335,16 +336,31 @@ module http_engine
   );
 
   // ---- bytes that the parser does not look at: of a chunk, of a body that nobody wants, behind the end ----
-  logic passes, moves;
-  logic pass_all;          // they are over with these:
-  logic [3:0] pass_take, passed;  // passed: of a chunk, in the cycle before
-  logic eight;             // show at least
-  logic own_turn;          // to write
+  // Eight a cycle while there are plenty, both here and of what they are of. Else a step takes two cycles, as the parser's do.
+  typedef struct packed {
+    logic       valid;
+    logic       all;  // they are over with these:
+    logic [3:0] take;
+  } pass_t;
+
+  pass_t pass, seen_pass;  // of what shows, and of what showed a cycle ago
+  logic passes, moves, plenty, many, eight;
+  logic [3:0] passed;      // of a chunk, in the cycle before
   assign passes = c.place inside {AT_CHUNK, AT_DISCARD, AT_END};
-  assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || (fill_ready && own_turn)) && count != '0;
+  assign plenty = many && count[4];
+  assign pass = plenty ? '{valid: 1'b1, all: 1'b0, take: 4'd8} : seen_pass;
+  assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || (fill_ready && own_turn)) &&
+      (plenty || (seen_pass.valid && seen_pass.take != '0));
   assign eight = |count[4:3];
-  assign pass_all = c.place != AT_END && c.chunk[23:4] == '0 && (c.chunk[3] ? eight && c.chunk[2:0] == '0 : eight || c.chunk[2:0] <= count[2:0]);
-  assign pass_take = pass_all ? c.chunk[3:0] : eight ? 4'd8 : {1'b0, count[2:0]};
+
+  always_ff @(posedge own_clk) begin
+    many <= state == PARSE && !reader_start && (c.place == AT_END || c.chunk[23:5] != '0);  // with eight less, too
+    seen_pass.valid <= state == PARSE && !reader_start && passes && !moves;
+    seen_pass.all <= c.place != AT_END && c.chunk[23:4] == '0 &&
+        (c.chunk[3] ? eight && c.chunk[2:0] == '0 : eight || c.chunk[2:0] <= count[2:0]);
+    seen_pass.take <= c.place != AT_END && c.chunk[23:3] == '0 && (eight || c.chunk[2:0] <= count[2:0]) ? {1'b0, c.chunk[2:0]} :
+        eight ? 4'd8 : {1'b0, count[2:0]};
+  end
 
   // A step of the parser takes two cycles: what shows is looked at, and then decided about. It is right as long as
   // nothing has been taken since, and the parser stands where it did.
@@ -400,7 +416,7 @@ module http_engine
   assign puts[REGIONS] = writer_valid || chunk_moves;
   assign flushes[REGIONS] = writer_flush || fill_flush;
   assign put_data[REGIONS] = state == PARSE ? bytes[63:0] : writer_data;
-  assign put_length[REGIONS] = state == PARSE ? pass_take : writer_length;
+  assign put_length[REGIONS] = state == PARSE ? pass.take : writer_length;
   assign put_session[REGIONS] = s;
   assign put_starts[REGIONS] = own_start;
   assign put_from[REGIONS] = own_from;
@@ -754,8 +770,8 @@ module http_engine
   assign notify_finish = finish[notify_at];
 
   // What is broken is dropped anyway. What shows while the reader starts is another session's.
-  assign take = moves ? 5'(pass_take) : may_step ? parse_take : '0;
-  assign gone = moves ? words_used(lane, 5'(pass_take)) : may_step ? parse_gone : '0;
+  assign take = moves ? 5'(pass.take) : may_step ? parse_take : '0;
+  assign gone = moves ? (plenty ? 2'd1 : words_used(lane, 5'(seen_pass.take))) : may_step ? parse_gone : '0;
 
   always_comb begin
     writer_valid  = 1'b0;
@@ -821,9 +837,10 @@ module http_engine
     // What is taken is known last: it is counted in two steps.
     {at_carries, at[4:0]} <= 6'(at[4:0]) + 6'(take);
     at[RxP-1:5] <= at[RxP-1:5] + (RxP - 5)'(at_carries);
-    if (steps) c <= parsed;  // what is broken is not looked at any more
+    // Where the parser does not move, nothing changes; what is broken is not looked at any more.
+    if (may_step) c <= parsed;
     // The parser goes on two cycles after a chunk at the earliest.
-    passed <= chunk_moves ? pass_take : '0;
+    passed <= chunk_moves ? pass.take : '0;
     if (passed != '0) c.length <= 24'(LengthBits'(c.length + 24'(passed)));
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
@@ -889,16 +906,16 @@ module http_engine
         if (!fill_dirty) state <= DECIDE;
       end else if (passes) begin
         if (moves) begin
-          c.chunk <= pass_all ? '0 : c.chunk - 24'(pass_take);
-          if (pass_all) begin
+          c.chunk <= pass.all ? '0 : c.chunk - 24'(pass.take);
+          if (pass.all) begin
             if (c.place == AT_CHUNK) begin
               c.place <= AT_CHUNK_END;
               c.head_bytes <= '0;
             end else c <= '0;
           end
-        end else if (drained && count == '0 && !fill_dirty) begin
+        end else if (seen_pass.valid && seen_pass.take == '0 && seen_drained && !fill_dirty) begin
           state <= SAVE;
-          ends  <= arrived_all && c.place != AT_END;
+          ends  <= seen_all && c.place != AT_END;
         end
       end else if (!seen_valid) begin
       end else if (broken || too_big) begin

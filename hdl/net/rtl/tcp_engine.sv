@@ -446,7 +446,8 @@ module tcp_engine
   logic [31:0] stream;   // received
   tx_t out_end;          // written by the application
   logic stream_ended, finished, gone;
-  logic [31:0] acked;
+  tx_t acked;
+  logic acked_any, acked_far;  // something; more than a ring has
   tx_t flight;
   rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
@@ -471,7 +472,9 @@ module tcp_engine
 
   always_ff @(posedge own_clk) begin
     if (phase == COMPARE) begin
-      acked <= d.ack - t.una;
+      acked <= tx_t'(d.ack) - tx_t'(t.una);
+      acked_any <= d.ack != t.una;
+      acked_far <= |((d.ack - t.una) >> TxBits);
       flight <= tx_t'(t.max) - tx_t'(t.una);
       ack_beyond_next <= precedes(t.nxt, d.ack);
       ack_of_unsent <= !precedes(d.ack, t.max);
@@ -533,8 +536,8 @@ module tcp_engine
       begin_now = 1'b0;  // the peer's stream has begun
       establish = 1'b0;  // a connection that the board opens is open
       backed_off = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
-      whole = tx_t'(acked) == flight;
-      some_acked = !(|(acked >> TxBits)) && tx_t'(acked) <= flight;
+      whole = acked == flight;
+      some_acked = !acked_far && acked <= flight;
       half = 23'(flight) >> 1 > 23'({t.mss, 1'b0}) ? cwnd_t'(23'(flight) >> 1) : capped(23'({t.mss, 1'b0}));
       took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
 
@@ -566,7 +569,7 @@ module tcp_engine
             end
           end else if (ACTIVE_OPEN && t.state == SYN_RECEIVED) begin
             if (d.flags[RST]) die = exact;
-            else if (d.flags[ACK]) establish = acked == 32'd1;
+            else if (d.flags[ACK]) establish = acked_any && !acked_far && acked == tx_t'(1);
             else syn = d.flags[SYN];
           end else if (d.flags[RST]) begin
             // RFC 5961 section 3: only the exact place resets; another one in the window is asked back.
@@ -578,7 +581,7 @@ module tcp_engine
             else ack_now = 1'b1;
           end else if (!nearby) ack_now = 1'b1;
           else if (d.flags[ACK]) begin
-            if (acked != '0 && some_acked) begin
+            if (acked_any && some_acked) begin
               progress = 1'b1;
               stepped.una = d.ack;
               if (ack_beyond_next) stepped.nxt = d.ack;
@@ -590,12 +593,12 @@ module tcp_engine
                 if (before_recover) again = 1'b1;
                 else stepped.recovering = 1'b0;
               end else if (slow_start)
-                stepped.cwnd = 23'(tx_t'(acked)) > 23'(t.mss) ? capped(23'(t.cwnd) + 23'({t.mss, 1'b0})) : capped(23'(t.cwnd) + 23'(acked[13:0]));
+                stepped.cwnd = 23'(acked) > 23'(t.mss) ? capped(23'(t.cwnd) + 23'({t.mss, 1'b0})) : capped(23'(t.cwnd) + 23'(14'(acked)));
               else if ($signed({1'b0, cwnd_t'(acked)}) >= to_grow) begin
                 stepped.grown = '0;
                 stepped.cwnd  = capped(23'(t.cwnd) + 23'(t.mss));
               end else stepped.grown = t.grown + cwnd_t'(acked);
-            end else if (acked == '0) begin
+            end else if (!acked_any) begin
               if (flight != '0 && d.length == '0 && !d.flags[FIN] && same_window && !t.recovering) begin
                 stepped.dups = t.dups + 2'd1;
                 if (t.dups == 2'd2) begin
