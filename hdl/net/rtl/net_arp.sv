@@ -58,8 +58,8 @@ module net_arp
     end else if ((request || ask_valid) && !m_valid) begin
       m_valid <= 1'b1;
       to_mac  <= mac;
-      to_ip   <= request ? ip : ask_ip;
-      asking  <= !request;
+      to_ip   <= ask_valid && !request ? ask_ip : ip;
+      asking  <= ask_valid && !request;
     end else if (m_ready && m.last) begin
       m_valid <= 1'b0;
     end
