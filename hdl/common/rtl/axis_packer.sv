@@ -28,10 +28,12 @@ module axis_packer #(
 
   logic [W-1:0]        low, high, turned;
   logic [HaveBits-1:0] have, left;
+  logic [HaveBits-1:0] have_next;
+  logic                more;          // than a beat is held
   logic                ending, put, get;
 
-  assign m_valid = ending || have > HaveBits'(B);
-  assign m_last  = ending && have <= HaveBits'(B);
+  assign m_valid = ending || more;
+  assign m_last  = ending && !more;
   assign m_data  = low;
 
   // Those of the first B bytes that there are.
@@ -46,9 +48,10 @@ module axis_packer #(
   assign m_keep = held;
 
   // What is held before a new piece fits in one beat, either because it did or because a beat leaves.
-  assign s_ready = !ending && (have <= HaveBits'(B) || m_ready);
+  assign s_ready = !ending && (!more || m_ready);
   assign put     = s_valid && s_ready;
   assign get     = m_valid && m_ready;
+  assign have_next = left + (put ? HaveBits'(s_count) : '0);
   assign left    = !get ? have : m_last ? '0 : have - HaveBits'(B);
 
   // A piece is turned once: its bytes from the held ones on continue the lower beat, those that wrapped around are the
@@ -61,9 +64,11 @@ module axis_packer #(
   always_ff @(posedge clk) begin
     if (rst) begin
       have   <= '0;
+      more   <= 1'b0;
       ending <= 1'b0;
     end else begin
-      have <= left + (put ? HaveBits'(s_count) : '0);
+      have <= have_next;
+      more <= have_next > HaveBits'(B);
       if (put && s_last) ending <= 1'b1;
       else if (get && m_last) ending <= 1'b0;
     end

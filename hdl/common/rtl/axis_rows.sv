@@ -64,12 +64,12 @@ module axis_rows #(
   logic [1:0]            full;
   logic                  lower, into, ended, row_begins, get, moves, spans;
   logic [OffsetBits-1:0] offset;         // of the piece in the lower beat
-  logic [CountBits:0]    offset_next;
-  logic [CountBits-1:0]  need, tail;     // bytes of the piece, and of the last beat that was kept
+  logic [CountBits-1:0]  need, behind;   // bytes of the piece; the place behind it, counted from the lower beat's first byte
+  logic [CountBits-1:0]  need_next;
+  logic [CountBits-1:0]  tail;           // bytes of the last beat that was kept
   logic [B-1:0]          in_keep;
 
-  assign offset_next = (CountBits + 1)'(offset) + (CountBits + 1)'(need);
-  assign spans       = offset_next > (CountBits + 1)'(B);
+  assign spans       = behind > CountBits'(B);
   assign m_end       = ended && row_begins && (!full[lower] || (!full[!lower] && CountBits'(offset) >= tail));
   assign m_valid     = running && (ended || (full[lower] && (full[!lower] || !spans)));
   assign m_count     = m_end ? '0 : need;
@@ -81,7 +81,7 @@ module axis_rows #(
   end
 
   assign get      = m_valid && m_ready;
-  assign moves    = get && (spans || offset_next[CountBits-1]);
+  assign moves    = get && behind[CountBits-1];
   assign in_ready = !full[!lower] || moves || in.count == '0;
   assign put      = in_valid && in_ready;
   assign kept     = put && in.count != '0;
@@ -98,7 +98,7 @@ module axis_rows #(
     end else begin
       if (put && in.last) ended <= 1'b1;
       if (get && m_end) running <= 1'b0;
-      if (get) offset <= offset_next[OffsetBits-1:0];
+      if (get) offset <= behind[OffsetBits-1:0];
       if (moves) begin
         full[lower] <= 1'b0;
         lower       <= !lower;
@@ -109,10 +109,11 @@ module axis_rows #(
 
   always_ff @(posedge clk) begin
     if (kept) tail <= in.count;
+    // One that is not full is what comes, or zeros.
     for (int b = 0; b < 2; b++) begin
-      if (rst || start || (moves && lower == 1'(b)) || (kept && into == 1'(b)))
+      if (!full[b] || (moves && lower == 1'(b)))
         for (int i = 0; i < B; i++)
-          beats[b][8*i+:8] <= !rst && !start && kept && into == 1'(b) && in_keep[i] ? in.data[8*i+:8] : 8'd0;
+          beats[b][8*i+:8] <= in_valid && into == 1'(b) && in_keep[i] ? in.data[8*i+:8] : 8'd0;
     end
   end
 
@@ -124,12 +125,14 @@ module axis_rows #(
 
   assign rest         = width[OffsetBits-1:0];
   assign whole_next   = start || m_row_last ? width[WIDTH_BITS-1:OffsetBits] : whole - 1'b1;
+  assign need_next    = whole_next == '0 ? CountBits'(rest) : CountBits'(B);
   assign follows_last = whole_next[PieceBits-1:1] == '0 && (!whole_next[0] || rest == '0);
 
   always_ff @(posedge clk) begin
     if (start || get) begin
       whole      <= whole_next;
-      need       <= whole_next == '0 ? CountBits'(rest) : CountBits'(B);
+      need       <= need_next;
+      behind     <= (start ? '0 : CountBits'(behind[OffsetBits-1:0])) + need_next;
       m_row_last <= follows_last;
       row_begins <= start || m_row_last;
     end

@@ -3,7 +3,8 @@
 // Names are zero-padded to NAME_BYTES. A name's hash is the CRC-8 of its padded bytes (polynomial 0xD5, reflected); a
 // name may stand in any of PROBES slots from the hash's lower bits on, and a slot answers only if the whole name is the
 // same. A function's number is its slot, and stays so until it is removed. One operation runs at a time;
-// a lookup goes before a change that waits. A function's entry, and what stands in a slot, can be read at any time.
+// a lookup goes before a change that waits. A function's entry, and what stands in a slot, can be read at any time. After a reset
+// slots are cleared one a cycle, and operations wait.
 //
 // Parameters: ENTRIES, slots, a power of two; NAME_BYTES, longest name, a multiple of 8; PROBES, slots that a
 // name may take; ENTRY_BITS, what is stored with a name.
@@ -25,7 +26,7 @@ module fn_table #(
     output logic                       found,          // or there is no such function
     output logic [$clog2(ENTRIES)-1:0] found_function,
     output logic [ENTRY_BITS-1:0]      found_entry,
-    // Change, and its one-cycle answer. To add a name that is there replaces its entry.
+    // Change, and its one-cycle answer. To add a name that is there replaces its entry. The entry stays until the answer.
     input  logic                       change_valid,
     output logic                       change_ready,
     input  logic                       change_remove,  // else add
@@ -56,6 +57,7 @@ module fn_table #(
   if (NAME_BYTES % 8 != 0 || NAME_BYTES < 16) $error("NAME_BYTES must be a multiple of 8, and at least 16");
 
   typedef enum logic [2:0] {
+    Clear,
     Idle,
     Hash,     // eight bytes of the name a cycle
     Read,     // the first word of the slot's name comes out of memory
@@ -71,13 +73,13 @@ module fn_table #(
   logic [Words-1:0][63:0]  name;
   logic [$clog2(Words)-1:0] turn;            // the name's word that is wanted next
   logic [63:0]             part;             // and that word
-  logic [ENTRY_BITS-1:0]   entry;
   logic [WordBits-1:0]     word;
   logic [ProbeBits-1:0]    probe;
   logic [SlotBits-1:0]     slot, free_slot;
   logic [7:0]              hash, hash_next;
 
-  logic [ENTRIES-1:0]      used;
+  logic                    used[ENTRIES];
+  logic                    taken;            // the slot is
   // Small, but wide: in distributed memory they would take more logic than all the rest. What is read while it is
   // written is not looked at; who reads entries at any time sees none of it.
   (* ram_style = "block", no_rw_check = 1 *) logic [63:0]           names[ENTRIES*Words];
@@ -89,6 +91,7 @@ module fn_table #(
   assign find_ready   = state == Idle;
   assign change_ready = state == Idle && !find_valid;
   assign part         = name[turn];
+  assign taken        = used[slot];
   assign compared     = word == WordBits'(Words + 2);
   assign last_word    = word == WordBits'(Words - 1);
   assign name_at      = NameBits'(32'(slot) * Words) + NameBits'(word);
@@ -123,10 +126,12 @@ module fn_table #(
   always_ff @(posedge own_clk) begin
     if (state == Write) begin
       names[name_at] <= part;
-      entries[slot]  <= entry;
+      entries[slot]  <= change_entry;
     end
     read_name  <= names[name_at];
     read_entry <= entries[slot];
+    if (state == Clear) used[slot] <= 1'b0;
+    else if (state == Answer && hit && !finding) used[slot] <= !removing;
   end
 
   // These are looked at at any time.
@@ -138,13 +143,13 @@ module fn_table #(
 
   always_ff @(posedge own_clk) begin
     if (rst) begin
-      state <= Idle;
-      used  <= '0;
+      state <= Clear;
     end else begin
       unique case (state)
+        Clear: if (slot == SlotBits'(ENTRIES - 1)) state <= Idle;
         Idle:  if (find_valid || change_valid) state <= Hash;
         Hash:  if (last_word) state <= Read;
-        Read:  state <= used[slot] ? Compare : Next;
+        Read:  state <= taken ? Compare : Next;
         Compare: if (compared) begin
           if (!same) state <= Next;
           else state <= finding || removing ? Answer : Write;
@@ -154,21 +159,19 @@ module fn_table #(
           else state <= finding || removing || !room ? Answer : Write;
         end
         Write: if (last_word) state <= Answer;
-        default: begin
-          state <= Idle;
-          if (hit && !finding) used[slot] <= !removing;
-        end
+        default: state <= Idle;
       endcase
     end
   end
 
   always_ff @(posedge own_clk) begin
-    unique case (state)
+    if (rst) slot <= '0;
+    else unique case (state)
+      Clear: slot <= slot + 1'b1;
       Idle: begin
         finding  <= find_valid;
         removing <= change_remove;
         name     <= find_valid ? find_name : change_name;
-        entry    <= change_entry;
         hash     <= '1;
         word     <= '0;
         turn     <= '0;
@@ -185,8 +188,8 @@ module fn_table #(
       Read: begin
         same <= 1'b1;
         differs <= '0;
-        word <= WordBits'(used[slot]);
-        if (!used[slot] && !room) begin
+        word <= WordBits'(taken);
+        if (!taken && !room) begin
           room      <= 1'b1;
           free_slot <= slot;
         end

@@ -7,7 +7,7 @@
 // Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height is what the body's length says. A body that
 // ends within a row is filled up with zeros; a width out of range is answered with an empty body.
 // Parameters: W, stream width in bits (32 or 64); MAX_WIDTH, most pixels of a row (two rows are kept).
-// Latency: one row and 9 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
+// Latency: one row and 10 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
 // one row's time is spent after the last input.
 module kernel_sobel #(
     parameter int W = 64,
@@ -53,16 +53,20 @@ module kernel_sobel #(
       .done
   );
 
-  // Rows. A width out of range is a picture without pixels.
+  // Rows, from the cycle after the start on. A width out of range is a picture without pixels.
 
-  logic                 bad;
+  logic                 bad, begins;
   logic [WidthBits-1:0] width;
   logic [CountBits-1:0] in_count;
   logic                 row_valid, row_ready, row_last, row_end, rows_ready;
   logic [W-1:0]         row_data;
   logic [CountBits-1:0] row_count;
 
-  assign bad   = params[31:0] == '0 || params[31:0] > MAX_WIDTH;
+  always_ff @(posedge clk) begin
+    begins <= start && !rst;
+    if (start) bad <= params[31:0] == '0 || params[31:0] > MAX_WIDTH;
+  end
+
   assign width = bad ? WidthBits'(1) : params[WidthBits-1:0];
 
   always_comb begin
@@ -78,7 +82,7 @@ module kernel_sobel #(
   ) u_rows (
       .clk,
       .rst,
-      .start,
+      .start     (begins),
       .width,
       .s_valid   (taking && s_valid),
       .s_ready   (rows_ready),
