@@ -11,10 +11,10 @@ import subprocess
 import sys
 
 from board_test import URL, Answers, alive, connect, curl, request
-from harness import ACK, DEVICE, LOGS, PSH, RST, SYN, Board, RawConnection, Wire, enter_namespace, ethernet, frames_of, ipv4, run, tcp
+from harness import ACK, DEVICE, LOGS, PSH, RING_BYTES, RST, SYN, Board, RawConnection, Wire, enter_namespace, ethernet, frames_of, ipv4, run, tcp
 
 LINUX = bytes.fromhex("020405b40402080a000000010000000001030307")  # MSS, SACK, timestamps, scale 7
-OWN_SHIFT = 6  # a receive ring of 2 MB
+OWN_SHIFT = 9  # a receive ring of 16 MB
 
 
 def opened(wire, options):
@@ -58,7 +58,7 @@ def test_scaled_windows():
         data, window = received(c)
         assert len(data) == 1024, len(data)
         # The whole ring but what is in it: more than 16 bits can say.
-        assert (2 << 20) - 8000 <= window << OWN_SHIFT <= 2 << 20, window
+        assert RING_BYTES - 8000 <= window << OWN_SHIFT <= RING_BYTES, window
         c.ack += 1024
         c.send(ACK, window=23)  # two full segments, and 24 bytes for which it is not worth sending a third
         data += received(c)[0]
