@@ -32,7 +32,7 @@ packages_board='verilator g++ make iproute2 iputils-ping tcpdump nginx-light hap
 packages_vm='qemu-system-x86 cpio binutils'
 packages_fabric='clang-16 verilator g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
 packages_kubernetes='busybox-static conntrack containernetworking-plugins iproute2 nftables openssl prometheus runc'
-packages_bench='bc cmake iproute2 libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
+packages_bench='bc cmake iproute2 libfcgi-dev libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
 python_board='aiohttp==3.14.5 scapy==2.8.0'
 python_fabric='pythondata-cpu-picorv32==1.0.post218'

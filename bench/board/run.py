@@ -135,6 +135,33 @@ def functions_report(rows):
     return lines
 
 
+def port32_report(rows):
+    """The lean board behind its port of 32 bits, as lines of Markdown."""
+    lines = [
+        "",
+        "The lean board behind an Ethernet port of 32 bits, a clock for the port and one for the 64-bit shell, of no relation; cycles are the "
+        "port's:",
+        "",
+        "| measure | port, shell, MHz | result |",
+        "|---|---|---|",
+    ]
+    for row in rows:
+        clocks = f"{row['port_mhz']:g}, {row['core_mhz']:g}"
+        if row["measure"] == "latency":
+            lines.append(
+                f"| 64-byte echo, last word of the request in to first word of the answer out, {row['calls']} calls | {clocks} "
+                f"| {row['least']} to {row['most']} cycles, mean {row['mean']:g} ({row['us']:.2f} µs) |"
+            )
+        elif row["measure"] == "bulk":
+            ways = "; ".join(
+                f"{way} {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the line, "
+                f"{100 * row[way + '_of_ceiling']:.1f} % of what such segments leave of it"
+                for way in ("in", "out")
+            )
+            lines.append(f"| {row['body']} bytes, one connection, {row['segment']:,}-byte segments | {clocks} | {ways} |")
+    return lines if rows else []
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--label", default=platform.node() or "host")
@@ -145,7 +172,10 @@ def main():
     if not options.no_live:
         harness.enter_namespace()
 
-    rows = []
+    rows, behind_port32 = [], []
+    if not options.live_only:
+        text = subprocess.run([DATA / "bench-port32"], capture_output=True, text=True, check=True).stdout
+        behind_port32 = [json.loads(line) for line in text.splitlines()]
     # What concerns images does not depend on the rings' memory; frames of 9,000 bytes only matter to a bulk.
     for binary, latency, which in [
         ("bench", 4, []),
@@ -160,6 +190,7 @@ def main():
         "clock_mhz": CLOCK_MHZ,
         "clock_is": "the rate of a 10 Gb/s line at 64 bits; not yet a result of place and route",
         "cycles": rows,
+        "port32": behind_port32,
     }
     if not options.no_live:
         result["live_wall_clock"] = live()
@@ -202,7 +233,7 @@ def main():
                 f"{row['requests_per_segment']} a segment{regions} | {memory} | {row['cycles_per_call']} cycles a call, "
                 f"{row['calls_per_second_at_156.25_MHz'] / 1e6:.2f} M calls/s; the wire alone would take {row['wire_bound_in_cycles']} cycles |"
             )
-    lines += functions_report(rows)
+    lines += functions_report(rows) + port32_report(behind_port32)
     if options.live_only:
         lines = [f"# The live model, {result['date']}, {result['commit']}"]
     if not options.no_live:

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""One kernel (echo, 64 bytes) called 5,000 times by three ways: a board's host port, its HTTP, and the gateway with an
-OpenCL kernel on PoCL.
+"""One kernel (echo, 64 bytes) called 5,000 times by three ways: a board's host port, its HTTP, and nginx with an OpenCL
+kernel on PoCL behind it (fcgi_opencl.c); and, beside them, by the gateway with the same OpenCL kernel.
 
 usage: bench/board/three_ways.py [--calls N] [--write]
 
 Cycles and wall clock stay apart. Cycles are the RTL's, at both ways into the board; wall clock is the live model's own
-speed, and the gateway's on this host's processor. The clients are this program: one call at a time over one socket,
+speed, and nginx' and the gateway's on this host's processor. The clients are this program: one call at a time over one socket,
 the ways in turn, so that what else the host does meets all of them. --write keeps bench/results/board/DATE-three-ways-COMMIT.
 """
 import argparse
+import contextlib
 import datetime
 import json
+import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -38,7 +41,32 @@ symbols:
 implementations:
   - opencl: {source: echo.cl, kernel: echo, args: [body, answer], global: [n]}
 """
-SOURCE = "kernel void echo(global const uchar *body, global uchar *answer) { answer[get_global_id(0)] = body[get_global_id(0)]; }\n"
+SOURCE = pathlib.Path(__file__).with_name("echo.cl")
+# Connections stay open on either side, as they do in front of a board and of the gateway. Who is not root stays who they are.
+NGINX = """
+user root;
+daemon off;
+worker_processes 1;
+pid DIRECTORY/pid;
+error_log stderr;
+events {}
+http {
+  access_log off;
+  keepalive_requests 1000000000;
+  client_body_temp_path DIRECTORY/body; proxy_temp_path DIRECTORY/proxy; fastcgi_temp_path DIRECTORY/fastcgi;
+  uwsgi_temp_path DIRECTORY/uwsgi; scgi_temp_path DIRECTORY/scgi;
+  upstream kernel { server unix:DIRECTORY/kernel.sock; keepalive 1; }
+  server {
+    listen 127.0.0.1:PORT;
+    location /function/echo {
+      fastcgi_pass kernel;
+      fastcgi_keep_conn on;
+      fastcgi_param REQUEST_METHOD $request_method;
+      fastcgi_param CONTENT_LENGTH $content_length;
+    }
+  }
+}
+"""
 
 
 class Http:
@@ -62,6 +90,32 @@ class Http:
         return answer[answer.index(b"\r\n\r\n") + 4 :]
 
 
+@contextlib.contextmanager
+def nginx(pool):
+    """nginx in front of the kernel: its URL."""
+    directory = pool.home / "nginx"
+    directory.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as any_free:
+        port = any_free.getsockname()[1]
+    (directory / "conf").write_text(NGINX.replace("DIRECTORY", str(directory)).replace("PORT", str(port)))
+    start = lambda *words: subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pool.log, stderr=pool.log, env=pool.environment())
+    processes = [start(DATA / "fcgi_opencl", directory / "kernel.sock", SOURCE, "echo")]
+    try:
+        device_test.until("the kernel's program listens", (directory / "kernel.sock").exists)
+        processes.append(start("nginx", "-e", "stderr", "-c", str(directory / "conf")))
+
+        def listens():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return True
+
+        device_test.until("nginx listens", listens)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait(10)
+
+
 def percentiles(seconds):
     ordered = sorted(seconds)
     at = lambda share: round(1e6 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1)
@@ -73,12 +127,13 @@ def wall_clock(calls):
         directory = pool.home / "echo"
         directory.mkdir()
         (directory / "function.yaml").write_text(MANIFEST)
-        (directory / "echo.cl").write_text(SOURCE)
+        shutil.copy(SOURCE, directory)
         echo = port.bring(host_test.LOAD, harness.image("echo"))["number"]
-        with device_test.gateway(pool, directory) as url:
+        with nginx(pool) as nginx_url, device_test.gateway(pool, directory) as url:
             ways = {
                 "host port": lambda body: port.call(echo, body)[1],
                 "HTTP on the board": Http(board.url),
+                "nginx, OpenCL on PoCL": Http(nginx_url),
                 "gateway, OpenCL on PoCL": Http(url),
             }
             took = {name: [] for name in ways}
@@ -118,7 +173,8 @@ def report(result):
                      f"| {counted[row['measure']].format(**row)} |")
     lines += [
         "",
-        "Wall clock, µs, a Python client's own time included. The first two are the speed of a simulation:",
+        f"Wall clock, µs, a Python client's own time included, on {result['cores']} cores whose load average was "
+        f"{result['load_before']} before. The first two are the speed of a simulation:",
         "",
         "| way | least | p50 | p95 | p99 | most |",
         "|---|---|---|---|---|---|",
@@ -133,12 +189,15 @@ def main():
     arguments.add_argument("--calls", type=int, default=5000)
     arguments.add_argument("--write", action="store_true", help="keep the result in bench/results/board")
     options = arguments.parse_args()
+    subprocess.run(["make", "-s", "-C", pathlib.Path(__file__).parent], check=True)
     text = subprocess.run([DATA / "bench", "host", "latency"], capture_output=True, text=True, check=True).stdout
     head = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True).stdout.strip()
     result = {
         "date": datetime.date.today().isoformat(),
         "commit": head or "none",
         "calls": options.calls,
+        "cores": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 1),
         "cycles": [json.loads(line) for line in text.splitlines()],
         "wall_clock_us": wall_clock(options.calls),
     }

@@ -14,6 +14,7 @@
 #include "Vboard_model.h"
 #include "Vboard_model___024root.h"
 #include "kernels.hpp"
+#include "mapped_memory.hpp"
 #include "verilated.h"
 #ifdef BOARD_TRACE
 #include "verilated_vcd_c.h"

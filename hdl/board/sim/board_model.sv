@@ -6,7 +6,8 @@
 module board_model #(
     parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
-    parameter  int RING_BITS = 21,
+    parameter  int RING_BITS = 24,
+    parameter  int BODY_BYTES = 3 << (RING_BITS - 2),
     parameter  int REGIONS = 4,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int MSS = 1460,
@@ -205,6 +206,7 @@ module board_model #(
       .RX_RING_BITS  (RING_BITS),
       .TX_RING_BITS  (RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
+      .BODY_BYTES    (BODY_BYTES),
       .MSS           (MSS),
       .IMAGE_BYTES   (MEMORY_BYTES),
       .STORE_SLOTS   (STORE_SLOTS),

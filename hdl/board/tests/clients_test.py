@@ -7,6 +7,7 @@ usage: clients_test.py [PART OF A NAME …]     (root: it makes a network namesp
 import asyncio
 import concurrent.futures
 import contextlib
+import hashlib
 import http.client
 import json
 import random
@@ -15,9 +16,10 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from board_test import URL, alive, curl, metrics, request
-from harness import BOARD_IP, LOGS, ROOT, Board, enter_namespace, run
+from board_test import URL, Answers, alive, connect, curl, metrics, request
+from harness import BOARD_IP, LOGS, LONGEST_BODY, ROOT, Board, enter_namespace, run
 
 PROXY = ("127.0.0.1", 8080)
 SIZES = [0, 1, 8, 63, 64, 1000, 1460, 1461, 20000, 200000]
@@ -272,10 +274,40 @@ def test_http_client_with_a_dropped_connection():
 
 def test_a_body_of_ten_megabytes():
     body = random.Random(12).randbytes(10 << 20)
-    with Board(log="ten"):
-        # More than a body may be: it is refused before it is sent.
-        code = curl("-o", "/dev/null", "-w", "%{http_code}", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
-        assert code == b"413", code
+    digest = hashlib.sha256(body).digest()
+    post = ("-w", "%{http_code}", "--data-binary", "@-")
+    with Board(log="ten") as board:
+        for framing in ("Content-Type: application/octet-stream", "Transfer-Encoding: chunked"):
+            for expect in ("Expect: 100-continue", "Expect:"):
+                out = curl("-H", framing, "-H", expect, *post, f"{URL}/function/echo", body=body, seconds=120)
+                assert out == body + b"200", (framing, expect, len(out))
+            out = curl("-H", framing, *post, f"{URL}/function/sha256", body=body, seconds=120)
+            assert out == digest + b"200", (framing, out)
+        # The longest ones and short ones on one connection, so that its rings are gone round.
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=120)
+        for size in (10 << 20, 1, 64, LONGEST_BODY):
+            connection.request("POST", "/function/echo", (body * 2)[:size])
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, (body * 2)[:size]), size
+        # Rings are there as far as they have been used.
+        resident = int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{board.process.pid}/status").read_text())[1])
+        assert resident < 400_000, resident
+        alive()
+
+
+def test_a_body_that_is_too_long():
+    with Board(log="too-long"):
+        # With a length it is refused by its head; in chunks, once there are too many of them.
+        for size in (LONGEST_BODY + 1, 16 << 20, 20 << 20):
+            for expect in ("Expect: 100-continue", "Expect:"):
+                out = curl("-i", "-H", expect, "--data-binary", "@-", f"{URL}/function/echo", body=bytes(size), seconds=60)
+                assert out.startswith(b"HTTP/1.1 413 ") and out.endswith(b"\r\n\r\ncontent too large\n"), (size, expect, out)
+        s = connect(60)
+        with contextlib.suppress(ConnectionError):
+            s.sendall(b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for _ in range(13):
+                s.sendall(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+        assert Answers(s).next() == (413, b"content too large\n")
         alive()
 
 

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[3]
 # Which model, and what it has: `make -C hdl/board REGIONS=2` and `make -C hdl/board lean` build others.
 MODEL = ROOT / "target" / "board" / os.environ.get("BOARD", "board")
 REGIONS = 4 if MODEL.name == "board" else 2
+ISLANDS = MODEL.name != "board-lean"  # whether pieces behind gaps are kept
+RING_BYTES, LONGEST_BODY = 16 << 20, 12 << 20  # board_model.sv
 LOGS = ROOT / "target" / "board" / "test-logs"
 BUILT_IN = ROOT / "target" / "board" / "functions"
 BOARD_IP, HOST_IP = "10.99.0.2", "10.99.0.1"

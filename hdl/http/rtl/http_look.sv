@@ -194,7 +194,7 @@ module http_look
         end
       end
 
-      // As long as it is not too long, the length so far has no more than 21 bits (http_parse).
+      // With more than 21 bits so far, the length becomes too long (http_parse).
       seen.length_10 = {4'd0, from.length[20:0], 3'd0} + {6'd0, from.length[20:0], 1'd0};
       seen.length_100 = {1'd0, from.length[20:0], 6'd0} + {2'd0, from.length[20:0], 5'd0} + {5'd0, from.length[20:0], 2'd0};
       seen.two_digits = {b0[3:0], 3'd0} + {2'd0, b0[3:0], 1'd0} + {3'd0, b1[3:0]};

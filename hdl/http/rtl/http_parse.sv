@@ -25,10 +25,11 @@ module http_parse
     output logic           too_big   // the head
 );
 
-  // A length of no more bits than that of the longest body is compared by who uses it.
+  // A length of no more bits than that of the longest body is compared by who uses it. One of more than 21 has no room for
+  // another digit (http_look), and with one is more than all 24 bits can say.
   localparam int LengthBits = $clog2(BODY_BYTES + 1);
   localparam int ChunkBits = (LengthBits + 3) / 4 * 4;  // whole digits
-  if (LengthBits > 21) $error("http_look counts no longer bodies");
+  if (LengthBits > 24) $error("there are no longer bodies");
 
   logic any, two, full, found;
   logic [4:0] count;
@@ -401,7 +402,7 @@ module http_parse
         if (seen.digit0 && !from.number_over) begin
           to.digits = 1'b1;
           if (!from.too_long) to.length = 24'(value[LengthBits-1:0]);
-          if (value[27:LengthBits] != '0) to.too_long = 1'b1;
+          if (value[27:LengthBits] != '0 || (LengthBits > 21 && from.length[23:21] != '0)) to.too_long = 1'b1;
           // Two digits at a time, with the usual end of a line, and of the head.
           {gone, take} = seen.digit1 ? taking(seen.lane, 5'd2) : taking(seen.lane, 5'd1);
           if (seen.digit1 ? seen.end_at[1] : seen.end_at[0]) begin

@@ -13,7 +13,8 @@ struct Parsed {
     std::vector<uint32_t> state;
     char id[64] = {};  // the memory that a request's id is put into,
     uint32_t values[4] = {};  // and that of its scalars
-    bool broken = false, too_big = false;
+    bool broken = false, too_big = false, too_long = false;
+    uint32_t length = 0;
     size_t used = 0;
 };
 
@@ -50,6 +51,8 @@ Parsed parse(Random &random, const Bytes &text, size_t most) {
             for (size_t w = 0; w < words; w++) p.state[w] = dut.to[w];
             for (int k = 0; k < 4; k++) p.values[k] = dut.values_now[k];
             p.used += dut.take;
+            p.length = dut.length;
+            p.too_long = dut.too_long;
             still = 0;
         } else if (there < text.size()) {
             there = std::min(text.size(), there + 1 + random.below(static_cast<uint32_t>(most)));
@@ -97,6 +100,22 @@ TEST(scalars) {
             const std::string text = "POST /function/checksum?hex=" + std::to_string(value) + " HTTP/1.1\r\nHost: a\r\n\r\n";
             Parsed p = parse(random, bench::text(text.c_str()), most);
             check(!p.broken && p.values[0] == value, "not understood: " + text);
+        }
+}
+
+// A length is what it says, or too long; however many digits it has.
+TEST(lengths) {
+    Random random(seed());
+    std::vector<uint64_t> values = {0, 1, 9, 10, 99, 1048576, 2097151, 2097152, 10485760, 12582912, 12582913, 16777215, 16777216, 20971520,
+                                    167772160, 167772161, 1677721600, 16777216000, 99999999999, 1ull << 32, (1ull << 32) + 5, ~0ull};
+    for (int i = 0; i < 300; i++) values.push_back(random.next() >> random.below(64));
+    for (uint64_t value : values)
+        for (unsigned most : {1u, 2u, 1000u}) {
+            const std::string zeros(random.below(3), '0');
+            const std::string text = "POST /function/echo HTTP/1.1\r\nHost: a\r\nContent-Length: " + zeros + std::to_string(value) + "\r\n\r\n";
+            Parsed p = parse(random, bench::text(text.c_str()), most);
+            check(!p.broken && p.too_long == (value >= 1 << 24), (p.too_long ? "too long: " : "not too long: ") + text);
+            check(p.too_long || p.length == value, "another length: " + text);
         }
 }
 

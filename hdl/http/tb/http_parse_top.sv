@@ -12,6 +12,8 @@ module http_parse_top
     input  logic [3:0][31:0] values,      // of those scalars, before
     output logic [3:0][31:0] values_now,  // and after
     output request_t         to,
+    output logic [23:0]      length,
+    output logic             too_long,
     output name_t            word,
     output logic             id_put,
     output logic [4:0]       take,
@@ -36,6 +38,11 @@ module http_parse_top
       .*
   );
 
-  http_parse u_parse (.*);
+  assign length = to.length;
+  assign too_long = to.too_long;
+
+  http_parse #(
+      .BODY_BYTES(12 << 20)
+  ) u_parse (.*);
 
 endmodule
