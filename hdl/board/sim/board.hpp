@@ -19,6 +19,8 @@
 #include "verilated_vcd_c.h"
 #endif
 
+void Vboard_model___024root___eval(Vboard_model___024root*);  // Verilator's own, in no header
+
 using Frame = std::vector<uint8_t>;
 
 // What the function table holds of a function (functions_pkg::entry_t).
@@ -106,6 +108,7 @@ class Board {
     top_->host_write = 0;
     top_->dma_read_ready = top_->dma_write_ready = 1;
     top_->dma_data_valid = 0;
+    top_->eval();  // the first one sets the model up
     for (int i = 0; i < 16; i++) step();
     top_->rst = 0;
     for (int i = 0; i < 128; i++) step();
@@ -260,9 +263,9 @@ class Board {
     else if (!out_.empty()) throw std::runtime_error("the port pauses in a frame");
     drive();
     top_->port_clk = 1;
-    top_->eval();
+    evaluate();
     top_->port_clk = 0;
-    top_->eval();
+    evaluate();
     port_cycles_++;
   }
 #else
@@ -276,11 +279,14 @@ class Board {
 
   void edge(uint8_t clk) {
     top_->clk = clk;
-    top_->eval();
+    evaluate();
 #ifdef BOARD_TRACE
     if (waves_.isOpen()) waves_.dump(10 * cycles + (clk ? 0 : 5));
 #endif
   }
+
+  // As `eval` does, but for what that does around it each time, for messages and objects, of which the model has none.
+  void evaluate() { Vboard_model___024root___eval(top_->rootp); }
 
   // What has happened in the cycle that begins.
   void note() {
