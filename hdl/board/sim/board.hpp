@@ -212,16 +212,8 @@ class Board {
     // The kernels' edge and the shell's are the same one: each sees what the other showed before it.
     unsigned done = 0, ready = 0, valid = 0, last = 0;
     for (size_t r = 0; r < kRegions; r++) {
-      region_in in;
-      in.rst = top_->k_rst >> r & 1;
-      in.start = top_->k_start >> r & 1;
-      in.valid = top_->k_s_valid >> r & 1;
-      in.last = top_->k_s_last >> r & 1;
-      in.ready = top_->k_m_ready >> r & 1;
-      in.data = top_->k_s_data[r];
-      in.keep = top_->k_s_keep[r];
-      for (int i = 0; i < 4; i++) in.params[i] = top_->k_params[r][i];
-      const region_out& out = regions_[r].tick(in, top_->decouple >> r & 1);
+      const bool rst = top_->k_rst >> r & 1, start = top_->k_start >> r & 1, loading = top_->decouple >> r & 1;
+      const region_out& out = regions_[r].rests(rst, start, loading) ? regions_[r].shown() : regions_[r].tick(into_region(r), loading);
       done |= static_cast<unsigned>(out.done) << r;
       ready |= static_cast<unsigned>(out.ready) << r;
       valid |= static_cast<unsigned>(out.valid) << r;
@@ -287,6 +279,19 @@ class Board {
 
   // As `eval` does, but for what that does around it each time, for messages and objects, of which the model has none.
   void evaluate() { Vboard_model___024root___eval(top_->rootp); }
+
+  region_in into_region(size_t r) const {
+    region_in in;
+    in.rst = top_->k_rst >> r & 1;
+    in.start = top_->k_start >> r & 1;
+    in.valid = top_->k_s_valid >> r & 1;
+    in.last = top_->k_s_last >> r & 1;
+    in.ready = top_->k_m_ready >> r & 1;
+    in.data = top_->k_s_data[r];
+    in.keep = top_->k_s_keep[r];
+    for (int i = 0; i < 4; i++) in.params[i] = top_->k_params[r][i];
+    return in;
+  }
 
   // What has happened in the cycle that begins.
   void note() {
