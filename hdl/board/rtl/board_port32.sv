@@ -46,8 +46,9 @@ module board_port32
     input  logic        tx_last
 );
 
-  (* ASYNC_REG = "TRUE" *) logic [1:0] reset_q;
-  logic rst_q;  // of one register, so that nothing but a step crosses
+  // The port begins in reset, before `rst` has come through.
+  (* ASYNC_REG = "TRUE" *) logic [1:0] reset_q = '1;
+  logic rst_q = 1'b1;  // of one register, so that nothing but a step crosses
   beat_t rx;
 
   always_ff @(posedge clk) rst_q <= rst;

@@ -20,6 +20,8 @@
 #include "verilated_vcd_c.h"
 #endif
 
+void Vboard_model___024root___eval(Vboard_model___024root*);  // Verilator's own, in no header
+
 using Frame = std::vector<uint8_t>;
 
 // What the function table holds of a function (functions_pkg::entry_t).
@@ -107,6 +109,7 @@ class Board {
     top_->host_write = 0;
     top_->dma_read_ready = top_->dma_write_ready = 1;
     top_->dma_data_valid = 0;
+    top_->eval();  // the first one sets the model up
     for (int i = 0; i < 16; i++) step();
     top_->rst = 0;
     for (int i = 0; i < 128; i++) step();
@@ -210,16 +213,8 @@ class Board {
     // The kernels' edge and the shell's are the same one: each sees what the other showed before it.
     unsigned done = 0, ready = 0, valid = 0, last = 0;
     for (size_t r = 0; r < kRegions; r++) {
-      region_in in;
-      in.rst = top_->k_rst >> r & 1;
-      in.start = top_->k_start >> r & 1;
-      in.valid = top_->k_s_valid >> r & 1;
-      in.last = top_->k_s_last >> r & 1;
-      in.ready = top_->k_m_ready >> r & 1;
-      in.data = top_->k_s_data[r];
-      in.keep = top_->k_s_keep[r];
-      for (int i = 0; i < 4; i++) in.params[i] = top_->k_params[r][i];
-      const region_out& out = regions_[r].tick(in, top_->decouple >> r & 1);
+      const bool rst = top_->k_rst >> r & 1, start = top_->k_start >> r & 1, loading = top_->decouple >> r & 1;
+      const region_out& out = regions_[r].rests(rst, start, loading) ? regions_[r].shown() : regions_[r].tick(into_region(r), loading);
       done |= static_cast<unsigned>(out.done) << r;
       ready |= static_cast<unsigned>(out.ready) << r;
       valid |= static_cast<unsigned>(out.valid) << r;
@@ -261,9 +256,9 @@ class Board {
     else if (!out_.empty()) throw std::runtime_error("the port pauses in a frame");
     drive();
     top_->port_clk = 1;
-    top_->eval();
+    evaluate();
     top_->port_clk = 0;
-    top_->eval();
+    evaluate();
     port_cycles_++;
   }
 #else
@@ -277,10 +272,26 @@ class Board {
 
   void edge(uint8_t clk) {
     top_->clk = clk;
-    top_->eval();
+    evaluate();
 #ifdef BOARD_TRACE
     if (waves_.isOpen()) waves_.dump(10 * cycles + (clk ? 0 : 5));
 #endif
+  }
+
+  // As `eval` does, but for what that does around it each time, for messages and objects, of which the model has none.
+  void evaluate() { Vboard_model___024root___eval(top_->rootp); }
+
+  region_in into_region(size_t r) const {
+    region_in in;
+    in.rst = top_->k_rst >> r & 1;
+    in.start = top_->k_start >> r & 1;
+    in.valid = top_->k_s_valid >> r & 1;
+    in.last = top_->k_s_last >> r & 1;
+    in.ready = top_->k_m_ready >> r & 1;
+    in.data = top_->k_s_data[r];
+    in.keep = top_->k_s_keep[r];
+    for (int i = 0; i < 4; i++) in.params[i] = top_->k_params[r][i];
+    return in;
   }
 
   // What has happened in the cycle that begins.

@@ -63,10 +63,15 @@ class RegionLogic {
   }
   const char* name() const { return kernel_ ? api_->name : "nothing"; }
 
+  // Nothing would change in it, as these say: an edge is not needed, and what it shows is as it was.
+  bool rests(bool rst, bool start, bool loading) const { return awake_ == 0 && !start && !loading && rst == was_reset_; }
+  const region_out& shown() const { return out_; }
+
   // One rising edge. `loading`: the region is decoupled.
   const region_out& tick(const region_in& in, bool loading) {
     if (loading) {
       clear();
+      awake_ = kAwake;
       noise_ = noise_ * 6364136223846793005ull + 1442695040888963407ull;
       out_.data = noise_;
       out_.done = noise_ >> 33 & 1;
@@ -92,7 +97,7 @@ class RegionLogic {
   }
 
  private:
-  static constexpr int kAwake = 64;  // cycles after the end of a run, or of a reset's beginning or end
+  static constexpr int kAwake = 16;  // cycles after the end of a run, or of a reset's beginning or end
 
   const region_api* api_ = nullptr;
   void* kernel_ = nullptr;

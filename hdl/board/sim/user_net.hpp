@@ -66,7 +66,8 @@ class UserNetwork {
       moved = true;
     }
     for (auto c = connections_.begin(); c != connections_.end();) {
-      moved |= from_host(*c, now_ms) | to_host(*c);
+      moved |= from_host(*c, now_ms);
+      moved |= to_host(*c);
       // Over, in both directions or at once.
       const bool done = c->broken || (c->board_ended && c->received.empty() && c->host_ended && c->unacked.empty() && c->fin_acked);
       if (!done) {

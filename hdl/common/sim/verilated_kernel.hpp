@@ -2,7 +2,10 @@
 // prefix is Vkernel; its ports are the includer's.
 #pragma once
 #include "Vkernel.h"
+#include "Vkernel___024root.h"
 #include "verilated.h"
+
+void Vkernel___024root___eval(Vkernel___024root*);  // Verilator's own, in no header
 
 // Nameless: many such libraries are in one process, each with a module of its own under these names.
 namespace {
@@ -24,12 +27,13 @@ struct VerilatedKernel {
   }
   static Vkernel& of(void* kernel) { return static_cast<VerilatedKernel*>(kernel)->top; }
 
-  // One clock, with the inputs as they are now; the outputs are those after its edge.
+  // One clock, with the inputs as they are now; the outputs are those after its edge. As `eval` does, but for what that does
+  // around it each time, for messages and objects, of which a kernel has none.
   static void clock(Vkernel& top) {
     top.clk = 1;
-    top.eval();
+    Vkernel___024root___eval(top.rootp);
     top.clk = 0;
-    top.eval();
+    Vkernel___024root___eval(top.rootp);
   }
 };
 

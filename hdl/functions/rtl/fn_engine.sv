@@ -110,13 +110,14 @@ module fn_engine
     Over        // waits for its finish to be taken
   } region_state_t;
 
-  logic                    own_clk;  // stands still while nothing would change
-  region_state_t           state[REGIONS];
-  logic [TAG_BITS-1:0]     tag[REGIONS];
-  logic [FunctionBits-1:0] fn[REGIONS];
-  logic [REGIONS-1:0]      was_loaded, was_killed;
-  load_result_t            load_result[REGIONS];
-  logic [31:0]             took[REGIONS];
+  logic                                 own_clk;  // stands still while nothing would change
+  // Packed, all regions' in one: written by loops, arrays would cost a simulator a flag for each place that is written.
+  region_state_t [REGIONS-1:0]          state;
+  logic [REGIONS-1:0][TAG_BITS-1:0]     tag;
+  logic [REGIONS-1:0][FunctionBits-1:0] fn;
+  logic [REGIONS-1:0]                   was_loaded, was_killed;
+  load_result_t [REGIONS-1:0]           load_result;
+  logic [REGIONS-1:0][31:0]             took, count_loads, count_busy;
 
   // The lowest region of a set.
   function automatic logic [RegionBits-1:0] lowest(input logic [REGIONS-1:0] set);
@@ -324,13 +325,18 @@ module fn_engine
   always_ff @(posedge own_clk) begin
     for (int r = 0; r < REGIONS; r++) begin
       if (rst) begin
-        region_loads[r] <= '0;
-        region_busy[r]  <= '0;
+        count_loads[r] <= '0;
+        count_busy[r]  <= '0;
       end else begin
-        if (swap && swap_region == RegionBits'(r)) region_loads[r] <= region_loads[r] + 1'b1;
-        if (state[r] == Running) region_busy[r] <= region_busy[r] + 1'b1;
+        if (swap && swap_region == RegionBits'(r)) count_loads[r] <= count_loads[r] + 1'b1;
+        if (state[r] == Running) count_busy[r] <= count_busy[r] + 1'b1;
       end
     end
+  end
+
+  for (genvar r = 0; r < REGIONS; r++) begin : g_count
+    assign region_loads[r] = count_loads[r];
+    assign region_busy[r]  = count_busy[r];
   end
 
   // The regions' course.

@@ -56,7 +56,7 @@ module fn_scheduler
     output logic [$clog2(QUEUE+1)-1:0]   waiting
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk, queue_clk;  // stand still while nothing would change
 
   localparam int RegionBits = $clog2(REGIONS);
   localparam int FunctionBits = $clog2(FUNCTIONS);
@@ -100,7 +100,7 @@ module fn_scheduler
 
   logic [FunctionBits-1:0] loaded[REGIONS];
   logic [REGIONS-1:0]      loaded_valid;
-  logic [RegionBits-1:0]   rank[REGIONS];    // 0: used last
+  logic [REGIONS-1:0][RegionBits-1:0] rank;  // 0: used last
 
   // Where a function is.
 
@@ -228,14 +228,15 @@ module fn_scheduler
     endcase
   end
 
-  // The queue: what is older than the request that goes has been overtaken, what is younger moves up.
+  // The queue: what is older than the request that goes has been overtaken, what is younger moves up. It is long, and has a
+  // clock of its own.
 
   always_ff @(posedge own_clk) begin
     if (rst) waiting <= '0;
     else waiting <= waiting + CountBits'(put) - CountBits'(take);
   end
 
-  always_ff @(posedge own_clk) begin
+  always_ff @(posedge queue_clk) begin
     if (take || put || forget) for (int i = 0; i < QUEUE; i++) begin
       queue[i].old <= outdated(queue[i].old, queue[i].fn);
       if (take && CountBits'(i) >= best_at) begin
@@ -253,7 +254,7 @@ module fn_scheduler
 
   // It changes only after what it is found from has.
   logic changes;
-  always_ff @(posedge own_clk) begin
+  always_ff @(posedge queue_clk) begin
     changes <= take || put || forget || region_lost != '0 || rst;
     if (changes) for (int r = 0; r < REGIONS; r++) begin
       next_valid[r] <= 1'b0;
@@ -290,6 +291,11 @@ module fn_scheduler
       .wake (rst || request_valid || state != Wait || (waiting != '0 && region_busy != '1) ||
              region_free != '0 || region_lost != '0 || forget),
       .gated(own_clk)
+  );
+  clock_gate u_queue_gate (
+      .clk,
+      .wake (rst || take || put || forget || region_lost != '0),
+      .gated(queue_clk)
   );
 
 endmodule

@@ -20,7 +20,14 @@ module http_ids #(
   // Nobody answers a request while its id is written.
   (* ram_style = "block", no_rw_check = 1 *) logic [63:0] words[8*SESSIONS];
 
-  always_ff @(posedge clk) begin
+  logic own_clk;  // stands still while nothing would change
+  clock_gate u_gate (
+      .clk,
+      .wake (write || read),
+      .gated(own_clk)
+  );
+
+  always_ff @(posedge own_clk) begin
     if (write)
       for (int i = 0; i < 8; i++) if (write_at[2:0] == 3'(i)) words[{write_session, write_at[5:3]}][8*i+:8] <= write_data;
     if (read) data <= words[{session, word}];
