@@ -40,11 +40,12 @@ module port32_rx
   } entry_t;
 
   // ---- two words a beat ----
-  logic was_reset, rest, take, odd, beat_valid;
+  logic was_reset, take, odd, beat_valid;
   logic [31:0] low;
   entry_t beat;
 
-  // `rest`: what comes belongs to a frame of which something came in reset.
+  // What comes belongs to a frame of which something came in reset: none when power comes on.
+  logic rest = 1'b0;
   assign take = s_valid && !rest && !port_rst;
 
   always_ff @(posedge port_clk) begin
