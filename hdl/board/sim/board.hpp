@@ -278,8 +278,14 @@ class Board {
 #endif
   }
 
-  // As `eval` does, but for what that does around it each time, for messages and objects, of which the model has none.
-  void evaluate() { Vboard_model___024root___eval(top_->rootp); }
+  // As `eval` does, but for what that does around it each time, for waveforms, and for messages, of which the model has none.
+  void evaluate() {
+#ifdef BOARD_TRACE
+    top_->eval();
+#else
+    Vboard_model___024root___eval(top_->rootp);
+#endif
+  }
 
   region_in into_region(size_t r) const {
     region_in in;
