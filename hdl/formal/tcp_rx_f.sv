@@ -230,7 +230,7 @@ module tcp_rx_f
 
   // Within the window, as it was when the frame was looked up.
   function automatic logic fitting(input logic [31:0] byte_at);
-    return byte_at - dut.wanted < Ring && byte_at - taken_to < Ring;
+    return byte_at - dut.wanted < Ring && P'(byte_at - taken_to) < P'(Ring);
   endfunction
 
   function automatic logic is_its(input head_t of);

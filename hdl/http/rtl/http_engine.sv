@@ -570,6 +570,9 @@ module http_engine
   logic persistent, wrong_method, may_run, stranger, all_there;
   logic [5:0] id_left;
   localparam int RingBytes = 1 << TX_RING_BITS;
+  // What is free for an answer at least. The longest of one's own, the numbers of /metrics and the list of functions, take less.
+  localparam int Least = RingBytes < 8192 ? RingBytes / 2 : 4096;
+  if (TX_RING_BITS < 12) $error("a ring must have room for the list of functions");
 
   // A cycle late: what is written is said two cycles before it matters.
   always_ff @(posedge own_clk) free_space <= TxBits'(RingBytes) - (TxBits'(written_at) - TxBits'(snd_una));
@@ -590,7 +593,7 @@ module http_engine
   assign stranger = api_key[7:0] != '0 && !c.authorized && c.route != ROUTE_HEALTH;
   assign body_there = arrived_to - RxBits'(at);
   // An answer may be four times as long as its request, and more if nothing else waits.
-  assign room = 32'd4096 + {6'd0, c.length, 2'b00};
+  assign room = 32'(Least) + {6'd0, c.length, 2'b00};
   assign all_there = 32'(body_there) >= 32'(c.length);
   assign may_run = !pending && (c.together || all_there) && 32'(free_space) >= (room > 32'(RingBytes) ? 32'(RingBytes) : room);
 
@@ -892,7 +895,7 @@ module http_engine
           state <= HEAD;
           writer_start <= 1'b1;
           writer_from <= written_at;
-          if (32'(free_space) < 32'd4096) begin  // no room: it is closed without a word
+          if (32'(free_space) < 32'(Least)) begin  // no room: it is closed without a word
             ends <= 1'b1;
             writer_start <= 1'b0;
             state <= SAVE;
@@ -995,7 +998,7 @@ module http_engine
           closing <= 1'b1;
           ending  <= TEXT_END_CLOSE;
         end
-        if (32'(free_space) < 32'd4096) begin
+        if (32'(free_space) < 32'(Least)) begin
           state <= SAVE;
           writer_start <= 1'b0;
           listing <= 1'b0;
