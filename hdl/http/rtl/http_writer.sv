@@ -92,6 +92,8 @@ module http_writer #(
     end
   end
 
+  one_at_a_time : assert property (@(posedge clk) disable iff (rst) $onehot0(valid | flush));
+
   clock_gate u_gate (
       .clk,
       .wake (rst || |valid || |flush || |start || put || flushes || write),
