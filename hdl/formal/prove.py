@@ -20,9 +20,9 @@ WORK = modules.TARGET / "formal"
 # What is proven of the network, beside the rooms of modules.sources().
 NETWORK = ["net_mux", "net_numbers", "net_parse", "tcp_lookup", "tcp_rx", "tcp_tx"]
 # Memories and registers are zero when power comes on, as they are on a chip; the others' are anything.
-CLEARED = ["tcp_lookup_f", "tcp_rx_f"]
+CLEARED = ["tcp_lookup_f"]
 # Whose assertions all follow from themselves a cycle before, so that nothing is left to be found: ABC would look for it for long.
-INDUCTIVE = ["tcp_tx_f"]
+INDUCTIVE = ["tcp_tx_f", "tcp_position_f"]
 # The same of so many that Yosys, which proves all of them in one question, does not answer for long: ABC proves each for itself.
 EACH = ["tcp_rx_f"]
 

@@ -4,7 +4,7 @@
 // frame's session: from the first missing byte to a ring behind what has been read. A damaged frame changes nothing that is told.
 //
 // Together with net_parse, whose promises are proven by the way. Two sessions, rings of 64 bytes, no islands, frames of
-// any length below 2,047 beats. The solver picks a session and a byte of its stream that is followed.
+// any length below 2,047 beats; positions of 32 bits (tcp_position_f). The solver picks a session and a byte of its stream that is followed.
 //
 // Assumed: the port's beats are full but the last; the lookup answers two cycles after it was asked, holds its answer, and finds only
 // sessions that have begun; the application reads no further than it was told; what a stream that begins has read
@@ -58,7 +58,8 @@ module tcp_rx_f
   tcp_rx #(
       .SESSIONS(2),
       .RING_BITS(RING_BITS),
-      .ISLANDS(0)
+      .ISLANDS(0),
+      .POSITION_BITS(32)
   ) dut (
       .*
   );
@@ -95,15 +96,11 @@ module tcp_rx_f
   logic [7:0]   got_byte;
   logic [7:0]   ring_byte;      // in its place in the ring
 
-  // How far each was read, of which the receiver keeps what tells near places apart.
-  localparam int P = position_bits(RING_BITS);
-  logic [31:0]  reads[2], read_now, taken_to;
-
   logic [31:0]  next_of, read_of;  // how far it came, and was read
   logic         ended_of;
   assign next_of  = dut.streams[pick_session].next;
   assign ended_of = dut.streams[pick_session].ended;
-  assign read_of  = reads[pick_session];
+  assign read_of  = dut.reads[pick_session];
   assign forward  = read_to - read_of <= next_of - read_of;
 
   // Where the byte is in the frame.
@@ -131,9 +128,6 @@ module tcp_rx_f
 
   always_ff @(posedge clk) begin
     started             <= 1'b1;
-    if (read_write) reads[read_at] <= read_to;
-    read_now <= reads[found_index];
-    if (dut.step_1) taken_to <= read_now;
     pick_before         <= pick;
     pick_session_before <= pick_session;
     found_before        <= found_index;
@@ -230,7 +224,7 @@ module tcp_rx_f
 
   // Within the window, as it was when the frame was looked up.
   function automatic logic fitting(input logic [31:0] byte_at);
-    return byte_at - dut.wanted < Ring && P'(byte_at - taken_to) < P'(Ring);
+    return byte_at - dut.wanted < Ring && byte_at - dut.taken_to < Ring;
   endfunction
 
   function automatic logic is_its(input head_t of);
@@ -317,9 +311,6 @@ module tcp_rx_f
                 dut.step_3 == (age == 4'd4) && dut.step_4 == (age == 4'd5));
         assert (age != '0);
         if (!had) assert (age == 4'd15 && !fresh && !current && !got);
-        for (int i = 0; i < 2; i++) assert (dut.reads[i] == P'(reads[i]));
-        assert (dut.read_now == P'(read_now));
-        assert (dut.taken_to == P'(taken_to));
         // ---- what is known of the frame, step by step ----
         if (had && age >= 4'd3) begin
           assert (dut.seq == frame_seq && dut.base == frame_seq - 32'(frame_start) && dut.seq_end == frame_seq + 32'(frame_length));
@@ -383,7 +374,7 @@ module tcp_rx_f
         end
         if (age == 4'd2 && hit && index == pick_session && !renewed && !(dut.opened && dut.opened_at == index)) begin
           assert (dut.stream_now.next == next_of && dut.stream_now.ended == ended_of);
-          assert (read_of - read_now <= next_of - read_now && next_of - read_now <= Ring + 32'(ended_of));
+          assert (read_of - dut.read_now <= next_of - dut.read_now && next_of - dut.read_now <= Ring + 32'(ended_of));
         end
         if (had && age >= 4'd3 && hit && index == pick_session) begin
           assert (known);
@@ -391,12 +382,12 @@ module tcp_rx_f
         end
         if (mine && fresh) begin
           assert (dut.wanted == next_of && dut.taking == !ended_of);
-          assert (read_of - taken_to <= next_of - taken_to && next_of - taken_to <= Ring + 32'(ended_of));
+          assert (read_of - dut.taken_to <= next_of - dut.taken_to && next_of - dut.taken_to <= Ring + 32'(ended_of));
           if (got) assert (old);
           if (seen && covered && dut.writable) assert (value_3 == byte_seen && !got);
         end
-        if (mine) assert (dut.wanted - taken_to <= Ring + 32'd1);
-        if (its && old) assert (pick - taken_to < dut.wanted - taken_to && dut.wanted - taken_to <= Ring + 32'd1);
+        if (mine) assert (dut.wanted - dut.taken_to <= Ring + 32'd1);
+        if (its && old) assert (pick - dut.taken_to < dut.wanted - dut.taken_to && dut.wanted - dut.taken_to <= Ring + 32'd1);
         if (had && age < 4'd6) assert (past < 11'd6 && (age < 4'd3 || !seen));
         if (had && age >= 4'd6 && past >= 11'd6 && spot >= 32'd48 && spot < 32'(past_end)) assert (seen);
       end

@@ -11,7 +11,7 @@
 // What is known of a session is in memories that are read with the lookup's answer and written in one place.
 //
 // Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted, an even
-// number; with none, what comes behind a gap comes again.
+// number; with none, what comes behind a gap comes again; POSITION_BITS, of how far a stream has been read.
 // Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `told` (7 if a session is opened at that
 // moment). Two cycles after `told` the ring may be read.
 module tcp_rx
@@ -20,6 +20,7 @@ module tcp_rx
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 21,
     parameter  int ISLANDS = 4,
+    parameter  int POSITION_BITS = position_bits(RING_BITS),
     localparam int S = $clog2(SESSIONS)
 ) (
     input  logic               clk,
@@ -82,7 +83,6 @@ module tcp_rx
 
   localparam int PLACES = ISLANDS == 0 ? 2 : ISLANDS;  // which never hold any if there are to be none
   localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
-  localparam int P = position_bits(RING_BITS);
 
   // The address has come with beat 4, the ports with beat 5.
   // Which beat comes is known a cycle before: the lookup's hash is a long way.
@@ -111,7 +111,7 @@ module tcp_rx
 
   stream_t streams[SESSIONS], stream, stream_in;
   logic [31:0] sents[SESSIONS], sent_now;
-  logic [P-1:0] reads[SESSIONS], read_now;
+  logic [POSITION_BITS-1:0] reads[SESSIONS], read_now;
   island_t [PLACES-1:0] islands[SESSIONS], islands_now, after;
   logic stream_write, islands_write;
   logic [S-1:0] stream_at;
@@ -120,7 +120,7 @@ module tcp_rx
     if (stream_write) streams[stream_at] <= stream_in;
     if (islands_write) islands[index] <= after;
     if (sent_write) sents[sent_at] <= sent_to;
-    if (read_write) reads[read_at] <= P'(read_to);
+    if (read_write) reads[read_at] <= POSITION_BITS'(read_to);
     stream <= streams[found_index];
     islands_now <= islands[found_index];
     sent_now <= sents[found_index];
@@ -134,7 +134,7 @@ module tcp_rx
 
   // Step 1, two cycles after beat 5: the first byte that may be missing.
   logic [31:0] wanted, base, seq, seq_end, begin_at, sent;  // base: ring place of byte 0
-  logic [P-1:0] taken_to, ring_used;
+  logic [POSITION_BITS-1:0] taken_to, ring_used;
   island_t [PLACES-1:0] noted;
   logic [13:0] whole_end;
   logic taking, acking, plain, step_1, step_2, step_3, step_4;
@@ -188,7 +188,7 @@ module tcp_rx
 
   assign from_wanted = seq - wanted;
   assign ack_age = sent - head.ack;
-  assign ring_used = P'(seq_end) - taken_to;
+  assign ring_used = POSITION_BITS'(seq_end) - taken_to;
 
   always_comb begin
     start_now = begin_at;
@@ -209,7 +209,7 @@ module tcp_rx
       // Within a window's reach on either side.
       near_now <= (&from_wanted[31:NEAR_BITS]) || !(|from_wanted[31:NEAR_BITS]);
       in_place <= !precedes(wanted, seq) && !precedes(seq_end, wanted);
-      fits <= ring_used <= P'(1 << RING_BITS);
+      fits <= ring_used <= POSITION_BITS'(1 << RING_BITS);
       // RFC 5961 section 5: what it acknowledges was sent, and not too long ago.
       ack_ok <= acking && ack_age <= 32'h0040_0000;
     end
