@@ -80,7 +80,7 @@ tb_width = $(foreach w,$(subst $(comma), ,$(word 2,$(subst :, ,$(1)))),$(eval \
   $(call bench,$(word 1,$(subst /, ,$(word 1,$(subst :, ,$(1))))),$(word 2,$(subst /, ,$(word 1,$(subst :, ,$(1))))),$(w))))
 $(foreach b,$(BENCHES),$(call tb_width,$(b)))
 
-$(TB)/verilated.o: $(VERILATOR_INCLUDE)/verilated.cpp
+$(TB)/verilated.o: $(VERILATOR_INCLUDE)/verilated.cpp verilator tb.mk
 	@mkdir -p $(@D)
 	@$(tb_cxx) -c -include $(VERILATOR_INCLUDE)/verilated_threads.cpp $< -o $@
 
