@@ -5,7 +5,7 @@
 module board_top #(
     parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
-    parameter  int RING_BITS = 13,
+    parameter  int RING_BITS = 12,
     parameter  bit STORE = 1,
     parameter  bit UDP = 1,
     parameter  int ISLANDS = 4,

@@ -9,7 +9,7 @@
 Designs, each with 16 sessions and 64 bits, between shift registers where the chip's pins or a MAC would be:
 
     net      TCP/IP alone (net_stack), its rings outside
-    board    the shell with two regions, echo and sobel in them, its rings of 8 KB in block RAM (board_top)
+    board    the shell with two regions, echo and sobel in them, its rings of 4 KB in block RAM (board_top)
     lean     the same without what few boards need (board/lean.conf): images from a store, with connections that the board
              opens; UDP; calls by the host, which still provides for functions; pieces behind gaps, which come again; a policy
              of the scheduler. Eight calls that wait for a region in place of 16
