@@ -22,6 +22,7 @@ CLOCK_MHZ = 156.25
 DATA = ROOT / "target" / "board"
 sys.path.insert(0, str(ROOT / "hdl" / "board" / "tests"))
 import harness  # noqa: E402
+from nginx import configuration  # noqa: E402
 
 
 def commit():
@@ -29,20 +30,7 @@ def commit():
     return text.stdout.strip() or "none"
 
 
-NGINX = """
-daemon off;
-worker_processes 1;
-pid DIRECTORY/pid;
-error_log stderr;
-events {}
-http {
-  access_log off;
-  keepalive_requests 1000000000;
-  client_body_temp_path DIRECTORY/body; proxy_temp_path DIRECTORY/proxy; fastcgi_temp_path DIRECTORY/fastcgi;
-  uwsgi_temp_path DIRECTORY/uwsgi; scgi_temp_path DIRECTORY/scgi;
-  server { listen 127.0.0.1:8080; location / { return 200 "ANSWER"; } }
-}
-""".replace("ANSWER", "x" * 64)
+NGINX = '  server { listen 127.0.0.1:8080; location / { return 200 "' + "x" * 64 + '"; } }\n'
 ROUNDS, SECONDS = 3, 4
 
 
@@ -74,7 +62,7 @@ def live():
     out = {"model": {}, "nginx": {}}
     directory = DATA / "nginx"
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "conf").write_text(NGINX.replace("DIRECTORY", str(directory)))
+    (directory / "conf").write_text(configuration(directory, NGINX))
     for connections in (1, 16):
         rounds = {"model": [], "nginx": []}
         for _ in range(ROUNDS):

@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT / "hdl" / "board" / "tests"))
 import device_test  # noqa: E402
 import harness  # noqa: E402
 import host_test  # noqa: E402
+from nginx import configuration  # noqa: E402
 
 MANIFEST = """
 name: echo
@@ -44,17 +45,6 @@ implementations:
 SOURCE = pathlib.Path(__file__).with_name("echo.cl")
 # Connections stay open on either side, as they do in front of a board and of the gateway. Who is not root stays who they are.
 NGINX = """
-user root;
-daemon off;
-worker_processes 1;
-pid DIRECTORY/pid;
-error_log stderr;
-events {}
-http {
-  access_log off;
-  keepalive_requests 1000000000;
-  client_body_temp_path DIRECTORY/body; proxy_temp_path DIRECTORY/proxy; fastcgi_temp_path DIRECTORY/fastcgi;
-  uwsgi_temp_path DIRECTORY/uwsgi; scgi_temp_path DIRECTORY/scgi;
   upstream kernel { server unix:DIRECTORY/kernel.sock; keepalive 1; }
   server {
     listen 127.0.0.1:PORT;
@@ -65,7 +55,6 @@ http {
       fastcgi_param CONTENT_LENGTH $content_length;
     }
   }
-}
 """
 
 
@@ -97,7 +86,7 @@ def nginx(pool):
     directory.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as any_free:
         port = any_free.getsockname()[1]
-    (directory / "conf").write_text(NGINX.replace("DIRECTORY", str(directory)).replace("PORT", str(port)))
+    (directory / "conf").write_text(configuration(directory, NGINX.replace("PORT", str(port)), user="root"))
     start = lambda *words: subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pool.log, stderr=pool.log, env=pool.environment())
     processes = [start(DATA / "fcgi_opencl", directory / "kernel.sock", SOURCE, "echo")]
     try:

@@ -16,7 +16,7 @@ module tcp_position_f
 
   for (genvar i = 0; i < 5; i++) begin : g_ring
     localparam int RingBits = Rings[i];
-    localparam int NearBits = RingBits > 16 ? RingBits : 16;
+    localparam int NearBits = near_bits(RingBits);
     localparam int P = position_bits(RingBits);
     localparam logic [31:0] Ring = 32'(1 << RingBits);
     logic [31:0] from_wanted, used;

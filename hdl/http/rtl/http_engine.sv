@@ -349,8 +349,7 @@ module http_engine
   assign passes = c.place inside {AT_CHUNK, AT_DISCARD, AT_END};
   assign plenty = many && count[4];
   assign pass = plenty ? '{valid: 1'b1, all: 1'b0, take: 4'd8} : seen_pass;
-  assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || (fill_ready && own_turn)) &&
-      (plenty || (seen_pass.valid && seen_pass.take != '0));
+  assign moves = state == PARSE && !reader_start && passes && (c.place != AT_CHUNK || (fill_ready && own_turn)) && pass.valid && pass.take != '0;
   assign eight = |count[4:3];
 
   always_ff @(posedge own_clk) begin

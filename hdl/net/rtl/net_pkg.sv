@@ -119,10 +119,15 @@ package net_pkg;
     return once[15:0] + 16'(once[16]);
   endfunction
 
+  // What is near a stream's end is within so many bits of it: a window's reach, scaled or not.
+  function automatic int near_bits(input int ring_bits);
+    return ring_bits > 16 ? ring_bits : 16;
+  endfunction
+
   // Bits of a position in a stream, as TCP and the application tell each other where they are. What a peer sends may be as far
   // from what has been read as its ring, what is near the stream's end (tcp_rx), and a frame.
   function automatic int position_bits(input int ring_bits);
-    return (ring_bits > 16 ? ring_bits : 16) + 2;
+    return near_bits(ring_bits) + 2;
   endfunction
 
   // Sequence numbers wrap: a before b (RFC 9293 section 3.4).

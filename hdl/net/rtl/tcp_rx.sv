@@ -82,7 +82,7 @@ module tcp_rx
   if (ISLANDS % 2 != 0) $error("ISLANDS must be even");
 
   localparam int PLACES = ISLANDS == 0 ? 2 : ISLANDS;  // which never hold any if there are to be none
-  localparam int NEAR_BITS = RING_BITS > 16 ? RING_BITS : 16;
+  localparam int NEAR_BITS = near_bits(RING_BITS);
 
   // The address has come with beat 4, the ports with beat 5.
   // Which beat comes is known a cycle before: the lookup's hash is a long way.
