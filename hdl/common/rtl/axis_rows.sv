@@ -63,6 +63,7 @@ module axis_rows #(
   logic [W-1:0]          beats[2];
   logic [1:0]            full;
   logic                  lower, into, ended, row_begins, get, moves, spans;
+  logic                  past;           // the piece begins behind the last beat's bytes, if that is the lower one and all there is
   logic [OffsetBits-1:0] offset;         // of the piece in the lower beat
   logic [CountBits-1:0]  need, behind;   // bytes of the piece; the place behind it, counted from the lower beat's first byte
   logic [CountBits-1:0]  need_next;
@@ -70,7 +71,7 @@ module axis_rows #(
   logic [B-1:0]          in_keep;
 
   assign spans       = behind > CountBits'(B);
-  assign m_end       = ended && row_begins && (!full[lower] || (!full[!lower] && CountBits'(offset) >= tail));
+  assign m_end       = ended && row_begins && (!full[lower] || (!full[!lower] && past));
   assign m_valid     = running && (ended || (full[lower] && (full[!lower] || !spans)));
   assign m_count     = m_end ? '0 : need;
 
@@ -95,10 +96,13 @@ module axis_rows #(
       full    <= '0;
       lower   <= 1'b0;
       offset  <= '0;
+      past    <= 1'b0;
     end else begin
       if (put && in.last) ended <= 1'b1;
       if (get && m_end) running <= 1'b0;
       if (get) offset <= behind[OffsetBits-1:0];
+      // Where a beat comes to be the lower one as it comes in, a piece begins with it, and it has bytes.
+      if (get) past <= behind[OffsetBits-1:0] != '0 && CountBits'(behind[OffsetBits-1:0]) >= tail;
       if (moves) begin
         full[lower] <= 1'b0;
         lower       <= !lower;

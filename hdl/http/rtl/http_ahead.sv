@@ -7,9 +7,11 @@
 // number. Positions are counted modulo four times the ring.
 //
 // Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to `read_data`;
-// SHOWN, bytes that show, 8 or 16. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 4 and
+// SHOWN, bytes that show, 8 or 16; with 16 their kinds show, too. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 4 and
 // the memory's. Throughput: 8 bytes a cycle.
-module http_ahead #(
+module http_ahead
+  import http_pkg::*;
+#(
     parameter int SESSION_BITS = 4,
     parameter int RING_BITS = 21,
     parameter int MEMORY_LATENCY = 4,
@@ -36,6 +38,8 @@ module http_ahead #(
     output logic [SESSION_BITS+RING_BITS-4:0]   read_address,
     input  logic [                        63:0] read_data,
     output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; behind `count` anything
+    // Of these and of all bytes of their words, the kinds; the next byte's is that at `lane`. Before that anything.
+    output kind_t [                  SHOWN+7:0] kinds,
     output logic [                         4:0] count,         // how many of them are there
     output logic                                drained,       // all that has arrived is in `bytes`
     output logic [                         2:0] lane,          // the next byte's, in its word
@@ -178,6 +182,26 @@ module http_ahead #(
     for (int i = 0; i < WORDS; i++) shown[64*i+:64] = window[i];
     bytes = (8 * SHOWN)'(shown >> {lane, 3'b000});
     for (int i = 0; i < WORDS + 3; i++) next[i] = came_one && place == 3'(i) ? oldest[63:0] : window[i<WORDS?i : WORDS-1];
+  end
+
+  // Kinds move with their bytes, and behind the last one there is none. Without a word to spare, one would show before it counts.
+  if (SPARE) begin : g_kinds
+    kind_t [7:0] kinds_of[WORDS];
+    kind_t [7:0] kinds_next[WORDS+2];
+    kind_t [7:0] kinds_came;
+    always_comb begin
+      for (int i = 0; i < 8; i++) kinds_came[i] = 3'(i) <= oldest[66:64] ? kind_of(oldest[8*i+:8]) : KIND_PLAIN;
+      for (int i = 0; i < WORDS; i++) kinds_next[i] = came_one && place == 3'(i) ? kinds_came : kinds_of[i];
+      for (int i = WORDS; i < WORDS + 2; i++) kinds_next[i] = {8{KIND_PLAIN}};
+      for (int i = 0; i <= SHOWN / 8; i++) kinds[8*i+:8] = kinds_of[i];
+    end
+    always_ff @(posedge clk) begin
+      for (int i = 0; i < WORDS; i++)
+      for (int g = 0; g < 3; g++) if (gone == 2'(g)) kinds_of[i] <= kinds_next[i+g];
+      if (start || rst) for (int i = 0; i < WORDS; i++) kinds_of[i] <= {8{KIND_PLAIN}};
+    end
+  end else begin : g_no_kinds
+    assign kinds = {SHOWN + 8{KIND_PLAIN}};
   end
 
   always_ff @(posedge clk) begin

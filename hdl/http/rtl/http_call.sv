@@ -6,7 +6,7 @@
 // into words of the ring (http_writer) is shared, as the ring's port is.
 //
 // Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
-// Latency: 3 cycles from `start` to the body's first beat if it was read ahead, else 5 and the memory's; 3 from the
+// Latency: 3 cycles from `start` to the body's first beat if it was read ahead, else 5 and the memory's; 4 from the
 // answer's last beat to `complete`. Throughput: 8 bytes a cycle each way, if the rings' ports are not wanted by others.
 module http_call
   import http_pkg::*;
@@ -188,6 +188,7 @@ module http_call
   logic [3:0] out_length, counted;
   logic enough, reads;
   logic unused_drained;
+  http_pkg::kind_t [15:0] unused_kinds;
   logic [2:0] unused_lane;
 
   http_ahead #(
@@ -215,6 +216,7 @@ module http_call
       .read_address (rx_read_address),
       .read_data    (rx_read_data),
       .bytes,
+      .kinds        (unused_kinds),
       .count,
       .drained      (unused_drained),
       .lane         (unused_lane),
@@ -246,7 +248,8 @@ module http_call
   assign tx_from = from + (rewound ? TX_POSITION_BITS'(LengthAt) : '0);
 
   assign r_ready = state == Body && tx_may;
-  assign complete = state == Over || (state == Flush && tx_may);
+  // Not in the cycle in which the last of it is written: much waits for this, and who may write is known late.
+  assign complete = state == Over;
   assign over = no_room;
 
   always_comb begin
@@ -289,7 +292,7 @@ module http_call
         Body: if (r_valid && r_ready && r_last) state <= Rewind;
         Rewind: if (tx_may) state <= Length;
         Length: if (tx_may) state <= Flush;
-        Flush: if (tx_may) state <= taken ? Idle : Over;
+        Flush: if (tx_may) state <= Over;
         default: if (taken) state <= Idle;
       endcase
     end

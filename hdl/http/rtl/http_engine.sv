@@ -225,6 +225,7 @@ module http_engine
   logic [RxBits-1:0] arrived_to, body_there;
   logic arrived_all;     // and that is the end of the stream
   logic [127:0] bytes;
+  kind_t [23:0] kinds;
   seen_t looked, seen;   // what they are, and what they were a cycle ago
   logic seen_valid, seen_drained, seen_all;
   logic may_step;        // what was seen can be decided about,
@@ -232,6 +233,7 @@ module http_engine
   logic ruined;          // it cannot,
   logic too_big_then;    // because the head is too big
   logic [4:0] count, take, parse_take;
+  logic [4:0] head_taken;  // by the parser's last step, and not counted yet: its next one is two cycles later
   logic [2:0] lane;
   logic [1:0] gone, parse_gone;
   logic drained, moved, broken, too_big, reads;
@@ -298,6 +300,7 @@ module http_engine
       .read_address(rx_addresses[REGIONS]),
       .read_data   (rx_read_data),
       .bytes,
+      .kinds,
       .count,
       .drained,
       .lane,
@@ -312,6 +315,7 @@ module http_engine
       .scalars,
       .scalar(values_here[c.key]),
       .bytes,
+      .kinds,
       .count,
       .lane,
       .active(state == PARSE),
@@ -841,12 +845,16 @@ module http_engine
     at[RxP-1:5] <= at[RxP-1:5] + (RxP - 5)'(at_carries);
     // Where the parser does not move, nothing changes; what is broken is not looked at any more.
     if (may_step) c <= parsed;
+    head_taken <= may_step ? parse_take : '0;
+    if (!may_step) c.head_bytes <= c.head_bytes + 14'(head_taken);
     // The parser goes on two cycles after a chunk at the earliest.
     passed <= chunk_moves ? pass.take : '0;
     if (passed != '0) c.length <= 24'(LengthBits'(c.length + 24'(passed)));
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
     state_before <= state;
+    // If the session is saved as it is now: its peer has closed, and nothing more will come. Others say so themselves.
+    if (state == PARSE) ends <= seen_all && c.place != AT_END;
 
     case (state)
       PICK:
@@ -884,6 +892,7 @@ module http_engine
       if (reader_start || looks) begin
       end else if (ruined) begin
         if (!looking) begin
+          ends <= 1'b0;
           ruined <= 1'b0;
           text <= too_big_then ? TEXT_431 : TEXT_400;
           with_length <= 1'b0;
@@ -917,7 +926,6 @@ module http_engine
           end
         end else if (seen_pass.valid && seen_pass.take == '0 && seen_drained && !fill_dirty) begin
           state <= SAVE;
-          ends  <= seen_all && c.place != AT_END;
         end
       end else if (!seen_valid) begin
       end else if (broken || too_big) begin
@@ -930,7 +938,6 @@ module http_engine
         end
       end else if (seen_drained && !fill_dirty && !looking) begin
         state <= SAVE;
-        ends  <= seen_all;  // the peer has closed: nothing more will come
       end
 
       CHUNKS: begin
@@ -944,6 +951,7 @@ module http_engine
       end
 
       DECIDE: begin
+        ends <= 1'b0;
         with_length <= 1'b0;
         digits <= '0;
         with_body <= c.method != METHOD_HEAD;
@@ -1105,7 +1113,6 @@ module http_engine
         notify <= 1'b1;
         notify_at <= s;
         if (ends) finish[s] <= 1'b1;
-        ends  <= 1'b0;
         state <= PICK;
       end
     endcase

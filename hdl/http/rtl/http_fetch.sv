@@ -135,6 +135,7 @@ module http_fetch
   logic [4:0] count, take;
   logic [2:0] lane;
   logic drained, reader_start, reads;
+  http_pkg::kind_t [15:0] unused_kinds;
 
   http_ahead #(
       .SESSION_BITS  (S),
@@ -161,6 +162,7 @@ module http_fetch
       .read_address(rx_read_address),
       .read_data   (rx_read_data),
       .bytes,
+      .kinds       (unused_kinds),
       .count,
       .drained,
       .lane,

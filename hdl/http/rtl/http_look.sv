@@ -10,6 +10,7 @@ module http_look
     input  logic [3:0][63:0]      scalars,   // the query parameters that the function knows
     input  logic [31:0]           scalar,    // what the one at `from.key` has come to
     input  logic [127:0]          bytes,
+    input  kind_t [23:0]          kinds,     // of those, and of the others in their words; plain behind the last one
     input  logic [4:0]            count,
     input  logic [2:0]            lane,      // of the first byte in its word
     input  logic                  active,    // else nothing of it is looked at
@@ -27,91 +28,79 @@ module http_look
     if (i < n && with_bytes[8*i+:8] != literal[8*(n-1-i)+:8]) starts = 1'b0;
   endfunction
 
-  logic [15:0] valid, is_space, is_line, is_end, is_colon, is_query, is_comma, is_equal, is_and, is_slash, is_control;
-  logic [15:0] stops, fours, before_stop;
-  logic [127:0] lower;
-  logic [7:0] b, b0, b1, key_next;
+  // The same whatever letters are large ones.
+  function automatic logic named(input logic [127:0] with_bytes, input logic [127:0] literal, input int n);
+    named = 1'b1;
+    for (int i = 0; i < 16; i++)
+    if (i < n && (with_bytes[8*i+:8] | (literal[8*(n-1-i)+6] ? 8'h20 : 8'h00)) != literal[8*(n-1-i)+:8]) named = 1'b0;
+  endfunction
+
+  logic [15:0] valid;
+  logic [7:0] b0, b1, key_next;
+
+  // ---- what the current part ends at: one of a set of kinds, by the place ----
+  // Each ends with its line; most with whatever is no part of a word, some with blanks or with a mark.
+  logic by_control, by_blank, by_either;
+  logic [2:0] by_mark;
+  localparam logic [2:0] NoMark = 3'b101;
 
   always_comb begin
-    {lower, is_space, is_line, is_colon, is_query, is_comma, is_equal, is_and, is_slash, is_control, is_end, stops, fours, before_stop, b} = 'x;
+    {by_control, by_blank, by_either, by_mark} = 'x;
     if (active) begin
-      for (int i = 0; i < 16; i++) begin
-        b = bytes[8*i+:8];
-        lower[8*i+:8] = b >= "A" && b <= "Z" ? b | 8'h20 : b;
-        is_space[i] = b == " " || b == 8'h09;
-        is_line[i] = valid[i] && (b == 8'h0d || b == 8'h0a);
-        is_colon[i] = b == ":";
-        is_query[i] = b == "?";
-        is_comma[i] = b == ",";
-        is_equal[i] = b == "=";
-        is_and[i] = b == "&";
-        is_slash[i] = b == "/";
-        is_control[i] = b < 8'h21 || b > 8'h7e;  // no part of a word
-      end
-      // CR LF.
-      for (int i = 0; i < 16; i++)
-      is_end[i] = i < 15 && is_line[i] && !bytes[8*i+1] && is_line[(i+1)%16] && bytes[8*((i+1)%16)+1];
-
-      // What the current part ends at: one of a set of characters, by the place.
-      stops = from.place inside {AT_METHOD, AT_PATH_REST, AT_QUERY_REST, AT_AUTHORITY, AT_NAME, AT_KEY, AT_HEADER, AT_HEADER_REST} ?
-          is_control : is_line;
-      if (from.place == AT_AUTHORITY) stops |= is_slash;
-      if (from.place == AT_NAME) stops |= is_query;
-      if (from.place == AT_KEY) stops |= is_equal | is_and;
-      if (from.place inside {AT_HEADER, AT_HEADER_REST}) stops |= is_colon;
-      if (from.place == AT_CONNECTION) stops |= is_space;
-      if (from.place inside {AT_CONNECTION, AT_TOKEN_REST}) stops |= is_comma;
-      stops &= valid;
-      // Which bytes are before that: no stop in these four, nor in the fours before.
-      for (int i = 0; i < 16; i++) begin
-        fours[i] = 1'b0;
-        for (int j = 0; j < 4; j++) if (i >= j && stops[(i-j)&15]) fours[i] = 1'b1;
-      end
-      for (int i = 0; i < 16; i++) begin
-        before_stop[i] = 1'b1;
-        for (int j = 0; j < 16; j += 4) if (i >= j && fours[(i-j)&15]) before_stop[i] = 1'b0;
-      end
+      by_control = from.place inside {AT_METHOD, AT_PATH_REST, AT_QUERY_REST, AT_AUTHORITY, AT_NAME, AT_KEY, AT_HEADER, AT_HEADER_REST};
+      by_blank = from.place == AT_CONNECTION;
+      by_either = from.place == AT_KEY;
+      unique case (from.place)
+        AT_AUTHORITY: by_mark = KIND_SLASH[2:0];
+        AT_NAME: by_mark = KIND_QUERY[2:0];
+        AT_KEY: by_mark = KIND_EQUAL[2:0];
+        AT_HEADER, AT_HEADER_REST: by_mark = KIND_COLON[2:0];
+        AT_CONNECTION, AT_TOKEN_REST: by_mark = KIND_COMMA[2:0];
+        default: by_mark = NoMark;
+      endcase
     end
   end
 
-  // The first stop and what it is: of each four bytes, then of those.
+  // ---- the first stop, and what it is ----
+  // Looked for where the bytes are, in the three words that they stand in, and not where they show: to bring them there is as
+  // long a way, and only the place found has to go it. Of each four bytes first, then of those.
+  localparam int Near = 24, Fours = Near / 4;
   typedef struct packed {
-    logic [4:0] at, at_1, at_2, at_4;
-    logic [1:0] gone, gone_1, gone_2, gone_4;
-    logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_control;
+    logic [4:0] at, at_1, at_2, at_4;  // from the first word's first byte; and so many bytes behind it
+    kind_t kind;
+    logic is_end, is_end_end;
   } stop_t;
-  stop_t stop, stop_of[4], stop_at[16];
+  stop_t stop, stop_of[Fours], stop_at[Near];
+  logic [Near-1:0] stops, ends, shows;
+  logic [Fours-1:0] some;
 
   always_comb begin
-    stop = 'x;
-    for (int i = 0; i < 16; i++) stop_at[i] = 'x;
-    for (int g = 0; g < 4; g++) stop_of[g] = 'x;
+    {stop, stops, ends, shows, some} = 'x;
+    for (int i = 0; i < Near; i++) stop_at[i] = 'x;
+    for (int g = 0; g < Fours; g++) stop_of[g] = 'x;
     if (active) begin
-      for (int i = 0; i < 16; i++) begin
+      for (int i = 0; i < Near; i++) shows[i] = i < 8 ? 3'(i) >= lane : i < 16 || 3'(i) < lane;
+      for (int i = 0; i < Near; i++) begin
+        stops[i] = shows[i] && (kinds[i][3] ? by_control || kinds[i][2] || (kinds[i][1] && by_blank) :
+            {kinds[i][2:1], kinds[i][0] && !by_either} == by_mark);
+        ends[i] = i < Near - 1 && kinds[i] == KIND_CR && kinds[(i+1)%Near] == KIND_LF && (i < 15 || shows[(i+1)%Near]);
+      end
+      for (int i = 0; i < Near; i++) begin
         stop_at[i].at   = 5'(i);
         stop_at[i].at_1 = 5'(i + 1);
         stop_at[i].at_2 = 5'(i + 2);
         stop_at[i].at_4 = 5'(i + 4);
-        stop_at[i].gone   = words_used(lane, 5'(i));
-        stop_at[i].gone_1 = words_used(lane, 5'(i + 1));
-        stop_at[i].gone_2 = words_used(lane, 5'(i + 2));
-        stop_at[i].gone_4 = words_used(lane, 5'(i + 4));
-        // Of the two blanks one bit tells which, as of the two that end a line.
-        stop_at[i].is_space = is_space[i] && bytes[8*i+5];
-        stop_at[i].is_feed = is_line[i] && bytes[8*i+1];
-        stop_at[i].is_end = is_end[i];
-        stop_at[i].is_end_end = is_end[i] && i < 14 && is_end[(i+2)%16];
-        stop_at[i].is_colon = is_colon[i];
-        stop_at[i].is_query = is_query[i];
-        stop_at[i].is_equal = is_equal[i];
-        stop_at[i].is_control = is_control[i];
+        stop_at[i].kind = kinds[i];
+        stop_at[i].is_end = ends[i];
+        stop_at[i].is_end_end = ends[i] && i < Near - 2 && ends[(i+2)%Near];
       end
-      for (int g = 0; g < 4; g++) begin
+      for (int g = 0; g < Fours; g++) begin
+        some[g] = stops[4*g+:4] != '0;
         stop_of[g] = '0;
         for (int i = 3; i >= 0; i--) if (stops[4*g+i]) stop_of[g] = stop_at[4*g+i];
       end
-      stop = stop_of[3];
-      for (int g = 2; g >= 0; g--) if (stops[4*g+:4] != '0) stop = stop_of[g];
+      stop = '0;
+      for (int g = Fours - 1; g >= 0; g--) if (some[g]) stop = stop_of[g];
     end
   end
 
@@ -120,43 +109,57 @@ module http_look
   assign b1 = bytes[15:8];
   assign key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
 
+  // Kinds of those that are asked for at a fixed place, and where line ends are.
+  kind_t kind0, kind7, kind15;
+  logic [9:0] ends_here;
+
   always_comb begin
-    seen = 'x;
+    {seen, kind0, kind7, kind15, ends_here} = 'x;
     if (active) begin
-      seen.before_stop = before_stop;
+      kind0 = kinds[5'(lane)];
+      kind7 = kinds[5'(lane)+5'd7];
+      kind15 = kinds[5'(lane)+5'd15];
+      ends_here = 10'(ends >> lane);
       seen.at = PLACES'(1) << from.place;
       seen.bytes = bytes;
       seen.count = count;
       {seen.ten, seen.nine, seen.eight, seen.five} = {valid[9], valid[8], valid[7], valid[4]};
       seen.digit0 = valid[0] && digit(b0);
       seen.digit1 = valid[1] && digit(b1);
-      seen.hexadecimal0 = valid[0] && (digit(b0) || (lower[7:0] >= "a" && lower[7:0] <= "f"));
-      seen.space0 = valid[0] && is_space[0];
-      seen.line0 = is_line[0];
-      seen.feed0 = is_line[0] && b0[1];
-      seen.comma0 = valid[0] && is_comma[0];
-      seen.control0 = valid[0] && is_control[0];
-      seen.end0 = is_end[0];
-      seen.end_at = is_end[4:1];
-      seen.any_line = |is_line;
-      seen.any_control = |(valid & is_control);
-      seen.any_target_end = |(valid & (is_control | is_query));
+      seen.hexadecimal0 = valid[0] && (digit(b0) || (b0[7:6] == 2'b01 && b0[4:3] == '0 && !(b0[2:0] inside {3'd0, 3'd7})));
+      seen.space0 = kind0 inside {KIND_SPACE, KIND_TAB};
+      seen.line0 = kind0 inside {KIND_CR, KIND_LF};
+      seen.feed0 = kind0 == KIND_LF;
+      seen.comma0 = kind0 == KIND_COMMA;
+      seen.control0 = kind0[3];
+      seen.end0 = ends_here[0];
+      seen.end_at = ends_here[4:1];
+      {seen.any_line, seen.any_control, seen.any_target_end} = '0;
+      for (int i = 0; i < Near; i++)
+      if (shows[i]) begin
+        if (kinds[i][3]) seen.any_control = 1'b1;
+        if (kinds[i][3:2] == '1) seen.any_line = 1'b1;
+        if (kinds[i][3] || kinds[i] == KIND_QUERY) seen.any_target_end = 1'b1;
+      end
 
-      seen.stopped = stops != '0;
-      seen.stop = seen.stopped ? stop.at : 5'd16;
-      {seen.stop_1, seen.stop_2, seen.stop_4} = {stop.at_1, stop.at_2, stop.at_4};
+      seen.stopped = some != '0;
+      seen.stop = stop.at - 5'(lane);
+      seen.stop_1 = stop.at_1 - 5'(lane);
+      seen.stop_2 = stop.at_2 - 5'(lane);
+      seen.stop_4 = stop.at_4 - 5'(lane);
       seen.lane = lane;
-      {seen.gone, seen.gone_1, seen.gone_2, seen.gone_4} = {stop.gone, stop.gone_1, stop.gone_2, stop.gone_4};
+      {seen.gone, seen.gone_1, seen.gone_2, seen.gone_4} = {stop.at[4:3], stop.at_1[4:3], stop.at_2[4:3], stop.at_4[4:3]};
       seen.gone_count = words_used(lane, count);
-      seen.stop_first = stops[0];
-      seen.stop_space = stop.is_space;
-      seen.stop_feed = stop.is_feed;
+      seen.stop_first = 1'b0;
+      for (int i = 0; i < 8; i++) if (stops[i] && lane == 3'(i)) seen.stop_first = 1'b1;
+      seen.stop_space = stop.kind == KIND_SPACE;
+      seen.stop_feed = stop.kind == KIND_LF;
       seen.stop_end = stop.is_end;
       seen.stop_end_end = stop.is_end_end;
-      seen.stop_colon = stop.is_colon;
-      seen.stop_query = stop.is_query;
-      seen.stop_equal = stop.is_equal;
-      seen.stop_control = stop.is_control;
+      seen.stop_colon = stop.kind == KIND_COLON;
+      seen.stop_query = stop.kind == KIND_QUERY;
+      seen.stop_equal = stop.kind == KIND_EQUAL;
+      seen.stop_control = stop.kind[3];
 
       seen.post_function = valid[14] && starts(bytes, "POST /function/", 15);
       seen.get = valid[3] && starts(bytes, "GET ", 4);
@@ -164,26 +167,26 @@ module http_look
       seen.head = valid[4] && starts(bytes, "HEAD ", 5);
       seen.function_ = valid[9] && starts(bytes, "/function/", 10);
       seen.system = valid[7] && starts(bytes, "/system/", 8);
-      seen.http = valid[6] && starts(lower, "http://", 7);
+      seen.http = valid[6] && named(bytes, "http://", 7);
       seen.functions = starts(bytes, "functions", 9);
       seen.healthz = starts(bytes, "/healthz", 8);
       seen.metrics = starts(bytes, "/metrics", 8);
       seen.version = starts(bytes, " HTTP/1.", 8) && digit(bytes[71:64]);
       seen.version_0 = bytes[71:64] == "0";
-      seen.version_end = is_end[9];
-      seen.content_length = starts(lower, "content-length", 14);
-      seen.content_length_space = valid[15] && is_space[15];
-      seen.host = starts(lower, "host", 4);
-      seen.connection = starts(lower, "connection", 10);
-      seen.expect_ = starts(lower, "expect", 6);
-      seen.api_key = starts(lower, "x-api-key", 9);
-      seen.request_id = starts(lower, "x-request-id", 12);
-      seen.coding = starts(lower, "transfer-encodin", 16);
-      seen.coding_name = lower[7:0] == "g" && b1 == ":";
-      seen.chunked = valid[7] && starts(lower, "chunked", 7) && (is_line[7] || is_space[7]);
-      seen.close = starts(lower, "close", 5);
-      seen.keep_alive = starts(lower, "keep-alive", 10);
-      seen.continue_ = starts(lower, "100-continue", 12);
+      seen.version_end = ends_here[9];
+      seen.content_length = named(bytes, "content-length", 14);
+      seen.content_length_space = kind15 inside {KIND_SPACE, KIND_TAB};
+      seen.host = named(bytes, "host", 4);
+      seen.connection = named(bytes, "connection", 10);
+      seen.expect_ = named(bytes, "expect", 6);
+      seen.api_key = named(bytes, "x-api-key", 9);
+      seen.request_id = named(bytes, "x-request-id", 12);
+      seen.coding = named(bytes, "transfer-encodin", 16);
+      seen.coding_name = named(bytes, "g", 1) && b1 == ":";
+      seen.chunked = named(bytes, "chunked", 7) && (kind7[3] && kind7[2:1] != '0);
+      seen.close = named(bytes, "close", 5);
+      seen.keep_alive = named(bytes, "keep-alive", 10);
+      seen.continue_ = named(bytes, "100-continue", 12);
       for (int k = 0; k < 4; k++) begin
         seen.scalar_same[k] = 1'b1;
         seen.scalar_stop[k] = '0;

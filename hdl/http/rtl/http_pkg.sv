@@ -57,6 +57,39 @@ package http_pkg;
   localparam int KEY_BYTES = 32;  // of an API key, at most
   localparam int ID_BYTES = 40;   // of an X-Request-Id that is carried; a longer one is not
 
+  // What a byte is to the parser, found when it comes out of memory. In order: no part of a word; of those the end of a line, a blank;
+  // which of two. A place where no byte is yet is plain.
+  typedef enum logic [3:0] {
+    KIND_PLAIN   = 4'b0000,
+    KIND_COLON   = 4'b0001,
+    KIND_QUERY   = 4'b0010,
+    KIND_COMMA   = 4'b0011,
+    KIND_SLASH   = 4'b0100,
+    KIND_EQUAL   = 4'b0110,
+    KIND_AND     = 4'b0111,
+    KIND_CONTROL = 4'b1000,
+    KIND_SPACE   = 4'b1010,
+    KIND_TAB     = 4'b1011,
+    KIND_CR      = 4'b1100,
+    KIND_LF      = 4'b1101
+  } kind_t;
+
+  function automatic kind_t kind_of(input logic [7:0] b);
+    case (b)
+      ":": kind_of = KIND_COLON;
+      "?": kind_of = KIND_QUERY;
+      ",": kind_of = KIND_COMMA;
+      "/": kind_of = KIND_SLASH;
+      "=": kind_of = KIND_EQUAL;
+      "&": kind_of = KIND_AND;
+      " ": kind_of = KIND_SPACE;
+      8'h09: kind_of = KIND_TAB;
+      8'h0d: kind_of = KIND_CR;
+      8'h0a: kind_of = KIND_LF;
+      default: kind_of = b < 8'h21 || b > 8'h7e ? KIND_CONTROL : KIND_PLAIN;
+    endcase
+  endfunction
+
   // All that is known of a request. Saved when the bytes that have come are used up.
   typedef struct packed {
     place_t       place;
@@ -87,7 +120,7 @@ package http_pkg;
   } request_t;
 
   // What a parser that stands at a place has to know of the next bytes of its stream, worked out a cycle before it decides
-  // (http_look). `stop` is where the part that stands there ends, 16 if that does not show.
+  // (http_look). `stop` is where the part that stands there ends; if that does not show, more than 16 or none at all.
   typedef struct packed {
     logic [PLACES-1:0] at;                                 // the place, a bit for each: the longest ways begin here
     logic [127:0] bytes;
@@ -103,7 +136,6 @@ package http_pkg;
     logic         stopped, stop_first;                     // it shows; it is the first byte
     logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_control;
     logic         stop_end_end;                            // CR LF stands there, twice
-    logic [15:0]  before_stop;
     // Words, with all that has to be there of them. Those of a whole part are it only if it stops there.
     logic         post_function, get, post, head, function_, system, http, functions, healthz, metrics;
     logic         version, version_0, version_end;         // " HTTP/1." and a digit; that is 0; a line's end behind it

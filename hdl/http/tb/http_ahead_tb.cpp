@@ -11,6 +11,24 @@ namespace {
 
 constexpr int kLatency = 4, kSessions = 3;
 
+// As http_pkg says.
+unsigned kind_of(uint8_t byte) {
+    static const std::string others = " \t\r\n:?,/=&";
+    static const unsigned kinds[] = {10, 11, 12, 13, 1, 2, 3, 4, 6, 7};
+    const size_t i = others.find(static_cast<char>(byte));
+    return i != std::string::npos ? kinds[i] : byte <= 0x20 || byte >= 0x7f ? 8 : 0;
+}
+
+// Of the bytes that show, which these are, and behind them if there are fewer than can show.
+template <typename Dut>
+void check_kinds(Dut &dut, const uint8_t *bytes) {
+    for (unsigned i = dut->lane; i < 24; i++) {
+        const unsigned kind = dut->kinds[i / 8] >> (4 * (i % 8)) & 15, n = i - dut->lane;
+        if (n < dut->count) check(kind == kind_of(bytes[n]), "the kind of byte " + std::to_string(n) + " of those that show is wrong");
+        else if (dut->count < 16) check(kind == 0, "a byte that is not there has a kind");
+    }
+}
+
 struct Stream {
     uint32_t from = 0, arrived = 0, taken = 0;
     Bytes bytes;
@@ -71,6 +89,7 @@ struct Ahead : Clocked {
             for (unsigned i = 0; i < dut->count; i++)
                 check(static_cast<uint8_t>(dut->bytes[i / 4] >> (8 * (i % 4))) == now.bytes[now.taken + i],
                       "byte " + std::to_string(now.taken + i) + " is wrong");
+            check_kinds(dut, now.bytes.data() + now.taken);
             if (dut->drained) check(now.taken + dut->count == now.arrived, "drained too early");
             n = std::min<unsigned>(most, dut->count);
             dut->take = static_cast<uint8_t>(n);
@@ -177,6 +196,7 @@ TEST(any_pieces) {
                 check(taken + static_cast<unsigned>(i) < arrived, "a byte that has not arrived");
                 check(byte == stream[taken + static_cast<unsigned>(i)], "byte " + std::to_string(taken + i) + " is wrong");
             }
+            check_kinds(dut, stream.data() + taken);
             if (dut->drained) check(taken + dut->count == arrived, "drained too early");
             dut->take = static_cast<uint8_t>(dut.random.below(dut->count + 1u));
             dut->gone = static_cast<uint8_t>((dut->lane + dut->take) / 8);

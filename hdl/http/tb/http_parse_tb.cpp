@@ -32,6 +32,7 @@ Parsed parse(Random &random, const Bytes &text, size_t most) {
         for (size_t i = 0; i < show; i++) dut.bytes[i / 4] |= static_cast<uint32_t>(text[p.used + i]) << (8 * (i % 4));
         dut.count = static_cast<uint8_t>(show);
         dut.lane = static_cast<uint8_t>(random.below(8));
+        for (int w = 0; w < 3; w++) dut.around[w] = static_cast<uint32_t>(random.next());
         for (int w = 0; w < 8; w++) dut.api_key[w] = 0;
         for (size_t i = 0; kKey[i]; i++) dut.api_key[i / 4] |= static_cast<uint32_t>(kKey[i]) << (8 * (i % 4));
         for (int k = 0; k < 4; k++) dut.values[k] = p.values[k];

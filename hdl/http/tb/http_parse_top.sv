@@ -8,6 +8,7 @@ module http_parse_top
     input  logic [127:0]     bytes,
     input  logic [4:0]       count,
     input  logic [2:0]       lane,
+    input  logic [95:0]      around,      // kinds of the bytes that do not show
     input  logic [3:0][63:0] scalars,
     input  logic [3:0][31:0] values,      // of those scalars, before
     output logic [3:0][31:0] values_now,  // and after
@@ -23,7 +24,9 @@ module http_parse_top
     output logic             too_big
 );
 
+  request_t stepped;
   seen_t seen;
+  kind_t [23:0] kinds;
   logic scalar_put;
   logic [31:0] scalar;
 
@@ -31,6 +34,12 @@ module http_parse_top
     values_now = values;
     if (scalar_put) values_now[from.key] = scalar;
   end
+
+  always_comb
+    for (int i = 0; i < 24; i++)
+      if (i < 32'(lane)) kinds[i] = kind_t'(around[4*i+:4]);
+      else if (i - 32'(lane) < 32'(count)) kinds[i] = kind_of(bytes[8*(i-32'(lane))+:8]);
+      else kinds[i] = count[4] ? kind_t'(around[4*i+:4]) : KIND_PLAIN;
 
   http_look u_look (
       .active(1'b1),
@@ -43,6 +52,14 @@ module http_parse_top
 
   http_parse #(
       .BODY_BYTES(12 << 20)
-  ) u_parse (.*);
+  ) u_parse (
+      .to(stepped),
+      .*
+  );
+
+  always_comb begin
+    to = stepped;
+    to.head_bytes = from.head_bytes + 14'(take);
+  end
 
 endmodule

@@ -448,7 +448,10 @@ module tcp_engine
   logic stream_ended, finished, gone;
   tx_t acked;
   logic acked_any, acked_far;  // something; more than a ring has
-  tx_t flight;
+  logic some_acked, whole;     // of what is out, or all of it
+  logic [TxBits:0] left;       // that is out and not acknowledged, negative if it was never sent
+  tx_t flight, out;            // that is out
+  logic out_long;              // half of it is more than two segments
   rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
   logic idle_over, linger_over, wait_over;
@@ -462,6 +465,8 @@ module tcp_engine
   assign ours = hit && !gone && peer.ip == d.ip && peer.port == d.port && peer.own_port == d.own_port &&
       !(ACTIVE_OPEN && t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
   assign took = now - t.timed_from;
+  assign out = tx_t'(t.max) - tx_t'(t.una);
+  assign left = (TxBits + 1)'(t.max) - (TxBits + 1)'(d.ack);
 
   // Of positions that are not further apart than a ring.
   function automatic logic earlier(input tx_t a, input tx_t b);
@@ -475,7 +480,11 @@ module tcp_engine
       acked <= tx_t'(d.ack) - tx_t'(t.una);
       acked_any <= d.ack != t.una;
       acked_far <= |((d.ack - t.una) >> TxBits);
-      flight <= tx_t'(t.max) - tx_t'(t.una);
+      // The same as `acked` against `flight`, and beside them.
+      some_acked <= !(|((d.ack - t.una) >> TxBits)) && !left[TxBits];
+      whole <= tx_t'(left) == '0;
+      flight <= out;
+      out_long <= 23'(out) >> 1 > 23'({t.mss, 1'b0});
       ack_beyond_next <= precedes(t.nxt, d.ack);
       ack_of_unsent <= !precedes(d.ack, t.max);
       newer <= !precedes(d.seq, t.wl1);
@@ -519,10 +528,9 @@ module tcp_engine
     if (phase == COMPARE) took_q <= took;
     if (phase == STEP) begin
       tcb_t stepped;
-      logic ack_now, again, probe, die, reset_out, wake, progress, whole, syn, begin_now, establish;
+      logic ack_now, again, probe, die, reset_out, wake, progress, syn, begin_now, establish;
       logic [15:0] backed_off;
       cwnd_t half;
-      logic some_acked;  // of what is out
       logic [17:0] took_apart;
       stepped = t;
       ack_now = 1'b0;
@@ -536,9 +544,7 @@ module tcp_engine
       begin_now = 1'b0;  // the peer's stream has begun
       establish = 1'b0;  // a connection that the board opens is open
       backed_off = t.rto > 16'(RTO_MOST_MS / 2) ? 16'(RTO_MOST_MS) : {t.rto[14:0], 1'b0};
-      whole = acked == flight;
-      some_acked = !acked_far && acked <= flight;
-      half = 23'(flight) >> 1 > 23'({t.mss, 1'b0}) ? cwnd_t'(23'(flight) >> 1) : capped(23'({t.mss, 1'b0}));
+      half = out_long ? cwnd_t'(23'(flight) >> 1) : capped(23'({t.mss, 1'b0}));
       took_apart = took_more < 0 ? 18'(-took_more) : 18'(took_more);
 
       if (finished && !t.closing && t.state == OPEN) begin
