@@ -824,8 +824,14 @@ module tcp_engine
   // ---- FLAGS ----
   logic [31:0] sum, sum_q;
   logic send_fin, push, all_sent, more;  // of what there is, and there may be more
+  tx_t reach;                            // of what is sent, from the oldest that is not acknowledged
+  logic advances;                        // it ends where the next is, or later
+  logic first_time, first_end;           // it begins where nothing was sent before,
+  logic beyond;                          // and it ends there; with a FIN if it ends where that begins
+  logic idle_timer, stalled;
   assign sum = from + 32'(length_q);
   assign all_sent = tx_t'(length_q) == avail;
+  assign reach = (resend_q ? '0 : inflight) + tx_t'(length_q);
 
   always_ff @(posedge own_clk) begin
     if (phase == FLAGS) begin
@@ -835,6 +841,13 @@ module tcp_engine
       send_fin <= live && m.closing && (resend_q ? length_q == '0 : all_sent && !past_end);
       push <= resend_q ? tx_t'(length_q) == unacknowledged : all_sent;
       more <= !resend_q && !all_sent;
+      // A FIN alone is what is sent again of a stream that is over.
+      advances <= !resend_q || (length_q == '0 ? inflight <= tx_t'(1) : tx_t'(length_q) >= inflight);
+      first_time <= (resend_q ? '0 : inflight) == sent_out;
+      beyond <= reach > sent_out;
+      first_end <= reach == sent_out;
+      idle_timer <= m.timer == '0;
+      stalled <= avail != '0 && m.window == '0;
     end
   end
 
@@ -881,21 +894,21 @@ module tcp_engine
       go_on = 1'b0;
       after = sum_q + 32'(send_fin);
       if (send_data || send_fin) begin
-        if (!precedes(after, m.nxt)) o.nxt = after;
-        if (precedes(m.max, after)) begin
+        if (advances) o.nxt = after;
+        if (beyond || (send_fin && first_end)) begin
           o.max = after;
-          if (!m.timing && from == m.max) begin
+          if (!m.timing && first_time) begin
             o.timing = 1'b1;
             o.timed = tx_t'(after);
             o.timed_from = now;
           end
         end
-        if (m.timer == '0) o.timer = m.rto;
+        if (idle_timer) o.timer = m.rto;
         // There may be more: come again after the others.
         go_on = more && send_data;
         if (again_q) go_on = 1'b1;
-      end else if (avail != '0 && m.window == '0 && m.timer == '0) o.timer = m.rto;
-      if (syn_q && m.timer == '0) o.timer = m.rto;
+      end else if (stalled && idle_timer) o.timer = m.rto;
+      if (syn_q && idle_timer) o.timer = m.rto;
       if (die_q) o.state = DEAD;
       if (send_data || send_fin || send_ack) begin
         o.unacked = '0;
@@ -961,7 +974,9 @@ module tcp_engine
     said_in = '{finish: app_valid && app_finish, read_to: rx_t'(said_read_to),
                 written_to: tx_t'(app_valid ? app_written_to : births ? d.ack : m.una)};
     alert_now = alerts[G'(index >> 4)];
-    alert_now[index[3:0]] = !die_q && (o.timer != '0 || o.unacked != '0 || o.state == TIME_WAIT);
+    // A timer that is set is never set to zero.
+    alert_now[index[3:0]] = !die_q && (!idle_timer || send_data || send_fin || stalled || syn_q ||
+        (m.unacked != '0 && !send_ack) || m.state == TIME_WAIT);
   end
 
   assign sent_write = tcb_write;
