@@ -43,8 +43,9 @@ module http_ahead
     output logic [                         4:0] count,         // how many of them are there
     output logic                                drained,       // all that has arrived is in `bytes`
     output logic [                         2:0] lane,          // the next byte's, in its word
-    input  logic [                         4:0] take,          // at most `count`; the last ones of a stream with any more
-    input  logic [                         1:0] gone,          // words that are used up so (http_pkg::words_used)
+    // Where the next byte is behind those that are taken, from the first byte of its word: at most `count` on from `lane`; with
+    // the last ones of a stream any more may be.
+    input  logic [                         4:0] onward,
     output logic                                busy           // something is under way (clock_gate)
 );
 
@@ -164,14 +165,17 @@ module http_ahead
   // With room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
   logic [63:0] window[WORDS];
   logic [63:0] next[WORDS+3];        // the same with the word that came
-  logic [5:0] held, filled;          // bytes from there on; with the word that came
+  logic [5:0] held;                  // bytes from the next one on
+  logic [5:0] filled;                // from the first word's first one on, with the word that came
+  logic [1:0] gone;                  // words that are used up
   logic [2:0] place, placed;         // where the next one goes; before words are used up
   logic came_one, full;
 
-  // The longest ways end here, and many begin: who takes bytes finds how many words that uses up beside it.
+  // The longest ways end here, and many begin.
+  assign gone = onward[4:3];
   assign came_one = head[which] != tail[which];
   assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
-  assign filled = pop ? {place, oldest[66:64]} + 6'd1 - 6'(lane) : held;
+  assign filled = pop ? {place, oldest[66:64]} + 6'd1 : held + 6'(lane);
   assign placed = place + 3'(pop && oldest[66:64] == '1);
   assign full = |(held >> $clog2(SHOWN));
   assign count = full ? 5'(SHOWN) : 5'(held[$clog2(SHOWN)-1:0]);
@@ -207,10 +211,10 @@ module http_ahead
   always_ff @(posedge clk) begin
     for (int i = 0; i < WORDS; i++)
     for (int g = 0; g < 3; g++) if (gone == 2'(g) && i + g <= (SPARE ? WORDS - 1 : WORDS)) window[i] <= next[i+g];
-    lane  <= lane + take[2:0];
+    lane  <= onward[2:0];
     // What is taken is known last. A word that was not full yet stays the last one.
     place <= gone[1] ? placed - 3'd2 : gone[0] ? placed - 3'd1 : placed;
-    held  <= filled - 6'(take);
+    held  <= filled - 6'(onward);
     if (start || rst) begin
       lane  <= from[2:0];
       place <= '0;
@@ -218,6 +222,6 @@ module http_ahead
     end
   end
 
-  assign busy = wants || coming != '0 || pop || take != '0;
+  assign busy = wants || coming != '0 || pop || onward != 5'(lane);
 
 endmodule

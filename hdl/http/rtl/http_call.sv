@@ -184,12 +184,12 @@ module http_call
 
   // ---- the body ----
   logic [63:0] bytes;
-  logic [4:0] count, take;
+  logic [4:0] count;
   logic [3:0] out_length, counted;
   logic enough, reads;
   logic unused_drained;
   http_pkg::kind_t [15:0] unused_kinds;
-  logic [2:0] unused_lane;
+  logic [2:0] lane;
 
   http_ahead #(
       .SESSION_BITS  (SESSION_BITS),
@@ -219,9 +219,8 @@ module http_call
       .kinds        (unused_kinds),
       .count,
       .drained      (unused_drained),
-      .lane         (unused_lane),
-      .take,
-      .gone         ({1'b0, take[3]}),  // a word each time, whatever its lane
+      .lane,
+      .onward       ({1'b0, k_valid && k_ready, lane}),  // a word each time; nothing is taken after the last beat
       .busy         (reads)
   );
 
@@ -235,7 +234,6 @@ module http_call
   assign k_data = bytes;
   assign k_keep = 8'((9'd1 << in_length) - 9'd1);
   assign k_last = in_last;
-  assign take = k_valid && k_ready ? 5'd8 : 5'd0;  // nothing is taken after the last beat
 
   // ---- the answer ----
   logic rewound;

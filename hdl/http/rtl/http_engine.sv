@@ -158,7 +158,7 @@ module http_engine
   text_t outcomes[SESSIONS];
   request_t c, parsed, resumed;
   logic [RxP-1:0] at;   // the next byte of the stream;
-  logic at_carries;     // its upper part has still to count what the lower one came to in the cycle before
+  logic [1:0] at_gone;  // words that were used up in the cycle before, and that it has still to count
 
   // Bytes that are not used up yet and what is behind, and of the answers, as far as their rings go.
   localparam int RxBits = RX_RING_BITS + 2;
@@ -232,10 +232,10 @@ module http_engine
   logic steps;           // and the parser goes on: with what shows now, it would not look at the right place
   logic ruined;          // it cannot,
   logic too_big_then;    // because the head is too big
-  logic [4:0] count, take, parse_take;
-  logic [4:0] head_taken;  // by the parser's last step, and not counted yet: its next one is two cycles later
+  logic [4:0] count, onward, parse_onward;
+  logic stepped;           // in the cycle before,
+  logic [2:0] stepped_from;  // and from that lane: the bytes of the head are counted now
   logic [2:0] lane;
-  logic [1:0] gone, parse_gone;
   logic drained, moved, broken, too_big, reads;
   logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
@@ -304,8 +304,7 @@ module http_engine
       .count,
       .drained,
       .lane,
-      .take,
-      .gone,
+      .onward,
       .busy        (reads)
   );
 
@@ -327,13 +326,13 @@ module http_engine
   ) u_parse (
       .from(c),
       .seen,
+      .lane(at[2:0]),
       .to(parsed),
       .word(parsed_name),
       .id_put,
       .scalar_put(value_put),
       .scalar(value),
-      .take(parse_take),
-      .gone(parse_gone),
+      .onward(parse_onward),
       .moved,
       .broken,
       .too_big
@@ -390,7 +389,7 @@ module http_engine
   assign pending = c.chunked && !c.together;
   always_ff @(posedge own_clk) body_begun <= c.place == AT_BODY && !pending;
   always_ff @(posedge own_clk)
-    chunks_over <= in_chunks && (c.too_long || (!at_carries && at - begun_at > RxP'(RawMost)) ||
+    chunks_over <= in_chunks && (c.too_long || (at_gone == '0 && at - begun_at > RxP'(RawMost)) ||
         25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
@@ -776,8 +775,7 @@ module http_engine
   assign notify_finish = finish[notify_at];
 
   // What is broken is dropped anyway. What shows while the reader starts is another session's.
-  assign take = moves ? 5'(pass.take) : may_step ? parse_take : '0;
-  assign gone = moves ? (plenty ? 2'd1 : words_used(lane, 5'(seen_pass.take))) : may_step ? parse_gone : '0;
+  assign onward = moves ? (plenty ? {2'b01, at[2:0]} : 5'(at[2:0]) + 5'(seen_pass.take)) : may_step ? parse_onward : 5'(at[2:0]);
 
   always_comb begin
     writer_valid  = 1'b0;
@@ -841,12 +839,14 @@ module http_engine
     release_valid <= 1'b0;
     list_start <= 1'b0;
     // What is taken is known last: it is counted in two steps.
-    {at_carries, at[4:0]} <= 6'(at[4:0]) + 6'(take);
-    at[RxP-1:5] <= at[RxP-1:5] + (RxP - 5)'(at_carries);
+    at[2:0] <= onward[2:0];
+    at_gone <= onward[4:3];
+    at[RxP-1:3] <= at[RxP-1:3] + (RxP - 3)'(at_gone);
     // Where the parser does not move, nothing changes; what is broken is not looked at any more.
     if (may_step) c <= parsed;
-    head_taken <= may_step ? parse_take : '0;
-    if (!may_step) c.head_bytes <= c.head_bytes + 14'(head_taken);
+    stepped <= may_step;
+    stepped_from <= at[2:0];
+    if (stepped && !may_step) c.head_bytes <= c.head_bytes + 14'({at_gone, at[2:0]} - 5'(stepped_from));
     // The parser goes on two cycles after a chunk at the earliest.
     passed <= chunk_moves ? pass.take : '0;
     if (passed != '0) c.length <= 24'(LengthBits'(c.length + 24'(passed)));
@@ -880,7 +880,7 @@ module http_engine
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
         at <= resumes[s];
-        at_carries <= 1'b0;
+        at_gone <= '0;
         begun_at <= begun_of[s];
         written_at <= written_of[s];
         turns <= '1;

@@ -166,8 +166,7 @@ module http_fetch
       .count,
       .drained,
       .lane,
-      .take,
-      .gone        (http_pkg::words_used(lane, take)),
+      .onward      (5'(lane) + take),
       .busy        (reads)
   );
 

@@ -144,12 +144,8 @@ module http_look
 
       seen.stopped = some != '0;
       seen.stop = stop.at - 5'(lane);
-      seen.stop_1 = stop.at_1 - 5'(lane);
-      seen.stop_2 = stop.at_2 - 5'(lane);
-      seen.stop_4 = stop.at_4 - 5'(lane);
-      seen.lane = lane;
-      {seen.gone, seen.gone_1, seen.gone_2, seen.gone_4} = {stop.at[4:3], stop.at_1[4:3], stop.at_2[4:3], stop.at_4[4:3]};
-      seen.gone_count = words_used(lane, count);
+      {seen.stop_at, seen.stop_1, seen.stop_2, seen.stop_4} = {stop.at, stop.at_1, stop.at_2, stop.at_4};
+      seen.all_at = 5'(lane) + count;
       seen.stop_first = 1'b0;
       for (int i = 0; i < 8; i++) if (stops[i] && lane == 3'(i)) seen.stop_first = 1'b1;
       seen.stop_space = stop.kind == KIND_SPACE;

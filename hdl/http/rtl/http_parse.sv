@@ -1,6 +1,6 @@
 // One step of parsing a request's head (RFC 9110, RFC 9112): from where the request stands and what is known of the
-// next bytes (http_look, from the same place and with the same numbers), to where it stands then and how many bytes that
-// used, by which who uses it counts `head_bytes` on, a cycle later. Lines that nobody reads are passed over 16 bytes at a time.
+// next bytes (http_look, from the same place and with the same numbers), to where it stands then and where the next byte is. Who
+// uses it counts `head_bytes`. Lines that nobody reads are passed over 16 bytes at a time.
 //
 // Strict where leniency helps request smuggling: no space before a colon, no folded lines, one
 // Content-Length, digits only. Latency: combinational.
@@ -13,13 +13,13 @@ module http_parse
 ) (
     input  request_t       from,
     input  seen_t          seen,
+    input  logic   [  2:0] lane,     // of the next byte in its word
     output request_t       to,
     output name_t          word,     // at AT_NAME: the name that stands there
     output logic           id_put,   // the first byte is the request id's next one
     output logic           scalar_put,  // the scalar at `from.key` is now:
     output logic   [ 31:0] scalar,
-    output logic   [  4:0] take,
-    output logic   [  1:0] gone,     // words that this uses up
+    output logic   [  4:0] onward,   // where the next byte is then, from the first byte of the word in which it was
     output logic           moved,    // else more bytes are needed
     output logic           broken,   // cannot be parsed
     output logic           too_big   // the head
@@ -54,13 +54,13 @@ module http_parse
   end
 
   // So many bytes are taken.
-  function automatic logic [6:0] taking(input logic [2:0] from_lane, input logic [4:0] n);
-    return {words_used(from_lane, n), n};
+  function automatic logic [4:0] taking(input logic [2:0] from_lane, input logic [4:0] n);
+    return 5'(from_lane) + n;
   endfunction
 
   always_comb begin
     to = from;
-    {gone, take} = '0;
+    onward = 5'(lane);
     moved = 1'b0;
     broken = 1'b0;
     id_put = 1'b0;
@@ -70,21 +70,21 @@ module http_parse
     unique case (1'b1)
       seen.at[AT_START]:
       if (seen.line0) begin
-        {gone, take} = taking(seen.lane, 5'd1);  // an empty line before a request is nothing (RFC 9112 section 2.2)
+        onward = taking(lane, 5'd1);  // an empty line before a request is nothing (RFC 9112 section 2.2)
         moved = 1'b1;
       end else if (seen.post_function) begin
-        {gone, take} = taking(seen.lane, 5'd15);  // what is asked most
+        onward = taking(lane, 5'd15);  // what is asked most
         moved = 1'b1;
         to.method = METHOD_POST;
         to.route = ROUTE_FUNCTION;
         to.place = AT_NAME;
       end else if (seen.get) begin
-        {gone, take} = taking(seen.lane, 5'd4);
+        onward = taking(lane, 5'd4);
         moved = 1'b1;
         to.method = METHOD_GET;
         to.place = AT_PATH;
       end else if (seen.post || seen.head) begin
-        {gone, take} = taking(seen.lane, 5'd5);
+        onward = taking(lane, 5'd5);
         moved = 1'b1;
         to.method = seen.post ? METHOD_POST : METHOD_HEAD;
         to.place = AT_PATH;
@@ -96,10 +96,10 @@ module http_parse
 
       seen.at[AT_METHOD]: begin
         moved = any;
-        if (!seen.stopped) {gone, take} = {seen.gone_count, count};
+        if (!seen.stopped) onward = seen.all_at;
         else if (!seen.stop_space) broken = 1'b1;
         else begin
-          {gone, take} = {seen.gone_1, seen.stop_1};
+          onward = seen.stop_1;
           to.place = AT_PATH;
         end
       end
@@ -109,13 +109,13 @@ module http_parse
         moved = 1'b1;
         to.place = AT_NAME;
         if (seen.function_) begin
-          {gone, take} = taking(seen.lane, 5'd10);
+          onward = taking(lane, 5'd10);
           to.route = ROUTE_FUNCTION;
         end else if (seen.system) begin
-          {gone, take} = taking(seen.lane, 5'd8);
+          onward = taking(lane, 5'd8);
           to.route = ROUTE_SYSTEM;
         end else if (seen.http) begin
-          {gone, take} = taking(seen.lane, 5'd7);
+          onward = taking(lane, 5'd7);
           to.place = AT_AUTHORITY;
         end
       end
@@ -124,18 +124,18 @@ module http_parse
       seen.at[AT_AUTHORITY]:
       if (seen.stop_control) broken = 1'b1;
       else if (seen.stopped) begin
-        {gone, take} = {seen.gone, seen.stop};
+        onward = seen.stop_at;
         to.place = AT_PATH;
         moved = 1'b1;
       end else begin
-        {gone, take} = {seen.gone_count, count};
+        onward = seen.all_at;
         moved = any;
       end
 
       seen.at[AT_NAME]: begin
         if (seen.stopped) begin
           moved = 1'b1;
-          {gone, take} = {seen.gone, seen.stop};
+          onward = seen.stop_at;
           case (from.route)
             ROUTE_FUNCTION: ;  // the table says whether there is one of that name
             ROUTE_SYSTEM: to.route = seen.functions && seen.stop == 5'd9 ? ROUTE_FUNCTIONS : ROUTE_NONE;
@@ -146,7 +146,7 @@ module http_parse
             end
           endcase
           if (seen.stop_query) begin
-            {gone, take} = {seen.gone_1, seen.stop_1};
+            onward = seen.stop_1;
             to.place = to.route == ROUTE_FUNCTION ? AT_KEY : AT_QUERY_REST;
           end else if (seen.stop_space) to.place = AT_VERSION;
           else broken = 1'b1;
@@ -158,7 +158,7 @@ module http_parse
       end
 
       seen.at[AT_PATH_REST], seen.at[AT_QUERY_REST]: begin
-        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
+        onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
         if (seen.stopped) begin
           if (seen.stop_space) to.place = AT_VERSION;
@@ -170,7 +170,7 @@ module http_parse
         to.digits = 1'b0;
         moved = seen.stopped || full;
         if (seen.stop_equal && !seen.stop_first) begin
-          {gone, take} = {seen.gone_1, seen.stop_1};
+          onward = seen.stop_1;
           to.place = AT_VALUE;
           for (int k = 0; k < 4; k++)
           if (is_scalar[k]) begin
@@ -181,7 +181,7 @@ module http_parse
             to.bad   = 1'b1;
             to.place = AT_QUERY_REST;
           end else to.keys[to.key] = 1'b1;
-        end else if (seen.stop_first && b0 == "&") {gone, take} = taking(seen.lane, 5'd1);
+        end else if (seen.stop_first && b0 == "&") onward = taking(lane, 5'd1);
         else if (seen.stop_first && b0 == " ") begin
           to.place = AT_VERSION;
         end else if (seen.stopped || full) begin
@@ -194,7 +194,7 @@ module http_parse
       if (any) begin
         moved = 1'b1;
         if (seen.digit0) begin
-          {gone, take} = taking(seen.lane, 5'd1);
+          onward = taking(lane, 5'd1);
           to.digits = 1'b1;
           scalar_put = 1'b1;
           if (longer[35:32] != '0) to.bad = 1'b1;
@@ -202,7 +202,7 @@ module http_parse
           if (!from.digits) to.bad = 1'b1;
           to.place = AT_QUERY_REST;
           if (b0 == "&") begin
-            {gone, take} = taking(seen.lane, 5'd1);
+            onward = taking(lane, 5'd1);
             to.place = AT_KEY;
           end else if (b0 != " ") to.bad = 1'b1;
         end
@@ -214,16 +214,16 @@ module http_parse
         if (!seen.version) broken = 1'b1;
         to.http10 = seen.version_0;
         to.place  = AT_LINE_END;
-        {gone, take} = taking(seen.lane, 5'd9);
+        onward = taking(lane, 5'd9);
         if (seen.version_end) begin
-          {gone, take} = taking(seen.lane, 5'd11);
+          onward = taking(lane, 5'd11);
           to.place = AT_HEADER;
         end
       end else if (seen.any_line) broken = 1'b1;
 
       seen.at[AT_LINE_END]:
       if (seen.line0 && (seen.feed0 || two)) begin
-        {gone, take} = b0 == 8'h0a ? taking(seen.lane, 5'd1) : taking(seen.lane, 5'd2);
+        onward = b0 == 8'h0a ? taking(lane, 5'd1) : taking(lane, 5'd2);
         moved = 1'b1;
         to.place = AT_HEADER;
         if (!seen.feed0 && !seen.end0) broken = 1'b1;
@@ -234,19 +234,19 @@ module http_parse
         to.number_over = 1'b0;
         if (seen.line0) begin
           if (seen.feed0 || two) begin
-            {gone, take} = b0 == 8'h0a ? taking(seen.lane, 5'd1) : taking(seen.lane, 5'd2);
+            onward = b0 == 8'h0a ? taking(lane, 5'd1) : taking(lane, 5'd2);
             moved = 1'b1;
             to.place = AT_BODY;
             if (!seen.feed0 && !seen.end0) broken = 1'b1;
           end
         end else if (seen.stopped) begin
-          {gone, take} = {seen.gone_1, seen.stop_1};
+          onward = seen.stop_1;
           moved = 1'b1;
           to.place = AT_HEADER_VALUE;
           if (!seen.stop_colon || seen.stop_first) broken = 1'b1;
           if (seen.content_length && seen.stop == 5'd14) begin
             to.place = AT_LENGTH;
-            if (seen.content_length_space) {gone, take} = taking(seen.lane, 5'd16);
+            if (seen.content_length_space) onward = taking(lane, 5'd16);
             if (from.has_length) broken = 1'b1;
             to.has_length = 1'b1;
           end
@@ -266,17 +266,17 @@ module http_parse
             to.id_bytes = '0;
           end
         end else if (full) begin
-          {gone, take} = taking(seen.lane, 5'd16);
+          onward = taking(lane, 5'd16);
           moved = 1'b1;
           to.place = seen.coding ? AT_CODING_NAME : AT_HEADER_REST;
         end
       end
 
       seen.at[AT_HEADER_REST]: begin
-        {gone, take} = {seen.gone_count, count};
+        onward = seen.all_at;
         moved = any;
         if (seen.stopped) begin
-          {gone, take} = {seen.gone_1, seen.stop_1};
+          onward = seen.stop_1;
           to.place = AT_HEADER_VALUE;
           if (!seen.stop_colon) broken = 1'b1;
         end
@@ -288,20 +288,20 @@ module http_parse
         moved = 1'b1;
         to.place = AT_HEADER_REST;
         if (seen.coding_name) begin
-          {gone, take} = taking(seen.lane, 5'd2);
+          onward = taking(lane, 5'd2);
           to.place = AT_CODING;
         end
       end else if (seen.control0) broken = 1'b1;
 
       seen.at[AT_CODING]:
       if (seen.space0) begin
-        {gone, take} = taking(seen.lane, 5'd1);
+        onward = taking(lane, 5'd1);
         moved = 1'b1;
       end else if (seen.eight || seen.any_line) begin
         moved = 1'b1;
         to.place = AT_HEADER_VALUE;
         if (seen.chunked && !from.chunked) begin
-          {gone, take} = taking(seen.lane, 5'd7);
+          onward = taking(lane, 5'd7);
           to.chunked = 1'b1;
           to.place = AT_CODING_END;
         end else to.coded = 1'b1;
@@ -309,7 +309,7 @@ module http_parse
 
       seen.at[AT_CODING_END]:
       if (seen.space0) begin
-        {gone, take} = taking(seen.lane, 5'd1);
+        onward = taking(lane, 5'd1);
         moved = 1'b1;
       end else if (any) begin
         moved = 1'b1;
@@ -320,7 +320,7 @@ module http_parse
       // Chunks (RFC 9112 section 7.1): lines end in CR LF here, and nothing else.
       seen.at[AT_CHUNK_SIZE]:
       if (seen.hexadecimal0) begin
-        {gone, take} = taking(seen.lane, 5'd1);
+        onward = taking(lane, 5'd1);
         moved = 1'b1;
         to.digits = 1'b1;
         to.chunk = 24'(ChunkBits'({from.chunk[19:0], b0[6] ? b0[3:0] + 4'd9 : b0[3:0]}));
@@ -332,11 +332,11 @@ module http_parse
       end
 
       seen.at[AT_CHUNK_REST]: begin
-        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
+        onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = seen.stopped ? !seen.stop_first || seen.stop_end : any;
         if (!seen.stopped || seen.stop_end) begin
           if (seen.stopped) begin
-            {gone, take} = {seen.gone_2, seen.stop_2};
+            onward = seen.stop_2;
             to.place = from.chunk == '0 ? AT_TRAILER : AT_CHUNK;
           end
         end else if (seen.stop_first && two) broken = 1'b1;
@@ -345,7 +345,7 @@ module http_parse
       seen.at[AT_CHUNK_END]:
       if (two) begin
         moved = 1'b1;
-        {gone, take} = taking(seen.lane, 5'd2);
+        onward = taking(lane, 5'd2);
         if (!seen.end0) broken = 1'b1;
         to.place = AT_CHUNK_SIZE;
         to.chunk = '0;
@@ -357,7 +357,7 @@ module http_parse
         moved = 1'b1;
         to.place = AT_TRAILER_REST;
         if (seen.end0) begin
-          {gone, take} = taking(seen.lane, 5'd2);
+          onward = taking(lane, 5'd2);
           to.place = AT_BODY;
           to.digits = 1'b0;
           to.number_over = 1'b0;
@@ -366,28 +366,28 @@ module http_parse
       end
 
       seen.at[AT_TRAILER_REST]: begin
-        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
+        onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = seen.stopped ? !seen.stop_first || seen.stop_end : any;
         if (seen.stopped && seen.stop_end) begin
-          {gone, take} = {seen.gone_2, seen.stop_2};
+          onward = seen.stop_2;
           to.place = AT_TRAILER;
         end else if (seen.stop_first && two) broken = 1'b1;
       end
 
       seen.at[AT_HEADER_VALUE]: begin
-        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
+        onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
         if (seen.stopped) begin
           to.place = AT_LINE_END;
           // The usual ends at once: of a line, of the head.
           if (seen.stop_feed) begin
-            {gone, take} = {seen.gone_1, seen.stop_1};
+            onward = seen.stop_1;
             to.place = AT_HEADER;
           end else if (seen.stop_end) begin
-            {gone, take} = {seen.gone_2, seen.stop_2};
+            onward = seen.stop_2;
             to.place = AT_HEADER;
             if (seen.stop_end_end) begin
-              {gone, take} = {seen.gone_4, seen.stop_4};
+              onward = seen.stop_4;
               to.place = AT_BODY;
               to.digits = 1'b0;  // the same however the head's end has come
               to.number_over = 1'b0;
@@ -404,18 +404,18 @@ module http_parse
           if (!from.too_long) to.length = 24'(value[LengthBits-1:0]);
           if (value[27:LengthBits] != '0 || (LengthBits > 21 && from.length[23:21] != '0)) to.too_long = 1'b1;
           // Two digits at a time, with the usual end of a line, and of the head.
-          {gone, take} = seen.digit1 ? taking(seen.lane, 5'd2) : taking(seen.lane, 5'd1);
+          onward = seen.digit1 ? taking(lane, 5'd2) : taking(lane, 5'd1);
           if (seen.digit1 ? seen.end_at[1] : seen.end_at[0]) begin
-            {gone, take} = seen.digit1 ? taking(seen.lane, 5'd4) : taking(seen.lane, 5'd3);
+            onward = seen.digit1 ? taking(lane, 5'd4) : taking(lane, 5'd3);
             to.place = AT_HEADER;
             if (seen.digit1 ? seen.end_at[3] : seen.end_at[2]) begin
-              {gone, take} = seen.digit1 ? taking(seen.lane, 5'd6) : taking(seen.lane, 5'd5);
+              onward = seen.digit1 ? taking(lane, 5'd6) : taking(lane, 5'd5);
               to.place = AT_BODY;
               to.digits = 1'b0;
             end
           end
         end else if (seen.space0) begin
-          {gone, take} = taking(seen.lane, 5'd1);
+          onward = taking(lane, 5'd1);
           to.number_over = from.digits;
         end else if (seen.line0 && from.digits) to.place = AT_LINE_END;
         else broken = 1'b1;
@@ -423,7 +423,7 @@ module http_parse
 
       seen.at[AT_CONNECTION]: begin
         moved = seen.space0 || seen.comma0 || seen.stopped || full;
-        if (seen.space0 || seen.comma0) {gone, take} = taking(seen.lane, 5'd1);
+        if (seen.space0 || seen.comma0) onward = taking(lane, 5'd1);
         else if (seen.line0) begin
           to.place = AT_LINE_END;
         end else if (seen.stopped || full) begin
@@ -434,7 +434,7 @@ module http_parse
       end
 
       seen.at[AT_TOKEN_REST]: begin
-        {gone, take} = seen.stopped ? {seen.gone, seen.stop} : {seen.gone_count, count};
+        onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
         if (seen.stopped) begin
           to.place = AT_CONNECTION;
@@ -449,7 +449,7 @@ module http_parse
           to.authorized = from.digits && from.matched <= 6'(KEY_BYTES) && seen.key_ends;
           to.place = AT_HEADER_VALUE;
         end else begin
-          {gone, take} = taking(seen.lane, 5'd1);
+          onward = taking(lane, 5'd1);
           if (seen.space0) to.number_over = from.digits;
           else begin
             to.digits = 1'b1;
@@ -461,13 +461,13 @@ module http_parse
       seen.at[AT_REQUEST_ID]:
       if (any) begin
         moved = 1'b1;
-        if (seen.space0 && from.id_bytes == '0) {gone, take} = taking(seen.lane, 5'd1);
+        if (seen.space0 && from.id_bytes == '0) onward = taking(lane, 5'd1);
         else if (seen.control0 || from.id_bytes == 6'(ID_BYTES)) begin
           // The end, or more than is carried.
           if (!seen.line0) to.id_bytes = '0;
           to.place = AT_HEADER_VALUE;
         end else begin
-          {gone, take} = taking(seen.lane, 5'd1);
+          onward = taking(lane, 5'd1);
           id_put = 1'b1;
           to.id_bytes = from.id_bytes + 6'd1;
         end
@@ -475,7 +475,7 @@ module http_parse
 
       seen.at[AT_EXPECT]: begin
         moved = seen.space0 || seen.stopped || full;
-        if (seen.space0) {gone, take} = taking(seen.lane, 5'd1);
+        if (seen.space0) onward = taking(lane, 5'd1);
         else if (seen.stopped || full) begin
           if (seen.continue_) to.expect_100 = 1'b1;
           to.place = AT_HEADER_VALUE;

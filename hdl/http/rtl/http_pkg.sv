@@ -130,9 +130,10 @@ package http_pkg;
     logic         end0;                                    // the first two are CR LF,
     logic [3:0]   end_at;                                  // and those from byte 1 to 4 on
     logic         any_line, any_control, any_target_end;
-    logic [4:0]   stop, stop_1, stop_2, stop_4;            // and one, two, four bytes behind it
-    logic [2:0]   lane;                                    // where in its word the first byte is; words that are used up
-    logic [1:0]   gone, gone_1, gone_2, gone_4, gone_count;  // if all is taken up to there, or all that shows
+    logic [4:0]   stop;
+    // Places from the first byte of the word in which the next byte is: of the stop, and one, two, four bytes behind it; behind all
+    // that shows.
+    logic [4:0]   stop_at, stop_1, stop_2, stop_4, all_at;
     logic         stopped, stop_first;                     // it shows; it is the first byte
     logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_control;
     logic         stop_end_end;                            // CR LF stands there, twice
@@ -175,14 +176,6 @@ package http_pkg;
     TEXT_504,
     TEXT_COUNT
   } text_t;
-
-  // Words of a stream that are used up when `n` bytes are taken, at most 16, of which the first is in lane `lane` of its
-  // word. No adder's chain of carries: what follows is the longest way there is.
-  function automatic logic [1:0] words_used(input logic [2:0] lane, input logic [4:0] n);
-    logic wraps;  // the next byte's lane is in another word
-    wraps = (lane[2] && n[2]) || ((lane[2] || n[2]) && ((lane[1] && n[1]) || ((lane[1] || n[1]) && lane[0] && n[0])));
-    return {n[4] || (n[3] && wraps), n[3] != wraps};
-  endfunction
 
   // Adds 0 to 8 to eight decimal digits.
   function automatic logic [31:0] add_decimal(input logic [31:0] to, input logic [3:0] n);

@@ -43,7 +43,7 @@ struct Ahead : Clocked {
 
     Ahead() {
         auto &dut = *this;
-        dut->start = dut->ahead = dut->drop = dut->take = dut->gone = dut->may = dut->pause = 0;
+        dut->start = dut->ahead = dut->drop = dut->onward = dut->may = dut->pause = 0;
         reset();
         for (auto &s : streams) fresh(s);
     }
@@ -81,7 +81,7 @@ struct Ahead : Clocked {
         }
         dut->may = random.percent(may);
         dut->pause = random.percent(pause);
-        dut->take = dut->gone = 0;
+        dut->onward = dut->lane;
         settle();
         unsigned n = 0;
         if (!start) {
@@ -92,8 +92,7 @@ struct Ahead : Clocked {
             check_kinds(dut, now.bytes.data() + now.taken);
             if (dut->drained) check(now.taken + dut->count == now.arrived, "drained too early");
             n = std::min<unsigned>(most, dut->count);
-            dut->take = static_cast<uint8_t>(n);
-            dut->gone = static_cast<uint8_t>((dut->lane + n) / 8);
+            dut->onward = static_cast<uint8_t>(dut->lane + n);
             settle();
             now.taken += n;
         }
@@ -157,7 +156,7 @@ TEST(what_was_hinted_is_there_soon) {
 TEST(any_pieces) {
     Clocked dut;
     dut->start = 0;
-    dut->take = dut->gone = 0;
+    dut->onward = 0;
     dut->may = dut->ahead = dut->drop = dut->pause = 0;
     dut.reset();
     for (int run = 0; run < 60; run++) {
@@ -198,13 +197,13 @@ TEST(any_pieces) {
             }
             check_kinds(dut, stream.data() + taken);
             if (dut->drained) check(taken + dut->count == arrived, "drained too early");
-            dut->take = static_cast<uint8_t>(dut.random.below(dut->count + 1u));
-            dut->gone = static_cast<uint8_t>((dut->lane + dut->take) / 8);
+            const unsigned n = dut.random.below(dut->count + 1u);
+            dut->onward = static_cast<uint8_t>(dut->lane + n);
             dut.settle();
-            taken += dut->take;
+            taken += n;
             check(!dut->read || might, "reads although it may not");
             might = dut->wants && dut->may;
-            idle = dut->take ? 0 : idle + 1;
+            idle = n ? 0 : idle + 1;
             check(idle < 1000, "nothing comes any more");
             // A read in this cycle shows its data after kLatency.
             pipe.push_back(dut->read ? word(dut->read_address & ((1u << 18) - 1)) : 0);
@@ -213,7 +212,7 @@ TEST(any_pieces) {
             pipe.pop_front();
             dut->read_data = pipe.front();
         }
-        dut->take = dut->gone = 0;
+        dut->onward = dut->lane;
     }
 }
 

@@ -18,13 +18,13 @@ module http_parse_top
     output name_t            word,
     output logic             id_put,
     output logic [4:0]       take,
-    output logic [1:0]       gone,
     output logic             moved,
     output logic             broken,
     output logic             too_big
 );
 
   request_t stepped;
+  logic [4:0] onward;
   seen_t seen;
   kind_t [23:0] kinds;
   logic scalar_put;
@@ -59,6 +59,7 @@ module http_parse_top
 
   always_comb begin
     to = stepped;
+    take = onward - 5'(lane);
     to.head_bytes = from.head_bytes + 14'(take);
   end
 
