@@ -7,7 +7,7 @@
 // number. Positions are counted modulo four times the ring.
 //
 // Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to `read_data`;
-// SHOWN, bytes that show, 8 or 16; with 16 their kinds show, too. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 4 and
+// SHOWN, bytes that show, 8 or 16; with 16 their kinds show, too; WHOLE, whether eight bytes are taken each time. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 4 and
 // the memory's. Throughput: 8 bytes a cycle.
 module http_ahead
   import http_pkg::*;
@@ -15,7 +15,8 @@ module http_ahead
     parameter int SESSION_BITS = 4,
     parameter int RING_BITS = 21,
     parameter int MEMORY_LATENCY = 4,
-    parameter int SHOWN = 16
+    parameter int SHOWN = 16,
+    parameter bit WHOLE = 0
 ) (
     input  logic                                clk,
     input  logic                                rst,
@@ -165,8 +166,8 @@ module http_ahead
   // With room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
   logic [63:0] window[WORDS];
   logic [63:0] next[WORDS+3];        // the same with the word that came
-  logic [5:0] held;                  // bytes from the next one on
-  logic [5:0] filled;                // from the first word's first one on, with the word that came
+  logic [5:0] held, filled;          // bytes from the first word's first one on; with the word that came
+  logic [5:0] left;                  // from the next one on
   logic [1:0] gone;                  // words that are used up
   logic [2:0] place, placed;         // where the next one goes; before words are used up
   logic came_one, full;
@@ -175,11 +176,13 @@ module http_ahead
   assign gone = onward[4:3];
   assign came_one = head[which] != tail[which];
   assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
-  assign filled = pop ? {place, oldest[66:64]} + 6'd1 : held + 6'(lane);
+  // What is used up of the first word is found as soon as it is, if that is always as much, else where it matters.
+  assign filled = pop ? {place, oldest[66:64]} + 6'd1 - (WHOLE ? 6'(lane) : '0) : held;
+  assign left = WHOLE ? held : held - 6'(lane);
   assign placed = place + 3'(pop && oldest[66:64] == '1);
-  assign full = |(held >> $clog2(SHOWN));
-  assign count = full ? 5'(SHOWN) : 5'(held[$clog2(SHOWN)-1:0]);
-  assign drained = reserved[which] == '0 && fetch_at[which] == up_to[P-1:0] && (!full || held == 6'(SHOWN));
+  assign full = |(left >> $clog2(SHOWN));
+  assign count = full ? 5'(SHOWN) : 5'(left[$clog2(SHOWN)-1:0]);
+  assign drained = reserved[which] == '0 && fetch_at[which] == up_to[P-1:0] && (!full || left == 6'(SHOWN));
 
   logic [64*WORDS-1:0] shown;
   always_comb begin
@@ -211,14 +214,14 @@ module http_ahead
   always_ff @(posedge clk) begin
     for (int i = 0; i < WORDS; i++)
     for (int g = 0; g < 3; g++) if (gone == 2'(g) && i + g <= (SPARE ? WORDS - 1 : WORDS)) window[i] <= next[i+g];
-    lane  <= onward[2:0];
+    if (!WHOLE) lane <= onward[2:0];
     // What is taken is known last. A word that was not full yet stays the last one.
     place <= gone[1] ? placed - 3'd2 : gone[0] ? placed - 3'd1 : placed;
-    held  <= filled - 6'(onward);
+    held  <= filled - {1'b0, gone, 3'b000};
     if (start || rst) begin
       lane  <= from[2:0];
       place <= '0;
-      held  <= '0;
+      held  <= WHOLE ? '0 : 6'(from[2:0]);
     end
   end
 

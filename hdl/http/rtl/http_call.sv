@@ -195,7 +195,8 @@ module http_call
       .SESSION_BITS  (SESSION_BITS),
       .RING_BITS     (RX_RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
-      .SHOWN         (8)
+      .SHOWN         (8),
+      .WHOLE         (1)
   ) u_reader (
       .clk(own_clk),
       .rst,
@@ -220,7 +221,7 @@ module http_call
       .count,
       .drained      (unused_drained),
       .lane,
-      .onward       ({1'b0, k_valid && k_ready, lane}),  // a word each time; nothing is taken after the last beat
+      .onward       ({1'b0, k_valid && k_ready, lane}),  // nothing is taken after the last beat
       .busy         (reads)
   );
 
