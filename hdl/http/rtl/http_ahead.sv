@@ -54,7 +54,7 @@ module http_ahead
   localparam int A = $clog2(DEPTH);
   localparam int P = RING_BITS + 2;
   localparam bit SPARE = SHOWN == 16;
-  localparam int WORDS = SHOWN / 8 + 1 + 32'(SPARE);       // that bytes are shown from
+  localparam int WORDS = SHOWN / 8 + 1 + 32'(SPARE);       // of the ring that bytes are shown from
 
   if (SHOWN != 8 && SHOWN != 16) $error("SHOWN must be 8 or 16");
 
@@ -163,66 +163,60 @@ module http_ahead
   end
 
   // ---- what shows ----
-  // With room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
+  // Words stand in a ring until they are used up: who takes bytes is known last, and that moves two numbers, not the words. With
+  // room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
+  localparam int W = $clog2(WORDS);
   logic [63:0] window[WORDS];
-  logic [63:0] next[WORDS+3];        // the same with the word that came
+  logic [W-1:0] shows[SHOWN/8+1];    // which of them show, the one with the next byte first
+  logic [W-1:0] slot;                // where the next word goes
   logic [5:0] held, filled;          // bytes from the first word's first one on; with the word that came
   logic [5:0] left;                  // from the next one on
   logic [1:0] gone;                  // words that are used up
-  logic [2:0] place, placed;         // where the next one goes; before words are used up
+  logic [2:0] place, placed;         // words that are full, from the first one on; before words are used up
   logic came_one, full;
 
-  // The longest ways end here, and many begin.
   assign gone = onward[4:3];
   assign came_one = head[which] != tail[which];
   assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
+  assign slot = shows[0] + W'(place);
   // What is used up of the first word is found as soon as it is, if that is always as much, else where it matters.
   assign filled = pop ? {place, oldest[66:64]} + 6'd1 - (WHOLE ? 6'(lane) : '0) : held;
   assign left = WHOLE ? held : held - 6'(lane);
   assign placed = place + 3'(pop && oldest[66:64] == '1);
-  assign full = |(left >> $clog2(SHOWN));
+  localparam int C = $clog2(SHOWN);
+  assign full = |held[5:C+1] || (held[C] && (WHOLE || held[C-1:0] >= C'(lane)));
   assign count = full ? 5'(SHOWN) : 5'(left[$clog2(SHOWN)-1:0]);
   assign drained = reserved[which] == '0 && fetch_at[which] == up_to[P-1:0] && (!full || left == 6'(SHOWN));
 
-  logic [64*WORDS-1:0] shown;
+  logic [8*SHOWN+63:0] shown;
   always_comb begin
-    for (int i = 0; i < WORDS; i++) shown[64*i+:64] = window[i];
+    for (int i = 0; i <= SHOWN / 8; i++) shown[64*i+:64] = window[shows[i]];
     bytes = (8 * SHOWN)'(shown >> {lane, 3'b000});
-    for (int i = 0; i < WORDS + 3; i++) next[i] = came_one && place == 3'(i) ? oldest[63:0] : window[i<WORDS?i : WORDS-1];
-  end
-
-  // Kinds move with their bytes, and behind the last one there is none. Without a word to spare, one would show before it counts.
-  if (SPARE) begin : g_kinds
-    kind_t [7:0] kinds_of[WORDS];
-    kind_t [7:0] kinds_next[WORDS+2];
-    kind_t [7:0] kinds_came;
-    always_comb begin
-      for (int i = 0; i < 8; i++) kinds_came[i] = 3'(i) <= oldest[66:64] ? kind_of(oldest[8*i+:8]) : KIND_PLAIN;
-      for (int i = 0; i < WORDS; i++) kinds_next[i] = came_one && place == 3'(i) ? kinds_came : kinds_of[i];
-      for (int i = WORDS; i < WORDS + 2; i++) kinds_next[i] = {8{KIND_PLAIN}};
-      for (int i = 0; i <= SHOWN / 8; i++) kinds[8*i+:8] = kinds_of[i];
-    end
-    always_ff @(posedge clk) begin
-      for (int i = 0; i < WORDS; i++)
-      for (int g = 0; g < 3; g++) if (gone == 2'(g)) kinds_of[i] <= kinds_next[i+g];
-      if (start || rst) for (int i = 0; i < WORDS; i++) kinds_of[i] <= {8{KIND_PLAIN}};
-    end
-  end else begin : g_no_kinds
-    assign kinds = {SHOWN + 8{KIND_PLAIN}};
   end
 
   always_ff @(posedge clk) begin
-    for (int i = 0; i < WORDS; i++)
-    for (int g = 0; g < 3; g++) if (gone == 2'(g) && i + g <= (SPARE ? WORDS - 1 : WORDS)) window[i] <= next[i+g];
+    if (pop) window[slot] <= oldest[63:0];
+    for (int i = 0; i <= SHOWN / 8; i++) shows[i] <= shows[i] + W'(gone);
     if (!WHOLE) lane <= onward[2:0];
-    // What is taken is known last. A word that was not full yet stays the last one.
-    place <= gone[1] ? placed - 3'd2 : gone[0] ? placed - 3'd1 : placed;
+    place <= placed - 3'(gone);
     held  <= filled - {1'b0, gone, 3'b000};
     if (start || rst) begin
       lane  <= from[2:0];
+      for (int i = 0; i <= SHOWN / 8; i++) shows[i] <= W'(i);
       place <= '0;
       held  <= WHOLE ? '0 : 6'(from[2:0]);
     end
+  end
+
+  // Kinds stand with their bytes.
+  if (SPARE) begin : g_kinds
+    kind_t [7:0] kinds_of[WORDS];
+    always_comb
+      for (int i = 0; i <= SHOWN / 8; i++)
+      for (int j = 0; j < 8; j++) kinds[8*i+j] = 6'(8 * i + j) < held ? kinds_of[shows[i]][j] : KIND_PLAIN;
+    always_ff @(posedge clk) if (pop) for (int j = 0; j < 8; j++) kinds_of[slot][j] <= kind_of(oldest[8*j+:8]);
+  end else begin : g_no_kinds
+    assign kinds = {SHOWN + 8{KIND_PLAIN}};
   end
 
   assign busy = wants || coming != '0 || pop || onward != 5'(lane);

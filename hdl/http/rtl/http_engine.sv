@@ -383,14 +383,17 @@ module http_engine
 
   // ---- putting a chunked body together: where it begins in its ring, up to which bytes are used up until it is ----
   localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // what chunks may take of the ring
-  logic in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty;
+  logic [RxP-1:0] raw;  // what is used up of the ring for it, a cycle ago, if that was known
+  logic raw_known, in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty;
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
   // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
   assign pending = c.chunked && !c.together;
   always_ff @(posedge own_clk) body_begun <= c.place == AT_BODY && !pending;
-  always_ff @(posedge own_clk)
-    chunks_over <= in_chunks && (c.too_long || (at_gone == '0 && at - begun_at > RxP'(RawMost)) ||
-        25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
+  always_ff @(posedge own_clk) begin
+    raw <= at - begun_at;
+    raw_known <= state == PARSE && in_chunks && at_gone == '0;
+    chunks_over <= in_chunks && (c.too_long || (raw_known && raw > RxP'(RawMost)) || 25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
+  end
   // What is left in the writer is written out when no more comes at once, and before anything else is done.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
   assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready && own_turn;

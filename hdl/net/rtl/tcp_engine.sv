@@ -786,6 +786,7 @@ module tcp_engine
   tx_t limit;
   logic blocked, beyond_limit, segment_fits;
   logic [15:0] length, oldest, length_q;
+  tx_t unreached;                        // of what was ever sent, from where what is sent now begins
   logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
 
@@ -815,6 +816,7 @@ module tcp_engine
     if (phase == LENGTH) begin
       live <= m.state == OPEN && !die_q;
       length_q <= length;
+      unreached <= sent_out - (resend ? '0 : inflight);
       resend_q <= resend;
       from <= resend ? m.una : m.nxt;
       send_ack <= ack_q || (window_opens && widened);
@@ -824,14 +826,12 @@ module tcp_engine
   // ---- FLAGS ----
   logic [31:0] sum, sum_q;
   logic send_fin, push, all_sent, more;  // of what there is, and there may be more
-  tx_t reach;                            // of what is sent, from the oldest that is not acknowledged
   logic advances;                        // it ends where the next is, or later
   logic first_time, first_end;           // it begins where nothing was sent before,
   logic beyond;                          // and it ends there; with a FIN if it ends where that begins
   logic idle_timer, stalled;
   assign sum = from + 32'(length_q);
   assign all_sent = tx_t'(length_q) == avail;
-  assign reach = (resend_q ? '0 : inflight) + tx_t'(length_q);
 
   always_ff @(posedge own_clk) begin
     if (phase == FLAGS) begin
@@ -843,9 +843,9 @@ module tcp_engine
       more <= !resend_q && !all_sent;
       // A FIN alone is what is sent again of a stream that is over.
       advances <= !resend_q || (length_q == '0 ? inflight <= tx_t'(1) : tx_t'(length_q) >= inflight);
-      first_time <= (resend_q ? '0 : inflight) == sent_out;
-      beyond <= reach > sent_out;
-      first_end <= reach == sent_out;
+      first_time <= unreached == '0;
+      beyond <= tx_t'(length_q) > unreached;
+      first_end <= tx_t'(length_q) == unreached;
       idle_timer <= m.timer == '0;
       stalled <= avail != '0 && m.window == '0;
     end
