@@ -123,22 +123,26 @@ module axis_rows #(
 
   // The pieces that the row still needs behind this one: all but the last are full.
 
-  logic [PieceBits-1:0]  whole, whole_next;   // full pieces to go, this one too
+  logic [PieceBits-1:0]  whole, per_row;      // full pieces to go, this one too; of a row
+  logic                  begins;              // the next piece is a row's first one
   logic [OffsetBits-1:0] rest;                // bytes of the last one, if it is not full
   logic                  follows_last;
 
   assign rest         = width[OffsetBits-1:0];
-  assign whole_next   = start || m_row_last ? width[WIDTH_BITS-1:OffsetBits] : whole - 1'b1;
-  assign need_next    = whole_next == '0 ? CountBits'(rest) : CountBits'(B);
-  assign follows_last = whole_next[PieceBits-1:1] == '0 && (!whole_next[0] || rest == '0);
+  assign per_row      = width[WIDTH_BITS-1:OffsetBits];
+  assign begins       = start || m_row_last;
+  // Of what is left behind the next one, before it is counted.
+  assign need_next    = (begins ? per_row == '0 : whole == PieceBits'(1)) ? CountBits'(rest) : CountBits'(B);
+  assign follows_last = begins ? per_row == '0 || (per_row == PieceBits'(1) && rest == '0) :
+      whole == PieceBits'(1) || (whole == PieceBits'(2) && rest == '0);
 
   always_ff @(posedge clk) begin
     if (start || get) begin
-      whole      <= whole_next;
+      whole      <= begins ? per_row : whole - 1'b1;
       need       <= need_next;
       behind     <= (start ? '0 : CountBits'(behind[OffsetBits-1:0])) + need_next;
       m_row_last <= follows_last;
-      row_begins <= start || m_row_last;
+      row_begins <= begins;
     end
   end
 

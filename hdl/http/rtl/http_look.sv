@@ -38,28 +38,21 @@ module http_look
   logic [15:0] valid;
   logic [7:0] b0, b1, key_next;
 
-  // ---- what the current part ends at: one of a set of kinds, by the place ----
-  // Each ends with its line; most with whatever is no part of a word, some with blanks or with a mark.
-  logic by_control, by_blank, by_either;
-  logic [2:0] by_mark;
-  localparam logic [2:0] NoMark = 3'b101;
+  // ---- what the current part ends at: as the place's bits say (http_pkg::place_t) ----
+  logic by_control, by_mark, by_blank;
+  logic [2:0] mark;
+  assign {by_control, by_mark} = from.place[4:3];
+  assign by_blank = !by_control && by_mark && from.place[2];
+  assign mark = by_control ? from.place[2:0] : KIND_COMMA[2:0];
 
-  always_comb begin
-    {by_control, by_blank, by_either, by_mark} = 'x;
-    if (active) begin
-      by_control = from.place inside {AT_METHOD, AT_PATH_REST, AT_QUERY_REST, AT_AUTHORITY, AT_NAME, AT_KEY, AT_HEADER, AT_HEADER_REST};
-      by_blank = from.place == AT_CONNECTION;
-      by_either = from.place == AT_KEY;
-      unique case (from.place)
-        AT_AUTHORITY: by_mark = KIND_SLASH[2:0];
-        AT_NAME: by_mark = KIND_QUERY[2:0];
-        AT_KEY: by_mark = KIND_EQUAL[2:0];
-        AT_HEADER, AT_HEADER_REST: by_mark = KIND_COLON[2:0];
-        AT_CONNECTION, AT_TOKEN_REST: by_mark = KIND_COMMA[2:0];
-        default: by_mark = NoMark;
-      endcase
-    end
-  end
+  function automatic logic is_mark(input logic [2:0] kind, input logic [2:0] wanted);
+    case (wanted[1:0])
+      2'b01: is_mark = kind == KIND_COLON[2:0];
+      2'b10: is_mark = wanted[2] ? kind[2:1] == KIND_EQUAL[2:1] : kind == KIND_QUERY[2:0];
+      2'b00: is_mark = kind == KIND_SLASH[2:0];
+      default: is_mark = kind == KIND_COMMA[2:0];
+    endcase
+  endfunction
 
   // ---- the first stop, and what it is ----
   // Looked for where the bytes are, in the three words that they stand in, and not where they show: to bring them there is as
@@ -82,7 +75,7 @@ module http_look
       for (int i = 0; i < Near; i++) shows[i] = i < 8 ? 3'(i) >= lane : i < 16 || 3'(i) < lane;
       for (int i = 0; i < Near; i++) begin
         stops[i] = shows[i] && (kinds[i][3] ? by_control || kinds[i][2] || (kinds[i][1] && by_blank) :
-            {kinds[i][2:1], kinds[i][0] && !by_either} == by_mark);
+            by_mark && is_mark(kinds[i][2:0], mark));
         ends[i] = i < Near - 1 && kinds[i] == KIND_CR && kinds[(i+1)%Near] == KIND_LF && (i < 15 || shows[(i+1)%Near]);
       end
       for (int i = 0; i < Near; i++) begin

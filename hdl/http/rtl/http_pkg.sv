@@ -17,41 +17,44 @@ package http_pkg;
     ROUTE_FUNCTIONS
   } route_t;
 
-  // Where in a request the next byte is (RFC 9112).
+  // Where in a request the next byte is (RFC 9112). Of those places where a part ends at the next byte of a kind (kind_t), the bits say
+  // of which, so that http_look need not find out: whatever is no part of a word, if bit 4 is set; a mark, if bit 3 is, with bit 4 the
+  // one whose kind is in bits 2 to 0 (COLON with bit 2 or without it, EQUAL means AND, too), else a COMMA, and blanks if bit 2 is set;
+  // and a line's end. The other places have what numbers are left.
   localparam int PLACES = 32;
   typedef enum logic [4:0] {
-    AT_START,
-    AT_METHOD,
-    AT_PATH,
-    AT_AUTHORITY,
-    AT_NAME,
-    AT_PATH_REST,
-    AT_KEY,
-    AT_VALUE,
-    AT_QUERY_REST,
-    AT_VERSION,
-    AT_LINE_END,
-    AT_HEADER,
-    AT_HEADER_REST,
-    AT_HEADER_VALUE,
-    AT_LENGTH,
-    AT_CONNECTION,
-    AT_TOKEN_REST,
-    AT_EXPECT,
-    AT_API_KEY,
-    AT_REQUEST_ID,
-    AT_CODING_NAME,
-    AT_CODING,
-    AT_CODING_END,
-    AT_CHUNK_SIZE,
-    AT_CHUNK_REST,
-    AT_CHUNK,       // its bytes
-    AT_CHUNK_END,
-    AT_TRAILER,
-    AT_TRAILER_REST,
-    AT_BODY,        // the head is complete, and a chunked body put together
-    AT_DISCARD,     // a body that nobody wants
-    AT_END          // everything that still comes is dropped
+    AT_START        = 5'b00_000,  // of a request: what is reset stands here
+    AT_CHUNK_REST   = 5'b00_001,  // lines
+    AT_TRAILER_REST = 5'b00_010,
+    AT_HEADER_VALUE = 5'b00_011,
+    AT_EXPECT       = 5'b00_100,
+    AT_PATH         = 5'b00_101,
+    AT_VALUE        = 5'b00_110,
+    AT_VERSION      = 5'b00_111,
+    AT_TOKEN_REST   = 5'b01_000,  // by commas, and blanks
+    AT_CONNECTION   = 5'b01_100,
+    AT_LINE_END     = 5'b01_001,
+    AT_LENGTH       = 5'b01_010,
+    AT_API_KEY      = 5'b01_011,
+    AT_REQUEST_ID   = 5'b01_101,
+    AT_CODING_NAME  = 5'b01_110,
+    AT_CODING       = 5'b01_111,
+    AT_METHOD       = 5'b10_000,  // words
+    AT_PATH_REST    = 5'b10_001,
+    AT_QUERY_REST   = 5'b10_010,
+    AT_CODING_END   = 5'b10_011,
+    AT_CHUNK_SIZE   = 5'b10_100,
+    AT_CHUNK        = 5'b10_101,  // its bytes
+    AT_CHUNK_END    = 5'b10_110,
+    AT_TRAILER      = 5'b10_111,
+    AT_HEADER       = 5'b11_001,  // words, up to a mark
+    AT_HEADER_REST  = 5'b11_101,
+    AT_NAME         = 5'b11_010,
+    AT_AUTHORITY    = 5'b11_100,
+    AT_KEY          = 5'b11_110,
+    AT_BODY         = 5'b11_000,  // the head is complete, and a chunked body put together
+    AT_DISCARD      = 5'b11_011,  // a body that nobody wants
+    AT_END          = 5'b11_111   // everything that still comes is dropped
   } place_t;
 
   localparam int KEY_BYTES = 32;  // of an API key, at most
