@@ -128,9 +128,11 @@ module http_call
   part_t part, next_part;
   logic [2:0] word, next_word;
   logic [5:0] tag_bytes;
+  logic has_tag;  // it has some bytes
   word_t shown;
 
-  function automatic word_t word_of(input part_t which, input logic [2:0] at, input text_t tail_text, input logic [5:0] with_tag);
+  function automatic word_t word_of(input part_t which, input logic [2:0] at, input text_t tail_text, input logic with_tag,
+                                    input logic [5:0] with_tag_bytes);
     logic [8*PartBytes-1:0] text;
     logic [5:0] bytes, rest;
     case (tail_text)
@@ -148,7 +150,7 @@ module http_call
       end
     endcase
     // The blank has gone before the id.
-    if (with_tag != '0) begin
+    if (with_tag) begin
       text = text << 8;
       bytes = bytes - 6'd1;
     end
@@ -160,7 +162,7 @@ module http_call
       text = {Tag, 184'd0};
       bytes = 6'd17;
     end
-    if (which == PartId) bytes = with_tag;
+    if (which == PartId) bytes = with_tag_bytes;
     rest = bytes - {at, 3'b000};
     word_of.length = rest > 6'd8 ? 4'd8 : rest[3:0];
     word_of.part_over = rest <= 6'd8;
@@ -172,7 +174,7 @@ module http_call
 
   assign next_word = shown.part_over ? '0 : word + 1'b1;
   assign next_part = !shown.part_over ? part : part == PartTag ? PartId :
-      part == PartFront && tag_bytes != '0 ? PartTag : PartEnd;
+      part == PartFront && has_tag ? PartTag : PartEnd;
 
   // The id's words come out of memory two cycles before they are written, and into the register of what is shown: `id_data`
   // is the word that is shown next, while there is one of them.
@@ -310,9 +312,10 @@ module http_call
       limit <= RoomBits'(room) - RoomBits'(HeadBytes + 16);
       tail <= ending;
       tag_bytes <= id_bytes;
+      has_tag <= id_bytes != '0;
       part <= PartFront;
       word <= '0;
-      shown <= word_of(PartFront, '0, TEXT_END, '0);
+      shown <= word_of(PartFront, '0, TEXT_END, 1'b0, '0);
       given <= '0;
       digits <= '0;
       no_room <= room < 24'(HeadBytes + 16);
@@ -327,7 +330,7 @@ module http_call
       if (state == Head && tx_may) begin
         word  <= next_word;
         part  <= next_part;
-        shown <= word_of(next_part, next_word, tail, tag_bytes);
+        shown <= word_of(next_part, next_word, tail, has_tag, tag_bytes);
         if (next_part == PartId) shown.data <= id_data;
       end
       if (r_valid && r_ready) begin
