@@ -109,6 +109,7 @@ module tcp_engine
     input  logic                app_finish,   // nothing more will be written
     input  logic                release_valid,
     input  logic        [S-1:0] release_at,
+    input  logic [SESSIONS-1:0] working,      // it is at work for these: they are not idle
     // connections that the board opens
     input  logic                connect_valid,
     input  logic         [47:0] connect_mac,
@@ -451,7 +452,7 @@ module tcp_engine
   tx_t flight;
   rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
-  logic idle_over, linger_over, wait_over;
+  logic idle_over, linger_over, wait_over, in_work;
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
   logic signed [CwndBits:0] to_grow;    // what is to be acknowledged until the window is a segment larger
@@ -488,6 +489,7 @@ module tcp_engine
       idle_over <= IDLE_MS != 0 && t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
       linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
       wait_over <= crowded || t.idle >= slow(TIME_WAIT_MS);
+      in_work <= working[index];
       used <= rx_t'(stream_read.next) - said.read_to;
       offered_left <= t.offered - rx_t'(stream_read.next);
       stream <= stream_read.next;
@@ -632,7 +634,9 @@ module tcp_engine
           end
         end
         EVENT_TICK: begin
-          if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
+          // The time in which an answer is to be taken begins when it is there.
+          if (in_work) stepped.idle = '0;
+          else if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
           if (t.unacked != '0) begin
             stepped.ack_wait = t.ack_wait - 8'd1;
             if (t.ack_wait == 8'd0) ack_now = 1'b1;
