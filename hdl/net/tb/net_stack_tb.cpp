@@ -409,6 +409,49 @@ TEST(idle_while_the_application_works) {
     check(closed[ports[15]], "it stays for ever");
 }
 
+// Three duplicate ACKs ask for a segment again, but not for one that a timeout or others have already: what is acknowledged
+// must be beyond what had been sent then (RFC 6582 section 3.2).
+TEST(duplicate_acks_after_a_timeout) {
+    Stack s;
+    constexpr uint32_t kSegment = 1460;
+    s.connect(88);
+    const Got syn = s.segment();
+    const uint32_t first = syn.seq + 1;
+    s.send(88, syn.from, 100, first, kSyn | kAck, kMss1460);
+    s.until_done(5);
+    s.segment();
+    const auto write = [&](int segments) {
+        s.write(Bytes(static_cast<size_t>(segments) * kSegment, 'x'));
+        s.say();
+    };
+    const auto acks = [&](uint32_t upto, int times) {
+        for (int i = 0; i < times; i++) s.send(88, syn.from, 101, upto, kAck);
+        s.run_ms(20);
+    };
+    write(4);
+    for (uint32_t i = 0; i < 4; i++) check(s.segment().seq == first + i * kSegment, "four segments");
+    check(s.segment(1100).seq == first, "the first again, after a timeout");
+    // The other three arrived, and what the peer said of that was late.
+    acks(first, 3);
+    check(s.got.empty(), "what a timeout has sent again is sent again by duplicate ACKs");
+    // All of it has arrived, more than once. What is sent now is late.
+    acks(first + 4 * kSegment, 1);
+    write(3);
+    for (uint32_t i = 4; i < 7; i++) check(s.segment().seq == first + i * kSegment, "three more");
+    acks(first + 4 * kSegment, 3);
+    check(s.got.empty(), "what may be of segments sent twice is taken for a loss");
+    acks(first + 5 * kSegment, 4);
+    check(s.segment().seq == first + 5 * kSegment && s.got.empty(), "the first that is lost again, once");
+    // The same when that has arrived.
+    acks(first + 7 * kSegment, 1);
+    write(2);
+    for (uint32_t i = 7; i < 9; i++) check(s.segment().seq == first + i * kSegment, "two more");
+    acks(first + 7 * kSegment, 3);
+    check(s.got.empty(), "what may be of a segment sent twice is taken for a loss");
+    acks(first + 8 * kSegment, 4);
+    check(s.segment().seq == first + 8 * kSegment && s.got.empty(), "the last again");
+}
+
 BENCH_MAIN()
 
 TEST(a_session_is_released_while_another_is_opened) {
