@@ -1,7 +1,8 @@
 # Unit benches: each module listed here is Verilated with its bench tb/MODULE_tb.cpp, at each width
 # listed, and run. `make -C hdl test-units`; one of them: `make -C hdl test-kernel_echo-64`.
 # Their clocks stand still where nothing would change, as in the live model (common/rtl/clock_gate).
-# The model's runtime is compiled once for all; a bench is one translation unit with its model.
+# The model's runtime is compiled once for all; a bench is one translation unit with its model. With NETLISTS, a folder, benches are of what
+# is there in place of the RTL, and of CELLS, what that is made of (syn/netlist.py).
 
 # room/module:width[,width…]; a width is the parameter W of modules that have one, else 0.
 BENCHES := \
@@ -50,6 +51,7 @@ tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
 # They speak TCP by the network's, which rooms that are not the network's do not see.
 tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,$(1)),-y net/rtl net/rtl/net_pkg.sv) \
   $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter-out $(if $(filter net,$(tb_rooms)),,net/%),$(filter %_pkg.sv,$(tb_rtl))))
+tb_rtl_of = -Wall -Wno-GENUNNAMED +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) $(if $(filter-out 0,$(2)),-GW=$(2))
 tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)
 tb_cxx := $(CXX) -std=c++17 -O1 -w -I$(VERILATOR_INCLUDE) -I$(VERILATOR_INCLUDE)/vltstd
 tb_logs :=
@@ -61,11 +63,11 @@ define bench
 tb_logs += $(TB)/$(2)-$(3)/log
 test-$(2)-$(3): $(TB)/$(2)-$(3)/log
 	@cat $$<
-$(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o
+$(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o $(NETLISTS:%=%/$(2)-$(3).v)
 	@rm -rf $$(@D) && mkdir -p $$(@D)
-	@$(VERILATOR) --cc -O3 --quiet-stats -Wall -Wno-GENUNNAMED --assert --x-assign unique --x-initial unique +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) \
-	  $(if $(filter-out 0,$(3)),-GW=$(3)) --top-module $$(basename $$(notdir $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(2)))) --prefix Vdut --Mdir $$(@D)/model \
-	  $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(1)/rtl/$(2).sv)
+	@$(VERILATOR) --cc -O3 --quiet-stats --assert --x-assign unique --x-initial unique \
+	  --top-module $$(basename $$(notdir $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(2)))) --prefix Vdut --Mdir $$(@D)/model \
+	  $(if $(NETLISTS),-Wno-lint -Wno-UNOPTFLAT $(NETLISTS)/$(2)-$(3).v $(CELLS),$(call tb_rtl_of,$(1),$(3)) $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(1)/rtl/$(2).sv))
 	@cat $$(@D)/model/*.cpp >$$(@D)/model.cc
 	@$(tb_cxx) -DW=$(3) -DBENCH='"$(1)::$(2)::w$(3)"' -I$$(@D)/model -Icommon/tb -I$(1)/tb \
 	  -include $$(@D)/model.cc $(1)/tb/$(2)_tb.cpp $(TB)/verilated.o -lpthread -o $$@

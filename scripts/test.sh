@@ -63,6 +63,18 @@ skip() {
     say "$1: skipped: $2"
 }
 
+# What all groups need from others comes while clippy, which needs nothing of it, compiles.
+ahead=
+if [[ $# -eq 0 ]]; then
+    timeout --foreground "$LIMIT" scripts/setup.sh base test fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
+    ahead=$!
+fi
+setup() {
+    [[ -z $ahead ]] || wait "$ahead"
+    ahead=
+    run setup scripts/setup.sh "$@"
+}
+
 # Builds, once for all groups, what the tests are and what they run. Naming packages to cargo would
 # choose other features of their dependencies, and build those again.
 tests=$logs/tests.json
@@ -70,7 +82,7 @@ is_built=
 built() {
     [[ -z $is_built ]] || return 0
     is_built=yes
-    run setup scripts/setup.sh base test fabric bench
+    setup base test fabric bench
     run photo scripts/photo.sh
     run apps make -s -C apps
     run functions make -s -C apps/functions
@@ -88,9 +100,9 @@ for group in "${groups[@]}"; do
         format) run format cargo fmt --all --check ;;
         clippy) run clippy cargo clippy --release --workspace --all-targets --locked -- -D warnings ;;
         deny)
-            # Built once and kept: it takes some minutes on two cores.
+            # Built once and kept, and without what makes it fast: its one check takes seconds, its release profile minutes of linking.
             if ! command -v target/tools/bin/cargo-deny >/dev/null; then
-                run deny-install cargo install cargo-deny --locked --root target/tools
+                run deny-install env CARGO_PROFILE_DEV_DEBUG=false cargo install cargo-deny --debug --locked --root target/tools
             fi
             run deny target/tools/bin/cargo-deny --locked check bans licenses sources
             ;;
@@ -124,7 +136,7 @@ for group in "${groups[@]}"; do
             run cluster-demo scripts/cluster-demo.sh --quick
             ;;
         vm)
-            run setup scripts/setup.sh base vm
+            setup base vm
             run functions make -s -C apps/functions
             run apps make -s -C apps
             # Within all tests everything is built already.
@@ -133,7 +145,7 @@ for group in "${groups[@]}"; do
             run vm crates/vfun/tests/vm_test.py
             ;;
         hdl)
-            run setup scripts/setup.sh base board fabric
+            setup base board fabric
             run hdl make -s -C hdl test-units
             run board-lint make -s -C hdl/board all lint
             run messages-lint make -s -C hdl/messages lint
@@ -150,7 +162,7 @@ for group in "${groups[@]}"; do
             run board-device hdl/board/tests/device_test.py
             ;;
         kubernetes)
-            run setup scripts/setup.sh base kubernetes
+            setup base kubernetes
             # Within all tests everything is built already.
             [[ -n $is_built ]] || compile
             if [[ $EUID -eq 0 ]]; then
@@ -165,7 +177,7 @@ for group in "${groups[@]}"; do
             fi
             ;;
         board)
-            run setup scripts/setup.sh base board
+            setup base board
             run board-build make -s -C hdl/board all jumbo lean many trace ungated
             if [[ $EUID -eq 0 ]]; then
                 run board hdl/board/tests/board_test.py

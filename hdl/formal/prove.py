@@ -7,9 +7,11 @@ Prints a line for each and a result, as the benches do. Each harness is also tri
 one that is proven even so assumes too much to say anything.
 """
 import argparse
+import os
 import pathlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = pathlib.Path(__file__).resolve().parent
 HDL = HERE.parent
@@ -104,12 +106,13 @@ def main():
     options = parser.parse_args()
     modules.install()
     failed = 0
-    for harness in options.harnesses:
-        why = prove(harness)
-        print(f"test formal::{harness.stem.removesuffix('_f')} ... {'FAILED' if why else 'ok'}", flush=True)
-        if why:
-            print(f"    {why}")
-            failed += 1
+    # Yosys and ABC use one processor each.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for harness, why in zip(options.harnesses, pool.map(prove, options.harnesses)):
+            print(f"test formal::{harness.stem.removesuffix('_f')} ... {'FAILED' if why else 'ok'}", flush=True)
+            if why:
+                print(f"    {why}")
+                failed += 1
     passed = len(options.harnesses) - failed
     print(f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed;")
     return failed > 0

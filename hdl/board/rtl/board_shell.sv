@@ -145,7 +145,7 @@ module board_shell
 
   // ---- sessions ----
   logic [31:0] rcv_next, snd_una;
-  logic [SESSIONS-1:0] dead, shut;
+  logic [SESSIONS-1:0] dead, shut, working;
   logic open, arrived, woken, release_valid, look_ended;
   logic [S-1:0] open_at, arrived_at, woken_at, release_at, rcv_of, una_of;
   logic [31:0] open_next, open_una;
@@ -235,6 +235,7 @@ module board_shell
       .app_finish,
       .release_valid,
       .release_at,
+      .working,
       .connect_valid,
       .connect_ip(store_ip),
       .connect_port(store_port),
@@ -875,6 +876,7 @@ module board_shell
       .notify_finish(http_finish),
       .release_valid(http_release),
       .release_at(http_release_at),
+      .working,
       .rx_next(http_rx_next),
       .rx_read(http_rx_read),
       .rx_read_address(http_rx_address),

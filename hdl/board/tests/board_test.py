@@ -652,6 +652,25 @@ def test_more_sessions_than_fit():
             assert all(pool.map(client, range(80)))
 
 
+def test_who_waits_for_a_call_is_not_idle():
+    """A call that takes longer than a session may be idle while others want one, and is answered."""
+    with functions(stuck=(image("stuck", 256), "timeout=6000000"), echo=(image("echo"), "")) as directory:
+        with Board("--functions", directory):
+            s = connect(60)
+            s.sendall(request(b"for long", "stuck"))
+            while cold_starts() < 1:
+                pass
+            started = time.monotonic()
+            idle = [connect() for _ in range(15)]
+            for i in idle:
+                i.sendall(request(b"x"))
+                assert Answers(i).next() == (200, b"x")
+            # All sessions are taken: the next client waits until one that is idle is closed.
+            assert call("echo", b"last", seconds=20) == (200, b"last")
+            assert Answers(s).next()[0] == 503
+            assert time.monotonic() - started > 1.5, "the call was too short to show anything"
+
+
 def test_half_requests_do_not_hold_the_board():
     with Board():
         stuck = [connect() for _ in range(16)]

@@ -56,6 +56,7 @@ module http_engine
     output logic                notify_finish,    // and whether nothing more will be
     output logic                release_valid,
     output logic [S-1:0]        release_at,
+    output logic [SESSIONS-1:0] working,          // what they have sent is not answered for want of time, or of a call's end
     // rings
     output logic                rx_next,          // the next cycle is one of a read
     output logic                rx_read,
@@ -216,6 +217,7 @@ module http_engine
 
   logic [SESSIONS-1:0] pickable;
   assign pickable = ready & ~calling;
+  assign working = ready | calling;
   assign busy = state != PICK || |pickable || |calling;
   assign pick_after = pickable & ({SESSIONS{1'b1}} << pick_from);
   assign pick_next  = |pick_after ? first_of(pick_after) : first_of(pickable);
@@ -1017,11 +1019,10 @@ module http_engine
       end
 
       // The body stays in the ring until the call has ended.
-      CALL:
-      if (request_ready) begin
+      CALL: begin
         calling[s] <= 1'b1;
         lasting[s] <= persistent;
-        state <= PICK;
+        if (request_ready) state <= PICK;
       end
 
       // Gone through twice: for its length, and for its text. The table stays as it is, once a change of it that

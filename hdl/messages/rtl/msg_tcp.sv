@@ -360,6 +360,7 @@ module msg_tcp
       .app_finish      (finishing),
       .release_valid   (release_session),
       .release_at      (dead_at),
+      .working         ('0),
       .connect_valid   (calling),
       .connect_ip      (ips[call]),
       .connect_port    (tcp_port),

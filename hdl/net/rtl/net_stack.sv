@@ -68,6 +68,7 @@ module net_stack
     input  logic                      app_finish,
     input  logic                      release_valid,
     input  logic [S-1:0]              release_at,
+    input  logic [SESSIONS-1:0]       working,      // it is at work for these, which does not count as idle
     input  logic                      connect_valid,
     input  logic [31:0]               connect_ip,
     input  logic [15:0]               connect_port,
@@ -393,6 +394,7 @@ module net_stack
       .app_finish,
       .release_valid,
       .release_at,
+      .working,
       .connect_valid(connect_valid && resolved),
       .connect_mac(resolved_mac),
       .connect_ip,

@@ -8,8 +8,8 @@
 // algorithm 3 of RFC 6056 does; both ends may open at once. `connect_valid` and what belongs to it are held
 // until `connect_done`.
 //
-// Loss: fast retransmit after three duplicate ACKs with NewReno's partial ACKs (RFC 6582), go-back-N
-// after a timeout (RFC 6298, least timeout 200 ms as in Linux). Congestion window: RFC 5681, first
+// Loss: fast retransmit after three duplicate ACKs with NewReno's partial ACKs (RFC 6582), once for what was
+// sent before it or a timeout; go-back-N after a timeout (RFC 6298, least timeout 200 ms as in Linux). Congestion window: RFC 5681, first
 // window RFC 6928. Resets and SYNs into a session are checked as RFC 5961 says.
 //
 // Time is the input `tick`, once a millisecond of the peers' time: a divider of the clock on a real
@@ -109,6 +109,7 @@ module tcp_engine
     input  logic                app_finish,   // nothing more will be written
     input  logic                release_valid,
     input  logic        [S-1:0] release_at,
+    input  logic [SESSIONS-1:0] working,      // it is at work for these: they are not idle
     // connections that the board opens
     input  logic                connect_valid,
     input  logic         [47:0] connect_mac,
@@ -178,8 +179,9 @@ module tcp_engine
     logic [13:0] mss;
     cwnd_t       cwnd, ssthresh, grown;
     logic [1:0]  dups;
-    logic        recovering;
-    logic [RecoverBits-1:0] recover;  // until the session is open, the peer's first byte
+    logic        recovering;       // by fast retransmit
+    logic        repeating;        // until more than `recover` is acknowledged: duplicate ACKs may be of what was sent twice
+    logic [RecoverBits-1:0] recover;  // the end of what was sent before a loss; until the session is open, the peer's first byte
     logic        closing, active;  // our stream ends at fin_at; we were the first to close
     tx_t         fin_at;
     logic        timing;           // a segment is being timed
@@ -453,8 +455,8 @@ module tcp_engine
   tx_t flight, out;            // that is out
   logic out_long;              // half of it is more than two segments
   rx_t used, offered_left;
-  logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover;
-  logic idle_over, linger_over, wait_over;
+  logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover, at_recover;
+  logic idle_over, linger_over, wait_over, in_work;
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
   logic signed [CwndBits:0] to_grow;    // what is to be acknowledged until the window is a segment larger
@@ -494,9 +496,11 @@ module tcp_engine
       slow_start <= t.cwnd < t.ssthresh;
       to_grow <= $signed({1'b0, t.cwnd}) - $signed({1'b0, t.grown});
       before_recover <= earlier(tx_t'(d.ack), tx_t'(t.recover));
+      at_recover <= tx_t'(d.ack) == tx_t'(t.recover);
       idle_over <= IDLE_MS != 0 && t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
       linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
       wait_over <= crowded || t.idle >= slow(TIME_WAIT_MS);
+      in_work <= working[index];
       used <= rx_t'(stream_read.next) - said.read_to;
       offered_left <= t.offered - rx_t'(stream_read.next);
       stream <= stream_read.next;
@@ -595,6 +599,7 @@ module tcp_engine
               stepped.retries = '0;
               stepped.idle = '0;
               wake = 1'b1;
+              stepped.repeating = t.repeating && (before_recover || at_recover);
               if (t.recovering) begin
                 if (before_recover) again = 1'b1;
                 else stepped.recovering = 1'b0;
@@ -607,9 +612,10 @@ module tcp_engine
             end else if (!acked_any) begin
               if (flight != '0 && d.length == '0 && !d.flags[FIN] && same_window && !t.recovering) begin
                 stepped.dups = t.dups + 2'd1;
-                if (t.dups == 2'd2) begin
+                if (t.dups == 2'd2 && !t.repeating) begin
                   again = 1'b1;
                   stepped.recovering = 1'b1;
+                  stepped.repeating = 1'b1;
                   stepped.recover = RecoverBits'(t.max);
                   stepped.ssthresh = half;
                   stepped.cwnd = half;
@@ -638,7 +644,9 @@ module tcp_engine
           end
         end
         EVENT_TICK: begin
-          if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
+          // The time in which an answer is to be taken begins when it is there.
+          if (in_work) stepped.idle = '0;
+          else if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
           if (t.unacked != '0) begin
             stepped.ack_wait = t.ack_wait - 8'd1;
             if (t.ack_wait == 8'd0) ack_now = 1'b1;
@@ -672,6 +680,8 @@ module tcp_engine
                   stepped.ssthresh = half;
                   stepped.cwnd = capped(23'(t.mss));
                   stepped.recovering = 1'b0;
+                  stepped.repeating = 1'b1;
+                  stepped.recover = RecoverBits'(t.max);
                   stepped.dups = '0;
                 end
                 if (t.state == OPEN && t.retries == 4'(RETRIES)) begin

@@ -45,7 +45,7 @@ struct Stack {
         dut->own_mac = kOwnMac, dut->own_ip = kOwnIp, dut->listen_port = 80, dut->secret = dut.random.next();
         dut->netmask = 0, dut->gateway = 0, dut->reserve = 0;
         dut->rx_valid = 0, dut->tx_ready = 1, dut->tick = 0;
-        dut->app_valid = 0, dut->release_valid = 0, dut->connect_valid = 0;
+        dut->app_valid = 0, dut->release_valid = 0, dut->connect_valid = 0, dut->working = 0;
         dut->udp_port = 0, dut->udp_rx_ready = 0, dut->udp_tx_valid = 0;
         dut.reset();
         run(64);
@@ -375,6 +375,81 @@ TEST(full) {
     s.connect(86);
     s.until_done(5);
     check(s.result == Full, "no session is free");
+}
+
+// While another waits for a session, those that were idle for a second are closed, but not one that the application
+// is at work for; it has its second when that is over.
+TEST(idle_while_the_application_works) {
+    Stack s;
+    std::vector<uint16_t> ports;
+    for (int i = 0; i < 16; i++) {
+        s.connect(86);
+        const Got syn = s.segment();
+        s.send(86, syn.from, 100, syn.seq + 1, kSyn | kAck, kMss1460);
+        s.until_done(5);
+        ports.push_back(syn.from);
+        s.segment();
+    }
+    const uint32_t worked_for = s.session;
+    s.connect(86);
+    s.until_done(5);
+    check(s.result == Full, "no session is free");
+    s.dut->working = 1u << worked_for;
+    s.run_ms(3000);
+    std::map<uint16_t, int> closed;
+    for (auto &g : s.got) closed[g.from] += (g.flags & kFin) != 0;
+    for (int i = 0; i < 15; i++) check(closed[ports[i]], "one that is idle stays");
+    check(!closed[ports[15]], "one that is worked for is closed");
+    s.dut->working = 0, s.got.clear();
+    s.run_ms(900);
+    for (auto &g : s.got) check(g.from != ports[15], "it has no time to take its answer");
+    s.run_ms(200);
+    closed.clear();
+    for (auto &g : s.got) closed[g.from] += (g.flags & kFin) != 0;
+    check(closed[ports[15]], "it stays for ever");
+}
+
+// Three duplicate ACKs ask for a segment again, but not for one that a timeout or others have already: what is acknowledged
+// must be beyond what had been sent then (RFC 6582 section 3.2).
+TEST(duplicate_acks_after_a_timeout) {
+    Stack s;
+    constexpr uint32_t kSegment = 1460;
+    s.connect(88);
+    const Got syn = s.segment();
+    const uint32_t first = syn.seq + 1;
+    s.send(88, syn.from, 100, first, kSyn | kAck, kMss1460);
+    s.until_done(5);
+    s.segment();
+    const auto write = [&](int segments) {
+        s.write(Bytes(static_cast<size_t>(segments) * kSegment, 'x'));
+        s.say();
+    };
+    const auto acks = [&](uint32_t upto, int times) {
+        for (int i = 0; i < times; i++) s.send(88, syn.from, 101, upto, kAck);
+        s.run_ms(20);
+    };
+    write(4);
+    for (uint32_t i = 0; i < 4; i++) check(s.segment().seq == first + i * kSegment, "four segments");
+    check(s.segment(1100).seq == first, "the first again, after a timeout");
+    // The other three arrived, and what the peer said of that was late.
+    acks(first, 3);
+    check(s.got.empty(), "what a timeout has sent again is sent again by duplicate ACKs");
+    // All of it has arrived, more than once. What is sent now is late.
+    acks(first + 4 * kSegment, 1);
+    write(3);
+    for (uint32_t i = 4; i < 7; i++) check(s.segment().seq == first + i * kSegment, "three more");
+    acks(first + 4 * kSegment, 3);
+    check(s.got.empty(), "what may be of segments sent twice is taken for a loss");
+    acks(first + 5 * kSegment, 4);
+    check(s.segment().seq == first + 5 * kSegment && s.got.empty(), "the first that is lost again, once");
+    // The same when that has arrived.
+    acks(first + 7 * kSegment, 1);
+    write(2);
+    for (uint32_t i = 7; i < 9; i++) check(s.segment().seq == first + i * kSegment, "two more");
+    acks(first + 7 * kSegment, 3);
+    check(s.got.empty(), "what may be of a segment sent twice is taken for a loss");
+    acks(first + 8 * kSegment, 4);
+    check(s.segment().seq == first + 8 * kSegment && s.got.empty(), "the last again");
 }
 
 BENCH_MAIN()
