@@ -39,8 +39,9 @@ module http_ahead
     output logic [SESSION_BITS+RING_BITS-4:0]   read_address,
     input  logic [                        63:0] read_data,
     output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; behind `count` anything
-    // Of these and of all bytes of their words, the kinds; the next byte's is that at `lane`. Before that anything.
+    // Of these and of all bytes of their words, the kinds, the next byte's at `lane`; and which of them there are.
     output kind_t [                  SHOWN+7:0] kinds,
+    output logic [                   SHOWN+7:0] there,
     output logic [                         4:0] count,         // how many of them are there
     output logic                                drained,       // all that has arrived is in `bytes`
     output logic [                         2:0] lane,          // the next byte's, in its word
@@ -212,11 +213,12 @@ module http_ahead
   if (SPARE) begin : g_kinds
     kind_t [7:0] kinds_of[WORDS];
     always_comb
-      for (int i = 0; i <= SHOWN / 8; i++)
-      for (int j = 0; j < 8; j++) kinds[8*i+j] = 6'(8 * i + j) < held ? kinds_of[shows[i]][j] : KIND_PLAIN;
+      for (int i = 0; i <= SHOWN / 8; i++) kinds[8*i+:8] = kinds_of[shows[i]];
+    always_comb for (int i = 0; i < SHOWN + 8; i++) there[i] = 6'(i) < held;
     always_ff @(posedge clk) if (pop) for (int j = 0; j < 8; j++) kinds_of[slot][j] <= kind_of(oldest[8*j+:8]);
   end else begin : g_no_kinds
     assign kinds = {SHOWN + 8{KIND_PLAIN}};
+    assign there = '0;
   end
 
   assign busy = wants || coming != '0 || pop || onward != 5'(lane);

@@ -191,6 +191,7 @@ module http_call
   logic enough, reads;
   logic unused_drained;
   http_pkg::kind_t [15:0] unused_kinds;
+  logic [15:0] unused_there;
   logic [2:0] lane;
 
   http_ahead #(
@@ -220,6 +221,7 @@ module http_call
       .read_data    (rx_read_data),
       .bytes,
       .kinds        (unused_kinds),
+      .there        (unused_there),
       .count,
       .drained      (unused_drained),
       .lane,

@@ -228,6 +228,7 @@ module http_engine
   logic arrived_all;     // and that is the end of the stream
   logic [127:0] bytes;
   kind_t [23:0] kinds;
+  logic [23:0] there;
   seen_t looked, seen;   // what they are, and what they were a cycle ago
   logic seen_valid, seen_drained, seen_all;
   logic may_step;        // what was seen can be decided about,
@@ -303,6 +304,7 @@ module http_engine
       .read_data   (rx_read_data),
       .bytes,
       .kinds,
+      .there,
       .count,
       .drained,
       .lane,
@@ -317,6 +319,7 @@ module http_engine
       .scalar(values_here[c.key]),
       .bytes,
       .kinds,
+      .there,
       .count,
       .lane,
       .active(state == PARSE),

@@ -136,6 +136,7 @@ module http_fetch
   logic [2:0] lane;
   logic drained, reader_start, reads;
   http_pkg::kind_t [15:0] unused_kinds;
+  logic [15:0] unused_there;
 
   http_ahead #(
       .SESSION_BITS  (S),
@@ -163,6 +164,7 @@ module http_fetch
       .read_data   (rx_read_data),
       .bytes,
       .kinds       (unused_kinds),
+      .there       (unused_there),
       .count,
       .drained,
       .lane,

@@ -10,7 +10,8 @@ module http_look
     input  logic [3:0][63:0]      scalars,   // the query parameters that the function knows
     input  logic [31:0]           scalar,    // what the one at `from.key` has come to
     input  logic [127:0]          bytes,
-    input  kind_t [23:0]          kinds,     // of those, and of the others in their words; plain behind the last one
+    input  kind_t [23:0]          kinds,     // of those, and of the others in their words,
+    input  logic [23:0]           there,     // of which there are these
     input  logic [4:0]            count,
     input  logic [2:0]            lane,      // of the first byte in its word
     input  logic                  active,    // else nothing of it is looked at
@@ -72,11 +73,12 @@ module http_look
     for (int i = 0; i < Near; i++) stop_at[i] = 'x;
     for (int g = 0; g < Fours; g++) stop_of[g] = 'x;
     if (active) begin
-      for (int i = 0; i < Near; i++) shows[i] = i < 8 ? 3'(i) >= lane : i < 16 || 3'(i) < lane;
+      for (int i = 0; i < Near; i++) shows[i] = there[i] && (i < 8 ? 3'(i) >= lane : i < 16 || 3'(i) < lane);
       for (int i = 0; i < Near; i++) begin
         stops[i] = shows[i] && (kinds[i][3] ? by_control || kinds[i][2] || (kinds[i][1] && by_blank) :
             by_mark && is_mark(kinds[i][2:0], mark));
-        ends[i] = i < Near - 1 && kinds[i] == KIND_CR && kinds[(i+1)%Near] == KIND_LF && (i < 15 || shows[(i+1)%Near]);
+        ends[i] = i < Near - 1 && kinds[i] == KIND_CR && kinds[(i+1)%Near] == KIND_LF &&
+            (i < 15 ? there[i+1] : shows[(i+1)%Near]);
       end
       for (int i = 0; i < Near; i++) begin
         stop_at[i].at   = 5'(i);
@@ -120,11 +122,11 @@ module http_look
       seen.digit0 = valid[0] && digit(b0);
       seen.digit1 = valid[1] && digit(b1);
       seen.hexadecimal0 = valid[0] && (digit(b0) || (b0[7:6] == 2'b01 && b0[4:3] == '0 && !(b0[2:0] inside {3'd0, 3'd7})));
-      seen.space0 = kind0 inside {KIND_SPACE, KIND_TAB};
-      seen.line0 = kind0 inside {KIND_CR, KIND_LF};
-      seen.feed0 = kind0 == KIND_LF;
-      seen.comma0 = kind0 == KIND_COMMA;
-      seen.control0 = kind0[3];
+      seen.space0 = valid[0] && kind0 inside {KIND_SPACE, KIND_TAB};
+      seen.line0 = valid[0] && kind0 inside {KIND_CR, KIND_LF};
+      seen.feed0 = valid[0] && kind0 == KIND_LF;
+      seen.comma0 = valid[0] && kind0 == KIND_COMMA;
+      seen.control0 = valid[0] && kind0[3];
       seen.end0 = ends_here[0];
       seen.end_at = ends_here[4:1];
       {seen.any_line, seen.any_control, seen.any_target_end} = '0;
@@ -164,7 +166,7 @@ module http_look
       seen.version_0 = bytes[71:64] == "0";
       seen.version_end = ends_here[9];
       seen.content_length = named(bytes, "content-length", 14);
-      seen.content_length_space = kind15 inside {KIND_SPACE, KIND_TAB};
+      seen.content_length_space = valid[15] && kind15 inside {KIND_SPACE, KIND_TAB};
       seen.host = named(bytes, "host", 4);
       seen.connection = named(bytes, "connection", 10);
       seen.expect_ = named(bytes, "expect", 6);
@@ -172,7 +174,7 @@ module http_look
       seen.request_id = named(bytes, "x-request-id", 12);
       seen.coding = named(bytes, "transfer-encodin", 16);
       seen.coding_name = named(bytes, "g", 1) && b1 == ":";
-      seen.chunked = named(bytes, "chunked", 7) && (kind7[3] && kind7[2:1] != '0);
+      seen.chunked = valid[7] && named(bytes, "chunked", 7) && (kind7[3] && kind7[2:1] != '0);
       seen.close = named(bytes, "close", 5);
       seen.keep_alive = named(bytes, "keep-alive", 10);
       seen.continue_ = named(bytes, "100-continue", 12);

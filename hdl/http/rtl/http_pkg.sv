@@ -61,7 +61,7 @@ package http_pkg;
   localparam int ID_BYTES = 40;   // of an X-Request-Id that is carried; a longer one is not
 
   // What a byte is to the parser, found when it comes out of memory. In order: no part of a word; of those the end of a line, a blank;
-  // which of two. A place where no byte is yet is plain.
+  // which of two.
   typedef enum logic [3:0] {
     KIND_PLAIN   = 4'b0000,
     KIND_COLON   = 4'b0001,

@@ -27,6 +27,7 @@ module http_parse_top
   logic [4:0] onward;
   seen_t seen;
   kind_t [23:0] kinds;
+  logic [23:0] there;
   logic scalar_put;
   logic [31:0] scalar;
 
@@ -37,9 +38,10 @@ module http_parse_top
 
   always_comb
     for (int i = 0; i < 24; i++)
-      if (i < 32'(lane)) kinds[i] = kind_t'(around[4*i+:4]);
-      else if (i - 32'(lane) < 32'(count)) kinds[i] = kind_of(bytes[8*(i-32'(lane))+:8]);
-      else kinds[i] = count[4] ? kind_t'(around[4*i+:4]) : KIND_PLAIN;
+    begin
+      kinds[i] = i >= 32'(lane) && i - 32'(lane) < 32'(count) ? kind_of(bytes[8*(i-32'(lane))+:8]) : kind_t'(around[4*i+:4]);
+      there[i] = i - 32'(lane) < 32'(count) || i < 32'(lane) || count[4];
+    end
 
   http_look u_look (
       .active(1'b1),
