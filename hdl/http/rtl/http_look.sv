@@ -138,7 +138,7 @@ module http_look
       end
 
       seen.stopped = some != '0;
-      seen.stop = stop.at - 5'(lane);
+      seen.stop = stop.at[3:0] - 4'(lane);
       {seen.stop_at, seen.stop_1, seen.stop_2, seen.stop_4} = {stop.at, stop.at_1, stop.at_2, stop.at_4};
       seen.all_at = 5'(lane) + count;
       seen.stop_first = 1'b0;

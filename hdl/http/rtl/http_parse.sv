@@ -49,8 +49,8 @@ module http_parse
   assign scalar = longer[31:0];
 
   always_comb begin
-    for (int i = 0; i < 16; i++) word[8*i+:8] = 5'(i) < seen.stop ? seen.bytes[8*i+:8] : 8'd0;
-    for (int k = 0; k < 4; k++) is_scalar[k] = seen.scalar_same[k] && seen.stop == 5'(seen.scalar_stop[k]);
+    for (int i = 0; i < 16; i++) word[8*i+:8] = 4'(i) < seen.stop ? seen.bytes[8*i+:8] : 8'd0;
+    for (int k = 0; k < 4; k++) is_scalar[k] = seen.scalar_same[k] && seen.stop == seen.scalar_stop[k];
   end
 
   // So many bytes are taken.
@@ -138,11 +138,11 @@ module http_parse
           onward = seen.stop_at;
           case (from.route)
             ROUTE_FUNCTION: ;  // the table says whether there is one of that name
-            ROUTE_SYSTEM: to.route = seen.functions && seen.stop == 5'd9 ? ROUTE_FUNCTIONS : ROUTE_NONE;
+            ROUTE_SYSTEM: to.route = seen.functions && seen.stop == 4'd9 ? ROUTE_FUNCTIONS : ROUTE_NONE;
             default: begin
               to.route = ROUTE_NONE;
-              if (seen.healthz && seen.stop == 5'd8) to.route = ROUTE_HEALTH;
-              if (seen.metrics && seen.stop == 5'd8) to.route = ROUTE_METRICS;
+              if (seen.healthz && seen.stop == 4'd8) to.route = ROUTE_HEALTH;
+              if (seen.metrics && seen.stop == 4'd8) to.route = ROUTE_METRICS;
             end
           endcase
           if (seen.stop_query) begin
@@ -244,24 +244,24 @@ module http_parse
           moved = 1'b1;
           to.place = AT_HEADER_VALUE;
           if (!seen.stop_colon || seen.stop_first) broken = 1'b1;
-          if (seen.content_length && seen.stop == 5'd14) begin
+          if (seen.content_length && seen.stop == 4'd14) begin
             to.place = AT_LENGTH;
             if (seen.content_length_space) onward = taking(lane, 5'd16);
             if (from.has_length) broken = 1'b1;
             to.has_length = 1'b1;
           end
-          if (seen.host && seen.stop == 5'd4) begin
+          if (seen.host && seen.stop == 4'd4) begin
             if (from.has_host) broken = 1'b1;
             to.has_host = 1'b1;
           end
-          if (seen.connection && seen.stop == 5'd10) to.place = AT_CONNECTION;
-          if (seen.expect_ && seen.stop == 5'd6) to.place = AT_EXPECT;
-          if (seen.api_key && seen.stop == 5'd9) begin
+          if (seen.connection && seen.stop == 4'd10) to.place = AT_CONNECTION;
+          if (seen.expect_ && seen.stop == 4'd6) to.place = AT_EXPECT;
+          if (seen.api_key && seen.stop == 4'd9) begin
             to.place = AT_API_KEY;
             to.authorized = 1'b0;
             to.matched = '0;
           end
-          if (seen.request_id && seen.stop == 5'd12) begin
+          if (seen.request_id && seen.stop == 4'd12) begin
             to.place = AT_REQUEST_ID;
             to.id_bytes = '0;
           end
@@ -428,8 +428,8 @@ module http_parse
           to.place = AT_LINE_END;
         end else if (seen.stopped || full) begin
           to.place = AT_TOKEN_REST;
-          if (seen.close && seen.stop == 5'd5) to.close = 1'b1;
-          if (seen.keep_alive && seen.stop == 5'd10) to.keep = 1'b1;
+          if (seen.close && seen.stopped && seen.stop == 4'd5) to.close = 1'b1;
+          if (seen.keep_alive && seen.stopped && seen.stop == 4'd10) to.keep = 1'b1;
         end
       end
 

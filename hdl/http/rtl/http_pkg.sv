@@ -123,7 +123,7 @@ package http_pkg;
   } request_t;
 
   // What a parser that stands at a place has to know of the next bytes of its stream, worked out a cycle before it decides
-  // (http_look). `stop` is where the part that stands there ends; if that does not show, more than 16 or none at all.
+  // (http_look). `stop` is where the part that stands there ends, if `stopped`.
   typedef struct packed {
     logic [PLACES-1:0] at;                                 // the place, a bit for each: the longest ways begin here
     logic [127:0] bytes;
@@ -133,7 +133,7 @@ package http_pkg;
     logic         end0;                                    // the first two are CR LF,
     logic [3:0]   end_at;                                  // and those from byte 1 to 4 on
     logic         any_line, any_control, any_target_end;
-    logic [4:0]   stop;
+    logic [3:0]   stop;
     // Places from the first byte of the word in which the next byte is: of the stop, and one, two, four bytes behind it; behind all
     // that shows.
     logic [4:0]   stop_at, stop_1, stop_2, stop_4, all_at;
