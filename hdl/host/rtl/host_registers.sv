@@ -80,29 +80,32 @@ module host_registers
   logic changing, change_done;
   logic [NUMBER_BITS-1:0] change_number;
 
-  localparam int R = $clog2(REGIONS);
-  logic [3:0] which;  // of the regions
-
-  assign which = address[3:0];
+  // What is the same in every board, and what is not.
+  logic [31:0] fixed, variable;
 
   always_comb begin
     unique case (address)
-      AtMagic:    value = Magic;
-      AtVersion:  value = Version;
-      AtShell:    value = SHELL;
-      AtSizes:    value = {16'(FUNCTIONS), 16'(REGIONS)};
-      AtImage:    value = 32'(IMAGE_BYTES);
-      AtCycles:   value = cycles[31:0];
-      AtCyclesUp: value = upper;
-      AtDecouple: value = 32'(decouple);
-      AtPolicy:   value = {16'd0, patience, 6'd0, policy};
-      AtLoadCost: value = load_cost;
-      AtPostHigh: value = 32'(post_ready && !post_valid);
-      AtEnded:    value = count_ended;
-      AtChange:   value = {16'(change_number), 14'd0, change_done, changing};
-      default:
-      value = !address[5] || 32'(which) >= REGIONS ? '0 : address[4] ? region_busy[which[R-1:0]] : region_loads[which[R-1:0]];
+      AtMagic:   fixed = Magic;
+      AtVersion: fixed = Version;
+      AtShell:   fixed = SHELL;
+      AtSizes:   fixed = {16'(FUNCTIONS), 16'(REGIONS)};
+      AtImage:   fixed = 32'(IMAGE_BYTES);
+      default:   fixed = '0;
     endcase
+  end
+
+  function automatic logic [31:0] at(input logic [5:0] a, input logic [31:0] word);
+    return address == a ? word : '0;
+  endfunction
+
+  always_comb begin
+    variable = at(AtCycles, cycles[31:0]) | at(AtCyclesUp, upper) | at(AtLoadCost, load_cost) | at(AtEnded, count_ended)
+        | at(AtDecouple, 32'(decouple)) | at(AtPolicy, {16'd0, patience, 6'd0, policy})
+        | at(AtPostHigh, 32'(post_ready && !post_valid))
+        | at(AtChange, {16'(change_number), 14'd0, change_done, changing});
+    for (int i = 0; i < REGIONS; i++)
+      variable = variable | at(6'(AtLoads) + 6'(i), region_loads[i]) | at(6'(AtBusy) + 6'(i), region_busy[i]);
+    value = fixed | variable;
   end
 
   always_ff @(posedge clk) begin
