@@ -81,8 +81,8 @@ module region #(
   state_t      state;
   logic [2:0]  reset_left;
   logic [31:0] limit;
-  logic [31:0] turn, turn_next, cycles_next;   // the cycle of the run that is the kernel's own next, from 1 on
-  logic        turns_end, cycles_end, over;    // there is no number behind; the last one that there may be has passed
+  logic [31:0] turn;           // the cycle of the run that is the kernel's own next, from 1 on
+  logic        over;           // the last one that there may be has passed
   logic        s_open, m_open; // the run's input or output has not ended, as the kernel sees it
   logic        finished;       // the kernel says that it is done
   logic        waits, cut;
@@ -154,8 +154,12 @@ module region #(
   assign waits = (k_s_ready && s_open && !in_valid) || (k_m_valid && m_open && !out_ready);
   assign cut   = over || kill || decouple;
 
-  assign {turns_end, turn_next}    = 33'(turn) + 1'b1;
-  assign {cycles_end, cycles_next} = 33'(cycles) + 1'b1;
+  // It stays where there is no number behind.
+  function automatic logic [31:0] counted(input logic [31:0] number);
+    logic [32:0] next;
+    next = 33'(number) + 1'b1;
+    return next[32] ? number : next[31:0];
+  endfunction
 
   always_ff @(posedge own_clk) begin
     k_start <= 1'b0;
@@ -214,9 +218,9 @@ module region #(
       turn     <= 32'd1;
       over     <= 1'b0;
     end else if (state == Running || state == Ending) begin
-      if (!cycles_end) cycles <= cycles_next;
+      cycles <= counted(cycles);
       if (!waits) begin
-        if (!turns_end) turn <= turn_next;
+        turn <= counted(turn);
         // There is none that is the limit 0.
         if (turn == limit) over <= 1'b1;
       end

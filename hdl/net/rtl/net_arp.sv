@@ -30,7 +30,7 @@ module net_arp
 
   assign ask_ready = !m_valid && !request;
 
-  // What stands in several beats is chosen once.
+  // What stands in several beats is chosen once. While none leaves, the model need not look.
   logic [47:0] peer_mac;
   logic [63:0] constants;
   always_comb begin
@@ -40,13 +40,15 @@ module net_arp
     if (place[2]) constants[47:0] = {asking ? 16'h0100 : 16'h0200, 32'h0406_0008};
     m.keep = {{6{|place[4:0]}}, {2{|place}}};
     m.last = place[5];
-    m.data = constants
-        | {16'd0, {48{place[0] || place[4]}} & peer_mac}
-        | {32'd0, {32{place[1] || place[3]}} & swap32(own_mac[31:0])}
-        | {{16{place[0] || place[2]}} & swap16(own_mac[47:32]), 48'd0}
-        | {{32{place[3]}} & swap32(own_ip), 32'd0}
-        | {{16{place[4]}} & swap16(to_ip[31:16]), 48'd0}
-        | {48'd0, {16{place[5]}} & swap16(to_ip[15:0])};
+    m.data = '0;
+    if (place != '0)
+      m.data = constants
+          | {16'd0, {48{place[0] || place[4]}} & peer_mac}
+          | {32'd0, {32{place[1] || place[3]}} & swap32(own_mac[31:0])}
+          | {{16{place[0] || place[2]}} & swap16(own_mac[47:32]), 48'd0}
+          | {{32{place[3]}} & swap32(own_ip), 32'd0}
+          | {{16{place[4]}} & swap16(to_ip[31:16]), 48'd0}
+          | {48'd0, {16{place[5]}} & swap16(to_ip[15:0])};
   end
 
   always_ff @(posedge clk) begin

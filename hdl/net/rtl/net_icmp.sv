@@ -80,30 +80,32 @@ module net_icmp
   // RFC 1624: a checksum changes as the one word does. The lower byte of the IP header's word stays as it is; the ICMP header's is
   // 0800 before and 0 after, so that its checksum grows by as much, and by one more where that carries.
   logic [16:0] ttl_change;
-  logic [15:0] ip_check, icmp_check, grown;
-  assign ip_check   = ~fold(32'(16'(~word(raw.data, 0))) + 32'(ttl_change));
-  assign icmp_check = word(raw.data, 2);
-  assign grown      = icmp_check + {5'd1, 10'd0, icmp_check[15:11] == '1 || icmp_check == 16'hf7ff};
+  function automatic logic [15:0] ip_check();
+    return ~fold(32'(16'(~word(raw.data, 0))) + 32'(ttl_change));
+  endfunction
+
+  function automatic logic [15:0] icmp_check(input logic [15:0] old);
+    return old + {5'd1, 10'd0, old[15:11] == '1 || old == 16'hf7ff};
+  endfunction
 
   // At most one of the places is, or one of ARP's beats.
-  beat_t leaving;
-  always_comb begin
+  function automatic beat_t leaving();
     leaving.keep = ({8{running}} & raw.keep) | arp.keep;
     leaving.last = (running && raw.last) || arp.last;
     leaving.data = arp.data
         | ({64{place[0]}} & {swap16(own_mac[47:32]), read.data[31:0], raw.data[63:48]})
         | ({64{place[1]}} & {raw.data[63:32], swap32(own_mac[31:0])})
         | ({64{place[2]}} & {raw.data[63:56], 8'd64, raw.data[47:0]})  // the time to live starts anew
-        | ({64{place[3]}} & {raw.data[31:16], swap32(own_ip), swap16(ip_check)})
-        | ({64{place[4]}} & {raw.data[63:48], swap16(grown), raw.data[31:24], 8'd0, from_ip_low})
+        | ({64{place[3]}} & {raw.data[31:16], swap32(own_ip), swap16(ip_check())})
+        | ({64{place[4]}} & {raw.data[63:48], swap16(icmp_check(word(raw.data, 2))), raw.data[31:24], 8'd0, from_ip_low})
         | ({64{place[5]}} & raw.data);
-  end
+  endfunction
 
   always_ff @(posedge clk) begin
     if (m_valid && m_ready) m_valid <= 1'b0;
     if ((running && move && ready) || arp_ready) begin
       m_valid <= 1'b1;
-      m <= leaving;
+      m <= leaving();
     end
     if (!running) begin
       fetched <= 1'b0;
