@@ -20,7 +20,11 @@
 #include "verilated_vcd_c.h"
 #endif
 
-void Vboard_model___024root___eval(Vboard_model___024root*);  // Verilator's own, in no header
+// Verilator's own, in no header.
+void Vboard_model___024root___eval(Vboard_model___024root*);
+void Vboard_model___024root___eval_ico(Vboard_model___024root*);
+void Vboard_model___024root___eval_triggers_vec__act(Vboard_model___024root*);
+void Vboard_model___024root___eval_nba(Vboard_model___024root*);
 
 using Frame = std::vector<uint8_t>;
 
@@ -256,9 +260,9 @@ class Board {
     else if (!out_.empty()) throw std::runtime_error("the port pauses in a frame");
     drive();
     top_->port_clk = 1;
-    evaluate();
+    evaluate(true);
     top_->port_clk = 0;
-    evaluate();
+    evaluate(false);
     port_cycles_++;
   }
 #else
@@ -272,18 +276,30 @@ class Board {
 
   void edge(uint8_t clk) {
     top_->clk = clk;
-    evaluate();
+    evaluate(clk);
 #ifdef BOARD_TRACE
     if (waves_.isOpen()) waves_.dump(10 * cycles + (clk ? 0 : 5));
 #endif
   }
 
-  // As `eval` does, but for what that does around it each time, for waveforms, and for messages, of which the model has none.
-  void evaluate() {
-#ifdef BOARD_TRACE
+  // As `eval` does, but without what it does around it each time, for waveforms, and for messages, of which the model has none.
+  void evaluate([[maybe_unused]] bool rising) {
+#if defined BOARD_TRACE
     top_->eval();
-#else
+#elif defined BOARD_PORT32 || defined BOARD_UNGATED
     Vboard_model___024root___eval(top_->rootp);
+#else
+    // Nor does it look for what an edge has set off, where nothing can be: while the clock is high no gate opens, all else
+    // changes with the rising edge, as the inputs have registers, and with the falling one only the gates.
+    Vboard_model___024root* const root = top_->rootp;
+    if (!rising) {
+      root->__VicoTriggered[0] = 1;
+      Vboard_model___024root___eval_ico(root);
+    }
+    Vboard_model___024root___eval_triggers_vec__act(root);
+    if (!rising) return;
+    root->__VnbaTriggered = root->__VactTriggered;
+    Vboard_model___024root___eval_nba(root);
 #endif
   }
 
