@@ -164,7 +164,7 @@ module http_ahead
   end
 
   // ---- what shows ----
-  // Words stand in a ring until they are used up: who takes bytes is known last, and that moves two numbers, not the words. With
+  // Words stand in a ring until they are used up: who takes bytes is known last, and that moves a few numbers, not the words. With
   // room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
   localparam int W = $clog2(WORDS);
   logic [63:0] window[WORDS];

@@ -61,8 +61,8 @@ module http_look
   localparam int Near = 24, Fours = Near / 4;
   typedef struct packed {
     logic [4:0] at, at_1, at_2, at_4;  // from the first word's first byte; and so many bytes behind it
-    kind_t kind;
-    logic is_end, is_end_end;
+    // What it is, found of each byte beside whether it is a stop.
+    logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_control;
   } stop_t;
   stop_t stop, stop_of[Fours], stop_at[Near];
   logic [Near-1:0] stops, ends, shows;
@@ -85,7 +85,12 @@ module http_look
         stop_at[i].at_1 = 5'(i + 1);
         stop_at[i].at_2 = 5'(i + 2);
         stop_at[i].at_4 = 5'(i + 4);
-        stop_at[i].kind = kinds[i];
+        stop_at[i].is_space = kinds[i] == KIND_SPACE;
+        stop_at[i].is_feed = kinds[i] == KIND_LF;
+        stop_at[i].is_colon = kinds[i] == KIND_COLON;
+        stop_at[i].is_query = kinds[i] == KIND_QUERY;
+        stop_at[i].is_equal = kinds[i] == KIND_EQUAL;
+        stop_at[i].is_control = kinds[i][3];
         stop_at[i].is_end = ends[i];
         stop_at[i].is_end_end = ends[i] && i < Near - 2 && ends[(i+2)%Near];
       end
@@ -143,14 +148,14 @@ module http_look
       seen.all_at = 5'(lane) + count;
       seen.stop_first = 1'b0;
       for (int i = 0; i < 8; i++) if (stops[i] && lane == 3'(i)) seen.stop_first = 1'b1;
-      seen.stop_space = stop.kind == KIND_SPACE;
-      seen.stop_feed = stop.kind == KIND_LF;
+      seen.stop_space = stop.is_space;
+      seen.stop_feed = stop.is_feed;
       seen.stop_end = stop.is_end;
       seen.stop_end_end = stop.is_end_end;
-      seen.stop_colon = stop.kind == KIND_COLON;
-      seen.stop_query = stop.kind == KIND_QUERY;
-      seen.stop_equal = stop.kind == KIND_EQUAL;
-      seen.stop_control = stop.kind[3];
+      seen.stop_colon = stop.is_colon;
+      seen.stop_query = stop.is_query;
+      seen.stop_equal = stop.is_equal;
+      seen.stop_control = stop.is_control;
 
       seen.post_function = valid[14] && starts(bytes, "POST /function/", 15);
       seen.get = valid[3] && starts(bytes, "GET ", 4);
