@@ -456,7 +456,7 @@ module tcp_engine
   logic out_long;              // half of it is more than two segments
   rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover, at_recover;
-  logic idle_over, linger_over, wait_over, in_work;
+  logic idle_over, linger_over, wait_over, in_work, timing_out, timer_runs, ack_due, shut, opens;
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
   logic signed [CwndBits:0] to_grow;    // what is to be acknowledged until the window is a segment larger
@@ -501,6 +501,11 @@ module tcp_engine
       linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
       wait_over <= crowded || t.idle >= slow(TIME_WAIT_MS);
       in_work <= working[index];
+      timing_out <= t.timer == 16'd1;
+      timer_runs <= t.timer != '0;
+      ack_due <= t.ack_wait == '0;
+      shut <= t.window == '0;
+      opens <= t.window == '0 && d.window != '0;
       used <= rx_t'(stream_read.next) - said.read_to;
       offered_left <= t.offered - rx_t'(stream_read.next);
       stream <= stream_read.next;
@@ -628,8 +633,8 @@ module tcp_engine
               stepped.window = d.window;
               stepped.wl1 = d.seq;
               // Whoever answers a probe is there. What was sent into the closed window is sent again.
-              if (t.window == '0) stepped.retries = '0;
-              if (t.window == '0 && d.window != '0) stepped.nxt = stepped.una;
+              if (shut) stepped.retries = '0;
+              if (opens) stepped.nxt = stepped.una;
             end
             if (kept) begin
               if (!t.closing) stepped.idle = '0;
@@ -649,7 +654,7 @@ module tcp_engine
           else if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
           if (t.unacked != '0) begin
             stepped.ack_wait = t.ack_wait - 8'd1;
-            if (t.ack_wait == 8'd0) ack_now = 1'b1;
+            if (ack_due) ack_now = 1'b1;
           end
           if (t.state == TIME_WAIT) die = wait_over;
           else begin
@@ -664,9 +669,9 @@ module tcp_engine
               stepped.idle    = '0;
               wake = 1'b1;
             end
-            if (t.timer != '0) begin
+            if (timer_runs) begin
               stepped.timer = t.timer - 16'd1;
-              if (t.timer == 16'd1) begin
+              if (timing_out) begin
                 stepped.timer = backed_off;
                 stepped.rto = backed_off;
                 stepped.retries = t.retries + 4'd1;
@@ -674,7 +679,7 @@ module tcp_engine
                 if (ACTIVE_OPEN && t.state != OPEN) begin
                   syn = 1'b1;
                   die = t.retries == 4'(CONNECT_RETRIES);
-                end else if (t.window == '0) probe = 1'b1;
+                end else if (shut) probe = 1'b1;
                 else begin
                   stepped.nxt = t.una;
                   stepped.ssthresh = half;
@@ -692,7 +697,7 @@ module tcp_engine
             end
           end
         end
-        default: syn = ACTIVE_OPEN && t.state == SYN_SENT && t.timer == '0;
+        default: syn = ACTIVE_OPEN && t.state == SYN_SENT && !timer_runs;
       endcase
 
       if (establish) begin
