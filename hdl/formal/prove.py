@@ -23,6 +23,8 @@ WORK = modules.TARGET / "formal"
 NETWORK = ["net_mux", "net_numbers", "net_parse", "tcp_lookup", "tcp_rx", "tcp_tx"]
 # Memories and registers are zero when power comes on, as they are on a chip; the others' are anything.
 CLEARED = ["tcp_lookup_f"]
+# Those with several clocks, each of which is a signal like any other.
+CLOCKS = ["fifo_cdc_f"]
 # Whose assertions all follow from themselves a cycle before, so that nothing is left to be found: ABC would look for it for long.
 INDUCTIVE = ["tcp_tx_f", "tcp_position_f"]
 # The same of so many that Yosys, which proves all of them in one question, does not answer for long: ABC proves each for itself.
@@ -36,8 +38,8 @@ def proven(name, text):
     source.write_text(text)
     commands = [
         f"read_slang --top {name} {HDL}/net/rtl/net_pkg.sv {modules.sources()} "
-        f"{' '.join(f'{HDL}/net/rtl/{module}.sv' for module in NETWORK)} {source}", f"prep -flatten -top {name}", "memory_map", "async2sync",
-        "chformal -lower", "opt -full",
+        f"{' '.join(f'{HDL}/net/rtl/{module}.sv' for module in NETWORK)} {source}", f"prep -flatten -top {name}", "memory_map",
+        "clk2fflogic" if name in CLOCKS else "async2sync", "chformal -lower", "opt -full",
     ]
     if name in INDUCTIVE:
         return induced(name, commands)

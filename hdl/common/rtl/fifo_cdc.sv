@@ -89,9 +89,8 @@ module fifo_cdc #(
 
   // Entries and level as the writer knows them: no more than there is room for.
   writer_has_room : assert property (@(posedge s_clk) disable iff (s_rst) head - tail_there_count <= (A + 1)'(DEPTH));
-  full_is_not_written : assert property (@(posedge s_clk) disable iff (s_rst) s_ready |-> head - tail_there_count < (A + 1)'(DEPTH));
+  full_is_not_written : assert property (@(posedge s_clk) disable iff (s_rst) !s_ready || head - tail_there_count < (A + 1)'(DEPTH));
   // What is read has been written, as far as the reader knows.
-  empty_is_not_read : assert property (@(posedge m_clk) disable iff (m_rst) get |-> tail != unused_head_count);
-  offers_stay : assert property (@(posedge m_clk) disable iff (m_rst) m_valid && !m_ready |=> m_valid && $stable(m_payload));
+  empty_is_not_read : assert property (@(posedge m_clk) disable iff (m_rst) !get || tail != unused_head_count);
 
 endmodule
