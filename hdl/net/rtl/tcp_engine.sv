@@ -456,7 +456,7 @@ module tcp_engine
   logic out_long;              // half of it is more than two segments
   rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover, at_recover;
-  logic idle_over, linger_over, wait_over, in_work, timing_out, timer_runs, ack_due, shut, opens;
+  logic idle_over, linger_over, wait_over, in_work, timing_out, timer_runs, ack_due, shut, opens;  // shut: the peer's window; opens: it does
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
   logic signed [CwndBits:0] to_grow;    // what is to be acknowledged until the window is a segment larger
