@@ -149,7 +149,7 @@ module board_shell
   logic open, arrived, woken, release_valid, look_ended;
   logic [S-1:0] open_at, arrived_at, woken_at, release_at, rcv_of, una_of;
   logic [31:0] open_next, open_una;
-  logic http_open, http_notify, http_release, http_finish, store_say, store_finish, store_release, store_rx_wants, store_rx_read, store_tx_write;
+  logic http_open, http_notify, http_release, http_finish, store_say, store_finish, store_release, store_working, store_rx_wants, store_rx_read, store_tx_write;
   logic http_rx_next, http_rx_read, http_tx_write;
   logic [S-1:0] http_at, http_release_at, store_session;
   logic [RxP-1:0] http_read_to;
@@ -235,7 +235,7 @@ module board_shell
       .app_finish,
       .release_valid,
       .release_at,
-      .working,
+      .working(working | (SESSIONS'(store_working) << store_session)),
       .connect_valid,
       .connect_ip(store_ip),
       .connect_port(store_port),
@@ -556,6 +556,7 @@ module board_shell
         .app_valid      (store_say),
         .app_ready      (!http_notify),
         .session        (store_session),
+        .working        (store_working),
         .app_read_to    (store_read_to),
         .app_written_to (store_written_to),
         .app_finish     (store_finish),
@@ -578,7 +579,7 @@ module board_shell
     logic unused_ports;
     assign unused_ports = &{1'b0, store_ip, store_port, store_path, store_base, connect_done, connect_result};
     assign connect_valid = 1'b0;
-    assign {store_say, store_finish, store_release, store_rx_wants, store_rx_read, store_tx_write} = '0;
+    assign {store_say, store_finish, store_release, store_working, store_rx_wants, store_rx_read, store_tx_write} = '0;
     assign {store_session, store_read_to, store_written_to, store_rx_address, store_tx_address, store_tx_data, store_tx_keep} = '0;
     assign request_ready = e_request_ready;
     assign {e_request_valid, e_request_tag, e_request_function} = {request_valid, request_tag, request_function};

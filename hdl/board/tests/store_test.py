@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from board_test import call, cold_starts
+from board_test import call, cold_starts, connect
 from harness import HOST_IP, Board, enter_namespace, image, run
 
 SLOTS, SLOT_BYTES = 8, 2 << 20
@@ -288,6 +288,40 @@ def test_stores_that_are_down_or_silent():
                             status, text = w.result()
                             assert status == 504 and b"store" in text, (name, status, text)
                     answers_still()
+
+
+def test_a_slow_store_is_not_idle():
+    """A store that takes longer than a session may be idle while others want one, and gives its image all the same."""
+    content = image("uppercase", 100000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content)
+    asked, over = threading.Event(), threading.Event()
+
+    def slow(s, _):
+        asked.set()
+        time.sleep(4)  # below http_fetch's QUIET_MS, above what closes an idle session and then resets it
+        s.sendall(head + content[:50000])
+        time.sleep(4)
+        s.sendall(content[50000:])
+
+    def want_in():
+        # Comes again and again: there is always one for whom there is no session.
+        while not over.is_set():
+            with contextlib.suppress(OSError), connect(1) as s:
+                s.recv(1)
+
+    with rude_store(slow) as address, table(up="") as directory:
+        with Board("--functions", directory, "--store", address, log="store-slow"):
+            with concurrent.futures.ThreadPoolExecutor(41) as pool:
+                up = pool.submit(call, "up", b"x", seconds=60)
+                assert asked.wait(10)
+                crowd = [pool.submit(want_in) for _ in range(40)]
+                try:
+                    assert up.result() == (200, b"X"), up.result()
+                finally:
+                    over.set()
+                for one in crowd:
+                    one.result()
+            answers_still()
 
 
 def test_over_a_faulty_link():

@@ -53,6 +53,7 @@ module http_fetch
     output logic                    app_valid,
     input  logic                    app_ready,
     output logic [S-1:0]            session,
+    output logic                    working,      // its server is waited for: it is not idle
     output logic [31:0]             app_read_to,
     output logic [31:0]             app_written_to,
     output logic                    app_finish,
@@ -211,6 +212,7 @@ module http_fetch
   assign app_valid = say;
   assign app_read_to = at;
   assign app_finish = state == OVER;
+  assign working = state inside {HEAD, BODY};
   assign release_valid = state == OVER && dead && !say;
 
   always_comb begin
