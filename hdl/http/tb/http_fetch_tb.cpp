@@ -51,6 +51,7 @@ struct Fetch : Clocked {
         last_ = false;
         put(dut->file, name);
         uint64_t released = server.released, began = cycles;
+        size_t asked = server.requests.size();
         dut->start = 1;
         step();
         dut->start = 0;
@@ -61,6 +62,9 @@ struct Fetch : Clocked {
                 check(result < 0, "ends twice");
                 result = dut->result;
             }
+            // Who is asked is waited for; a connection that is to close may be closed as idle.
+            if (result >= 0) check(!dut->working, "waits for what is over");
+            else if (server.requests.size() > asked) check(dut->working, "is idle while its server is to answer");
             check(cycles - began < 400000, "hangs");
         } while (result < 0 || !dut->ready);
         check(server.released == released + (answer.connect == 0), "the connection is not released");
