@@ -4,7 +4,8 @@
 usage: bench/board/run.py [--label NAME] [--no-live | --live-only]
 
 Builds what it needs (scripts/setup.sh board bench). README.md says what each number covers. The live
-part needs root, for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}.
+part needs root, for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}, and pictures of the cold starts
+beside it.
 """
 import argparse
 import contextlib
@@ -20,9 +21,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOCK_MHZ = 156.25
+COLD_BEYOND_MAX_US = 5  # that a cold start may take beyond the configuration port's own time
 DATA = ROOT / "target" / "board"
-sys.path.insert(0, str(ROOT / "hdl" / "board" / "tests"))
+sys.path[:0] = [str(ROOT / "hdl" / "board" / "tests"), str(ROOT / "bench" / "opencl")]
 import harness  # noqa: E402
+import svg  # noqa: E402
 from nginx import configuration  # noqa: E402
 
 
@@ -138,6 +141,28 @@ def functions_report(rows):
             f"| {row['beyond_the_port_in_microseconds']} | {row['microseconds_at_156.25_MHz']} | {row['other_calls_per_1000_cycles']} |"
         )
     return lines
+
+
+def cold_pictures(rows):
+    """Cold starts by the image's size, alone and under load: {name: SVG}, of the whole time and of what is beyond the port's."""
+    whole, beyond = {}, {}
+    for row in rows:
+        if row["measure"] != "cold" or row["memory_latency"] != 4:
+            continue
+        others = row["other_connections"]
+        name = f"{others} connections keep the other regions busy" if others else "alone"
+        whole.setdefault(name, []).append((row["image_bytes"], row["microseconds_at_156.25_MHz"]))
+        beyond.setdefault(name, []).append((row["image_bytes"], row["beyond_the_port_in_microseconds"]))
+    sizes = {size: f"{size >> 10} KB" for line in whole.values() for size, _ in line}
+    if not sizes:
+        return {}
+    whole["the configuration port's own"] = [(size, size / 4 / CLOCK_MHZ) for size in sizes]
+    beyond["at most"] = [(size, COLD_BEYOND_MAX_US) for size in sizes]
+    at = f"µs, cycles at {CLOCK_MHZ} MHz"
+    return {
+        "cold": svg.chart("A cold start by the image's size", "image", at, whole, x_labels=sizes),
+        "cold-beyond-the-port": svg.chart("Of it, beyond the configuration port's own time", "image", at, beyond, log_y=False, x_labels=sizes),
+    }
 
 
 def port32_report(rows):
@@ -256,10 +281,14 @@ def main():
                 rounds = ", ".join(f"{n:.0f}" for n in row["all"])
                 own = f"{row['simulated_mhz']:.2f} | {row['cores']:.2f}" if name == "model" else "– | –"
                 lines.append(f"| {name} | {connections} | {row['requests_per_second']:.0f} | {rounds} | {row['p50']} | {row['p99']} | {own} |")
-    text = "\n".join(lines) + "\n"
     out = ROOT / "bench" / "results" / "board"
     out.mkdir(parents=True, exist_ok=True)
     stem = out / f"{result['date']}-{options.label}{'-live' * options.live_only}-{result['commit']}"
+    for name, picture in cold_pictures(rows).items():
+        file = stem.with_name(f"{stem.name}-{name}.svg")
+        file.write_text(picture)
+        lines += ["", f"![]({file.name})"]
+    text = "\n".join(lines) + "\n"
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     stem.with_suffix(".md").write_text(text)
     print(text)

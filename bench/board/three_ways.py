@@ -25,10 +25,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "target" / "board"
 CLOCK_MHZ = 156.25
 BLOCK = 250  # calls of a way before the next one has its turn
-sys.path.insert(0, str(ROOT / "hdl" / "board" / "tests"))
+sys.path[:0] = [str(ROOT / "hdl" / "board" / "tests"), str(ROOT / "bench" / "opencl")]
 import device_test  # noqa: E402
 import harness  # noqa: E402
 import host_test  # noqa: E402
+import svg  # noqa: E402
 from nginx import configuration  # noqa: E402
 
 MANIFEST = """
@@ -108,7 +109,10 @@ def nginx(pool):
 def percentiles(seconds):
     ordered = sorted(seconds)
     at = lambda share: round(1e6 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1)
-    return {"least": at(0), "p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "most": at(1)}
+    return {
+        "least": at(0), "p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "most": at(1),
+        "percentiles": [at(percent / 100) for percent in range(100)],
+    }
 
 
 def wall_clock(calls):
@@ -173,6 +177,15 @@ def report(result):
     return "\n".join(lines) + "\n"
 
 
+def picture(result):
+    """The distributions of the wall clock, side by side, as SVG."""
+    return svg.chart(
+        f"{result['calls']} calls of one kernel, wall clock", "µs (the first two are the speed of a simulation)", "% of the calls",
+        {name: [(us, percent) for percent, us in enumerate(row["percentiles"])] for name, row in result["wall_clock_us"].items()},
+        log_y=False,
+    )
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--calls", type=int, default=5000)
@@ -195,7 +208,9 @@ def main():
     if options.write:
         stem = ROOT / "bench" / "results" / "board" / f"{result['date']}-three-ways-{result['commit']}"
         stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        stem.with_suffix(".md").write_text(text)
+        file = stem.with_suffix(".svg")
+        file.write_text(picture(result))
+        stem.with_suffix(".md").write_text(f"{text}\n![]({file.name})\n")
 
 
 if __name__ == "__main__":
