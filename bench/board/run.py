@@ -106,6 +106,11 @@ def live():
     return out
 
 
+def cold_starts(rows):
+    """Those of the model whose rings' memory has the latency that the others' are compared at."""
+    return [row for row in rows if row["measure"] == "cold" and row["memory_latency"] == 4]
+
+
 def functions_report(rows):
     """The steps of a call, and cold starts by size of the image, as lines of Markdown."""
     lines = [
@@ -133,9 +138,7 @@ def functions_report(rows):
         "| image, bytes | other connections | cycles | of these the port's own | beyond it, µs | in all, µs | calls of the others in 1,000 cycles |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
-        if row["measure"] != "cold" or row["memory_latency"] != 4:
-            continue
+    for row in cold_starts(rows):
         lines.append(
             f"| {row['image_bytes']} | {row['other_connections']} | {row['least']} to {row['most']} | {row['image_bytes'] // 4} "
             f"| {row['beyond_the_port_in_microseconds']} | {row['microseconds_at_156.25_MHz']} | {row['other_calls_per_1000_cycles']} |"
@@ -146,9 +149,7 @@ def functions_report(rows):
 def cold_pictures(rows):
     """Cold starts by the image's size, alone and under load: {name: SVG}, of the whole time and of what is beyond the port's."""
     whole, beyond = {}, {}
-    for row in rows:
-        if row["measure"] != "cold" or row["memory_latency"] != 4:
-            continue
+    for row in cold_starts(rows):
         others = row["other_connections"]
         name = f"{others} connections keep the other regions busy" if others else "alone"
         whole.setdefault(name, []).append((row["image_bytes"], row["microseconds_at_156.25_MHz"]))
