@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test lint unit loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-messages test-vm \
+.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-messages test-vm \
 	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
 	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
 
@@ -14,14 +14,22 @@ help: ## what there is to make
 demo: setup ## an OpenCL program, natively and through Baltra: the same picture
 	@scripts/demo.sh
 
-test: ## every test; the last line counts them
+test: ## what CI runs: all groups but board and kubernetes; the last line counts
 	@scripts/test.sh
+
+test-all: ## every group, board and kubernetes included (root)
+	@scripts/test.sh all
 
 lint: ## formatting, clippy, and cargo-deny where it is installed
 	@scripts/test.sh format clippy deny
 
-unit: ## the crates' own tests
+unit: crate = $(firstword $(subst ::, ,$(T)))
+unit: ## the crates' own tests; make unit T=wire::limits: one crate's tests with that in their name
+ifdef T
+	@$(CARGO) test --release --locked -p baltra-$(crate) -- $(patsubst $(crate)::%,%,$(filter-out $(crate),$(T)))
+else
 	@scripts/test.sh unit
+endif
 
 loom: ## every interleaving of the ring
 	@scripts/test.sh loom
@@ -56,6 +64,9 @@ board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (roo
 board-synth: ## the board placed and routed for an ECP5-85: area, clock, slack; writes bench/results/board
 	@scripts/setup.sh base
 	@hdl/syn/shell.py --write
+
+soak: build apps ## an hour of good, endless, crashing, vanishing and hostile clients on all doors; SOAK_S=seconds
+	@scripts/soak.py --seconds $(or $(SOAK_S),3600)
 
 cluster-demo: build ## ranks that pass messages: the paper's example by shared memory, TCP and half on a board; heat on a plate
 	@scripts/cluster-demo.sh
