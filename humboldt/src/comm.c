@@ -9,13 +9,29 @@
 
 struct hum_comm hum_comm_world = {.handler = HUM_ERRORS_ARE_FATAL}, hum_comm_self = {.handler = HUM_ERRORS_ARE_FATAL};
 
-/* Contexts go in pairs: messages, collectives. 0 is the world's, 2 self's. */
-enum { FIRST_FREE = 4, CONTEXTS = 0x10000 };
-static unsigned next_context = FIRST_FREE;
-static struct hum_comm *freed; /* kept: see HUM_Comm_free */
+/* Contexts go in pairs: messages, collectives. A bit for each pair that this rank has; the first is the world's, the second self's. */
+enum { PAIRS = 0x10000 / 2, WORDS = PAIRS / 64, WINDOW = 32 };
+static uint64_t taken[WORDS] = {3};
+static struct hum_comm *freed; /* for the next ones: see HUM_Comm_free */
+
+/* The first pair of contexts that no member of `comm` has, or -1. */
+static int agree(HUM_Comm comm, int *pair)
+{
+    *pair = -1;
+    for (int first = 0; first < WORDS && *pair < 0; first += WINDOW) {
+        uint64_t all[WINDOW];
+        int error = HUM_Allreduce(taken + first, all, WINDOW, HUM_UINT64_T, HUM_BOR, comm);
+        if (error != HUM_SUCCESS) return error;
+        for (int i = 0; i < WINDOW && *pair < 0; i++)
+            if (~all[i] != 0) *pair = 64 * (first + i) + __builtin_ctzll(~all[i]);
+    }
+    return HUM_SUCCESS;
+}
 
 static bool fill(struct hum_comm *comm, const int *world, int size, unsigned context)
 {
+    free(comm->world);
+    free(comm->inverse);
     comm->world = malloc((size_t)size * sizeof *comm->world);
     comm->inverse = malloc(HUM_RANKS_MAX * sizeof *comm->inverse);
     if (comm->world == NULL || comm->inverse == NULL) return false;
@@ -139,8 +155,8 @@ int HUM_Get_processor_name(char *name, int *length)
 
 int HUM_Get_version(int *version, int *subversion)
 {
-    *version = 3;
-    *subversion = 1;
+    *version = 1;
+    *subversion = 0;
     return HUM_SUCCESS;
 }
 
@@ -162,6 +178,26 @@ int HUM_Comm_size(HUM_Comm comm, int *size)
     return error;
 }
 
+/* For the next communicator. The handle's memory stays until then, so that its use is an error and not chance. */
+static void keep(struct hum_comm *comm)
+{
+    comm->next_freed = freed;
+    freed = comm;
+}
+
+/* A communicator that has been freed goes when no request needs it; others may have its contexts then. */
+static void release(struct hum_comm *comm)
+{
+    unsigned pair = comm->context / 2;
+    taken[pair / 64] &= ~(UINT64_C(1) << pair % 64);
+    keep(comm);
+}
+
+void hum_comm_drop(struct hum_comm *comm)
+{
+    if (--comm->requests == 0 && !comm->valid) release(comm);
+}
+
 /* The new communicator of those members of `comm` that come with the same color, in the order of their keys. */
 static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_function function)
 {
@@ -172,16 +208,21 @@ static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_fun
         if (hum_job.peers[comm->world[r]].board)
             return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d is a kernel on a board, which knows HUM_COMM_WORLD alone", r);
     struct entry {
-        int color, key, context;
-    } mine = {color, key, (int)next_context}, *all = malloc((size_t)comm->size * sizeof *all);
-    struct hum_comm *comm_made = calloc(1, sizeof *comm_made);
-    if (all == NULL || comm_made == NULL) return hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory");
-    error = HUM_Allgather(&mine, 3, HUM_INT, all, 3, HUM_INT, comm);
+        int color, key;
+    } mine = {color, key}, *all = malloc((size_t)comm->size * sizeof *all);
+    struct hum_comm *comm_made = freed;
+    if (comm_made != NULL) freed = comm_made->next_freed;
+    else comm_made = calloc(1, sizeof *comm_made);
+    if (all == NULL || comm_made == NULL) {
+        error = hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory");
+        goto out;
+    }
+    int pair;
+    error = HUM_Allgather(&mine, 2, HUM_INT, all, 2, HUM_INT, comm);
+    if (error == HUM_SUCCESS) error = agree(comm, &pair);
     if (error != HUM_SUCCESS) goto out;
-    for (int i = 0; i < comm->size; i++)
-        if (all[i].context > (int)next_context) next_context = (unsigned)all[i].context;
-    if (next_context + 1 >= CONTEXTS) {
-        error = hum_fail(comm, HUM_ERR_COMM, function, "more than %d communicators", CONTEXTS / 2);
+    if (pair < 0) {
+        error = hum_fail(comm, HUM_ERR_COMM, function, "more than %d communicators at once: free some (MPI_Comm_free)", PAIRS);
         goto out;
     }
     if (color != HUM_UNDEFINED) {
@@ -195,16 +236,16 @@ static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_fun
             ranks[at] = i;
         }
         for (int i = 0; i < size; i++) world[i] = comm->world[ranks[i]];
-        if (!fill(comm_made, world, size, next_context)) {
+        if (!fill(comm_made, world, size, 2 * (unsigned)pair)) {
             error = hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory");
             goto out;
         }
+        taken[pair / 64] |= UINT64_C(1) << pair % 64;
         comm_made->handler = comm->handler;
         *made = comm_made;
     }
-    next_context += 2;
 out:
-    if (*made == HUM_COMM_NULL) free(comm_made);
+    if (*made == HUM_COMM_NULL && comm_made != NULL) keep(comm_made);
     free(all);
     return error;
 }
@@ -234,13 +275,8 @@ int HUM_Comm_free(HUM_Comm *comm)
     if (error != HUM_SUCCESS) return error;
     if (*comm == HUM_COMM_WORLD || *comm == HUM_COMM_SELF)
         return hum_fail(*comm, HUM_ERR_COMM, HUM_IN_Comm_free, "the job's own communicators are not freed");
-    /* The handle's memory stays, so that a use after this is an error and not chance; contexts are not used again. */
     (*comm)->valid = false;
-    free((*comm)->world);
-    (*comm)->world = NULL;
-    (*comm)->size = 0;
-    (*comm)->next_freed = freed;
-    freed = *comm;
+    if ((*comm)->requests == 0) release(*comm);
     *comm = HUM_COMM_NULL;
     return HUM_SUCCESS;
 }

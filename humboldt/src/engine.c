@@ -32,7 +32,7 @@ static struct hum_request **table;
 static uint32_t table_used, table_room;
 static struct hum_request *free_requests;
 
-struct hum_request *hum_request_new(enum hum_kind kind)
+struct hum_request *hum_request_new(enum hum_kind kind, struct hum_comm *comm)
 {
     struct hum_request *request = free_requests;
     if (request != NULL) {
@@ -51,7 +51,8 @@ struct hum_request *hum_request_new(enum hum_kind kind)
         table[table_used++] = request;
     }
     uint64_t id = request->id + (UINT64_C(1) << 32);
-    *request = (struct hum_request){.kind = kind, .live = true, .id = id};
+    *request = (struct hum_request){.kind = kind, .live = true, .id = id, .comm = comm};
+    comm->requests++;
     return request;
 }
 
@@ -60,7 +61,11 @@ void hum_request_free(struct hum_request *request)
     free(request->text);
     request->text = NULL;
     if (request->packed) free(request->buffer);
+    if (request->type != NULL) hum_type_drop(request->type);
+    if (request->comm != NULL) hum_comm_drop(request->comm);
     request->packed = false;
+    request->type = NULL;
+    request->comm = NULL;
     request->live = false;
     request->next = free_requests;
     free_requests = request;
@@ -167,7 +172,9 @@ static bool accept(struct hum_request *request, int source, struct hum_head head
     request->found_bytes = bytes;
     hum_job.block->received++;
     hum_job.block->received_bytes += bytes;
-    if (!hum_codes_agree(request->code, code)) {
+    /* A structure's first elements may be all that comes. */
+    bool leads = request->code >= HUM_CODE_PAIR && request->lead == code && bytes <= request->lead_bytes;
+    if (!hum_codes_agree(request->code, code) && !leads) {
         hum_request_fail(request, HUM_ERR_TYPE, "the message from rank %d, tag %d, is of type %s, the receive of %s", source,
                          request->found_tag, code_names[code], code_names[request->code]);
         return false;

@@ -173,12 +173,14 @@ struct hum_request {
     unsigned context;
     int peer, tag;
     unsigned code;
+    unsigned lead;           /* a receive's, as its type's */
+    size_t lead_bytes;
     void *buffer;
     size_t bytes;            /* a send's message; a receive's room */
     /* Derived types: the message lies in `buffer`, allocated, and goes to `user` at the end. */
     void *user;
     int count;
-    HUM_Datatype type;
+    HUM_Datatype type;       /* of a packed receive, which uses it */
     bool packed;
     /* Rendezvous. */
     uint64_t id, peer_id, offset;
@@ -201,7 +203,7 @@ struct hum_unexpected {
 extern struct hum_request *hum_posted_first;
 extern struct hum_unexpected *hum_unexpected_first;
 
-struct hum_request *hum_request_new(enum hum_kind kind); /* null: no memory */
+struct hum_request *hum_request_new(enum hum_kind kind, struct hum_comm *comm); /* null: no memory */
 void hum_request_free(struct hum_request *request);
 /* Starts what the request describes. */
 void hum_start_send(struct hum_request *request, bool synchronous);
@@ -218,9 +220,10 @@ int hum_progress(void);
 bool hum_all_sent(void);
 /* A peer sent what no rank sends: it counts as lost. */
 void hum_nonsense(int rank, const char *what);
+/* A pair is a structure, too. */
 static inline bool hum_codes_agree(unsigned a, unsigned b)
 {
-    return a == b || a == HUM_CODE_UNTYPED || b == HUM_CODE_UNTYPED;
+    return a == b || a == HUM_CODE_UNTYPED || b == HUM_CODE_UNTYPED || (a >= HUM_CODE_PAIR && b >= HUM_CODE_PAIR);
 }
 /* A text about unreceived messages, or null. Allocated. */
 char *hum_unmatched(void);
@@ -366,8 +369,11 @@ struct hum_comm {
     int *world;            /* rank in the world, by rank */
     int16_t *inverse;      /* rank, by rank in the world, or -1 */
     HUM_Errhandler handler;
+    size_t requests;       /* that have not been given back */
     struct hum_comm *next_freed;
 };
+/* A request of it is over; with the last one a communicator that has been freed goes. */
+void hum_comm_drop(struct hum_comm *comm);
 int hum_comm_check(HUM_Comm comm, enum hum_function function);
 
 /* ---- collective.c, and fabric/collective.c, which is the same between kernels on boards ---- */
@@ -392,12 +398,17 @@ struct hum_part {
 struct hum_type {
     const char *name;
     size_t size, extent;
-    unsigned code;
+    unsigned code;           /* its elements', if all have the same; else MIXED */
+    unsigned lead;           /* of MIXED: the first elements' code, and how many bytes have it */
+    size_t lead_bytes;
     enum hum_element element; /* what operations work on; NONE for structures */
     size_t elements;          /* of them in one of this type */
     int parts;                /* 0: contiguous */
     struct hum_part *part;
+    size_t uses;              /* of a derived type: its handle, and receives that have not ended */
 };
+/* Ends one of its uses; the last one frees it. */
+void hum_type_drop(struct hum_type *type);
 void hum_type_pack(const struct hum_type *type, int count, const void *from, void *to);
 void hum_type_unpack(const struct hum_type *type, int count, const void *from, size_t bytes, void *to);
 static inline bool hum_type_contiguous(const struct hum_type *type) { return type->parts == 0; }

@@ -1,6 +1,7 @@
 /* Messages from one rank to another. */
 #include "internal.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,9 +36,8 @@ static void empty_status(HUM_Status *status)
 struct hum_request *hum_isend(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm,
                               unsigned context, bool synchronous)
 {
-    struct hum_request *request = hum_request_new(HUM_KIND_SEND);
+    struct hum_request *request = hum_request_new(HUM_KIND_SEND, comm);
     if (request == NULL) return NULL;
-    request->comm = comm;
     request->context = context;
     request->peer = comm->world[to];
     request->tag = tag;
@@ -59,13 +59,14 @@ struct hum_request *hum_isend(const void *buffer, int count, HUM_Datatype type, 
 
 struct hum_request *hum_irecv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_Comm comm, unsigned context)
 {
-    struct hum_request *request = hum_request_new(HUM_KIND_RECV);
+    struct hum_request *request = hum_request_new(HUM_KIND_RECV, comm);
     if (request == NULL) return NULL;
-    request->comm = comm;
     request->context = context;
     request->peer = from == HUM_ANY_SOURCE ? HUM_ANY_SOURCE : comm->world[from];
     request->tag = tag;
     request->code = type->code;
+    request->lead = type->lead;
+    request->lead_bytes = type->lead_bytes;
     request->bytes = type->size * (size_t)count;
     request->buffer = buffer;
     if (!hum_type_contiguous(type)) {
@@ -78,6 +79,7 @@ struct hum_request *hum_irecv(void *buffer, int count, HUM_Datatype type, int fr
         request->user = buffer;
         request->count = count;
         request->type = type;
+        type->uses++;
     }
     hum_start_recv(request);
     return request;
@@ -250,9 +252,8 @@ int HUM_Recv(void *buffer, int count, HUM_Datatype type, int source, int tag, HU
 /* A request that is done already: there is nobody at the other end. */
 static struct hum_request *nobody(HUM_Comm comm)
 {
-    struct hum_request *request = hum_request_new(HUM_KIND_SEND);
+    struct hum_request *request = hum_request_new(HUM_KIND_SEND, comm);
     if (request == NULL) return NULL;
-    request->comm = comm;
     request->done = true;
     return request;
 }
@@ -452,6 +453,7 @@ int HUM_Get_count(const HUM_Status *status, HUM_Datatype type, int *count)
 {
     if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_TYPE, HUM_IN_Get_count, "the type is null");
     bool whole = type->size > 0 ? status->bytes % type->size == 0 : status->bytes == 0;
-    *count = whole ? (int)(type->size > 0 ? status->bytes / type->size : 0) : HUM_UNDEFINED;
+    size_t found = type->size > 0 ? status->bytes / type->size : 0;
+    *count = whole && found <= INT_MAX ? (int)found : HUM_UNDEFINED;
     return HUM_SUCCESS;
 }

@@ -2,6 +2,11 @@
 #ifndef HUM_PAIRS_H
 #define HUM_PAIRS_H
 
+/* What HUM_LONG is. */
+#define HUM_LONG_BITS (8 * __SIZEOF_LONG__)
+typedef long hum_long_value;
+typedef unsigned long hum_unsigned_long_value;
+
 #define HUM_PAIR(name, type)                                                                                             \
     struct hum_pair_##name {                                                                                             \
         type value;                                                                                                      \
@@ -9,7 +14,7 @@
     }
 HUM_PAIR(float, float);
 HUM_PAIR(double, double);
-HUM_PAIR(long, long);
+HUM_PAIR(long, hum_long_value);
 HUM_PAIR(short, short);
 HUM_PAIR(int, int);
 

@@ -3,11 +3,16 @@
 #include "pairs.h"
 
 #include <complex.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BASIC(object, text, ctype, wire, el)                                                                            \
     struct hum_type object = {.name = text, .size = sizeof(ctype), .extent = sizeof(ctype), .code = HUM_CODE_##wire,     \
+                              .element = HUM_EL_##el, .elements = 1}
+#define PAIR(object, text, pair, ctype, wire, el)                                                                        \
+    struct hum_type object = {.name = text, .size = sizeof(struct hum_pair_##pair), .extent = sizeof(struct hum_pair_##pair), \
+                              .code = HUM_CODE_PAIR, .lead = HUM_CODE_##wire, .lead_bytes = sizeof(ctype),                \
                               .element = HUM_EL_##el, .elements = 1}
 BASIC(hum_byte, "HUM_BYTE", char, UNTYPED, BYTE);
 BASIC(hum_packed, "HUM_PACKED", char, UNTYPED, BYTE);
@@ -18,12 +23,12 @@ BASIC(hum_short, "HUM_SHORT", short, INT16, INT16);
 BASIC(hum_unsigned_short, "HUM_UNSIGNED_SHORT", unsigned short, UINT16, UINT16);
 BASIC(hum_int, "HUM_INT", int, INT32, INT32);
 BASIC(hum_unsigned, "HUM_UNSIGNED", unsigned, UINT32, UINT32);
-#if __SIZEOF_LONG__ == 8
-BASIC(hum_long, "HUM_LONG", long, INT64, INT64);
-BASIC(hum_unsigned_long, "HUM_UNSIGNED_LONG", unsigned long, UINT64, UINT64);
+#if HUM_LONG_BITS == 64
+BASIC(hum_long, "HUM_LONG", hum_long_value, INT64, INT64);
+BASIC(hum_unsigned_long, "HUM_UNSIGNED_LONG", hum_unsigned_long_value, UINT64, UINT64);
 #else
-BASIC(hum_long, "HUM_LONG", long, INT32, INT32);
-BASIC(hum_unsigned_long, "HUM_UNSIGNED_LONG", unsigned long, UINT32, UINT32);
+BASIC(hum_long, "HUM_LONG", hum_long_value, INT32, INT32);
+BASIC(hum_unsigned_long, "HUM_UNSIGNED_LONG", hum_unsigned_long_value, UINT32, UINT32);
 #endif
 BASIC(hum_long_long, "HUM_LONG_LONG", long long, INT64, INT64);
 BASIC(hum_unsigned_long_long, "HUM_UNSIGNED_LONG_LONG", unsigned long long, UINT64, UINT64);
@@ -33,11 +38,15 @@ BASIC(hum_long_double, "HUM_LONG_DOUBLE", long double, LONG_DOUBLE, LONG_DOUBLE)
 BASIC(hum_bool, "HUM_C_BOOL", _Bool, UINT8, BOOL);
 BASIC(hum_float_complex, "HUM_C_FLOAT_COMPLEX", float complex, COMPLEX, FLOAT_COMPLEX);
 BASIC(hum_double_complex, "HUM_C_DOUBLE_COMPLEX", double complex, COMPLEX, DOUBLE_COMPLEX);
-BASIC(hum_float_int, "HUM_FLOAT_INT", struct hum_pair_float, PAIR, FLOAT_INT);
-BASIC(hum_double_int, "HUM_DOUBLE_INT", struct hum_pair_double, PAIR, DOUBLE_INT);
-BASIC(hum_long_int, "HUM_LONG_INT", struct hum_pair_long, PAIR, LONG_INT);
-BASIC(hum_short_int, "HUM_SHORT_INT", struct hum_pair_short, PAIR, SHORT_INT);
-BASIC(hum_2int, "HUM_2INT", struct hum_pair_int, PAIR, TWO_INT);
+PAIR(hum_float_int, "HUM_FLOAT_INT", float, float, FLOAT, FLOAT_INT);
+PAIR(hum_double_int, "HUM_DOUBLE_INT", double, double, DOUBLE, DOUBLE_INT);
+#if HUM_LONG_BITS == 64
+PAIR(hum_long_int, "HUM_LONG_INT", long, hum_long_value, INT64, LONG_INT);
+#else
+PAIR(hum_long_int, "HUM_LONG_INT", long, hum_long_value, INT32, LONG_INT);
+#endif
+PAIR(hum_short_int, "HUM_SHORT_INT", short, short, INT16, SHORT_INT);
+BASIC(hum_2int, "HUM_2INT", struct hum_pair_int, INT32, TWO_INT);
 BASIC(hum_int8, "HUM_INT8_T", int8_t, INT8, INT8);
 BASIC(hum_int16, "HUM_INT16_T", int16_t, INT16, INT16);
 BASIC(hum_int32, "HUM_INT32_T", int32_t, INT32, INT32);
@@ -86,6 +95,7 @@ static struct hum_type *made_of(int parts)
     struct hum_type *type = calloc(1, sizeof *type);
     if (type == NULL) return NULL;
     type->name = "a derived type";
+    type->uses = 1;
     type->element = HUM_EL_NONE;
     type->part = calloc((size_t)parts, sizeof *type->part);
     if (type->part == NULL) {
@@ -112,6 +122,24 @@ static void add(struct hum_type *type, const struct hum_type *old, ptrdiff_t off
                 type->part[type->parts++] = part;
             type->size += part.bytes;
         }
+    }
+}
+
+/* Adds `count` of `old` to the type's signature, before they are added to the type. */
+static void sign(struct hum_type *type, const struct hum_type *old, int count)
+{
+    if (count == 0 || old->size == 0) return;
+    bool mixed = old->code >= HUM_CODE_PAIR;
+    unsigned first = mixed ? old->lead : old->code;
+    if (type->size == 0) {
+        type->code = old->code;
+        type->lead = first;
+        type->lead_bytes = mixed ? old->lead_bytes : old->size * (size_t)count;
+    } else if (type->code < HUM_CODE_PAIR && type->code == first) {
+        type->lead_bytes += mixed ? old->lead_bytes : old->size * (size_t)count;
+        if (mixed) type->code = HUM_CODE_MIXED;
+    } else {
+        type->code = HUM_CODE_MIXED;
     }
 }
 
@@ -142,6 +170,8 @@ int HUM_Type_vector(int count, int length, int stride, HUM_Datatype old, HUM_Dat
     if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Type_vector, "no memory for %d parts", parts);
     for (int i = 0; i < count; i++) add(type, old, (ptrdiff_t)old->extent * stride * i, length);
     type->code = old->code;
+    type->lead = old->lead;
+    type->lead_bytes = old->lead_bytes;
     type->element = old->element;
     type->elements = old->elements * (size_t)count * (size_t)length;
     *made = settled(type, count > 0 ? old->extent * ((size_t)stride * (size_t)(count - 1) + (size_t)length) : 0);
@@ -165,7 +195,9 @@ int HUM_Type_create_struct(int count, const int lengths[], const HUM_Aint places
     struct hum_type *type = made_of((int)parts);
     if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Type_create_struct, "no memory");
     size_t end = 0, align = 1;
+    type->code = HUM_CODE_UNTYPED;
     for (int i = 0; i < count; i++) {
+        sign(type, types[i], lengths[i]);
         add(type, types[i], places[i], lengths[i]);
         size_t last = (size_t)places[i] + types[i]->extent * (size_t)lengths[i];
         if (last > end) end = last;
@@ -173,7 +205,6 @@ int HUM_Type_create_struct(int count, const int lengths[], const HUM_Aint places
             types[i]->size > align && types[i]->size <= 16)
             align = types[i]->size;
     }
-    type->code = count == 1 ? types[0]->code : HUM_CODE_MIXED;
     *made = settled(type, (end + align - 1) / align * align);
     return HUM_SUCCESS;
 }
@@ -188,16 +219,22 @@ int HUM_Type_free(HUM_Datatype *type)
 {
     if (type == NULL || *type == NULL || strcmp((*type)->name, "a derived type") != 0)
         return hum_fail(HUM_COMM_WORLD, HUM_ERR_TYPE, HUM_IN_Type_free, "not a derived type");
-    free((*type)->part);
-    free(*type);
+    hum_type_drop(*type);
     *type = NULL;
     return HUM_SUCCESS;
+}
+
+void hum_type_drop(struct hum_type *type)
+{
+    if (type->uses == 0 || --type->uses > 0) return;
+    free(type->part);
+    free(type);
 }
 
 int HUM_Type_size(HUM_Datatype type, int *bytes)
 {
     if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_TYPE, HUM_IN_Type_size, "the type is null");
-    *bytes = (int)type->size;
+    *bytes = type->size <= INT_MAX ? (int)type->size : HUM_UNDEFINED;
     return HUM_SUCCESS;
 }
 

@@ -58,7 +58,8 @@ class Job:
                     commands[rank],
                     env={**os.environ, **words, **(environment or {})},
                     pass_fds=descriptors,
-                    stdin=subprocess.DEVNULL,
+                    # By hand rank 0 reads what this program reads.
+                    stdin=subprocess.DEVNULL if capture or rank > 0 else None,
                     stdout=pipe,
                     stderr=pipe,
                 )

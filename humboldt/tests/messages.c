@@ -194,6 +194,115 @@ static void derived(void)
     CHECK(record == MPI_DATATYPE_NULL);
 }
 
+/* Types match by the elements that they are made of, however they were made. */
+static void signatures(void)
+{
+    int next = (rank + 1) % size, before = (rank - 1 + size) % size;
+    MPI_Datatype two, mixed, again;
+    int ones[2] = {1, 1};
+    MPI_Aint places[2] = {0, 4}, apart[2] = {0, 8};
+    MPI_Type_create_struct(2, ones, places, (MPI_Datatype[]){MPI_INT, MPI_INT}, &two);
+    MPI_Type_create_struct(2, ones, apart, (MPI_Datatype[]){two, MPI_DOUBLE}, &mixed);
+    MPI_Type_create_struct(2, ones, places, (MPI_Datatype[]){MPI_FLOAT, MPI_INT}, &again);
+    struct mixed {
+        int a, b;
+        double x;
+    } whole = {rank, -rank, 0.5}, came = {0, 0, 0};
+    int pair[2] = {rank + 5, rank + 6}, in[2] = {0, 0};
+    MPI_Status status;
+    MPI_Sendrecv(pair, 1, two, next, 1, in, 2, MPI_INT, before, 1, MPI_COMM_WORLD, &status);
+    CHECK(in[0] == before + 5 && in[1] == before + 6);
+    MPI_Sendrecv(pair, 2, MPI_INT, next, 2, in, 1, MPI_2INT, before, 2, MPI_COMM_WORLD, &status);
+    CHECK(in[0] == before + 5 && in[1] == before + 6);
+    struct {
+        float x;
+        int n;
+    } out = {1.5f, rank}, found = {0, 0};
+    MPI_Sendrecv(&out, 1, again, next, 3, &found, 1, MPI_FLOAT_INT, before, 3, MPI_COMM_WORLD, &status);
+    CHECK(found.x == 1.5f && found.n == before);
+    /* A message may end within a structure: what comes are its first elements. */
+    MPI_Sendrecv(pair, 2, MPI_INT, next, 4, &came, 1, mixed, before, 4, MPI_COMM_WORLD, &status);
+    CHECK(came.a == before + 5 && came.b == before + 6 && came.x == 0);
+    MPI_Sendrecv(&whole, 1, mixed, next, 5, &came, 1, mixed, before, 5, MPI_COMM_WORLD, &status);
+    CHECK(came.a == before && came.b == -before && came.x == 0.5);
+    /* Other elements are refused, also within structures. */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    float wrong[4] = {0};
+    CHECK(MPI_Sendrecv(wrong, 2, MPI_FLOAT, next, 6, &came, 1, mixed, before, 6, MPI_COMM_WORLD, &status) == MPI_ERR_IN_STATUS ||
+          status.MPI_ERROR == MPI_ERR_TYPE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(MPI_Sendrecv(pair, 1, two, next, 7, wrong, 2, MPI_FLOAT, before, 7, MPI_COMM_WORLD, &status) != MPI_SUCCESS);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Type_free(&two);
+    MPI_Type_free(&mixed);
+    MPI_Type_free(&again);
+}
+
+/* A type or a communicator that is freed serves the messages that are under way. */
+static void freed(void)
+{
+    int next = (rank + 1) % size, before = (rank - 1 + size) % size;
+    enum { N = 64 };
+    double in[8 * N], out[8 * N];
+    MPI_Datatype column;
+    MPI_Comm other;
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    for (int i = 0; i < 8 * N; i++) in[i] = -1, out[i] = rank + i;
+    MPI_Type_vector(N, 1, 8, MPI_DOUBLE, &column);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &other);
+    MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN);
+    int to = size - 1 - next, from = size - 1 - before;
+    MPI_Irecv(in, 1, column, from, 9, other, &requests[0]);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Isend(out, 1, column, to, 9, other, &requests[1]);
+    MPI_Type_free(&column);
+    MPI_Comm_free(&other);
+    CHECK(column == MPI_DATATYPE_NULL && other == MPI_COMM_NULL);
+    /* What the freed ones held is not used again before the requests are over. */
+    void *taken = malloc(sizeof(double) * N * 2);
+    memset(taken, 0x77, sizeof(double) * N * 2);
+    MPI_Comm same;
+    MPI_Comm_dup(MPI_COMM_WORLD, &same);
+    MPI_Waitall(2, requests, statuses);
+    CHECK(statuses[0].MPI_SOURCE == from);
+    for (int i = 0; i < 8 * N; i++) CHECK(in[i] == (i % 8 == 0 ? before + i : -1));
+    MPI_Comm_free(&same);
+    free(taken);
+    /* Neither contexts nor memory run out. */
+    MPI_Comm parts[3];
+    for (int i = 0; i < 200; i++) {
+        for (int n = 0; n < 3; n++) MPI_Comm_split(MPI_COMM_WORLD, rank % (n + 1), rank, &parts[n]);
+        int sum = 1;
+        MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, parts[i % 3]);
+        CHECK(sum == (size - rank % (i % 3 + 1) + i % 3) / (i % 3 + 1));
+        for (int n = 0; n < 3; n++) MPI_Comm_free(&parts[(n + i) % 3]);
+    }
+}
+
+/* A count that an int does not hold is none. */
+static void counts(void)
+{
+    int count;
+    MPI_Status status = {.bytes = (size_t)1 << 33};
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    CHECK(count == MPI_UNDEFINED);
+    MPI_Get_count(&status, MPI_DOUBLE, &count);
+    CHECK(count == 1 << 30);
+    status.bytes = 0x7fffffff;
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    CHECK(count == 0x7fffffff);
+    MPI_Datatype large;
+    MPI_Type_contiguous(1 << 20, MPI_DOUBLE, &large);
+    MPI_Datatype larger;
+    MPI_Type_contiguous(1 << 10, large, &larger);
+    MPI_Type_size(larger, &count);
+    CHECK(count == MPI_UNDEFINED);
+    MPI_Type_free(&large);
+    MPI_Type_free(&larger);
+}
+
 int main(int argc, char **argv)
 {
     int flag;
@@ -207,6 +316,9 @@ int main(int argc, char **argv)
     flood();
     waits_and_tests();
     derived();
+    signatures();
+    freed();
+    counts();
     CHECK(MPI_Finalize() == MPI_SUCCESS);
     printf("%d checks\n", check_count);
     return 0;

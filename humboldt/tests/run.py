@@ -143,6 +143,12 @@ def a_program_by_itself_is_a_job_of_one():
 
 
 @test
+def communicators_do_not_run_out():
+    for end in Job(program("communicators"), 2).wait(900):
+        want(end.code == 0 and re.match(r"\d+ checks", end.out), end)
+
+
+@test
 def sixty_four_ranks():
     ends = Job(program("ring"), 64).wait(90)
     want(all(end.code == 0 for end in ends), f"{ends}")
