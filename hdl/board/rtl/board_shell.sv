@@ -145,7 +145,7 @@ module board_shell
 
   // ---- sessions ----
   logic [31:0] rcv_next, snd_una;
-  logic [SESSIONS-1:0] dead, shut, working;
+  logic [SESSIONS-1:0] dead, shut, working, mid_request;
   logic open, arrived, woken, release_valid, look_ended;
   logic [S-1:0] open_at, arrived_at, woken_at, release_at, rcv_of, una_of;
   logic [31:0] open_next, open_una;
@@ -236,6 +236,7 @@ module board_shell
       .release_valid,
       .release_at,
       .working(working | (SESSIONS'(store_working) << store_session)),
+      .mid_request,
       .connect_valid,
       .connect_ip(store_ip),
       .connect_port(store_port),
@@ -879,6 +880,7 @@ module board_shell
       .release_at(http_release_at),
       .working,
       .rx_next(http_rx_next),
+      .mid_request,
       .rx_read(http_rx_read),
       .rx_read_address(http_rx_address),
       .rx_read_data,

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -680,6 +681,61 @@ def test_half_requests_do_not_hold_the_board():
 
 
 def test_mixed_load():
+def trickle(first, byte, stop, again):
+    """Sixteen connections, each of which has sent `first` and sends a byte every 0.4 s, and begins again when it is reset, if it may."""
+    held = []
+    while not stop.wait(0.4):
+        for s in list(held):
+            try:
+                s.sendall(byte)
+                if s.recv(1, socket.MSG_DONTWAIT) == b"":
+                    raise ConnectionResetError
+            except BlockingIOError:
+                pass
+            except OSError:
+                s.close()
+                held.remove(s)
+        while len(held) < 16 and (again or not stop.begun.is_set()):
+            s = socket.socket()
+            s.setblocking(False)
+            s.connect_ex((BOARD_IP, 80))
+            held.append(s)
+            stop.wait(0.02)
+            try:
+                s.sendall(first)
+            except OSError:
+                pass
+        stop.begun.set()
+    for s in held:
+        s.close()
+
+
+def test_bytes_that_trickle_hold_no_session():
+    """Connections that never end a request do not keep anybody out, however many there are and whether they come again."""
+    heads = {
+        "head": (b"GET /healthz HTTP/1.1\r\nX-Slow: ", b"x"),
+        "body": (b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 100000\r\n\r\n", b"x"),
+        "chunks": (b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n", b"x"),
+        "empty lines": (b"\r\n", b"\n"),
+    }
+    with Board(log="trickle"):
+        for name, (first, byte) in heads.items():
+            for again in (False, True):
+                stop = threading.Event()
+                stop.begun = threading.Event()
+                with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                    attack = pool.submit(trickle, first, byte, stop, again)
+                    try:
+                        assert stop.begun.wait(30)
+                        for _ in range(3):
+                            time.sleep(1.5)  # all have had their second
+                            patient(lambda: alive(60))
+                    finally:
+                        stop.set()
+                    attack.result()
+                print(f"    {name}, {'again' if again else 'once'}: {metrics()['connections_reset_total']} reset so far", flush=True)
+
+
     def client(i):
         draw = random.Random(i)
         connection = http.client.HTTPConnection(BOARD_IP, timeout=30)

@@ -57,6 +57,7 @@ module http_engine
     output logic                release_valid,
     output logic [S-1:0]        release_at,
     output logic [SESSIONS-1:0] working,          // what they have sent is not answered for want of time, or of a call's end
+    output logic [SESSIONS-1:0] mid_request,      // a request has begun, and waits for its rest, or for room for its answer
     // rings
     output logic                rx_next,          // the next cycle is one of a read
     output logic                rx_read,
@@ -895,6 +896,7 @@ module http_engine
         reader_start <= 1'b1;
         state <= PARSE;
       end
+        mid_request[s] <= 1'b0;
 
       PARSE:
       if (reader_start || looks) begin
@@ -1142,6 +1144,7 @@ module http_engine
     // The end of a call. What failed is answered in the session's next turn.
     if (finished) begin
       calling[finish_tag] <= 1'b0;
+        mid_request[s] <= (c.place != AT_START || c.head_bytes != '0) && c.place != AT_END;
       ready[finish_tag] <= 1'b1;
       if (finish_well) begin
         fresh[finish_tag] <= 1'b1;
@@ -1167,6 +1170,7 @@ module http_engine
       fill_dirty <= 1'b0;
       ready  <= '0;
       fresh  <= '0;
+        mid_request[finish_tag] <= 1'b0;
       active <= '0;
       finish <= '0;
       pick_from <= '0;
@@ -1180,6 +1184,7 @@ module http_engine
       word <= '0;
     end
   end
+      mid_request[opening_at] <= 1'b0;
 
   // A session that has arrived is told of in the cycle in which its numbers show.
   clock_gate u_gate (
@@ -1189,4 +1194,5 @@ module http_engine
       .gated(own_clk)
   );
 
+      mid_request <= '0;
 endmodule

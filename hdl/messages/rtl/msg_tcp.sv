@@ -361,6 +361,7 @@ module msg_tcp
       .release_valid   (release_session),
       .release_at      (dead_at),
       .working         ('0),
+      .mid_request     ('0),
       .connect_valid   (calling),
       .connect_ip      (ips[call]),
       .connect_port    (tcp_port),

@@ -69,6 +69,7 @@ module net_stack
     input  logic                      release_valid,
     input  logic [S-1:0]              release_at,
     input  logic [SESSIONS-1:0]       working,      // it is at work for these, which does not count as idle
+    input  logic [SESSIONS-1:0]       mid_request,  // a request of these has begun, and is not answered
     input  logic                      connect_valid,
     input  logic [31:0]               connect_ip,
     input  logic [15:0]               connect_port,
@@ -395,6 +396,7 @@ module net_stack
       .release_valid,
       .release_at,
       .working,
+      .mid_request,
       .connect_valid(connect_valid && resolved),
       .connect_mac(resolved_mac),
       .connect_ip,

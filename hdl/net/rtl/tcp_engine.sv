@@ -14,7 +14,13 @@
 //
 // Time is the input `tick`, once a millisecond of the peers' time: a divider of the clock on a real
 // board, the wall clock in the live model. In each, the sessions are looked through whose timers run, and each
-// session in one of 64, which counts how long nothing has happened.
+// session in one of 64, which counts the time without progress. Progress is: data that begins a request; 4 KB of data
+// within a request (`mid_request`); an acknowledgment of all that the application has written, or of 4 KB of it. Bytes
+// that trickle are not progress. The idle timeout is IDLE_MS, and REQUEST_MS within a request.
+//
+// A connection that finds no free session evicts the one without progress for longest, from IDLE_WANTED_MS on. The
+// session is closed if data of an answer is in flight, otherwise reset; then the engine waits up to 128 cycles for the
+// application to release the session, and opens it for the newcomer, who else retransmits.
 //
 // A session's numbers are told to the application, and by it, when they change, and kept by whoever needs them: so
 // no state is anywhere but in memories, each of which is written in one place.
@@ -39,8 +45,9 @@ module tcp_engine
     parameter  int MSS = 1460,
     parameter  int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0,
     parameter  bit ACTIVE_OPEN = 1,
-    parameter  int IDLE_MS = 60000,         // then a session is closed; 0: never
-    parameter  int IDLE_WANTED_MS = 1000,   // the same while others wait for a session
+    parameter  int IDLE_MS = 60000,         // idle timeout of a session; 0: never
+    parameter  int REQUEST_MS = 10000,      // the same within a request
+    parameter  int IDLE_WANTED_MS = 1000,   // after which a session may be evicted
     parameter  int LINGER_MS = 5000,        // after our FIN; then the session is reset
     parameter  int LINGER_WANTED_MS = 1500, // the same then: what was lost is sent again before (RTO_FIRST_MS)
     parameter  int TIME_WAIT_MS = 500,
@@ -110,6 +117,7 @@ module tcp_engine
     input  logic                release_valid,
     input  logic        [S-1:0] release_at,
     input  logic [SESSIONS-1:0] working,      // it is at work for these: they are not idle
+    input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, and is not answered
     // connections that the board opens
     input  logic                connect_valid,
     input  logic         [47:0] connect_mac,
@@ -140,6 +148,7 @@ module tcp_engine
   localparam int RETRIES = 7;
   localparam int CONNECT_RETRIES = 3;  // 15 s
   localparam int CONNECT_TRIES = 3;    // ports
+  localparam int PROGRESS_BITS = 12;   // log2 of the bytes that count as progress
   localparam int GROUPS = SESSIONS / 16;
   localparam int G = GROUPS > 1 ? $clog2(GROUPS) : 1;
 
@@ -194,7 +203,8 @@ module tcp_engine
     logic [3:0]  retries;
     logic [1:0]  unacked;          // segments that came since our last ACK
     logic [7:0]  ack_wait;
-    logic [9:0]  idle;             // in 64 ms
+    logic [3:0]  progress;         // position in the peer's stream at the last progress, in 4 KB
+    logic [9:0]  idle;             // time without progress, in 64 ms
   } tcb_t;
 
   // Whom a session is with: it stays as it was when the session began.
@@ -204,7 +214,7 @@ module tcp_engine
     logic [15:0] port, own_port;
   } peer_t;
 
-  typedef enum logic [3:0] {
+  typedef enum logic [4:0] {
     IDLE,
     LOAD,      // the record and what the other modules say of the session
     COMPARE,   // differences between them and the segment
@@ -219,6 +229,8 @@ module tcp_engine
     CHECK,
     PORT,      // of a connection that the board opens
     NUMBER,    // its first sequence number
+    EVICT,     // a session is evicted,
+    WAIT_SLOT, // and the application releases it
     ADD,       // a session's key goes into the lookup
     BIRTH
   } phase_t;
@@ -236,6 +248,12 @@ module tcp_engine
   logic [15:0] now;
   logic turn;     // segments and the rest take turns
   logic wanted;   // a connection found no free session
+  logic evicting; // the event is the eviction of a session
+  logic [6:0] slot_wait;
+  // The session without progress for longest, as of the last scan, and how long.
+  logic [S-1:0] laggard;
+  logic [9:0] laggard_idle;
+  logic laggard_over;
   // Few are free. Who is in TIME_WAIT then makes room at the next tick: a peer that has not got the last ACK
   // gets a reset for its FIN, which ends a connection that it has closed.
   logic crowded;
@@ -456,7 +474,8 @@ module tcp_engine
   logic out_long;              // half of it is more than two segments
   rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover, at_recover;
-  logic idle_over, linger_over, wait_over, in_work, timing_out, timer_runs, ack_due, shut, opens;  // shut: the peer's window; opens: it does
+  logic acked_all, acked_quantum, received_quantum, in_request;  // progress
+  logic idle_over, wanted_over, linger_over, wait_over, in_work, timing_out, timer_runs, ack_due, shut, opens;  // shut: the peer's window; opens: it does
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // than the mean
   logic signed [CwndBits:0] to_grow;    // what is to be acknowledged until the window is a segment larger
@@ -497,7 +516,12 @@ module tcp_engine
       to_grow <= $signed({1'b0, t.cwnd}) - $signed({1'b0, t.grown});
       before_recover <= earlier(tx_t'(d.ack), tx_t'(t.recover));
       at_recover <= tx_t'(d.ack) == tx_t'(t.recover);
-      idle_over <= IDLE_MS != 0 && t.idle >= (wanted ? slow(IDLE_WANTED_MS) : slow(IDLE_MS));
+      acked_all <= tx_t'(d.ack) == said.written_to;
+      acked_quantum <= |((tx_t'(d.ack) ^ tx_t'(t.una)) >> PROGRESS_BITS);
+      received_quantum <= 4'(stream_read.next >> PROGRESS_BITS) != t.progress;
+      in_request <= mid_request[index];
+      idle_over <= IDLE_MS != 0 && t.idle >= (mid_request[index] ? slow(REQUEST_MS) : slow(IDLE_MS)) && !working[index];
+      wanted_over <= IDLE_MS != 0 && t.idle >= slow(IDLE_WANTED_MS) && !working[index];
       linger_over <= t.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
       wait_over <= crowded || t.idle >= slow(TIME_WAIT_MS);
       in_work <= working[index];
@@ -602,7 +626,7 @@ module tcp_engine
               if (ack_beyond_next) stepped.nxt = d.ack;
               stepped.dups = '0;
               stepped.retries = '0;
-              stepped.idle = '0;
+              if (acked_all || acked_quantum) stepped.idle = '0;
               wake = 1'b1;
               stepped.repeating = t.repeating && (before_recover || at_recover);
               if (t.recovering) begin
@@ -637,7 +661,10 @@ module tcp_engine
               if (opens) stepped.nxt = stepped.una;
             end
             if (kept) begin
-              if (!t.closing) stepped.idle = '0;
+              if (!t.closing && (!in_request || received_quantum)) begin
+                stepped.idle = '0;
+                stepped.progress = 4'(stream >> PROGRESS_BITS);
+              end
               stepped.unacked = t.unacked + 2'd1;
               if (t.unacked == '0) stepped.ack_wait = 8'(DELAYED_ACK_MS);
               // Every second segment at least, and whatever fills a gap (RFC 5681 section 4.2).
@@ -662,7 +689,10 @@ module tcp_engine
               die = 1'b1;
               reset_out = 1'b1;
             end
-            if (!t.closing && idle_over && t.state == OPEN) begin
+            if (evicting && wanted_over && !t.closing && t.state == OPEN && (in_request || flight == '0)) begin
+              die = 1'b1;
+              reset_out = 1'b1;
+            end else if (!t.closing && (idle_over || (evicting && wanted_over)) && t.state == OPEN) begin
               stepped.closing = 1'b1;
               stepped.fin_at  = out_end;
               stepped.active  = !stream_ended;
@@ -955,7 +985,7 @@ module tcp_engine
   assign tick_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && takes_tick;
   // Timers can wait for a while, but not for ever.
   assign takes_tick = tick_chosen && (!app_chosen || late_tick);
-  assign chosen = choose_segment ? desc_index : takes_tick ? tick_first : app_next;
+  assign chosen = choose_segment && !evicting ? desc_index : evicting ? laggard : takes_tick ? tick_first : app_next;
   // One write at a time into what the application says.
   assign births = phase == BIRTH && !app_valid;
   assign begins = phase == BEGIN && !app_valid;
@@ -1087,9 +1117,20 @@ module tcp_engine
       LOAD: phase <= COMPARE;
       COMPARE:
       if (kind == EVENT_SEGMENT && !ours) phase <= STRANGER;
-      else if (gone) phase <= IDLE;
+      else if (gone) begin
+        phase <= IDLE;
+        evicting <= 1'b0;
+      end
       else phase <= STEP;
-      STEP: phase <= ENDS;
+      STEP: begin
+        phase <= ENDS;
+        if (kind == EVENT_TICK && tick_slow) begin
+          if (t.state == OPEN && !t.closing && !in_work && t.idle > laggard_idle) begin
+            laggard <= index;
+            laggard_idle <= t.idle;
+          end else if (index == laggard) laggard_idle <= t.closing || in_work ? '0 : t.idle;
+        end
+      end
       ENDS: begin
         phase <= LENGTH;
         wakes_q <= wakes;
@@ -1110,7 +1151,9 @@ module tcp_engine
           kick_at <= index;
         end
         repeated <= send_data && !reset_q && precedes(from, m.max);
-        phase <= begin_q || establish_q ? BEGIN : IDLE;
+        phase <= begin_q || establish_q ? BEGIN : evicting && die_q && !connects ? WAIT_SLOT : IDLE;
+        evicting <= 1'b0;
+        slot_wait <= '1;
         if (opening_q && die_q) begin
           reclaim <= 1'b1;
           reclaim_at <= index;
@@ -1193,8 +1236,26 @@ module tcp_engine
           plain.flags[RST] <= 1'b1;
           plain.seq <= d.ack;
         end else if (cookie_right && spare) phase <= ADD;
-        else if (cookie_right) wanted <= 1'b1;  // no room: the peer will ask again
+        else if (cookie_right) begin
+          wanted <= 1'b1;  // no room: the peer will ask again
+          if (laggard_over) begin
+            phase <= EVICT;
+            evicting <= 1'b1;
+          end
+        end
         // Else perhaps a later segment of a connection whose first one was lost: the peer begins again.
+      end
+      EVICT: begin
+        index <= laggard;
+        kind <= EVENT_TICK;
+        tick_slow <= 1'b0;
+        laggard_idle <= '0;
+        phase <= LOAD;
+      end
+      WAIT_SLOT: begin
+        slot_wait <= slot_wait - 7'd1;
+        if (spare && !change_valid) phase <= ADD;
+        else if (slot_wait == '0) phase <= IDLE;
       end
       PORT:
       if (ACTIVE_OPEN && cookie_done) begin
@@ -1215,6 +1276,10 @@ module tcp_engine
         else begin
           phase <= IDLE;
           wanted <= 1'b1;
+          if (laggard_over) begin
+            phase <= EVICT;
+            evicting <= 1'b1;
+          end
           connect_done <= 1'b1;
           connect_result <= CONNECT_FULL;
         end
@@ -1263,6 +1328,7 @@ module tcp_engine
       end
     endcase
 
+    laggard_over <= laggard_idle >= slow(IDLE_WANTED_MS);
     cookie_late  <= cookie_age > 3'd4;
     cookie_given <= given[23:0];
     cookie_right <= cookie_hash[23:0] == cookie_given;
@@ -1279,6 +1345,8 @@ module tcp_engine
       kick <= 1'b0;
       reclaim <= 1'b0;
       wanted <= 1'b0;
+      evicting <= 1'b0;
+      laggard_idle <= '0;
       due <= '0;
       scanning <= 1'b0;
       tick_owed <= 1'b0;

@@ -1,5 +1,6 @@
 // The stack as a host that opens connections: what it asks for, what it answers, and how it gives up. The peer is
 // made here, frame by frame; a tick comes every kTick cycles.
+#include <algorithm>
 #include <deque>
 #include <map>
 
@@ -40,12 +41,15 @@ struct Stack {
     bool dead = false;
     uint64_t ms = 0;
     uint32_t asked_ip = 0;
+    std::vector<uint32_t> accepted;    // sessions that peers have opened
+    std::deque<uint32_t> to_release;   // and those that are over, which go at once
+    bool releases = false;
 
     Stack() {
         dut->own_mac = kOwnMac, dut->own_ip = kOwnIp, dut->listen_port = 80, dut->secret = dut.random.next();
         dut->netmask = 0, dut->gateway = 0, dut->reserve = 0;
         dut->rx_valid = 0, dut->tx_ready = 1, dut->tick = 0;
-        dut->app_valid = 0, dut->release_valid = 0, dut->connect_valid = 0, dut->working = 0;
+        dut->app_valid = 0, dut->release_valid = 0, dut->connect_valid = 0, dut->working = 0, dut->mid_request = 0;
         dut->udp_port = 0, dut->udp_rx_ready = 0, dut->udp_tx_valid = 0;
         dut.reset();
         run(64);
@@ -70,6 +74,10 @@ struct Stack {
         }
         dut->tick = dut.cycles % kTick == 0;
         ms += dut->tick;
+        if (releases) {
+            dut->release_valid = !to_release.empty();
+            if (!to_release.empty()) dut->release_at = to_release.front(), to_release.pop_front();
+        }
         dut.settle();
         if (dut->tx_valid) {
             const uint64_t low = dut->tx[0] | static_cast<uint64_t>(dut->tx[1]) << 32;
@@ -86,6 +94,8 @@ struct Stack {
         if (dut->open && dut->open_active) opened = true, session = dut->open_at, next = dut->open_next, una = dut->open_una, read_to = next, written_to = una;
         if (dut->rcv_told && opened && dut->rcv_at == session) next = dut->rcv_next;
         if (dut->tell && dut->tell_at == session && opened) una = dut->tell_una, dead |= dut->tell_dead;
+        if (dut->open && !dut->open_active) accepted.push_back(dut->open_at);
+        if (dut->tell && dut->tell_dead && releases) to_release.push_back(dut->tell_at);
         if (dut->connect_done) done = true, result = static_cast<Result>(dut->connect_result);
         pipe.push_back(dut->tx_read ? tx_ring[dut->tx_read_address] : 0);
         dut.rise();
@@ -377,8 +387,8 @@ TEST(full) {
     check(s.result == Full, "no session is free");
 }
 
-// While another waits for a session, those that were idle for a second are closed, but not one that the application
-// is at work for; it has its second when that is over.
+// Each connection that finds no session has one closed that was idle for a second, but not one that the application is at work
+// for; that has its second when the work is over.
 TEST(idle_while_the_application_works) {
     Stack s;
     std::vector<uint16_t> ports;
@@ -391,22 +401,171 @@ TEST(idle_while_the_application_works) {
         s.segment();
     }
     const uint32_t worked_for = s.session;
-    s.connect(86);
-    s.until_done(5);
-    check(s.result == Full, "no session is free");
-    s.dut->working = 1u << worked_for;
-    s.run_ms(3000);
+    const auto attempt = [&] {
+        s.connect(86);
+        s.until_done(5);
+        check(s.result == Full, "no session is free");
+        s.run_ms(70);
+    };
     std::map<uint16_t, int> closed;
-    for (auto &g : s.got) closed[g.from] += (g.flags & kFin) != 0;
-    for (int i = 0; i < 15; i++) check(closed[ports[i]], "one that is idle stays");
+    const auto look = [&] {
+        for (auto &g : s.got) closed[g.from] += (g.flags & (kFin | kRst)) != 0;
+        s.got.clear();
+        return closed.size() - static_cast<size_t>(std::count_if(closed.begin(), closed.end(), [](auto &c) { return !c.second; }));
+    };
+    attempt();
+    check(look() == 0, "one is closed that was not idle for a second");
+    s.dut->working = 1u << worked_for;
+    s.run_ms(1100);
+    check(look() == 0, "one is closed though nobody wants its place");
+    for (size_t i = 0; i < 15; i++) {
+        attempt();
+        check(look() == i + 1, "an attempt does not close one");
+    }
+    attempt();
     check(!closed[ports[15]], "one that is worked for is closed");
-    s.dut->working = 0, s.got.clear();
-    s.run_ms(900);
-    for (auto &g : s.got) check(g.from != ports[15], "it has no time to take its answer");
-    s.run_ms(200);
-    closed.clear();
-    for (auto &g : s.got) closed[g.from] += (g.flags & kFin) != 0;
+    s.dut->working = 0;
+    s.run_ms(800);
+    attempt();
+    look();
+    check(!closed[ports[15]], "it has no time to take its answer");
+    s.run_ms(400);
+    attempt();
+    look();
     check(closed[ports[15]], "it stays for ever");
+}
+
+// A peer that opens a connection to the board, or tries to.
+struct Peer {
+    uint16_t port;
+    uint32_t seq = 1000, ack = 0;
+    void shake(Stack &s) {
+        s.got.clear();
+        s.send(port, 80, seq, 0, kSyn, kMss1460);
+        const Got answer = s.segment();
+        check(answer.flags == (kSyn | kAck) && answer.to == port, "a cookie");
+        seq++, ack = answer.seq + 1;
+        s.send(port, 80, seq, ack, kAck);
+        s.run(200);
+    }
+    void data(Stack &s, size_t n) {
+        for (size_t part; n; n -= part) {
+            part = std::min<size_t>(n, 1460);
+            s.send(port, 80, seq, ack, kAck, {}, Bytes(part, 'x'));
+            seq += static_cast<uint32_t>(part);
+            s.run(800);
+        }
+    }
+};
+
+// What a session sends a byte at a time in the middle of a request does not keep it: whoever wants in has the one reset that has not got
+// on for longest, and comes in at once. One that gets on stays, and one whose answer is acknowledged.
+TEST(bytes_that_trickle_hold_no_session) {
+    Stack s;
+    s.releases = true;
+    std::vector<Peer> peers;
+    for (uint16_t i = 0; i < 16; i++) {
+        peers.push_back({static_cast<uint16_t>(5000 + i)});
+        peers.back().shake(s);
+        peers.back().data(s, 20);
+        s.run_ms(70);
+    }
+    check(s.accepted.size() == 16, "all have a session");
+    const std::vector<uint32_t> sessions = s.accepted;
+    s.dut->mid_request = 0xffff;
+    // The first sends 4 KB a turn, and the second gets an answer.
+    const auto turn = [&] {
+        for (size_t i = 1; i < 16; i++) peers[i].data(s, 1);
+        peers[0].data(s, 4096);
+        s.session = sessions[0], s.read_to = peers[0].seq, s.written_to = peers[0].ack;
+        s.say();
+        s.session = sessions[1], s.read_to = peers[1].seq, s.written_to = peers[1].ack;
+        s.write(text("an answer"));
+        s.say();
+        s.run(400);
+        peers[1].ack = s.written_to;
+        s.send(peers[1].port, 80, peers[1].seq, peers[1].ack, kAck);
+        s.run_ms(380);
+    };
+    for (int i = 0; i < 4; i++) turn();
+    for (uint16_t i = 0; i < 5; i++) {
+        Peer late{static_cast<uint16_t>(6000 + i)};
+        late.shake(s);
+        s.run_ms(1);
+        std::vector<uint16_t> reset;
+        for (auto &g : s.got)
+            if (g.flags & kRst) reset.push_back(g.to);
+        check(reset.size() == 1 && reset[0] == peers[2 + i].port, "it is not the one that has not got on for longest that goes");
+        check(s.accepted.size() == 17u + i && s.accepted.back() == sessions[2 + i], "it does not come in");
+        late.data(s, 1);
+        // The session is another peer's now, who has sent a whole request.
+        s.dut->mid_request = s.dut->mid_request & ~(1u << sessions[2 + i]);
+        s.run_ms(70);
+        late.data(s, 1);
+    }
+}
+
+// Without anybody who wants in: a request has ten seconds for its beginning, and for each 4 KB.
+TEST(requests_have_a_deadline) {
+    Stack s;
+    s.releases = true;
+    std::vector<Peer> peers;
+    for (uint16_t i = 0; i < 3; i++) {
+        peers.push_back({static_cast<uint16_t>(5000 + i)});
+        peers.back().shake(s);
+        peers.back().data(s, 20);
+    }
+    // The third is between requests, and what it sends is a request each time.
+    s.dut->mid_request = 1u << s.accepted[0] | 1u << s.accepted[1];
+    std::map<uint16_t, uint64_t> closed;
+    const uint64_t start = s.ms;
+    while (s.ms < start + 25000) {
+        for (int i = 0; i < 3; i++)
+            if (!closed.count(peers[i].port)) {
+                peers[i].data(s, i == 1 ? 2048 : 1);
+                s.session = s.accepted[i], s.read_to = peers[i].seq, s.written_to = peers[i].ack;
+                s.say();
+            }
+        s.got.clear();
+        s.run_ms(3000);
+        for (auto &g : s.got)
+            if (g.flags & kFin) closed.insert({g.to, g.ms - start});
+    }
+    check(closed.size() == 1 && closed.count(5000), "another session is closed than the one that does not get on");
+    check(closed[5000] > 9900 && closed[5000] < 10500, "it is closed after " + std::to_string(closed[5000]) + " ms");
+}
+
+// A reader that acknowledges a byte at a time does not hold its session either.
+TEST(answers_that_trickle_hold_no_session) {
+    Stack s;
+    s.releases = true;
+    std::vector<Peer> peers;
+    for (uint16_t i = 0; i < 16; i++) {
+        peers.push_back({static_cast<uint16_t>(5000 + i)});
+        peers.back().shake(s);
+        peers.back().data(s, 20);
+    }
+    const std::vector<uint32_t> sessions = s.accepted;
+    s.session = sessions[7], s.read_to = peers[7].seq, s.written_to = peers[7].ack;
+    s.write(Bytes(8000, 'y'));
+    s.say();
+    for (int i = 0; i < 5; i++) {
+        for (int k = 0; k < 16; k++)
+            if (k != 7) peers[k].data(s, 1);  // requests: it is not in the middle of one
+        peers[7].ack++;
+        s.send(peers[7].port, 80, peers[7].seq, peers[7].ack, kAck);
+        s.run_ms(300);
+    }
+    Peer late{6000};
+    late.shake(s);
+    s.run_ms(2);
+    // It is to be closed: what is still to be sent goes first, and its FIN behind that.
+    std::map<uint16_t, int> shut;
+    s.run_ms(1800);
+    late.data(s, 1);
+    for (auto &g : s.got) shut[g.to] += (g.flags & (kFin | kRst)) != 0;
+    for (int k = 0; k < 16; k++) check(k == 7 ? shut[peers[k].port] : !shut[peers[k].port], "session " + std::to_string(k));
+    check(s.accepted.size() == 17, "it does not come in");
 }
 
 // Three duplicate ACKs ask for a segment again, but not for one that a timeout or others have already: what is acknowledged
