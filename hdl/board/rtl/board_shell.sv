@@ -441,7 +441,7 @@ module board_shell
   logic [REGIONS-1:0] region_start, region_idle, region_done, region_failed;
   logic [31:0] region_cycles[REGIONS];
   logic [31:0] region_loads[REGIONS];
-  logic [31:0] region_busy[REGIONS];
+  logic [63:0] region_busy[REGIONS];
   logic [31:0] unused_calls, unused_failures, unused_loads;
   logic [47:0] unused_cycles;
 
@@ -822,27 +822,28 @@ module board_shell
 
   // ---- HTTP ----
   localparam int METRICS = 8 + 2 * REGIONS;
-  logic [31:0] metrics[METRICS];
-  logic [31:0] count_requests, count_errors, count_busy, cycles;
+  logic [63:0] metrics[METRICS];
+  logic [31:0] count_requests, count_errors;
+  logic [63:0] count_busy, cycles;  // in 32 bits they would wrap after 40 s
 
   always_comb begin
     count_busy = '0;
     for (int i = 0; i < REGIONS; i++) count_busy += region_busy[i];
-    metrics[0] = count_requests;
-    metrics[1] = count_errors;
+    metrics[0] = 64'(count_requests);
+    metrics[1] = 64'(count_errors);
     metrics[2] = count_busy;
-    metrics[3] = count_opened;
-    metrics[4] = 32'(count_open);
-    metrics[5] = count_retransmitted;
-    metrics[6] = count_reset;
+    metrics[3] = 64'(count_opened);
+    metrics[4] = 64'(count_open);
+    metrics[5] = 64'(count_retransmitted);
+    metrics[6] = 64'(count_reset);
     metrics[7] = cycles;
     for (int i = 0; i < REGIONS; i++) begin
-      metrics[8+i] = region_loads[i];
+      metrics[8+i] = 64'(region_loads[i]);
       metrics[8+REGIONS+i] = region_busy[i];
     end
   end
 
-  always_ff @(posedge clk) cycles <= rst ? '0 : cycles + 32'd1;
+  always_ff @(posedge clk) cycles <= rst ? '0 : cycles + 64'd1;
 
   http_engine #(
       .SESSIONS(SESSIONS),
@@ -879,8 +880,8 @@ module board_shell
       .release_valid(http_release),
       .release_at(http_release_at),
       .working,
-      .rx_next(http_rx_next),
       .mid_request,
+      .rx_next(http_rx_next),
       .rx_read(http_rx_read),
       .rx_read_address(http_rx_address),
       .rx_read_data,

@@ -95,7 +95,7 @@ module fn_engine
     output logic [47:0]                  cycles,
     // Of each region: loads, and cycles in which a kernel ran. They wrap around.
     output logic [31:0]                  region_loads[REGIONS],
-    output logic [31:0]                  region_busy[REGIONS]
+    output logic [63:0]                  region_busy[REGIONS]
 );
 
   localparam int RegionBits = $clog2(REGIONS);
@@ -117,7 +117,8 @@ module fn_engine
   logic [REGIONS-1:0][FunctionBits-1:0] fn;
   logic [REGIONS-1:0]                   was_loaded, was_killed;
   load_result_t [REGIONS-1:0]           load_result;
-  logic [REGIONS-1:0][31:0]             took, count_loads, count_busy;
+  logic [REGIONS-1:0][31:0]             took, count_loads;
+  logic [REGIONS-1:0][63:0]             count_busy;
 
   // The lowest region of a set.
   function automatic logic [RegionBits-1:0] lowest(input logic [REGIONS-1:0] set);

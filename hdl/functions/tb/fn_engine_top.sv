@@ -63,7 +63,8 @@ module fn_engine_top
   logic [7:0]   arlen;
   logic [2:0]   arsize;
   logic [1:0]   arburst, rresp, bresp;
-  logic [31:0]  unused_loads[4], unused_busy[4];
+  logic [31:0]  unused_loads[4];
+  logic [63:0]  unused_busy[4];
   logic [W-1:0] rdata;
 
   assign unused_signals = &{1'b0, arsize, arburst, awready, wready, bvalid, bresp};

@@ -81,7 +81,7 @@ module host_port
     // The regions.
     input  logic [REGIONS-1:0] decouple,
     input  logic [31:0] region_loads[REGIONS],
-    input  logic [31:0] region_busy[REGIONS],
+    input  logic [63:0] region_busy[REGIONS],
     output logic [REGIONS-1:0] region_on,
     output logic        s_valid,
     input  logic        s_ready,

@@ -43,7 +43,7 @@ module host_registers
     // The regions.
     input  logic [REGIONS-1:0] decouple,
     input  logic [31:0] region_loads[REGIONS],
-    input  logic [31:0] region_busy[REGIONS]
+    input  logic [63:0] region_busy[REGIONS]
 );
 
   localparam logic [31:0] Magic = 32'h5048_4C42;  // "BLHP" in memory
@@ -56,8 +56,8 @@ module host_registers
     AtShell    = 6'd2,
     AtSizes    = 6'd3,   // regions; slots of the table from bit 16 on
     AtImage    = 6'd4,   // bytes that an image's body may have
-    AtCycles   = 6'd5,   // reading it keeps the upper half
-    AtCyclesUp = 6'd6,
+    AtCycles   = 6'd5,   // reading it, or AtBusy, keeps the upper half
+    AtUpper    = 6'd6,   // what was kept last
     AtDecouple = 6'd7,   // regions that are empty, or being loaded
     AtPolicy   = 6'd8,   // fn_pkg::policy_t; patience from bit 8 on
     AtLoadCost = 6'd9,
@@ -99,18 +99,19 @@ module host_registers
   endfunction
 
   always_comb begin
-    variable = at(AtCycles, cycles[31:0]) | at(AtCyclesUp, upper) | at(AtLoadCost, load_cost) | at(AtEnded, count_ended)
+    variable = at(AtCycles, cycles[31:0]) | at(AtUpper, upper) | at(AtLoadCost, load_cost) | at(AtEnded, count_ended)
         | at(AtDecouple, 32'(decouple)) | at(AtPolicy, {16'd0, patience, 6'd0, policy})
         | at(AtPostHigh, 32'(post_ready && !post_valid))
         | at(AtChange, {16'(change_number), 14'd0, change_done, changing});
     for (int i = 0; i < REGIONS; i++)
-      variable = variable | at(6'(AtLoads) + 6'(i), region_loads[i]) | at(6'(AtBusy) + 6'(i), region_busy[i]);
+      variable = variable | at(6'(AtLoads) + 6'(i), region_loads[i]) | at(6'(AtBusy) + 6'(i), region_busy[i][31:0]);
     value = fixed | variable;
   end
 
   always_ff @(posedge clk) begin
     read_data <= value;
     if (address == AtCycles) upper <= cycles[63:32];
+    for (int i = 0; i < REGIONS; i++) if (address == 6'(AtBusy) + 6'(i)) upper <= region_busy[i][63:32];
   end
 
   always_ff @(posedge clk) begin

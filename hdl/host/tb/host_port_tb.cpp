@@ -66,7 +66,7 @@ struct Port : Clocked {
         auto &d = *this;
         d->host_write = d->dma_data_valid = d->bvalid = d->changed_valid = d->grant = d->finish_valid = d->m_valid = 0;
         d->decouple = 5;
-        for (int i = 0; i < 4; i++) d->region_loads[i] = 10u + static_cast<uint32_t>(i), d->region_busy[i] = 20u + static_cast<uint32_t>(i);
+        for (int i = 0; i < 4; i++) d->region_loads[i] = 10u + static_cast<uint32_t>(i), d->region_busy[i] = (7ull << 32) + 20u + static_cast<uint32_t>(i);
         reset();
     }
 
@@ -269,7 +269,7 @@ TEST(registers_say_what_the_board_is) {
     Port port;
     check(port.read(Magic) == 0x50484C42 && port.read(Version) == 1, "magic and version");
     check(port.read(Shell) == 1 && port.read(Sizes) == (64u << 16 | 4) && port.read(Image) == 1 << 26, "shell and sizes");
-    check(port.read(Decouple) == 5 && port.read(Loads + 3) == 13 && port.read(Busy + 1) == 21, "the regions");
+    check(port.read(Decouple) == 5 && port.read(Loads + 3) == 13 && port.read(Busy + 1) == 21 && port.read(CyclesUp) == 7, "the regions");
     check(port.read(Loads + 4) == 0 && port.read(Busy + 15) == 0, "regions that are not there");
     port.write(Policy, 2 | 99 << 8);
     port.write(LoadCost, 12345);

@@ -122,7 +122,7 @@ module http_engine
     input  logic [7:0]          r_keep     [REGIONS],
     input  logic [REGIONS-1:0]  r_last,
     // numbers for /metrics, the first two are counted here
-    input  logic [31:0]         metrics    [METRICS],
+    input  logic [63:0]         metrics    [METRICS],
     output logic [31:0]         count_requests,
     output logic [31:0]         count_errors,
     output logic                busy
@@ -560,8 +560,8 @@ module http_engine
   );
 
   // ---- numbers of /metrics: one bit a cycle ----
-  logic [31:0] binary;
-  logic [39:0] decimal, adjusted;
+  logic [63:0] binary;
+  logic [79:0] decimal, adjusted;
   logic [5:0] bits_left;
 
   always_comb begin
@@ -809,12 +809,12 @@ module http_engine
       end
       DIGITS: begin
         writer_valid = 1'b1;
-        for (int i = 0; i < 8; i++)
-        writer_data[8*i+:8] = 8'h30 + 8'(decimal[36-4*i+:4]);
+        // The first digits stand on top, and the rest moves there.
+        for (int i = 0; i < 8; i++) writer_data[8*i+:8] = 8'h30 + 8'(decimal[76-4*i+:4]);
         writer_length = 4'd8;
-        if (word[0]) begin
-          writer_data   = {40'd0, 8'h0a, 8'h30 + 8'(decimal[3:0]), 8'h30 + 8'(decimal[7:4])};
-          writer_length = 4'd3;
+        if (word[1]) begin
+          writer_data[39:32] = 8'h0a;
+          writer_length = 4'd5;
         end
       end
       default: ;
@@ -1067,18 +1067,19 @@ module http_engine
         if (text_last || text_empty) begin
           binary <= metrics[metric[$clog2(METRICS)-1:0]];
           decimal <= '0;
-          bits_left <= 6'd32;
+          bits_left <= '0;  // 64
           state <= text == TEXT_METRICS ? NUMBER : FLUSH;
         end
       end
       NUMBER: begin
-        {decimal, binary} <= {adjusted[38:0], binary, 1'b0};
+        {decimal, binary} <= {adjusted[78:0], binary, 1'b0};
         bits_left <= bits_left - 6'd1;
         if (bits_left == 6'd1) state <= DIGITS;
       end
       DIGITS: begin
         word <= word + 1'b1;
-        if (word[0]) begin
+        decimal <= decimal << 32;
+        if (word[1]) begin
           word   <= '0;
           metric <= metric + 5'd1;
           state  <= metric == 5'(METRICS - 1) ? FLUSH : BODY;

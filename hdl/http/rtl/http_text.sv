@@ -176,8 +176,8 @@ module http_text
     t = region_lines(t, 8, "cold_starts_total");
     t = region_lines(t, 8 + REGIONS, "busy_cycles_total");
     total = 0;
-    // Each number takes ten characters and a line's end.
-    for (int i = 0; i < METRICS; i++) total = total + int'(t.size[2*TEXTS+i]) + 11;
+    // Each number takes twenty characters and a line's end.
+    for (int i = 0; i < METRICS; i++) total = total + int'(t.size[2*TEXTS+i]) + 21;
     t = headed(t, TEXT_METRICS, "200 OK\nContent-Type: text/plain; version=0.0.4", total);
     return t;
   endfunction
