@@ -154,6 +154,7 @@ for group in "${groups[@]}"; do
             run board-lint make -s -C hdl/board all lint
             run messages-lint make -s -C hdl/messages lint
             run board-units make -s -C hdl/board units
+            run http-reference target/venv/bin/python hdl/http/tb/reference_test.py
             run board-check hdl/syn/shell.py --check
             run prove hdl/formal/prove.py
             run board-host hdl/board/tests/host_test.py

@@ -567,7 +567,7 @@ def test_pipelining_without_reading():
 def test_errors():
     cases = [
         (400, b"NONSENSE\r\n\r\n"),
-        (400, b"GET /healthz HTTP/2.0\r\n\r\n"),
+        (505, b"GET /healthz HTTP/2.0\r\n\r\n"),
         (400, b"GET /healthz HTTP/1.1\r\n\r\n"),  # no Host
         (400, b"GET  /healthz HTTP/1.1\r\nHost: b\r\n\r\n"),
         (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3x\r\n\r\n"),
@@ -584,7 +584,8 @@ def test_errors():
         (404, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: b\r\n\r\n"),
         (405, b"GET /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
         (405, b"DELETE /healthz HTTP/1.1\r\nHost: b\r\n\r\n"),
-        (405, b"OPTIONS /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (405, b"PUT /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (501, b"BREW /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
         (501, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: gzip\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
         (413, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 99999999999\r\n\r\n"),
         (431, b"GET /healthz HTTP/1.1\r\nHost: b\r\nX-Long: " + b"x" * 9000),
@@ -680,7 +681,6 @@ def test_half_requests_do_not_hold_the_board():
         alive(20)
 
 
-def test_mixed_load():
 def trickle(first, byte, stop, again):
     """Sixteen connections, each of which has sent `first` and sends a byte every 0.4 s, and begins again when it is reset, if it may."""
     held = []
@@ -736,6 +736,7 @@ def test_bytes_that_trickle_hold_no_session():
                 print(f"    {name}, {'again' if again else 'once'}: {metrics()['connections_reset_total']} reset so far", flush=True)
 
 
+def test_mixed_load():
     def client(i):
         draw = random.Random(i)
         connection = http.client.HTTPConnection(BOARD_IP, timeout=30)

@@ -6,11 +6,12 @@ usage: http_test.py [PART OF A NAME …]     (root: it makes a network namespace
 
 import http.client
 import random
+import re
 import socket
 import sys
 
 from board_test import URL, Answers, alive, connect, curl, request
-from harness import BOARD_IP, Board, enter_namespace, run
+from harness import BOARD_IP, Board, enter_namespace, functions, image, run
 
 KEY = "open-Sesame.0123456789_abcdefghi"  # 32 characters, the most
 
@@ -170,6 +171,99 @@ def test_chunks_that_are_refused():
         s.shutdown(socket.SHUT_WR)
         assert s.recv(100) == b""
         alive()
+
+
+def answered(text):
+    """[(status, head, body)] of what comes for these bytes, and whether the board closes, though the client does not."""
+    s = connect(10)
+    s.sendall(text)
+    got, ended = b"", False
+    while True:
+        # What is not closed at once is not closed: the next request is answered.
+        s.settimeout(10 if b"HTTP/" not in got else 1)
+        try:
+            part = s.recv(65536)
+        except TimeoutError:
+            break
+        if not part:
+            ended = True
+            break
+        got += part
+    s.close()
+    answers = []
+    while got:
+        head, _, got = got.partition(b"\r\n\r\n")
+        length = int((re.search(rb"(?i)content-length: *(\d+)", head) or [b"", b"0"])[1])
+        body, got = (b"", got) if text.startswith(b"HEAD ") else (got[:length], got[length:])
+        answers.append((int(head.split()[1]), head, body))
+    return answers, ended
+
+
+def test_requests_by_the_rfcs():
+    """Requests that parsers disagree about are refused, and others understood, as RFC 9110 and RFC 9112 say."""
+    host, post = b"Host: b\r\n", b"POST /function/echo HTTP/1.1\r\nHost: b\r\n"
+    chunked, three = post + b"Transfer-Encoding: chunked\r\n\r\n", b"Content-Length: 3\r\n"
+    closed = True
+    cases = [
+        # Chunk sizes with junk behind them; one would be another request behind a proxy that reads it.
+        ([400], closed, chunked + b"3zz\r\nabc\r\n0\r\n\r\n"),
+        ([400], closed, chunked + b"0x22\r\n\r\nGET /healthz HTTP/1.1\r\nHost: b\r\n\r\n\r\n0\r\n\r\n"),
+        ([400], closed, chunked + b"3,\r\nabc\r\n0\r\n\r\n"),
+        ([400], closed, chunked + b"3 \r\nabc\r\n0\r\n\r\n"),
+        ([400], closed, chunked + b"3\r\nabc\r\n0\r\nno colon\r\n\r\n"),
+        # Targets.
+        ([404], not closed, b"POST http://b?/function/uppercase HTTP/1.1\r\n" + host + three + b"\r\nabc"),
+        ([404], not closed, b"GET http://b HTTP/1.1\r\n" + host + b"\r\n"),
+        ([400], closed, b"GET http:///healthz HTTP/1.1\r\n" + host + b"\r\n"),
+        ([400], closed, b"GET http://u@b/healthz HTTP/1.1\r\n" + host + b"\r\n"),
+        ([400], closed, b"GET healthz HTTP/1.1\r\n" + host + b"\r\n"),
+        ([400], closed, b"GET * HTTP/1.1\r\n" + host + b"\r\n"),
+        ([200], not closed, b"POST /function/%65cho HTTP/1.1\r\n" + host + three + b"\r\nabc"),
+        ([200], not closed, b"POST /%66unction/%65%63ho? HTTP/1.1\r\nX-Request-Id: 7\r\n" + host + three + b"\r\nabc"),
+        ([404], not closed, b"POST /function/echo%00 HTTP/1.1\r\n" + host + three + b"\r\nabc"),
+        ([404], not closed, b"POST /function%2fecho HTTP/1.1\r\n" + host + three + b"\r\nabc"),
+        # Expectations.
+        ([], not closed, b"POST /function/echo HTTP/1.0\r\n" + three + b"Expect: 100-continue\r\n\r\n"),
+        ([200], closed, b"POST /function/echo HTTP/1.0\r\n" + three + b"Expect: 100-continue\r\n\r\nabc"),
+        ([100], not closed, post + three + b"Expect: 100-Continue \r\n\r\n"),
+        ([417], closed, post + three + b"Expect: 100-continueXYZ\r\n\r\n"),
+        # Fields.
+        ([400], closed, b"GET /healthz HTTP/1.1\r\nHost: a b/c?@\r\n\r\n"),
+        ([400], closed, b"GET /healthz HTTP/1.1\r\n" + host + b"X: a\0b\r\n\r\n"),
+        ([400], closed, b"GET /healthz HTTP/1.1\r\n" + host + b"A(b): x\r\n\r\n"),
+        ([400], closed, b"HEAD /healthz HTTP/1.1\r\n" + host + b"Bad Header: x\r\n\r\n"),
+        # Methods and versions.
+        ([400], closed, b"G@T( /healthz HTTP/1.1\r\n" + host + b"\r\n"),
+        ([501], not closed, b"BREW /healthz HTTP/1.1\r\n" + host + b"\r\n"),
+        ([405], not closed, b"PUT /healthz HTTP/1.1\r\n" + host + three + b"\r\nabc"),
+        ([200], not closed, b"OPTIONS * HTTP/1.1\r\n" + host + b"\r\n"),
+        ([200], not closed, b"OPTIONS /function/echo HTTP/1.1\r\n" + host + b"\r\n"),
+        ([404], not closed, b"OPTIONS /nothing HTTP/1.1\r\n" + host + b"\r\n"),
+        ([505], closed, b"GET /healthz HTTP/2.0\r\n" + host + b"\r\n"),
+    ]
+    allowed = {b"*": b"GET, HEAD, POST, OPTIONS", b"/function/echo": b"POST, OPTIONS"}
+    with Board(log="rfcs"):
+        for statuses, closes, text in cases:
+            answers, ended = answered(text)
+            assert [answer[0] for answer in answers] == statuses and ended == closes, (answers, ended, text)
+            target = text.split(b" ")[1]
+            if text.startswith(b"OPTIONS") and target in allowed:
+                assert b"\r\nAllow: " + allowed[target] + b"\r\n" in answers[0][1], answers
+            if statuses == [200] and text.startswith(b"POST"):
+                assert answers[0][2] == b"abc", answers
+            assert not text.startswith(b"HEAD ") or answers[0][2] == b"", answers
+        alive()
+
+
+def test_an_answer_longer_than_its_ring():
+    with functions(flood=(image("flood", 256), "timeout=60000000"), echo=(image("echo"), "")) as directory:
+        with Board("--functions", directory, log="flood"):
+            s = connect(120)
+            s.sendall(request(b"water", "flood") + request(b"next"))
+            answers = Answers(s)
+            status, text = answers.next()
+            assert status == 500 and b"longer than the room" in text, (status, text)
+            assert answers.next() == (200, b"next")
 
 
 if __name__ == "__main__":

@@ -235,15 +235,21 @@ module http_engine
   logic may_step;        // what was seen can be decided about,
   logic steps;           // and the parser goes on: with what shows now, it would not look at the right place
   logic ruined;          // it cannot,
-  logic too_big_then;    // because the head is too big
+  logic too_big_then;    // because the head is too big,
+  logic version_then;    // or of another version
   logic [4:0] count, onward, parse_onward;
   logic stepped;           // in the cycle before,
   logic [2:0] stepped_from;  // and from that lane: the bytes of the head are counted now
   logic [2:0] lane;
-  logic drained, moved, broken, too_big, reads;
+  logic drained, moved, broken, other_version, too_big, reads;
+  logic word_over;       // of a function's name
+  name_t stored;         // one that is encoded, so far:
+  logic [63:0] stored_low;
+  logic [1:0] stored_step;  // it is there with the last of these
   logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
   name_t parsed_name;
   logic id_put;          // into the memory of requests' ids
+  logic [7:0] id_byte;
   logic [3:0][63:0] scalars;
   entry_t entry_then;    // out of memory, and a cycle ago
   logic found_before, length_over;
@@ -334,13 +340,17 @@ module http_engine
       .seen,
       .lane(at[2:0]),
       .to(parsed),
+      .stored,
       .word(parsed_name),
+      .word_over,
       .id_put,
+      .id_byte,
       .scalar_put(value_put),
       .scalar(value),
       .onward(parse_onward),
       .moved,
       .broken,
+      .other_version,
       .too_big
   );
 
@@ -377,14 +387,14 @@ module http_engine
     seen_drained <= drained;
     seen_all <= arrived_all;
     seen_valid <= state == PARSE && !reader_start && !steps && !passes &&
-        c.place != AT_BODY && !(c.place == AT_KEY && (found_valid || found_before));
+        c.place != AT_BODY && !(c.place == AT_KEY && (found_valid || found_before)) && !(c.place == AT_ENCODED && stored_step != '1);
     entry_then <= entry;
     length_over <= c.length > 24'(BODY_BYTES);
   end
 
   assign scalars = entry_then.scalars;
   assign may_step = state == PARSE && seen_valid && !ruined &&
-      !(looking ? seen.at[AT_KEY] : seen.at[AT_NAME] && c.route == ROUTE_FUNCTION && !find_ready);
+      !(looking ? seen.at[AT_KEY] : (seen.at[AT_NAME] || seen.at[AT_ENCODED]) && c.route == ROUTE_FUNCTION && !find_ready);
   assign steps = may_step && moved;
 
   // ---- putting a chunked body together: where it begins in its ring, up to which bytes are used up until it is ----
@@ -565,7 +575,7 @@ module http_engine
   logic [5:0] bits_left;
 
   always_comb begin
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 20; i++)
     adjusted[4*i+:4] = decimal[4*i+:4] > 4'd4 ? decimal[4*i+:4] + 4'd3 : decimal[4*i+:4];
   end
 
@@ -579,6 +589,7 @@ module http_engine
   endfunction
 
   logic persistent, wrong_method, may_run, stranger, all_there;
+  text_t refusal;
   logic [5:0] id_left;
   localparam int RingBytes = 1 << TX_RING_BITS;
   // What is free for an answer at least. The longest of one's own, the numbers of /metrics and the list of functions, take less.
@@ -591,13 +602,12 @@ module http_engine
 
   // ---- looking up a function's name ----
   // What cannot go on before the answer is there.
-  assign looks = looking ? c.place inside {AT_KEY, AT_BODY} : c.place == AT_NAME && c.route == ROUTE_FUNCTION && !find_ready;
-  // A name ends at a blank or a question mark.
-  assign find_valid = state == PARSE && seen_valid && !ruined && !too_big && seen.at[AT_NAME] && c.route == ROUTE_FUNCTION &&
-      (seen.stop_space || seen.stop_query);
+  assign looks = looking ? c.place inside {AT_KEY, AT_BODY} : c.place inside {AT_NAME, AT_ENCODED} && c.route == ROUTE_FUNCTION && !find_ready;
+  assign find_valid = state == PARSE && seen_valid && !ruined && !too_big && word_over;
   assign find_name = parsed_name;
   assign entry_of = found_valid ? found_function : c.number;
   assign persistent = persists(c);
+  assign refusal = refusal_of(c, pending, length_over);
   assign wrong_method = c.route == ROUTE_FUNCTION ? c.method != METHOD_POST :
       !(c.method inside {METHOD_GET, METHOD_HEAD});
   // Whoever knows the key may ask for anything; anybody may ask whether the board is well.
@@ -710,12 +720,19 @@ module http_engine
     assign values_here[k] = values[s];
   end
 
-  // ---- requests' ids, for the calls and for this one ----
+  // ---- requests' ids, for the calls and for this one; before there is one, a function's name that is decoded ----
   logic id_write;
   assign id_write = id_put && may_step;
-  assign id_reads[REGIONS] = state inside {TAG, TAG_ID};
+  assign id_reads[REGIONS] = state inside {TAG, TAG_ID} || c.place == AT_ENCODED;
   assign id_sessions[REGIONS] = s;
-  assign id_words[REGIONS] = state == TAG_ID ? word + 1'b1 : '0;
+  assign id_words[REGIONS] = state == TAG_ID ? word + 1'b1 : 3'(c.place == AT_ENCODED && stored_step != '0);
+
+  // Read anew after each step: its two words, one after the other.
+  always_ff @(posedge own_clk) begin
+    stored_step <= state != PARSE || c.place != AT_ENCODED || reader_start || may_step ? '0 : stored_step + 2'(stored_step != '1);
+    if (stored_step == 2'd1) stored_low <= id_data[REGIONS];
+  end
+  assign stored = {id_data[REGIONS], stored_low};
   for (genvar i = 0; i <= REGIONS; i++) begin : g_id
     http_ids #(
         .SESSIONS(SESSIONS)
@@ -724,7 +741,7 @@ module http_engine
         .write        (id_write),
         .write_session(s),
         .write_at     (c.id_bytes),
-        .write_data   (seen.bytes[7:0]),
+        .write_data   (id_byte),
         .read         (id_reads[i]),
         .session      (id_sessions[i]),
         .word         (id_words[i]),
@@ -838,7 +855,7 @@ module http_engine
       afters[s] <= c.together ? at : at + RxP'(c.length);
     end
     if (finished) outcomes[finish_tag] <= finish_refused && finish_fetch == FetchSilent ? TEXT_504 :
-        finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500;
+        finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500_LONG;
   end
 
   always_ff @(posedge own_clk) begin
@@ -879,6 +896,7 @@ module http_engine
       if (!active[s]) state <= PICK;
       else if (dead[s]) begin
         active[s] <= 1'b0;
+        mid_request[s] <= 1'b0;
         release_valid <= 1'b1;
         release_at <= s;
         finish[s] <= 1'b0;
@@ -896,7 +914,6 @@ module http_engine
         reader_start <= 1'b1;
         state <= PARSE;
       end
-        mid_request[s] <= 1'b0;
 
       PARSE:
       if (reader_start || looks) begin
@@ -904,9 +921,9 @@ module http_engine
         if (!looking) begin
           ends <= 1'b0;
           ruined <= 1'b0;
-          text <= too_big_then ? TEXT_431 : TEXT_400;
+          text <= too_big_then ? TEXT_431 : version_then ? TEXT_505 : TEXT_400;
           with_length <= 1'b0;
-          with_body <= 1'b1;
+          with_body <= c.method != METHOD_HEAD;
           closing <= 1'b1;
           then_discard <= 1'b0;
           ending <= TEXT_END_CLOSE;
@@ -941,6 +958,7 @@ module http_engine
       end else if (broken || too_big) begin
         ruined <= 1'b1;
         too_big_then <= !broken;
+        version_then <= other_version;
       end else if (moved) begin
         if (find_valid) begin  // the table is free, else `looks`
           looking <= 1'b1;
@@ -973,14 +991,17 @@ module http_engine
         metric <= '0;
         state <= HEAD;
         writer_start <= 1'b1;
-        if (c.coded || c.too_long || length_over || (pending && (c.http10 || c.has_length))) begin
-          // A length and chunks: whoever sees only one of them would see another request (RFC 9112 section 6.3).
-          text <= c.coded ? TEXT_501 : c.too_long || length_over ? TEXT_413 : TEXT_400;
-          closing <= 1'b1;
-          ending <= TEXT_END_CLOSE;
-        end else if (c.bad || (!c.http10 && !c.has_host)) text <= TEXT_400;
-        else if (stranger) text <= TEXT_401;
+        if (refusal != TEXT_END) begin
+          text <= refusal;
+          // Nobody knows where a next request would begin, nor whether a client that expects something sends the body.
+          if (c.coded || c.too_long || length_over || (pending && (c.http10 || c.has_length)) || c.unexpected) begin
+            closing <= 1'b1;
+            ending <= TEXT_END_CLOSE;
+          end
+        end else if (stranger) text <= TEXT_401;
         else if (c.route == ROUTE_NONE || c.route == ROUTE_SYSTEM) text <= TEXT_404;
+        else if (c.method == METHOD_OPTIONS)
+          text <= c.route == ROUTE_SERVER ? TEXT_OPTIONS : c.route == ROUTE_FUNCTION ? TEXT_OPTIONS_POST : TEXT_OPTIONS_GET;
         else if (wrong_method) text <= c.route == ROUTE_FUNCTION ? TEXT_405_POST : TEXT_405_GET;
         else
           case (c.route)
@@ -1011,7 +1032,7 @@ module http_engine
             end
           endcase
         // A client that waits for 100 may or may not send the body after an error.
-        if (c.expect_100 && !c.continued && (c.route != ROUTE_FUNCTION || wrong_method || c.bad || stranger || (pending && stale[s]))) begin
+        if (c.expect_100 && !c.continued && (c.route != ROUTE_FUNCTION || wrong_method || c.bad || stranger || refusal != TEXT_END || (pending && stale[s]))) begin
           closing <= 1'b1;
           ending  <= TEXT_END_CLOSE;
         end
@@ -1101,7 +1122,7 @@ module http_engine
           begun_at <= at;
           count_requests <= count_requests + 32'd1;
           failed[s] <= 1'b0;
-          if (!(text inside {TEXT_HEALTH, TEXT_METRICS, TEXT_FUNCTIONS}))
+          if (!(text inside {TEXT_HEALTH, TEXT_METRICS, TEXT_FUNCTIONS, TEXT_OPTIONS, TEXT_OPTIONS_GET, TEXT_OPTIONS_POST}))
             count_errors <= count_errors + 32'd1;
           c <= '0;
           turns <= turns - 3'(|turns);
@@ -1123,6 +1144,7 @@ module http_engine
         notify <= 1'b1;
         notify_at <= s;
         if (ends) finish[s] <= 1'b1;
+        mid_request[s] <= (c.place != AT_START || c.head_bytes != '0) && c.place != AT_END;
         state <= PICK;
       end
     endcase
@@ -1145,10 +1167,10 @@ module http_engine
     // The end of a call. What failed is answered in the session's next turn.
     if (finished) begin
       calling[finish_tag] <= 1'b0;
-        mid_request[s] <= (c.place != AT_START || c.head_bytes != '0) && c.place != AT_END;
       ready[finish_tag] <= 1'b1;
       if (finish_well) begin
         fresh[finish_tag] <= 1'b1;
+        mid_request[finish_tag] <= 1'b0;
         if (!lasting[finish_tag]) finish[finish_tag] <= 1'b1;
         count_requests <= count_requests + 32'd1;
         notify <= 1'b1;
@@ -1162,6 +1184,7 @@ module http_engine
     if (woken) ready[woken_at] <= 1'b1;
     if (opens) begin
       fresh[opening_at] <= 1'b1;
+      mid_request[opening_at] <= 1'b0;
       active[opening_at] <= 1'b1;
       finish[opening_at] <= 1'b0;
       failed[opening_at] <= 1'b0;
@@ -1171,7 +1194,7 @@ module http_engine
       fill_dirty <= 1'b0;
       ready  <= '0;
       fresh  <= '0;
-        mid_request[finish_tag] <= 1'b0;
+      mid_request <= '0;
       active <= '0;
       finish <= '0;
       pick_from <= '0;
@@ -1185,7 +1208,6 @@ module http_engine
       word <= '0;
     end
   end
-      mid_request[opening_at] <= 1'b0;
 
   // A session that has arrived is told of in the cycle in which its numbers show.
   clock_gate u_gate (
@@ -1195,5 +1217,4 @@ module http_engine
       .gated(own_clk)
   );
 
-      mid_request <= '0;
 endmodule

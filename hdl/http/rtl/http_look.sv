@@ -48,11 +48,40 @@ module http_look
 
   function automatic logic is_mark(input logic [2:0] kind, input logic [2:0] wanted);
     case (wanted[1:0])
-      2'b01: is_mark = kind == KIND_COLON[2:0];
-      2'b10: is_mark = wanted[2] ? kind[2:1] == KIND_EQUAL[2:1] : kind == KIND_QUERY[2:0];
-      2'b00: is_mark = kind == KIND_SLASH[2:0];
+      2'b01: is_mark = !(kind inside {KIND_PLAIN[2:0], KIND_PERCENT[2:0]});
+      2'b10: is_mark = wanted[2] ? kind == KIND_EQUAL[2:0] : kind inside {KIND_QUERY[2:0], KIND_PERCENT[2:0]};
+      2'b00: is_mark = kind inside {KIND_SLASH[2:0], KIND_QUERY[2:0]};
       default: is_mark = kind == KIND_COMMA[2:0];
     endcase
+  endfunction
+
+  // Of those with bit 3.
+  logic by_token;
+  assign by_token = by_control && by_mark && mark[1:0] == 2'b01;
+
+  function automatic logic is_end(input kind_t kind, input logic control, input logic token, input logic blank);
+    case (kind)
+      KIND_CONTROL, KIND_CR, KIND_LF: is_end = 1'b1;
+      KIND_SPACE, KIND_TAB: is_end = control || blank;
+      KIND_HASH: is_end = control && !token;
+      default: is_end = control;
+    endcase
+  endfunction
+
+  function automatic logic is_blank(input kind_t kind);
+    return kind inside {KIND_SPACE, KIND_TAB};
+  endfunction
+
+  function automatic logic is_line(input kind_t kind);
+    return kind inside {KIND_CR, KIND_LF};
+  endfunction
+
+  function automatic logic hexadecimal(input logic [7:0] b);
+    return digit(b) || (b[7:6] == 2'b01 && b[4:3] == '0 && !(b[2:0] inside {3'd0, 3'd7}));
+  endfunction
+
+  function automatic logic [3:0] nibble(input logic [7:0] b);
+    return b[6] ? b[3:0] + 4'd9 : b[3:0];
   endfunction
 
   // ---- the first stop, and what it is ----
@@ -62,7 +91,7 @@ module http_look
   typedef struct packed {
     logic [4:0] at, at_1, at_2, at_4;  // from the first word's first byte; and so many bytes behind it
     // What it is, found of each byte beside whether it is a stop.
-    logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_control;
+    logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_percent, is_word_end;
   } stop_t;
   stop_t stop, stop_of[Fours], stop_at[Near];
   logic [Near-1:0] stops, ends, shows;
@@ -75,7 +104,7 @@ module http_look
     if (active) begin
       for (int i = 0; i < Near; i++) shows[i] = there[i] && (i < 8 ? 3'(i) >= lane : i < 16 || 3'(i) < lane);
       for (int i = 0; i < Near; i++) begin
-        stops[i] = shows[i] && (kinds[i][3] ? by_control || kinds[i][2] || (kinds[i][1] && by_blank) :
+        stops[i] = shows[i] && (kinds[i][3] ? is_end(kinds[i], by_control, by_token, by_blank) :
             by_mark && is_mark(kinds[i][2:0], mark));
         ends[i] = i < Near - 1 && kinds[i] == KIND_CR && kinds[(i+1)%Near] == KIND_LF &&
             (i < 15 ? there[i+1] : shows[(i+1)%Near]);
@@ -90,7 +119,8 @@ module http_look
         stop_at[i].is_colon = kinds[i] == KIND_COLON;
         stop_at[i].is_query = kinds[i] == KIND_QUERY;
         stop_at[i].is_equal = kinds[i] == KIND_EQUAL;
-        stop_at[i].is_control = kinds[i][3];
+        stop_at[i].is_percent = kinds[i] == KIND_PERCENT;
+        stop_at[i].is_word_end = kinds[i][3];
         stop_at[i].is_end = ends[i];
         stop_at[i].is_end_end = ends[i] && i < Near - 2 && ends[(i+2)%Near];
       end
@@ -110,35 +140,39 @@ module http_look
   assign key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
 
   // Kinds of those that are asked for at a fixed place, and where line ends are.
-  kind_t kind0, kind7, kind15;
+  kind_t kind0, kind5, kind7, kind15;
   logic [9:0] ends_here;
 
   always_comb begin
-    {seen, kind0, kind7, kind15, ends_here} = 'x;
+    {seen, kind0, kind5, kind7, kind15, ends_here} = 'x;
     if (active) begin
       kind0 = kinds[5'(lane)];
+      kind5 = kinds[5'(lane)+5'd5];
       kind7 = kinds[5'(lane)+5'd7];
       kind15 = kinds[5'(lane)+5'd15];
       ends_here = 10'(ends >> lane);
       seen.at = PLACES'(1) << from.place;
       seen.bytes = bytes;
       seen.count = count;
-      {seen.ten, seen.nine, seen.eight, seen.five} = {valid[9], valid[8], valid[7], valid[4]};
+      {seen.ten, seen.nine, seen.eight} = {valid[9], valid[8], valid[7]};
       seen.digit0 = valid[0] && digit(b0);
       seen.digit1 = valid[1] && digit(b1);
-      seen.hexadecimal0 = valid[0] && (digit(b0) || (b0[7:6] == 2'b01 && b0[4:3] == '0 && !(b0[2:0] inside {3'd0, 3'd7})));
-      seen.space0 = valid[0] && kind0 inside {KIND_SPACE, KIND_TAB};
-      seen.line0 = valid[0] && kind0 inside {KIND_CR, KIND_LF};
+      seen.hexadecimal0 = valid[0] && hexadecimal(b0);
+      seen.space0 = valid[0] && is_blank(kind0);
+      seen.line0 = valid[0] && is_line(kind0);
       seen.feed0 = valid[0] && kind0 == KIND_LF;
       seen.comma0 = valid[0] && kind0 == KIND_COMMA;
-      seen.control0 = valid[0] && kind0[3];
+      seen.word_end0 = valid[0] && kind0[3] && kind0 != KIND_HASH;
+      seen.token0 = kind0 inside {KIND_PLAIN, KIND_PERCENT, KIND_HASH};
+      seen.control0 = valid[0] && kind0 == KIND_CONTROL;
+      seen.target_end0 = valid[0] && (kind0[3] || kind0 == KIND_QUERY);
       seen.end0 = ends_here[0];
       seen.end_at = ends_here[4:1];
       {seen.any_line, seen.any_control, seen.any_target_end} = '0;
       for (int i = 0; i < Near; i++)
       if (shows[i]) begin
         if (kinds[i][3]) seen.any_control = 1'b1;
-        if (kinds[i][3:2] == '1) seen.any_line = 1'b1;
+        if (is_line(kinds[i])) seen.any_line = 1'b1;
         if (kinds[i][3] || kinds[i] == KIND_QUERY) seen.any_target_end = 1'b1;
       end
 
@@ -155,12 +189,17 @@ module http_look
       seen.stop_colon = stop.is_colon;
       seen.stop_query = stop.is_query;
       seen.stop_equal = stop.is_equal;
-      seen.stop_control = stop.is_control;
+      seen.stop_percent = stop.is_percent;
+      seen.stop_word_end = stop.is_word_end;
 
       seen.post_function = valid[14] && starts(bytes, "POST /function/", 15);
       seen.get = valid[3] && starts(bytes, "GET ", 4);
       seen.post = valid[4] && starts(bytes, "POST ", 5);
       seen.head = valid[4] && starts(bytes, "HEAD ", 5);
+      seen.options = valid[7] && starts(bytes, "OPTIONS ", 8);
+      seen.other_method = (valid[3] && starts(bytes, "PUT ", 4)) || (valid[6] && starts(bytes, "DELETE ", 7)) ||
+          (valid[5] && starts(bytes, "PATCH ", 6));
+      seen.server = valid[1] && starts(bytes, "* ", 2);
       seen.function_ = valid[9] && starts(bytes, "/function/", 10);
       seen.system = valid[7] && starts(bytes, "/system/", 8);
       seen.http = valid[6] && named(bytes, "http://", 7);
@@ -169,17 +208,19 @@ module http_look
       seen.metrics = starts(bytes, "/metrics", 8);
       seen.version = starts(bytes, " HTTP/1.", 8) && digit(bytes[71:64]);
       seen.version_0 = bytes[71:64] == "0";
+      seen.version_other = starts(bytes, " HTTP/", 6) && digit(bytes[55:48]) && bytes[63:56] == "." && digit(bytes[71:64]);
       seen.version_end = ends_here[9];
       seen.content_length = named(bytes, "content-length", 14);
-      seen.content_length_space = valid[15] && kind15 inside {KIND_SPACE, KIND_TAB};
+      seen.content_length_space = valid[15] && is_blank(kind15);
       seen.host = named(bytes, "host", 4);
+      seen.host_space = valid[5] && is_blank(kind5);
       seen.connection = named(bytes, "connection", 10);
       seen.expect_ = named(bytes, "expect", 6);
       seen.api_key = named(bytes, "x-api-key", 9);
       seen.request_id = named(bytes, "x-request-id", 12);
       seen.coding = named(bytes, "transfer-encodin", 16);
       seen.coding_name = named(bytes, "g", 1) && b1 == ":";
-      seen.chunked = valid[7] && named(bytes, "chunked", 7) && (kind7[3] && kind7[2:1] != '0);
+      seen.chunked = valid[7] && named(bytes, "chunked", 7) && (is_blank(kind7) || is_line(kind7));
       seen.close = named(bytes, "close", 5);
       seen.keep_alive = named(bytes, "keep-alive", 10);
       seen.continue_ = named(bytes, "100-continue", 12);
@@ -192,6 +233,13 @@ module http_look
           seen.scalar_stop[k] = 4'(i + 1);
         end
       end
+
+      // Other characters than the unreserved ones mean something else if they are encoded (RFC 3986 section 2.2).
+      seen.encoded = b0 == "%";
+      seen.encoded_there = valid[2];
+      seen.character = seen.encoded ? {nibble(b1), nibble(bytes[23:16])} : b0;
+      seen.decodes = hexadecimal(b1) && hexadecimal(bytes[23:16]) && (digit(seen.character) ||
+          (seen.character[7:6] == 2'b01 && seen.character[4:0] inside {[5'd1 : 5'd26]}) || seen.character inside {"-", ".", "_", "~"});
 
       // With more than 21 bits so far, the length becomes too long (http_parse).
       seen.length_10 = {4'd0, from.length[20:0], 3'd0} + {6'd0, from.length[20:0], 1'd0};

@@ -3,7 +3,8 @@
 // uses it counts `head_bytes`. Lines that nobody reads are passed over 16 bytes at a time.
 //
 // Strict where leniency helps request smuggling: no space before a colon, no folded lines, one
-// Content-Length, digits only. Latency: combinational.
+// Content-Length, digits only, nothing behind a chunk's size but an extension. Percent-encoded characters of a path are decoded one a
+// step, and of a function's name kept outside until it is complete. Latency: combinational.
 module http_parse
   import http_pkg::*;
   import functions_pkg::*;
@@ -15,13 +16,17 @@ module http_parse
     input  seen_t          seen,
     input  logic   [  2:0] lane,     // of the next byte in its word
     output request_t       to,
-    output name_t          word,     // at AT_NAME: the name that stands there
-    output logic           id_put,   // the first byte is the request id's next one
+    input  name_t          stored,   // at AT_ENCODED: what was put so far
+    output name_t          word,     // the function's name, if
+    output logic           word_over,  // its end stands there
+    output logic           id_put,   // the next byte of the request's id, or of a name that is encoded:
+    output logic [7:0]     id_byte,
     output logic           scalar_put,  // the scalar at `from.key` is now:
     output logic   [ 31:0] scalar,
     output logic   [  4:0] onward,   // where the next byte is then, from the first byte of the word in which it was
     output logic           moved,    // else more bytes are needed
     output logic           broken,   // cannot be parsed
+    output logic           other_version,  // because of its version
     output logic           too_big   // the head
 );
 
@@ -48,8 +53,14 @@ module http_parse
   assign longer = (from.digits ? seen.scalar_10 : '0) + 36'(b0[3:0]);
   assign scalar = longer[31:0];
 
+  logic [3:0] word_bytes;
+  assign word_bytes = seen.at[AT_NAME] ? seen.stop : from.id_bytes[3:0];
+  assign word_over = from.route == ROUTE_FUNCTION && ((seen.at[AT_NAME] && (seen.stop_space || seen.stop_query)) ||
+      (seen.at[AT_ENCODED] && seen.target_end0 && b0 inside {"?", " "}));
+  assign id_byte = seen.character;
+
   always_comb begin
-    for (int i = 0; i < 16; i++) word[8*i+:8] = 4'(i) < seen.stop ? seen.bytes[8*i+:8] : 8'd0;
+    for (int i = 0; i < 16; i++) word[8*i+:8] = 4'(i) >= word_bytes ? 8'd0 : seen.at[AT_NAME] ? seen.bytes[8*i+:8] : stored[8*i+:8];
     for (int k = 0; k < 4; k++) is_scalar[k] = seen.scalar_same[k] && seen.stop == seen.scalar_stop[k];
   end
 
@@ -63,6 +74,7 @@ module http_parse
     onward = 5'(lane);
     moved = 1'b0;
     broken = 1'b0;
+    other_version = 1'b0;
     id_put = 1'b0;
     scalar_put = 1'b0;
     found = 1'b0;
@@ -70,8 +82,11 @@ module http_parse
     unique case (1'b1)
       seen.at[AT_START]:
       if (seen.line0) begin
-        onward = taking(lane, 5'd1);  // an empty line before a request is nothing (RFC 9112 section 2.2)
-        moved = 1'b1;
+        if (seen.feed0 || two) begin
+          onward = seen.feed0 ? taking(lane, 5'd1) : taking(lane, 5'd2);  // an empty line before a request is nothing (RFC 9112 section 2.2)
+          moved = 1'b1;
+          if (!seen.feed0 && !seen.end0) broken = 1'b1;
+        end
       end else if (seen.post_function) begin
         onward = taking(lane, 5'd15);  // what is asked most
         moved = 1'b1;
@@ -88,10 +103,16 @@ module http_parse
         moved = 1'b1;
         to.method = seen.post ? METHOD_POST : METHOD_HEAD;
         to.place = AT_PATH;
-      end else if (seen.five || seen.any_control) begin
-        to.method = METHOD_OTHER;
+      end else if (seen.options) begin
+        onward = taking(lane, 5'd8);
+        moved = 1'b1;
+        to.method = METHOD_OPTIONS;
+        to.place = AT_PATH;
+      end else if (seen.eight || seen.any_control) begin
+        to.method = seen.other_method ? METHOD_OTHER : METHOD_UNKNOWN;
         to.place = AT_METHOD;
         moved = 1'b1;
+        if (!seen.token0) broken = 1'b1;
       end
 
       seen.at[AT_METHOD]: begin
@@ -108,28 +129,34 @@ module http_parse
       if (seen.ten || seen.any_target_end) begin
         moved = 1'b1;
         to.place = AT_NAME;
+        to.digits = 1'b0;
         if (seen.function_) begin
           onward = taking(lane, 5'd10);
           to.route = ROUTE_FUNCTION;
         end else if (seen.system) begin
           onward = taking(lane, 5'd8);
           to.route = ROUTE_SYSTEM;
-        end else if (seen.http) begin
+        end else if (seen.http && !from.digits) begin
           onward = taking(lane, 5'd7);
           to.place = AT_AUTHORITY;
-        end
+        end else if (seen.server && from.method == METHOD_OPTIONS) begin
+          onward = taking(lane, 5'd1);
+          to.place = AT_VERSION;
+          to.route = ROUTE_SERVER;
+        end else if (b0 != "/" && !(from.digits && seen.target_end0)) broken = 1'b1;
       end
 
-      // The absolute form, as a proxy would be asked: the authority is passed over.
-      seen.at[AT_AUTHORITY]:
-      if (seen.stop_control) broken = 1'b1;
-      else if (seen.stopped) begin
-        onward = seen.stop_at;
-        to.place = AT_PATH;
-        moved = 1'b1;
-      end else begin
-        onward = seen.all_at;
+      // The absolute form, as a proxy would be asked: the authority is passed over. Behind it a path may be missing; `digits` says
+      // that something has come of it.
+      seen.at[AT_AUTHORITY]: begin
+        onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
+        to.digits = from.digits || any;
+        if (seen.stopped) begin
+          to.place = AT_PATH;
+          if (seen.stop_word_end && !seen.stop_space) broken = 1'b1;
+        end
+        if (any && !from.digits && (seen.stop_first || b0 == ":")) broken = 1'b1;
       end
 
       seen.at[AT_NAME]: begin
@@ -149,11 +176,54 @@ module http_parse
             onward = seen.stop_1;
             to.place = to.route == ROUTE_FUNCTION ? AT_KEY : AT_QUERY_REST;
           end else if (seen.stop_space) to.place = AT_VERSION;
-          else broken = 1'b1;
+          else if (seen.stop_percent) begin
+            onward = 5'(lane);
+            to.place = AT_ENCODED;
+            if (from.route != ROUTE_FUNCTION) to.route = ROUTE_NONE;
+            to.keys = from.route == ROUTE_SYSTEM ? 4'b0010 : '1;
+            to.id_bytes = from.route == ROUTE_SYSTEM ? 6'd8 : '0;
+          end else broken = 1'b1;
         end else if (full) begin
           to.route = ROUTE_NONE;
           to.place = AT_PATH_REST;
           moved = 1'b1;
+        end
+      end
+
+      seen.at[AT_ENCODED]:
+      if (seen.target_end0) begin
+        moved = 1'b1;
+        to.keys = '0;
+        to.id_bytes = '0;
+        if (from.route != ROUTE_FUNCTION) begin
+          if (from.keys[1] && from.id_bytes == 6'd17) to.route = ROUTE_FUNCTIONS;
+          if (from.keys[2] && from.id_bytes == 6'd8) to.route = ROUTE_HEALTH;
+          if (from.keys[3] && from.id_bytes == 6'd8) to.route = ROUTE_METRICS;
+        end
+        to.place = AT_VERSION;
+        if (b0 == "?") begin
+          onward = taking(lane, 5'd1);
+          to.place = from.route == ROUTE_FUNCTION ? AT_KEY : AT_QUERY_REST;
+        end else if (b0 != " ") broken = 1'b1;
+      end else if (any && (!seen.encoded || seen.encoded_there)) begin
+        moved = 1'b1;
+        onward = seen.encoded ? taking(lane, 5'd3) : taking(lane, 5'd1);
+        to.id_bytes = from.id_bytes + 6'd1;
+        id_put = from.route == ROUTE_FUNCTION;
+        for (int k = 0; k < 4; k++)
+        if (from.route != ROUTE_FUNCTION && seen.character != path_at(k, from.id_bytes[4:0])) to.keys[k] = 1'b0;
+        if (from.route != ROUTE_FUNCTION && to.keys[0] && from.id_bytes == 6'd9) begin
+          to.route = ROUTE_FUNCTION;
+          to.id_bytes = '0;
+        end
+        // Nothing has this path.
+        if ((seen.encoded && !seen.decodes) || (from.route == ROUTE_FUNCTION ? from.id_bytes == 6'd15 : to.keys == '0)) begin
+          onward = taking(lane, 5'd1);
+          id_put = 1'b0;
+          to.route = ROUTE_NONE;
+          to.place = AT_PATH_REST;
+          to.keys = '0;
+          to.id_bytes = '0;
         end
       end
 
@@ -169,7 +239,10 @@ module http_parse
       seen.at[AT_KEY]: begin
         to.digits = 1'b0;
         moved = seen.stopped || full;
-        if (seen.stop_equal && !seen.stop_first) begin
+        if (any && b0 == "&") begin
+          onward = taking(lane, 5'd1);
+          moved = 1'b1;
+        end else if (seen.stop_equal && !seen.stop_first) begin
           onward = seen.stop_1;
           to.place = AT_VALUE;
           for (int k = 0; k < 4; k++)
@@ -181,8 +254,7 @@ module http_parse
             to.bad   = 1'b1;
             to.place = AT_QUERY_REST;
           end else to.keys[to.key] = 1'b1;
-        end else if (seen.stop_first && b0 == "&") onward = taking(lane, 5'd1);
-        else if (seen.stop_first && b0 == " ") begin
+        end else if (seen.stop_first && b0 == " ") begin
           to.place = AT_VERSION;
         end else if (seen.stopped || full) begin
           to.bad = 1'b1;
@@ -212,6 +284,7 @@ module http_parse
       if (seen.nine) begin
         moved = 1'b1;
         if (!seen.version) broken = 1'b1;
+        if (!seen.version && seen.version_other) other_version = 1'b1;
         to.http10 = seen.version_0;
         to.place  = AT_LINE_END;
         onward = taking(lane, 5'd9);
@@ -253,6 +326,8 @@ module http_parse
           if (seen.host && seen.stop == 4'd4) begin
             if (from.has_host) broken = 1'b1;
             to.has_host = 1'b1;
+            to.place = AT_HOST;
+            if (seen.host_space) onward = seen.stop_2;
           end
           if (seen.connection && seen.stop == 4'd10) to.place = AT_CONNECTION;
           if (seen.expect_ && seen.stop == 4'd6) to.place = AT_EXPECT;
@@ -282,6 +357,35 @@ module http_parse
         end
       end
 
+      // Of a host all that matters is that it may be one (RFC 9112 section 3.2). `digits`: some of it has come, and `number_over`: a
+      // blank after it.
+      seen.at[AT_HOST]: begin
+        onward = seen.stopped ? seen.stop_at : seen.all_at;
+        moved = any;
+        if (any && !seen.stop_first) begin
+          to.digits = 1'b1;
+          if (from.number_over) broken = 1'b1;
+        end
+        if (seen.stopped) begin
+          if (seen.stop_first && seen.space0) begin
+            onward = taking(lane, 5'd1);
+            to.number_over = from.digits;
+          end else if (seen.stop_feed) begin
+            onward = seen.stop_1;
+            to.place = AT_HEADER;
+          end else if (seen.stop_end) begin
+            onward = seen.stop_2;
+            to.place = AT_HEADER;
+            if (seen.stop_end_end) begin
+              onward = seen.stop_4;
+              to.place = AT_BODY;
+              to.digits = 1'b0;
+              to.number_over = 1'b0;
+            end
+          end else if (seen.stop_first) to.place = AT_LINE_END;  // or what must not be there
+        end
+      end
+
       // The rest of Transfer-Encoding. Only "chunked" is known, once.
       seen.at[AT_CODING_NAME]:
       if (two) begin
@@ -291,7 +395,7 @@ module http_parse
           onward = taking(lane, 5'd2);
           to.place = AT_CODING;
         end
-      end else if (seen.control0) broken = 1'b1;
+      end else if (seen.word_end0) broken = 1'b1;
 
       seen.at[AT_CODING]:
       if (seen.space0) begin
@@ -317,7 +421,8 @@ module http_parse
         if (!seen.line0) to.coded = 1'b1;
       end
 
-      // Chunks (RFC 9112 section 7.1): lines end in CR LF here, and nothing else.
+      // Chunks (RFC 9112 section 7.1): lines end in CR LF here, and nothing else. Behind a size there may be extensions, without the blanks
+      // that others take for the end of the size, or not.
       seen.at[AT_CHUNK_SIZE]:
       if (seen.hexadecimal0) begin
         onward = taking(lane, 5'd1);
@@ -328,7 +433,7 @@ module http_parse
       end else if (any && (!seen.line0 || seen.feed0 || two)) begin
         moved = 1'b1;
         to.place = AT_CHUNK_REST;
-        if (!from.digits || (seen.line0 && !seen.end0)) broken = 1'b1;
+        if (!from.digits || !(b0 == ";" || seen.end0)) broken = 1'b1;
       end
 
       seen.at[AT_CHUNK_REST]: begin
@@ -338,6 +443,7 @@ module http_parse
           if (seen.stopped) begin
             onward = seen.stop_2;
             to.place = from.chunk == '0 ? AT_TRAILER : AT_CHUNK;
+            to.digits = 1'b0;
           end
         end else if (seen.stop_first && two) broken = 1'b1;
       end
@@ -352,17 +458,25 @@ module http_parse
         to.digits = 1'b0;
       end
 
+      // A field's name, of which `digits` says that some has come, or the end.
       seen.at[AT_TRAILER]:
-      if (two) begin
+      if (seen.end0 && !from.digits) begin
         moved = 1'b1;
-        to.place = AT_TRAILER_REST;
-        if (seen.end0) begin
-          onward = taking(lane, 5'd2);
-          to.place = AT_BODY;
+        onward = taking(lane, 5'd2);
+        to.place = AT_BODY;
+        to.together = 1'b1;
+      end else if (seen.stopped) begin
+        if (!seen.stop_first || two || !seen.line0) begin
+          moved = 1'b1;
+          onward = seen.stop_1;
+          to.place = AT_TRAILER_REST;
           to.digits = 1'b0;
-          to.number_over = 1'b0;
-          to.together = 1'b1;
+          if (!seen.stop_colon || (seen.stop_first && !from.digits)) broken = 1'b1;
         end
+      end else begin
+        moved = any;
+        onward = seen.all_at;
+        to.digits = from.digits || any;
       end
 
       seen.at[AT_TRAILER_REST]: begin
@@ -428,6 +542,7 @@ module http_parse
           to.place = AT_LINE_END;
         end else if (seen.stopped || full) begin
           to.place = AT_TOKEN_REST;
+          if (seen.stop_first) broken = 1'b1;
           if (seen.close && seen.stopped && seen.stop == 4'd5) to.close = 1'b1;
           if (seen.keep_alive && seen.stopped && seen.stop == 4'd10) to.keep = 1'b1;
         end
@@ -450,6 +565,7 @@ module http_parse
           to.place = AT_HEADER_VALUE;
         end else begin
           onward = taking(lane, 5'd1);
+          if (seen.control0) broken = 1'b1;
           if (seen.space0) to.number_over = from.digits;
           else begin
             to.digits = 1'b1;
@@ -462,7 +578,7 @@ module http_parse
       if (any) begin
         moved = 1'b1;
         if (seen.space0 && from.id_bytes == '0) onward = taking(lane, 5'd1);
-        else if (seen.control0 || from.id_bytes == 6'(ID_BYTES)) begin
+        else if (seen.word_end0 || from.id_bytes == 6'(ID_BYTES)) begin
           // The end, or more than is carried.
           if (!seen.line0) to.id_bytes = '0;
           to.place = AT_HEADER_VALUE;
@@ -477,9 +593,23 @@ module http_parse
         moved = seen.space0 || seen.stopped || full;
         if (seen.space0) onward = taking(lane, 5'd1);
         else if (seen.stopped || full) begin
-          if (seen.continue_) to.expect_100 = 1'b1;
           to.place = AT_HEADER_VALUE;
+          if (seen.continue_ && seen.stopped && seen.stop == 4'd12) begin
+            onward = seen.stop_at;
+            to.place = AT_EXPECT_END;
+            to.expect_100 = !from.http10;  // nobody waits there (RFC 9110 section 10.1.1)
+          end else if (!seen.line0) to.unexpected = !from.http10;
         end
+      end
+
+      seen.at[AT_EXPECT_END]:
+      if (seen.space0) begin
+        onward = taking(lane, 5'd1);
+        moved = 1'b1;
+      end else if (any) begin
+        moved = 1'b1;
+        to.place = AT_HEADER_VALUE;
+        if (!seen.line0) to.unexpected = !from.http10;
       end
 
       default: ;

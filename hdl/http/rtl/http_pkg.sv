@@ -1,11 +1,13 @@
 // Types of the HTTP side.
 package http_pkg;
 
-  typedef enum logic [1:0] {
+  typedef enum logic [2:0] {
     METHOD_GET,
     METHOD_HEAD,
     METHOD_POST,
-    METHOD_OTHER
+    METHOD_OPTIONS,
+    METHOD_OTHER,     // a method that other servers have: no resource here allows it
+    METHOD_UNKNOWN
   } method_t;
 
   typedef enum logic [2:0] {
@@ -14,67 +16,75 @@ package http_pkg;
     ROUTE_SYSTEM,     // below /system/, name not seen yet
     ROUTE_HEALTH,
     ROUTE_METRICS,
-    ROUTE_FUNCTIONS
+    ROUTE_FUNCTIONS,
+    ROUTE_SERVER      // the target is "*"
   } route_t;
 
   // Where in a request the next byte is (RFC 9112). Of those places where a part ends at the next byte of a kind (kind_t), the bits say
-  // of which, so that http_look need not find out: whatever is no part of a word, if bit 4 is set; a mark, if bit 3 is, with bit 4 the
-  // one whose kind is in bits 2 to 0 (COLON with bit 2 or without it, EQUAL means AND, too), else a COMMA, and blanks if bit 2 is set;
-  // and a line's end. The other places have what numbers are left.
-  localparam int PLACES = 32;
-  typedef enum logic [4:0] {
-    AT_START        = 5'b00_000,  // of a request: what is reset stands here
-    AT_CHUNK_REST   = 5'b00_001,  // lines
-    AT_TRAILER_REST = 5'b00_010,
-    AT_HEADER_VALUE = 5'b00_011,
-    AT_EXPECT       = 5'b00_100,
-    AT_PATH         = 5'b00_101,
-    AT_VALUE        = 5'b00_110,
-    AT_VERSION      = 5'b00_111,
-    AT_TOKEN_REST   = 5'b01_000,  // by commas, and blanks
-    AT_CONNECTION   = 5'b01_100,
-    AT_LINE_END     = 5'b01_001,
-    AT_LENGTH       = 5'b01_010,
-    AT_API_KEY      = 5'b01_011,
-    AT_REQUEST_ID   = 5'b01_101,
-    AT_CODING_NAME  = 5'b01_110,
-    AT_CODING       = 5'b01_111,
-    AT_METHOD       = 5'b10_000,  // words
-    AT_PATH_REST    = 5'b10_001,
-    AT_QUERY_REST   = 5'b10_010,
-    AT_CODING_END   = 5'b10_011,
-    AT_CHUNK_SIZE   = 5'b10_100,
-    AT_CHUNK        = 5'b10_101,  // its bytes
-    AT_CHUNK_END    = 5'b10_110,
-    AT_TRAILER      = 5'b10_111,
-    AT_HEADER       = 5'b11_001,  // words, up to a mark
-    AT_HEADER_REST  = 5'b11_101,
-    AT_NAME         = 5'b11_010,
-    AT_AUTHORITY    = 5'b11_100,
-    AT_KEY          = 5'b11_110,
-    AT_BODY         = 5'b11_000,  // the head is complete, and a chunked body put together
-    AT_DISCARD      = 5'b11_011,  // a body that nobody wants
-    AT_END          = 5'b11_111   // everything that still comes is dropped
+  // of which, so that http_look need not find out: a blank, a line's end or a byte that no word has, if bit 4 is set; a mark, if bit 3
+  // is: a COMMA without bit 4, and blanks if bit 2 is set; with it, by bits 2 to 0, whatever no token has (x01), the end of a host (x00),
+  // of a name (010) or of a query's key (110). A line's end and a control character end a part everywhere. Bit 5 only tells places
+  // apart. The other places have what numbers are left.
+  localparam int PLACES = 64;
+  typedef enum logic [5:0] {
+    AT_START        = 6'b0_00_000,  // of a request: what is reset stands here
+    AT_CHUNK_REST   = 6'b0_00_001,  // lines
+    AT_TRAILER_REST = 6'b0_00_010,
+    AT_HEADER_VALUE = 6'b0_00_011,
+    AT_PATH         = 6'b0_00_101,
+    AT_VALUE        = 6'b0_00_110,
+    AT_VERSION      = 6'b0_00_111,
+    AT_EXPECT_END   = 6'b0_00_100,
+    AT_TOKEN_REST   = 6'b0_01_000,  // by commas, and blanks
+    AT_CONNECTION   = 6'b0_01_100,
+    AT_EXPECT       = 6'b1_01_100,
+    AT_LINE_END     = 6'b0_01_001,
+    AT_LENGTH       = 6'b0_01_010,
+    AT_API_KEY      = 6'b0_01_011,
+    AT_REQUEST_ID   = 6'b0_01_101,
+    AT_CODING_NAME  = 6'b0_01_110,
+    AT_CODING       = 6'b0_01_111,
+    AT_ENCODED      = 6'b0_10_000,  // words: a path with percent-encoded characters, one at a time
+    AT_PATH_REST    = 6'b0_10_001,
+    AT_QUERY_REST   = 6'b0_10_010,
+    AT_CODING_END   = 6'b0_10_011,
+    AT_CHUNK_SIZE   = 6'b0_10_100,
+    AT_CHUNK        = 6'b0_10_101,  // its bytes
+    AT_CHUNK_END    = 6'b0_10_110,
+    AT_HEADER       = 6'b0_11_001,  // words, up to a mark
+    AT_HEADER_REST  = 6'b0_11_101,
+    AT_METHOD       = 6'b1_11_001,
+    AT_TRAILER      = 6'b1_11_101,
+    AT_NAME         = 6'b0_11_010,
+    AT_AUTHORITY    = 6'b0_11_100,
+    AT_HOST         = 6'b1_11_100,
+    AT_KEY          = 6'b0_11_110,
+    AT_BODY         = 6'b0_11_000,  // the head is complete, and a chunked body put together
+    AT_DISCARD      = 6'b0_11_011,  // a body that nobody wants
+    AT_END          = 6'b0_11_111   // everything that still comes is dropped
   } place_t;
 
   localparam int KEY_BYTES = 32;  // of an API key, at most
   localparam int ID_BYTES = 40;   // of an X-Request-Id that is carried; a longer one is not
 
-  // What a byte is to the parser, found when it comes out of memory. In order: no part of a word; of those the end of a line, a blank;
-  // which of two.
+  // What a byte is to the parser, found when it comes out of memory. Without bit 3 it is part of a target. Tokens (RFC 9110 section
+  // 5.6.2) are PLAIN, PERCENT and HASH; hosts (RFC 3986) are what has neither bit 3 nor is SLASH or QUERY.
   typedef enum logic [3:0] {
     KIND_PLAIN   = 4'b0000,
     KIND_COLON   = 4'b0001,
     KIND_QUERY   = 4'b0010,
     KIND_COMMA   = 4'b0011,
-    KIND_SLASH   = 4'b0100,
+    KIND_SLASH   = 4'b0100,  // and whatever neither a token nor a host has
+    KIND_BRACKET = 4'b0101,  // what a host may have, and no token
     KIND_EQUAL   = 4'b0110,
-    KIND_AND     = 4'b0111,
-    KIND_CONTROL = 4'b1000,
+    KIND_PERCENT = 4'b0111,
+    KIND_CONTROL = 4'b1000,  // what no head may have (RFC 9110 section 5.5)
+    KIND_OTHER   = 4'b1001,  // what is no ASCII
     KIND_SPACE   = 4'b1010,
     KIND_TAB     = 4'b1011,
     KIND_CR      = 4'b1100,
-    KIND_LF      = 4'b1101
+    KIND_LF      = 4'b1101,
+    KIND_HASH    = 4'b1110   // what a token may have, and neither a target nor a host
   } kind_t;
 
   function automatic kind_t kind_of(input logic [7:0] b);
@@ -82,15 +92,27 @@ package http_pkg;
       ":": kind_of = KIND_COLON;
       "?": kind_of = KIND_QUERY;
       ",": kind_of = KIND_COMMA;
-      "/": kind_of = KIND_SLASH;
+      "/", 8'h22, "<", ">", "@", 8'h5c, "{", "}": kind_of = KIND_SLASH;
+      "(", ")", ";", "[", "]": kind_of = KIND_BRACKET;
       "=": kind_of = KIND_EQUAL;
-      "&": kind_of = KIND_AND;
+      "%": kind_of = KIND_PERCENT;
+      "#", "^", "`", "|": kind_of = KIND_HASH;
       " ": kind_of = KIND_SPACE;
       8'h09: kind_of = KIND_TAB;
       8'h0d: kind_of = KIND_CR;
       8'h0a: kind_of = KIND_LF;
-      default: kind_of = b < 8'h21 || b > 8'h7e ? KIND_CONTROL : KIND_PLAIN;
+      default: kind_of = b[7] ? KIND_OTHER : b < 8'h21 || b == 8'h7f ? KIND_CONTROL : KIND_PLAIN;
     endcase
+  endfunction
+
+  // Paths that a request may have; what it names, if it is one of a function, follows.
+  localparam int PATH_BYTES = 17;
+  localparam logic [3:0][8*PATH_BYTES-1:0] PATHS = {{"/metrics", 72'd0}, {"/healthz", 72'd0}, "/system/functions", {"/function/", 56'd0}};
+
+  // One that is at this character, if there is one.
+  function automatic logic [7:0] path_at(input int path, input logic [4:0] at);
+    path_at = '0;
+    for (int i = 0; i < PATH_BYTES; i++) if (at == 5'(i)) path_at = PATHS[path][8*(PATH_BYTES-1-i)+:8];
   endfunction
 
   // All that is known of a request. Saved when the bytes that have come are used up.
@@ -102,6 +124,7 @@ package http_pkg;
     logic         http10;
     logic         close, keep;    // Connection:
     logic         expect_100;
+    logic         unexpected;     // Expect: something else
     logic         continued;      // 100 has been sent
     logic         chunked;
     logic         coded;          // in another way
@@ -116,10 +139,10 @@ package http_pkg;
     logic [23:0]  length;         // of the body
     logic [13:0]  head_bytes;
     logic [1:0]   key;
-    logic [3:0]   keys;           // seen
+    logic [3:0]   keys;           // seen; in a path that is encoded, those of PATHS that it may be
     logic         authorized;     // the API key was right
     logic [5:0]   matched;        // characters of it; all ones: one of them was not
-    logic [5:0]   id_bytes;       // of X-Request-Id
+    logic [5:0]   id_bytes;       // of X-Request-Id, and before, of a path that is encoded
   } request_t;
 
   // What a parser that stands at a place has to know of the next bytes of its stream, worked out a cycle before it decides
@@ -128,8 +151,8 @@ package http_pkg;
     logic [PLACES-1:0] at;                                 // the place, a bit for each: the longest ways begin here
     logic [127:0] bytes;
     logic [4:0]   count;
-    logic         five, eight, nine, ten;                  // as many are there
-    logic         digit0, digit1, hexadecimal0, space0, line0, feed0, comma0, control0;  // of the first bytes, if there
+    logic         eight, nine, ten;                        // as many are there
+    logic         digit0, digit1, hexadecimal0, space0, line0, feed0, comma0, word_end0, token0, control0, target_end0;  // of the first bytes, if there
     logic         end0;                                    // the first two are CR LF,
     logic [3:0]   end_at;                                  // and those from byte 1 to 4 on
     logic         any_line, any_control, any_target_end;
@@ -138,15 +161,18 @@ package http_pkg;
     // that shows.
     logic [4:0]   stop_at, stop_1, stop_2, stop_4, all_at;
     logic         stopped, stop_first;                     // it shows; it is the first byte
-    logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_control;
+    logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_percent, stop_word_end;
     logic         stop_end_end;                            // CR LF stands there, twice
     // Words, with all that has to be there of them. Those of a whole part are it only if it stops there.
-    logic         post_function, get, post, head, function_, system, http, functions, healthz, metrics;
+    logic         post_function, get, post, head, options, other_method, server, function_, system, http, functions, healthz, metrics;
     logic         version, version_0, version_end;         // " HTTP/1." and a digit; that is 0; a line's end behind it
-    logic         content_length, content_length_space, host, connection, expect_, api_key, request_id, coding, coding_name;
+    logic         version_other;                           // " HTTP/", and two digits with a point between them
+    logic         content_length, content_length_space, host, host_space, connection, expect_, api_key, request_id, coding, coding_name;
     logic         chunked, close, keep_alive, continue_;
     logic [3:0]   scalar_same;                             // each of the function's scalars: its name stands there
     logic [3:0][3:0] scalar_stop;                          // if it stops there
+    logic         encoded, encoded_there, decodes;         // "%"; two more bytes; and they are those of an unreserved character
+    logic [7:0]   character;                               // the first byte, or what is encoded there
     // Of the request so far: what its numbers become with more digits.
     logic [27:0]  length_10, length_100;
     logic [6:0]   two_digits;
@@ -163,22 +189,41 @@ package http_pkg;
     TEXT_HEALTH,
     TEXT_FUNCTIONS,
     TEXT_METRICS,
+    TEXT_OPTIONS,
+    TEXT_OPTIONS_GET,
+    TEXT_OPTIONS_POST,
     TEXT_400,
     TEXT_401,
     TEXT_404,
     TEXT_405_GET,
     TEXT_405_POST,
     TEXT_413,
+    TEXT_417,
     TEXT_431,
-    TEXT_500,
+    TEXT_500_LONG,
     TEXT_501,
+    TEXT_501_METHOD,
     TEXT_500_IMAGE,
     TEXT_503,
     TEXT_503_CHANGED,
     TEXT_502,
     TEXT_504,
+    TEXT_505,
     TEXT_COUNT
   } text_t;
+
+  // Why a request with a complete head is refused before anybody looks at what it asks for; TEXT_END: it is not.
+  // `pending`: its body is chunked, and not put together yet. A length and chunks: whoever sees only one of them would see another request
+  // (RFC 9112 section 6.3). The connection ends after the first three.
+  function automatic text_t refusal_of(input request_t r, input logic pending, input logic length_over);
+    if (r.coded) return TEXT_501;
+    if (r.too_long || length_over) return TEXT_413;
+    if (pending && (r.http10 || r.has_length)) return TEXT_400;
+    if (r.bad || (!r.http10 && !r.has_host)) return TEXT_400;
+    if (r.unexpected) return TEXT_417;
+    if (r.method == METHOD_UNKNOWN) return TEXT_501_METHOD;
+    return TEXT_END;
+  endfunction
 
   // Adds 0 to 8 to eight decimal digits.
   function automatic logic [31:0] add_decimal(input logic [31:0] to, input logic [3:0] n);

@@ -13,10 +13,10 @@ constexpr int kLatency = 4, kSessions = 3;
 
 // As http_pkg says.
 unsigned kind_of(uint8_t byte) {
-    static const std::string others = " \t\r\n:?,/=&";
-    static const unsigned kinds[] = {10, 11, 12, 13, 1, 2, 3, 4, 6, 7};
-    const size_t i = others.find(static_cast<char>(byte));
-    return i != std::string::npos ? kinds[i] : byte <= 0x20 || byte >= 0x7f ? 8 : 0;
+    static const std::string others = " \t\r\n:?,=%/\"<>@\\{}()[];#^`|";
+    static const unsigned kinds[] = {10, 11, 12, 13, 1, 2, 3, 6, 7, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 14, 14, 14, 14};
+    const size_t i = byte != 0 ? others.find(static_cast<char>(byte)) : std::string::npos;
+    return i != std::string::npos ? kinds[i] : byte >= 0x80 ? 9 : byte <= 0x20 || byte == 0x7f ? 8 : 0;
 }
 
 // Of the bytes that show, which these are, and behind them if there are fewer than can show.
