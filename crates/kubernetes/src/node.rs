@@ -6,6 +6,7 @@
 //! | [`claims`] | the driver of ResourceClaims: prepares them for the kubelet |
 //! | [`authority`] | what the kubelet calls itself, when it asks who the driver is |
 //! | [`slices`] | which devices there are to claim, and what of them |
+//! | [`published`] | the Node's labels and its ResourceSlice are what they should be, whoever changes them |
 //!
 //! A token is made here, written into a directory that one Pod mounts, and told to the manager beside it: the
 //! cluster's objects never hold it.
@@ -13,6 +14,7 @@
 mod authority;
 mod claims;
 pub mod instances;
+mod published;
 pub mod slices;
 
 use crate::annotations;
@@ -21,19 +23,21 @@ use crate::controller::plan::View;
 use crate::events::Events;
 use crate::health::{self, Counters};
 use crate::registry::Registry;
-use crate::{GROUP, INSTANCE};
+use crate::INSTANCE;
 use anyhow::{Context, Result};
 use baltra_manager::proto::control_client::ControlClient;
-use baltra_manager::proto::DevicesRequest;
+use baltra_manager::proto::{Device, DevicesRequest};
 use clap::Args;
 use futures_util::StreamExt;
 use instances::{Identity, Instances};
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{watcher, WatchStreamExt};
-use kube::{Api, Client};
-use serde_json::json;
+use kube::{Api, Client, Resource};
+use published::Published;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,7 +124,20 @@ pub async fn run(options: Options) -> Result<()> {
     let instances = Instances::new(&options.node_runtime_dir, &options.library, manager.clone())?;
     let instances = Arc::new(tokio::sync::Mutex::new(instances));
     let news = Arc::new(Notify::new());
-    let pods = watch_pods(&client, &options.node, &news).await?;
+    let own = format!("metadata.name={}", options.node);
+    let pods = watcher::Config::default()
+        .labels(INSTANCE)
+        .fields(&format!("spec.nodeName={}", options.node));
+    let pods: Store<Pod> = observe(&client, pods, &news).await?;
+    let nodes = observe(&client, watcher::Config::default().fields(&own), &news).await?;
+    let slices = match options.no_dra {
+        true => None,
+        false => {
+            let own = format!("metadata.name={}", slices::slice_name(&options.node));
+            Some(observe(&client, watcher::Config::default().fields(&own), &news).await?)
+        }
+    };
+    let mut published = Published::new(client.clone(), &options.node, nodes, slices);
     let events = Events::new(client.clone(), "node");
     if !options.no_dra {
         let driver = claims::Driver {
@@ -134,19 +151,17 @@ pub async fn run(options: Options) -> Result<()> {
         claims::serve(driver).await?;
     }
     tracing::info!(node = options.node, %metrics, "serving");
-    let mut told = Told::default();
+    let mut failed = BTreeSet::new();
     loop {
         let round = async {
             follow(&options, &instances, &pods, &counters).await?;
-            tell(
-                &options,
-                &client,
-                &registry,
-                manager.clone(),
-                &mut told,
-                &events,
-            )
-            .await
+            let devices = devices(manager.clone()).await;
+            report(&options.node, &devices, &mut failed, &events).await;
+            let pool = match options.no_dra {
+                true => Vec::new(),
+                false => slices::pool(&registry, &options.node).await,
+            };
+            published.reconcile(&devices, &pool).await
         };
         if let Err(error) = round.await {
             counters.count(FAILURES);
@@ -159,19 +174,27 @@ pub async fn run(options: Options) -> Result<()> {
     }
 }
 
-async fn watch_pods(client: &Client, node: &str, news: &Arc<Notify>) -> Result<Store<Pod>> {
+/// A cache of some of the cluster's objects; `news` is notified whenever one of them changes.
+async fn observe<K>(
+    client: &Client,
+    config: watcher::Config,
+    news: &Arc<Notify>,
+) -> Result<Store<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
     let (store, writer) = reflector::store();
-    let ours = watcher::Config::default()
-        .labels(INSTANCE)
-        .fields(&format!("spec.nodeName={node}"));
-    let watched = watcher(Api::<Pod>::all(client.clone()), ours).default_backoff();
+    let watched = watcher(Api::<K>::all(client.clone()), config).default_backoff();
     let mut stream = reflector::reflector(writer, watched).boxed();
     let news = news.clone();
     tokio::spawn(async move {
         while let Some(event) = stream.next().await {
             match event {
                 Ok(_) => news.notify_one(),
-                Err(error) => tracing::warn!(%error, "Pods are not watched"),
+                Err(error) => {
+                    let kind = K::kind(&());
+                    tracing::warn!(%kind, %error, "objects are not watched");
+                }
             }
         }
     });
@@ -225,78 +248,42 @@ fn identity(pod: &Pod, node: &str) -> Option<Identity> {
     })
 }
 
-/// What the cluster was told last.
-#[derive(Default)]
-struct Told {
-    labels: Option<(usize, bool)>,
-    slice: Option<Vec<k8s_openapi::api::resource::v1::Device>>,
-    failed: std::collections::BTreeSet<String>,
-}
-
-/// The cluster hears which devices there are and whether they can be used.
-async fn tell(
-    options: &Options,
-    client: &Client,
-    registry: &Registry,
-    mut manager: ControlClient<Channel>,
-    told: &mut Told,
-    events: &Events,
-) -> Result<()> {
-    // A manager that does not answer has no devices: nothing new is given to it.
-    let devices = match manager.devices(DevicesRequest {}).await {
+/// Which devices the node's manager has. One that does not answer has none: nothing new is given to it.
+async fn devices(mut manager: ControlClient<Channel>) -> Vec<Device> {
+    match manager.devices(DevicesRequest {}).await {
         Ok(reply) => reply.into_inner().devices,
         Err(status) => {
             tracing::warn!(%status, "the manager does not answer");
             Vec::new()
         }
-    };
-    let ready = devices.iter().filter(|d| d.state == "ready").count();
-    let health = (ready, !devices.is_empty() && ready == devices.len());
-    if told.labels != Some(health) {
-        let nodes: Api<Node> = Api::all(client.clone());
-        let labels = json!({
-            format!("{GROUP}/devices"): ready.to_string(),
-            format!("{GROUP}/healthy"): health.1.to_string(),
-        });
-        let patch = json!({"metadata": {"labels": labels}});
-        let params = PatchParams::default();
-        nodes
-            .patch_metadata(&options.node, &params, &Patch::Merge(&patch))
-            .await?;
-        told.labels = Some(health);
     }
-    let node = ObjectReference {
+}
+
+/// Events of the Node for devices that have failed, or are ready again; `failed` are those of the rounds before.
+async fn report(node: &str, devices: &[Device], failed: &mut BTreeSet<String>, events: &Events) {
+    let object = ObjectReference {
         kind: Some("Node".into()),
         api_version: Some("v1".into()),
-        name: Some(options.node.clone()),
-        uid: Some(options.node.clone()),
+        name: Some(node.to_owned()),
+        uid: Some(node.to_owned()),
         ..ObjectReference::default()
     };
-    for device in &devices {
-        let failed = device.state == "failed";
-        if failed && told.failed.insert(device.name.clone()) {
+    for device in devices {
+        let fails = device.state == "failed";
+        if fails && failed.insert(device.name.clone()) {
             let note = format!("device {}: {}", device.name, device.reason);
-            events.warning(&node, "DeviceFailed", &note).await;
-        } else if !failed && told.failed.remove(&device.name) {
-            events
-                .normal(&node, "DeviceReady", &format!("device {}", device.name))
-                .await;
+            events.warning(&object, "DeviceFailed", &note).await;
+        } else if !fails && failed.remove(&device.name) {
+            let note = format!("device {}", device.name);
+            events.normal(&object, "DeviceReady", &note).await;
         }
     }
-    if !options.no_dra {
-        let pool = slices::pool(registry, &options.node).await;
-        let published = slices::devices(&devices, &pool);
-        if told.slice.as_ref() != Some(&published) {
-            slices::publish(client, &options.node, &published).await?;
-            told.slice = Some(published);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn test_a_pod_is_known_by_the_devices_of_its_own_node() {

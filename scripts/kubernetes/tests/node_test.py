@@ -178,6 +178,18 @@ class Tests:
         """Under which name the manager knows it: it says so itself."""
         return re.search(r"^BALTRA_TENANT=(\S+)$", self.inside(pod, "cat", "/baltra/environment"), re.M)[1]
 
+    def test_what_a_kubelet_or_somebody_deletes_is_published_again(self):
+        """A kubelet that starts deletes the slices of its node; labels go with a Node that is registered anew."""
+        node = self.cluster.get("nodes")[0]["metadata"]["name"]
+        name = f"{node}-baltra.io"
+        before = self.cluster.get("resourceslice", name)
+        self.cluster.kubectl("delete", "resourceslice", name)
+        self.cluster.kubectl("label", "node", node, "baltra.io/devices-", "baltra.io/healthy-")
+        again = until("the slice is there again", lambda: self.cluster.get("resourceslice", name))
+        assert again["metadata"]["uid"] != before["metadata"]["uid"]
+        assert again["spec"]["devices"] == before["spec"]["devices"]
+        until("the labels are there again", lambda: self.cluster.get("node", node)["metadata"]["labels"].get("baltra.io/devices") == "1")
+
     def test_a_function_that_is_applied_is_served(self):
         """At the URL of its name and namespace; a change is served, too; it goes with its object."""
         [gateway] = self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")

@@ -17,7 +17,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, Patch, PatchParams};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -158,16 +158,24 @@ fn taint(device: &Pooled) -> Option<DeviceTaint> {
     })
 }
 
-/// Tells the cluster.
+/// What a node's slice is called.
+pub fn slice_name(node: &str) -> String {
+    format!("{node}-{GROUP}")
+}
+
+/// Writes the node's slice, after the one that is there (`known`), and returns it as the API server has it.
 ///
 /// # Errors
-/// When it does not listen.
-pub async fn publish(client: &Client, node: &str, devices: &[Device]) -> Result<()> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let owner = nodes.get(node).await?;
+/// When the API server does not take it.
+pub async fn publish(
+    client: &Client,
+    owner: &Node,
+    known: Option<&ResourceSlice>,
+    devices: &[Device],
+) -> Result<ResourceSlice> {
+    let node = owner.name_any();
     let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let name = format!("{node}-{GROUP}");
-    let known = slices.get_opt(&name).await?;
+    let name = slice_name(&node);
     let generation = known.map_or(0, |s| s.spec.pool.generation) + 1;
     let slice = ResourceSlice {
         metadata: ObjectMeta {
@@ -175,7 +183,7 @@ pub async fn publish(client: &Client, node: &str, devices: &[Device]) -> Result<
             owner_references: Some(vec![OwnerReference {
                 api_version: "v1".into(),
                 kind: "Node".into(),
-                name: node.to_owned(),
+                name: node.clone(),
                 uid: owner.meta().uid.clone().unwrap_or_default(),
                 controller: Some(true),
                 block_owner_deletion: None,
@@ -184,9 +192,9 @@ pub async fn publish(client: &Client, node: &str, devices: &[Device]) -> Result<
         },
         spec: ResourceSliceSpec {
             driver: GROUP.to_owned(),
-            node_name: Some(node.to_owned()),
+            node_name: Some(node.clone()),
             pool: ResourcePool {
-                name: node.to_owned(),
+                name: node,
                 generation,
                 resource_slice_count: 1,
             },
@@ -195,9 +203,9 @@ pub async fn publish(client: &Client, node: &str, devices: &[Device]) -> Result<
         },
     };
     let params = PatchParams::apply("baltra-node").force();
-    slices.patch(&name, &params, &Patch::Apply(&slice)).await?;
+    let written = slices.patch(&name, &params, &Patch::Apply(&slice)).await?;
     tracing::info!(devices = devices.len(), generation, "devices to claim");
-    Ok(())
+    Ok(written)
 }
 
 #[cfg(test)]
