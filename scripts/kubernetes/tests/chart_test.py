@@ -60,6 +60,18 @@ class Tests:
     def test_helm_finds_nothing_wrong(self):
         assert "0 chart(s) failed" in run(BIN / "helm", "lint", "--strict", CHART)
 
+    def test_values_that_the_chart_has_not_are_refused(self):
+        """A misspelled value, or one of another type, is an error that names it, and not a default in its stead."""
+        for value, name in [("gateway.replcas=3", "replcas"), ("gatway.port=80", "gatway"), ("registry.storage.sizes=1Gi", "sizes"),
+                            ("webhook.replicas=two", "replicas"), ("gateway.enabled=maybe", "enabled"), ("registry.locality=near", "locality"),
+                            ("node.resources.request.cpu=1", "request"), ("tokens.operators=x", "operators")]:
+            try:
+                render("--set", value)
+            except Failed as error:
+                assert name in str(error), error
+                continue
+            raise AssertionError(f"accepted: {value}")
+
     def test_the_resources_are_those_of_the_program(self):
         """The chart's definitions are the ones that `baltra kubernetes crds` prints."""
         printed = list(yaml.safe_load_all(run(BALTRA, "kubernetes", "crds")))
@@ -104,7 +116,7 @@ class Tests:
                            ("update", "lease/baltra-controller", "-n", NAMESPACE), ("patch", "devices", "--subresource=status"),
                            ("patch", "deployments.apps", "--subresource=scale", "-n", "default"),
                            ("watch", "endpointslices.discovery.k8s.io", "-n", "default")],
-            "node": [("list", "pods", "-n", "default"), ("patch", "nodes"), ("create", "resourceslices.resource.k8s.io"),
+            "node": [("list", "pods", "-n", "default"), ("patch", "nodes"), ("watch", "nodes"), ("create", "resourceslices.resource.k8s.io"),
                      ("get", "resourceclaims.resource.k8s.io", "-n", "default")],
         }
         others = {
