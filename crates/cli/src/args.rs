@@ -186,9 +186,26 @@ pub enum Command {
     /// A process that drives a vendor's driver; the manager starts it
     #[command(hide = true)]
     Executor(Executor),
+    /// A process that lists the devices of one driver; the manager starts it
+    #[command(hide = true)]
+    Probe(Probe),
     /// A process that speaks for one client elsewhere; the manager starts it
     #[command(hide = true)]
     Relay(Relay),
+}
+
+/// `baltra probe`
+#[derive(Debug, ClapArgs)]
+pub struct Probe {
+    /// The vendor's library
+    #[arg(long)]
+    pub driver: String,
+    /// A directory of its own
+    #[arg(long)]
+    pub work_dir: PathBuf,
+    /// Keep everything that the process may do
+    #[arg(long)]
+    pub no_sandbox: bool,
 }
 
 /// `baltra relay`

@@ -12,8 +12,10 @@ const BALTRA: &str = env!("CARGO_BIN_EXE_baltra");
 const CONFIG: &str = "\
 [[device]]
 name = 'maker'
+select = '0'
 [[device]]
 name = 'fpga0'
+select = '1'
 image = 'exclusive'
 ";
 

@@ -16,11 +16,14 @@ use std::future::Future;
 const CONFIG: &str = "\
 [[device]]
 name = 'maker'
+select = '0'
 [[device]]
 name = 'fpga0'
+select = '1'
 image = 'exclusive'
 [[device]]
 name = 'fpga1'
+select = '2'
 image = 'exclusive'
 ";
 

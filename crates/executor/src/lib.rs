@@ -24,4 +24,4 @@ pub mod sandbox;
 pub mod session;
 pub mod traces;
 
-pub use process::{run, Options, Shared};
+pub use process::{probe, run, Options, Shared};

@@ -166,6 +166,16 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     result.map(drop)
 }
 
+/// Loads a driver's library and lists its devices, confined as an executor is. The process is of
+/// no other use afterwards; what the driver prints is lost.
+pub fn probe(options: &Options) -> anyhow::Result<driver::Listing> {
+    prepare(options)?;
+    let listing = driver::list(&options.driver);
+    // The sandbox leaves the directory itself, which is its maker's.
+    let _ = std::fs::remove_dir_all(&options.work_dir);
+    Ok(listing?)
+}
+
 /// How serving ended.
 enum End {
     /// Nothing is left to do.

@@ -174,6 +174,7 @@ impl Operator {
                 })
                 .unwrap_or_default(),
             driver: device.driver.display().to_string(),
+            select: device.options.select.clone(),
             isolation: device.options.isolation.to_string(),
             policy: device.options.policy.to_string(),
             slots: device.slots() as u32,

@@ -2,6 +2,7 @@
 
 use crate::accounts::{Accounts, Metered};
 use crate::configuration::Configuration;
+use crate::drivers;
 use crate::executors::{Description, Groups, Launch, Phase, Pool, PoolOptions, Process};
 use crate::gate::{Gate, GateOptions, Lease};
 use crate::images::Images;
@@ -231,15 +232,14 @@ impl Node {
         spans: Spans,
     ) -> anyhow::Result<Node> {
         let registry = Link::new(&options)?.map(Arc::new);
-        let vendors = std::path::Path::new(crate::drivers::VENDORS);
         let groups = Groups::divide(options.executors.memory_bytes, options.executors.processes);
         let mut devices = Vec::new();
-        for device in &options.devices {
-            let driver = crate::drivers::resolve(&device.driver, vendors)
-                .map_err(|e| anyhow::anyhow!(e).context(format!("device '{}'", device.name)))?;
+        let prober = options.executors.prober();
+        let served = drivers::discover(&options.devices, &options.paths.vendors, &prober)?;
+        for device in served {
             devices.push(Arc::new(Device::new(
-                device,
-                driver,
+                &device.options,
+                device.driver,
                 groups.clone(),
                 spans.is_on(),
                 &options,

@@ -6,12 +6,16 @@ mod paths;
 
 pub use load::{default_text, Loader, SECTIONS_ELSEWHERE};
 
+use crate::drivers::Prober;
 use baltra_wire::Limits;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// As the name of a device: it is given one; as its driver: the installed drivers.
+pub const AUTO: &str = "auto";
 
 /// Everything that a Device Manager is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +98,8 @@ pub struct PathOptions {
     pub runtime: PathBuf,
     /// Tenants, usage, images, compiled kernels: kept.
     pub state: PathBuf,
+    /// Where the installed drivers announce themselves.
+    pub vendors: PathBuf,
 }
 
 impl Default for PathOptions {
@@ -101,6 +107,7 @@ impl Default for PathOptions {
         PathOptions {
             runtime: baltra_session::default_runtime_dir(),
             state: paths::default_state(),
+            vendors: crate::drivers::VENDORS.into(),
         }
     }
 }
@@ -268,6 +275,17 @@ impl Default for ExecutorOptions {
     }
 }
 
+impl ExecutorOptions {
+    /// How drivers are asked for their devices: as executors load them.
+    pub fn prober(&self) -> Prober {
+        Prober {
+            program: self.program.clone(),
+            sandbox: self.sandbox,
+            timeout: Duration::from_millis(self.start_timeout_ms),
+        }
+    }
+}
+
 /// What is logged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -390,12 +408,13 @@ display_as_serialized! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceOptions {
-    /// Unique on the node; `auto`: `device0`, `device1`, ….
+    /// Unique on the node; `auto`: `device0`, `device1`, …. An entry with several devices numbers
+    /// them: `NAME0`, `NAME1`, ….
     pub name: String,
-    /// The driver's library, or `auto`.
+    /// The driver's library; `auto`: all installed drivers.
     pub driver: String,
-    /// Which of the driver's devices: a number, counted over its platforms, or a part of its
-    /// name; empty: the first.
+    /// Which of the driver's devices: an ordinal, a UUID, a PCI address, or a part of the names of
+    /// several; `all`: those that no other entry selects.
     pub select: String,
     /// Whether buffers may lie in the client's memory, where the device can use it.
     pub host_memory: bool,
@@ -429,9 +448,9 @@ pub struct DeviceOptions {
 impl Default for DeviceOptions {
     fn default() -> Self {
         DeviceOptions {
-            name: "auto".into(),
-            driver: "auto".into(),
-            select: String::new(),
+            name: AUTO.into(),
+            driver: AUTO.into(),
+            select: "all".into(),
             host_memory: true,
             isolation: Isolation::default(),
             slots: 0,
@@ -448,6 +467,11 @@ impl Default for DeviceOptions {
 }
 
 impl DeviceOptions {
+    /// Whether it names a library, which says what devices there are. A board is one device.
+    pub fn is_probed(&self) -> bool {
+        self.driver != AUTO && !self.driver.starts_with("board:")
+    }
+
     /// How long a holder may keep the device while another waits.
     pub fn quantum(&self) -> Duration {
         Duration::from_nanos((self.quantum_ms * 1e6) as u64)
@@ -508,10 +532,17 @@ pub fn valid_name(name: &str) -> bool {
 }
 
 impl Options {
-    /// Checks what no single key's type can say, and numbers devices named `auto`.
+    /// Checks what no single key's type can say.
     pub fn validate(mut self) -> Result<Options, Invalid> {
         if self.node.name.is_empty() {
             self.node.name = NodeOptions::default().name;
+        }
+        for (key, dir) in [
+            ("paths.runtime", &mut self.paths.runtime),
+            ("paths.state", &mut self.paths.state),
+        ] {
+            // Executors and programs have other working directories.
+            *dir = std::path::absolute(&dir).map_err(|e| invalid(key, e.to_string()))?;
         }
         let longest = self
             .paths
@@ -555,7 +586,7 @@ impl Options {
         Ok(self)
     }
 
-    fn validate_devices(&mut self) -> Result<(), Invalid> {
+    fn validate_devices(&self) -> Result<(), Invalid> {
         if self.devices.is_empty() {
             return Err(invalid(
                 "device",
@@ -563,18 +594,15 @@ impl Options {
             ));
         }
         let mut names = BTreeSet::new();
-        for (i, device) in self.devices.iter_mut().enumerate() {
+        for (i, device) in self.devices.iter().enumerate() {
             let key = |k: &str| format!("device[{i}].{k}");
-            if device.name == "auto" {
-                device.name = format!("device{i}");
-            }
             if !valid_name(&device.name) {
                 return Err(invalid(
                     key("name"),
                     "must be letters, digits, '-', '_' or '.'",
                 ));
             }
-            if !names.insert(device.name.clone()) {
+            if device.name != AUTO && !names.insert(device.name.clone()) {
                 return Err(invalid(
                     key("name"),
                     format!("'{}' is there twice", device.name),

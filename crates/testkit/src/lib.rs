@@ -56,7 +56,14 @@ impl Daemon {
         let config = home.path().join("config.toml");
         std::fs::write(&config, &options.config)?;
         let log = File::create(home.path().join("log"))?;
+        let vendors = home.path().join("vendors");
+        announce_pocl(&vendors)?;
         let mut command = Command::new(program);
+        // PoCL has as many devices as the configuration wants to serve.
+        let devices = options.config.matches("[[device]]").count();
+        if devices > 1 {
+            command.env("POCL_DEVICES", vec!["pthread"; devices].join(" "));
+        }
         command
             .arg("manager")
             .arg("--runtime-dir")
@@ -65,7 +72,8 @@ impl Daemon {
             .arg(home.path().join("state"))
             .arg("--config")
             .arg(&config)
-            .args(["--set", "metrics.address="])
+            .args(["--set", "metrics.address=", "--set"])
+            .arg(format!("paths.vendors={}", vendors.display()))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
@@ -194,6 +202,17 @@ impl Daemon {
     fn stop(&mut self) {
         stop(&mut self.child);
     }
+}
+
+/// Makes a directory in which PoCL announces itself, and no other driver of this host.
+fn announce_pocl(vendors: &Path) -> Result<()> {
+    const POCL: &str = "pocl.icd";
+    std::fs::create_dir_all(vendors)?;
+    let installed = Path::new("/etc/OpenCL/vendors").join(POCL);
+    if installed.exists() {
+        std::fs::copy(installed, vendors.join(POCL))?;
+    }
+    Ok(())
 }
 
 /// SIGTERM, and waits for the end.

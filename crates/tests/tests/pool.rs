@@ -4,7 +4,7 @@ use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::{baltra, by_variables, free_port, native, Answer, Running};
 use std::process::Command;
 
-const TWO: &str = "[[device]]\nname = 'a'\n[[device]]\nname = 'b'\n";
+const TWO: &str = "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n";
 
 fn list(mut command: Command) -> Answer {
     command.arg("-l");

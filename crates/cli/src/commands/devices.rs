@@ -197,7 +197,8 @@ pub fn device_json(d: &proto::Device) -> serde_json::Value {
     json!({
         "name": d.name, "state": d.state, "reason": d.reason, "model": d.model,
         "vendor": d.vendor, "platform": d.platform, "device_version": d.device_version,
-        "driver_version": d.driver_version, "driver": d.driver, "isolation": d.isolation,
+        "driver_version": d.driver_version, "driver": d.driver, "select": d.select,
+        "isolation": d.isolation,
         "policy": d.policy, "slots": d.slots, "quantum_ms": d.quantum_ms,
         "exclusive": d.exclusive, "image": d.image, "memory_bytes": d.memory_bytes,
         "memory_used_bytes": d.memory_used_bytes, "compute_units": d.compute_units,

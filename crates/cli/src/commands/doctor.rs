@@ -1,6 +1,7 @@
 //! `baltra doctor`: what this host allows and lacks, with the mend.
 
 mod daemons;
+mod devices;
 mod host;
 mod opencl;
 
@@ -67,7 +68,8 @@ impl Finding {
 
 /// Looks at everything; 1 when something that is needed is missing.
 pub fn doctor(paths: &PathOptions, as_json: bool) -> Result<ExitCode> {
-    let mut findings = opencl::findings();
+    let mut findings = devices::findings(paths);
+    findings.extend(opencl::findings());
     findings.extend(daemons::findings(paths));
     findings.extend(host::findings());
     let bad = findings.iter().any(|f| f.verdict == Verdict::Bad);

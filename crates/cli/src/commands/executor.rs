@@ -1,7 +1,8 @@
-//! `baltra executor` and `baltra relay`: processes that the manager starts, for a tenant and for
-//! a client elsewhere. Each has its socket to the manager as its standard input.
+//! `baltra executor`, `baltra relay` and `baltra probe`: processes that the manager starts, for a
+//! tenant, for a client elsewhere and for the list of a driver's devices. The first two have their
+//! socket to the manager as their standard input; a probe prints its answer.
 
-use crate::args::{Executor, Relay};
+use crate::args::{Executor, Probe, Relay};
 use anyhow::{Context, Result};
 use baltra_session::relay;
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -23,6 +24,21 @@ pub fn executor(args: Executor) -> Result<()> {
         sandbox: !args.no_sandbox,
         traces: args.traces,
     })
+}
+
+/// Prints the devices of a driver, or why it cannot be used.
+pub fn probe(args: Probe) -> Result<()> {
+    let answer = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3)?;
+    let options = baltra_executor::Options {
+        work_dir: args.work_dir,
+        sandbox: !args.no_sandbox,
+        ..baltra_executor::Options::new(args.driver)
+    };
+    let listing = baltra_executor::probe(&options).map_err(|e| format!("{e:#}"));
+    Ok(serde_json::to_writer(
+        std::fs::File::from(answer),
+        &listing,
+    )?)
 }
 
 /// Runs a relay for the connection that the manager passes over the standard input, some time

@@ -1,6 +1,6 @@
 //! What a device is, for those who have not got it.
 
-use super::{load, Context, Device, LoadError};
+use super::{Context, Device};
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
 use baltra_wire::{DeviceDescription, Info};
@@ -100,42 +100,4 @@ fn image_formats(context: &Context) -> Vec<(u32, u64, Vec<u8>)> {
         (!formats.is_empty()).then_some((kind, flags, formats))
     })
     .collect()
-}
-
-/// A device that a driver has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// What [`Device::open`] takes.
-    pub number: usize,
-    /// The driver's platform.
-    pub platform: String,
-    /// The device's name.
-    pub name: String,
-    /// Its OpenCL version, as the driver prints it.
-    pub version: String,
-    /// `cl_device_type`
-    pub kind: u64,
-    /// Bytes of device memory.
-    pub memory_bytes: u64,
-}
-
-/// All devices of a driver library.
-pub fn list(library: &str) -> Result<Vec<Listed>, LoadError> {
-    let mut listed = Vec::new();
-    for driver in load(library)? {
-        let platform = driver
-            .platform_info(CL_PLATFORM_NAME as u32)
-            .unwrap_or_default();
-        for device in driver.devices() {
-            listed.push(Listed {
-                number: listed.len(),
-                platform: super::text(&platform),
-                name: device.text(CL_DEVICE_NAME as u32),
-                version: device.text(CL_DEVICE_VERSION as u32),
-                kind: device.number(CL_DEVICE_TYPE as u32),
-                memory_bytes: device.number(CL_DEVICE_GLOBAL_MEM_SIZE as u32),
-            });
-        }
-    }
-    Ok(listed)
 }

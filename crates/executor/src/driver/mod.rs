@@ -9,12 +9,14 @@ mod board;
 mod describe;
 mod handle;
 mod pin;
+mod select;
 mod transfer;
 mod turns;
 
-pub use describe::{describe, list, Listed};
+pub use describe::describe;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
 pub use pin::Pinned;
+pub use select::{list, Listed, Listing, PciAddress, Selector, Uuid};
 pub use transfer::{Enqueue, Side};
 pub use turns::{Turn, Turns};
 
@@ -39,8 +41,14 @@ pub enum LoadError {
         text: String,
     },
     /// It is a library, but no installable OpenCL driver.
-    #[error("'{library}' is no OpenCL driver (it has no clIcdGetPlatformIDsKHR)")]
+    #[error("'{library}' is not an OpenCL driver (it has no clIcdGetPlatformIDsKHR)")]
     NoDriver {
+        /// As it was asked for.
+        library: String,
+    },
+    /// The driver works and has nothing to drive.
+    #[error("the driver '{library}' has no device on this host")]
+    NoDevices {
         /// As it was asked for.
         library: String,
     },
@@ -128,27 +136,6 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Loads `library` and finds `device` in it: a number counted over all its platforms, or a
-    /// part of a name; empty: the first.
-    pub fn open(library: &str, device: &str) -> std::result::Result<Device, LoadError> {
-        let mut have = Vec::new();
-        for driver in load(library)? {
-            for found in driver.devices() {
-                let name = found.text(CL_DEVICE_NAME as u32);
-                let number = have.len().to_string();
-                if device.is_empty() || device == number || name.contains(device) {
-                    return Ok(found);
-                }
-                have.push(name);
-            }
-        }
-        Err(LoadError::NoDevice {
-            library: library.into(),
-            device: device.into(),
-            have: have.join(", "),
-        })
-    }
-
     /// `clGetDeviceInfo`.
     pub fn info(&self, param: u32) -> Result<Vec<u8>> {
         query(|size, value, needed| {
@@ -274,6 +261,26 @@ fn linker_error() -> String {
         }
         CStr::from_ptr(text).to_string_lossy().into_owned()
     }
+}
+
+/// The file of a library that is loaded already.
+fn real_path(library: &str) -> Option<std::path::PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = CString::new(library).ok()?;
+    // SAFETY: finds a library that is loaded already, by a C string.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: the handle is live and the name is a C string.
+    let address = unsafe { libc::dlsym(handle, c"clGetExtensionFunctionAddress".as_ptr()) };
+    // SAFETY: all-zero is a valid value of the struct, which dladdr fills.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for; `info` is ours.
+    let found = unsafe { libc::dladdr(address, &mut info) } != 0 && !info.dli_fname.is_null();
+    // SAFETY: dladdr gave a C string that lives as long as the library, which is never unloaded.
+    let file = found.then(|| unsafe { CStr::from_ptr(info.dli_fname) })?;
+    std::fs::canonicalize(std::ffi::OsStr::from_bytes(file.to_bytes())).ok()
 }
 
 type GetAddress = unsafe extern "C" fn(*const c_char) -> *mut c_void;

@@ -8,9 +8,8 @@ use rustix::process::{PidfdFlags, Signal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -57,14 +56,8 @@ impl Launch {
             .mode(0o700)
             .create(&self.cache)?;
         let (ours, theirs) = Channel::pair()?;
-        let program = match self.program.as_os_str().is_empty() {
-            // Also when the file was replaced under the running daemon.
-            true => PathBuf::from("/proc/self/exe"),
-            false => self.program.clone(),
-        };
-        let mut command = Command::new(program);
+        let mut command = crate::drivers::program(&self.program);
         command
-            .arg0("baltra")
             .arg("executor")
             .arg("--name")
             .arg(&self.device)
@@ -90,16 +83,6 @@ impl Launch {
         }
         if self.traces {
             command.arg("--traces");
-        }
-        // The loader's and our own variables would lead the driver back to us; a collector's key is not a tenant's.
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if ["OCL_ICD_", "BALTRA_", "OTEL_"]
-                .iter()
-                .any(|p| text.starts_with(p))
-            {
-                command.env_remove(name);
-            }
         }
         let child = command.spawn()?;
         let mut process = Process::new(ours, child.id(), Some(child))?;

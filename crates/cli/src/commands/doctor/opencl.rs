@@ -1,8 +1,7 @@
-//! Drivers, our library, the ICD loader.
+//! Our library, the ICD loader.
 
 use super::Finding;
 use crate::commands::library;
-use baltra_manager::drivers;
 use std::path::{Path, PathBuf};
 
 /// Where loaders lie.
@@ -16,39 +15,9 @@ const LIBRARY_DIRS: [&str; 7] = [
     "/usr/lib",
 ];
 
-/// All that concerns OpenCL.
+/// All that concerns programs' side of OpenCL.
 pub fn findings() -> Vec<Finding> {
-    vec![driver(), own_library(), loader()]
-}
-
-fn driver() -> Finding {
-    const WHAT: &str = "OpenCL driver";
-    let directory = Path::new(drivers::VENDORS);
-    let found = drivers::announced(directory);
-    if found.is_empty() {
-        return Finding::bad(
-            WHAT,
-            format!("none is announced in {}", directory.display()),
-            "install one (Debian, Ubuntu: apt install pocl-opencl-icd), or name its library: baltra up --set device.driver=/path/to/driver.so",
-        );
-    }
-    let names: Vec<_> = found
-        .iter()
-        .map(|a| a.library.display().to_string())
-        .collect();
-    let missing = found.iter().find(|a| locate(&a.library).is_none());
-    match missing {
-        Some(a) => Finding::weak(
-            WHAT,
-            names.join(", "),
-            format!(
-                "{} announces {}, which is nowhere to be found: reinstall or remove it",
-                a.icd.display(),
-                a.library.display()
-            ),
-        ),
-        None => Finding::good(WHAT, names.join(", ")),
-    }
+    vec![own_library(), loader()]
 }
 
 fn locate(library: &Path) -> Option<PathBuf> {

@@ -1,0 +1,231 @@
+//! Which devices of which drivers are served: drivers of the tests' own beside PoCL.
+
+mod common;
+
+use baltra_testkit::{Daemon, Options};
+use common::{text, BALTRA};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What is installed on a host: a driver without devices, one with two GPUs, a second one for the
+/// first of these GPUs, a file that is no library, and PoCL.
+struct Host {
+    home: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Host {
+        let home = tempfile::tempdir().unwrap();
+        let host = Host { home };
+        std::fs::create_dir(host.vendors()).unwrap();
+        host.announce("a-empty", &host.driver("empty", 0, 1));
+        host.announce("b-gpus", &host.driver("gpus", 2, 0x17));
+        host.announce("c-again", &host.driver("again", 1, 0x17));
+        host.announce("d-broken", Path::new("/etc/hostname"));
+        let pocl = std::fs::read_to_string("/etc/OpenCL/vendors/pocl.icd").unwrap();
+        host.announce("e-pocl", Path::new(pocl.trim()));
+        host
+    }
+
+    fn vendors(&self) -> PathBuf {
+        self.home.path().join("vendors")
+    }
+
+    fn announce(&self, name: &str, library: &Path) {
+        let file = self.vendors().join(format!("{name}.icd"));
+        std::fs::write(file, format!("{}\n", library.display())).unwrap();
+    }
+
+    /// A driver with `count` devices from this bus on.
+    fn driver(&self, name: &str, count: usize, bus: u32) -> PathBuf {
+        let library = self.home.path().join(format!("lib{name}.so"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/driver.c");
+        let made = Command::new("cc")
+            .args(["-shared", "-fPIC", "-fvisibility=hidden"])
+            .arg(format!("-DCOUNT={count}"))
+            .arg(format!("-DBUS={bus}"))
+            .arg("-o")
+            .args([&library, &source])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        library
+    }
+
+    fn options(&self, config: &str) -> Options {
+        Options {
+            set: vec![format!("paths.vendors={}", self.vendors().display())],
+            config: config.into(),
+        }
+    }
+
+    fn start(&self, config: &str) -> anyhow::Result<Daemon> {
+        Daemon::start_with(BALTRA, &self.options(config))
+    }
+
+    fn gpus(&self) -> PathBuf {
+        self.home.path().join("libgpus.so")
+    }
+}
+
+/// Name, selector and state of each device.
+fn served(daemon: &Daemon) -> Vec<(String, String, String)> {
+    let devices: Value =
+        serde_json::from_str(&daemon.text(&["devices", "--json"]).unwrap()).unwrap();
+    let field = |d: &Value, key: &str| d[key].as_str().unwrap().to_owned();
+    let devices = devices.as_array().unwrap().iter();
+    devices
+        .map(|d| (field(d, "name"), field(d, "select"), field(d, "state")))
+        .collect()
+}
+
+const FIRST: &str = "17171717-1717-1717-1717-171717171717";
+const SECOND: &str = "18181818-1818-1818-1818-181818181818";
+
+fn expect(daemon: &Daemon, expected: &[(&str, &str)]) {
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(name, select)| (name.to_string(), select.to_string(), "ready".to_owned()))
+        .collect();
+    assert_eq!(served(daemon), expected);
+}
+
+#[test]
+fn test_without_configuration_every_device_of_every_driver_is_served_once() {
+    let host = Host::new();
+    let daemon = host.start("").unwrap();
+    expect(
+        &daemon,
+        &[("device0", FIRST), ("device1", SECOND), ("device2", "0")],
+    );
+    // The processor's works.
+    let stream = daemon.connect().unwrap();
+    let hello = baltra_testkit::hello("device2");
+    let (welcome, _) = baltra_session::handshake::hello(&stream, &hello).unwrap();
+    welcome.unwrap();
+}
+
+#[test]
+fn test_a_number_selects_by_place_and_not_by_name() {
+    let host = Host::new();
+    let gpus = host.gpus();
+    let entry = |name: &str, driver: &str, select: &str| {
+        format!("[[device]]\nname = '{name}'\ndriver = '{driver}'\nselect = '{select}'\n")
+    };
+    let library = gpus.to_str().unwrap();
+    for (one, other) in [
+        (entry("one", library, "0"), entry("other", library, "1")),
+        (entry("one", "auto", "0"), entry("other", "auto", "1")),
+        (
+            entry("one", library, "17:00.0"),
+            entry("other", "auto", SECOND),
+        ),
+    ] {
+        let daemon = host.start(&(one + &other)).unwrap();
+        expect(&daemon, &[("one", FIRST), ("other", SECOND)]);
+    }
+    let daemon = host.start(&entry("gpu", library, "H100")).unwrap();
+    expect(&daemon, &[("gpu0", FIRST), ("gpu1", SECOND)]);
+}
+
+#[test]
+fn test_two_entries_that_are_one_device_are_refused() {
+    let host = Host::new();
+    for (one, other) in [
+        ("1", "1"),
+        ("1", "18:00.0"),
+        ("H100", SECOND),
+        ("all", "all"),
+    ] {
+        let entry = |select: &str| {
+            format!(
+                "[[device]]\ndriver = '{}'\nselect = '{select}'\n",
+                host.gpus().display()
+            )
+        };
+        let error = host.start(&(entry(one) + &entry(other))).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.contains("'device[1]' and 'device[0]' are both"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn test_the_doctor_says_what_is_served_and_why_not() {
+    let host = Host::new();
+    let vendors = host.vendors().display().to_string();
+    let doctor = |runtime: &Path| {
+        let output = Command::new(BALTRA)
+            .arg("--runtime-dir")
+            .arg(runtime)
+            .args(["doctor", "--json"])
+            .env("BALTRA_PATHS__VENDORS", &vendors)
+            .output()
+            .unwrap();
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = all.as_array().unwrap().clone();
+        let of = |what: &str| {
+            let own = all.iter().filter(|f| f["what"] == what);
+            own.map(|f| f["found"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        (of("OpenCL driver"), of("device"))
+    };
+    let (drivers, devices) = doctor(&host.home.path().join("run"));
+    let says = |all: &[String], words: &[&str]| {
+        let is = |line: &&String| words.iter().all(|w| line.contains(w));
+        assert!(all.iter().any(|line| is(&line)), "{words:?} in {all:#?}");
+    };
+    says(&drivers, &["libgpus.so"]);
+    says(&drivers, &["libempty.so", "it has no device on this host"]);
+    says(&drivers, &["/etc/hostname", "cannot load"]);
+    says(
+        &devices,
+        &[
+            "0: Shim H100 1",
+            "0000:17:00.0",
+            FIRST,
+            "serves it as device0",
+        ],
+    );
+    says(&devices, &["1: Shim H100 1", "serves it as device1"]);
+    says(&devices, &["2: ", "serves it as device2"]);
+    says(
+        &devices,
+        &[
+            "libagain.so",
+            "not served, since it is served through",
+            "libgpus.so",
+        ],
+    );
+
+    let only_second = format!(
+        "[[device]]\ndriver = '{}'\nselect = '1'\n",
+        host.gpus().display()
+    );
+    let daemon = host.start(&only_second).unwrap();
+    let (_, devices) = doctor(&daemon.runtime_dir());
+    says(
+        &devices,
+        &["0: Shim H100 1", "not served by the manager that runs"],
+    );
+    says(&devices, &["1: Shim H100 1", "served as device0"]);
+}
+
+#[test]
+fn test_a_host_without_a_device_is_told_why() {
+    let host = Host::new();
+    for name in ["b-gpus", "c-again", "e-pocl"] {
+        std::fs::remove_file(host.vendors().join(format!("{name}.icd"))).unwrap();
+    }
+    let said = host.start("").unwrap_err().to_string();
+    for reason in [
+        "libempty.so: it has no device",
+        "/etc/hostname: cannot load",
+    ] {
+        assert!(said.contains(reason), "{said}");
+    }
+}

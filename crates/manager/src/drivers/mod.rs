@@ -1,0 +1,162 @@
+//! The drivers that are installed on this host, their devices, and which of them are served.
+//!
+//! The manager never loads a driver itself: [`probe`] does it in a confined process.
+
+mod assign;
+mod probe;
+
+pub use assign::{assign, Inventory, Origin, Served, Unused};
+pub(crate) use probe::program;
+pub use probe::Prober;
+
+use baltra_executor::driver::Listing;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where drivers announce themselves.
+pub const VENDORS: &str = "/etc/OpenCL/vendors";
+
+/// Ours: never a driver to share, or a manager would serve itself.
+const OWN: &str = "libbaltra_opencl";
+
+/// A driver that is announced on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The announcing file.
+    pub icd: PathBuf,
+    /// The library that it names: a path, or a name for the dynamic linker.
+    pub library: PathBuf,
+}
+
+/// A driver's library and what is in it.
+#[derive(Clone, Debug)]
+pub struct Probed {
+    /// The library, as the configuration or an `.icd` file names it.
+    pub library: PathBuf,
+    /// Its devices, or why it cannot be used.
+    pub listing: Result<Listing, String>,
+}
+
+/// Why there is nothing to serve.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// None announced.
+    #[error("no OpenCL driver is announced in {0}: install one (Debian: apt install pocl-opencl-icd), or name its library as the device's 'driver'")]
+    None(PathBuf),
+    /// The named library is not there.
+    #[error("the driver library {0} does not exist")]
+    Missing(PathBuf),
+    /// All of the installed drivers have nothing to drive.
+    #[error("no installed OpenCL driver has a device: {0}; install one that has (Debian: apt install pocl-opencl-icd)")]
+    NoDevices(String),
+    /// The selector means none of the installed drivers' devices.
+    #[error("'device[{entry}].select': no device is '{select}'; there are: {have}")]
+    NoDevice {
+        /// The entry's place in the configuration.
+        entry: usize,
+        /// Its selector.
+        select: String,
+        /// What there is.
+        have: String,
+    },
+    /// Two entries mean one device.
+    #[error("'device[{entry}]' and 'device[{other}]' are both {device}: give each a 'select' of its own (baltra doctor lists ordinals, UUIDs and PCI addresses), or remove one")]
+    Twice {
+        /// The later entry's place in the configuration.
+        entry: usize,
+        /// The earlier one's.
+        other: usize,
+        /// The device.
+        device: String,
+    },
+    /// A name that several devices would have.
+    #[error("'device[{entry}].name': '{name}' is the name of another device")]
+    Name {
+        /// The entry's place in the configuration.
+        entry: usize,
+        /// The name.
+        name: String,
+    },
+}
+
+/// The drivers of a directory of `.icd` files, in the order of their names.
+pub fn announced(directory: &Path) -> Vec<Announced> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(io::Result::ok)
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "icd"))
+        .collect();
+    files.sort();
+    let read = |icd: PathBuf| {
+        let text = std::fs::read_to_string(&icd).ok()?;
+        let library = text.lines().next()?.trim();
+        (!library.is_empty() && !library.contains(OWN)).then(|| Announced {
+            library: library.into(),
+            icd: icd.clone(),
+        })
+    };
+    files.into_iter().filter_map(read).collect()
+}
+
+/// Finds out what is served: probes the announced drivers, if an entry wants them, and those that
+/// entries name.
+pub fn discover(
+    entries: &[crate::options::DeviceOptions],
+    vendors: &Path,
+    prober: &Prober,
+) -> Result<Vec<Served>, Error> {
+    let mut named: Vec<PathBuf> = Vec::new();
+    for entry in entries.iter().filter(|e| e.is_probed()) {
+        let library = PathBuf::from(&entry.driver);
+        if library.is_absolute() && !library.exists() {
+            return Err(Error::Missing(library));
+        }
+        if !named.contains(&library) {
+            named.push(library);
+        }
+    }
+    let installed = match entries.iter().any(|e| e.driver == crate::options::AUTO) {
+        false => Vec::new(),
+        true => announced(vendors),
+    };
+    let installed: Vec<_> = installed.into_iter().map(|a| a.library).collect();
+    let is_none = installed.is_empty();
+    let mut probed = prober.probe(installed.iter().chain(&named));
+    let named = probed.split_off(installed.len());
+    let inventory = Inventory::new(probed);
+    for unused in &inventory.unused {
+        tracing::info!(driver = %unused.library.display(), reason = unused.reason, "not served");
+    }
+    assign(entries, &inventory, &named).map_err(|error| match error {
+        Error::NoDevices(_) if is_none => Error::None(vendors.to_owned()),
+        error => error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_drivers_that_are_not_ours_are_announced_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        assert_eq!(announced(dir.path()), []);
+        write("a.icd", "/opt/lib/libbaltra_opencl.so\n");
+        write("b.txt", "/opt/lib/no.so\n");
+        write("c.icd", "");
+        write("e.icd", "libother.so\n");
+        write("d.icd", "libpocl.so.2\n");
+        let libraries: Vec<_> = announced(dir.path())
+            .into_iter()
+            .map(|a| a.library)
+            .collect();
+        assert_eq!(
+            libraries,
+            ["libpocl.so.2", "libother.so"].map(PathBuf::from)
+        );
+    }
+}
