@@ -24,7 +24,9 @@ use std::process::ExitCode;
 
 /// Does what the command line says; the code is the process's own.
 pub fn dispatch(args: Args) -> Result<ExitCode> {
-    let runtime_dir = args.runtime_dir;
+    // Programs and daemons that are started have other working directories.
+    let runtime_dir = args.runtime_dir.filter(|dir| !dir.as_os_str().is_empty());
+    let runtime_dir = runtime_dir.map(std::path::absolute).transpose()?;
     let paths = crate::control::paths(runtime_dir.as_ref());
     let done = |()| ExitCode::SUCCESS;
     match args.command {
@@ -76,5 +78,6 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         Command::VfunWorker => baltra_vfun::worker::main().map(done),
         Command::Relay(relay) => executor::relay(relay).map(done),
         Command::Executor(executor) => executor::executor(executor).map(done),
+        Command::Probe(probe) => executor::probe(probe).map(done),
     }
 }

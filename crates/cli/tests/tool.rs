@@ -45,6 +45,26 @@ fn test_without_a_daemon_every_command_says_how_to_start_one() {
 }
 
 #[test]
+fn test_a_relative_runtime_directory_starts_where_it_is_given() {
+    let daemon = Daemon::start(BALTRA).unwrap();
+    let runtime = daemon.runtime_dir();
+    let run = |set: &mut dyn FnMut(&mut Command)| {
+        let mut command = Command::new(BALTRA);
+        command
+            .current_dir(runtime.parent().unwrap())
+            .env_remove("BALTRA_ENDPOINT")
+            .env_remove("BALTRA_RUNTIME_DIR");
+        set(&mut command);
+        let program = ["run", "--", "sh", "-c", "cd / && echo $BALTRA_ENDPOINT"];
+        let output = command.args(program).output().unwrap();
+        text(&output.stdout).trim().to_owned()
+    };
+    let flag = run(&mut |command| drop(command.args(["--runtime-dir", "run"])));
+    let variable = run(&mut |command| drop(command.env("BALTRA_RUNTIME_DIR", "./run")));
+    assert_eq!([flag, variable], [daemon.endpoint(), daemon.endpoint()]);
+}
+
+#[test]
 fn test_usage_errors_are_told_from_failures() {
     assert_eq!(baltra(&["frobnicate"]).status.code(), Some(2));
     assert_eq!(baltra(&["run"]).status.code(), Some(2));
