@@ -239,9 +239,13 @@ impl Context {
 
     /// `clCreateProgramWithSource`.
     pub fn program_source(&self, source: &[u8]) -> Result<Program> {
-        let mut text = source.as_ptr().cast::<c_char>();
+        // A length of 0 means that the string ends with a zero, which an empty slice does not.
+        let mut text = match source.is_empty() {
+            true => c"".as_ptr(),
+            false => source.as_ptr().cast::<c_char>(),
+        };
         let len = source.len();
-        // SAFETY: one string of `len` bytes.
+        // SAFETY: one string of `len` bytes, or an empty C string.
         let made = unsafe {
             create!(
                 self.driver,
