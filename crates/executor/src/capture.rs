@@ -1,136 +1,161 @@
 //! What kernels print.
 //!
-//! A driver prints to the process's standard output. The executor puts a pipe there, lets
-//! kernels of programs that mention `printf` run one at a time in the whole process, and writes
-//! a mark into the pipe behind each: all before the mark was that kernel's.
+//! A driver prints to the process's standard output. The executor puts a file in memory there and
+//! lets kernels of programs that mention `printf` run one at a time in the whole process: what the
+//! file holds after one is that kernel's. Each write to a file is whole, whichever threads of the
+//! driver write at once and however much (to a pipe, 4,096 bytes are): their lines stay lines.
 
-use rustix::io::{read, write, Errno};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{channel, Receiver, Sender};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
-const MARK_BYTES: usize = 32;
-const CHUNK_BYTES: usize = 64 << 10;
-/// What one kernel may print; the rest is dropped.
-const PRINTED_BYTES_MAX: usize = 64 << 20;
+/// What one kernel may print; the driver cannot write what is beyond.
+const PRINTED_BYTES_MAX: u64 = 64 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// The process's standard output, captured.
 pub struct Capture {
-    /// One printing kernel at a time.
-    turn: Mutex<Turn>,
-    output: OwnedFd,
-}
-
-struct Turn {
-    mark: [u8; MARK_BYTES],
-    printed: Receiver<Vec<u8>>,
+    /// The file; one printing kernel at a time.
+    turn: Mutex<OwnedFd>,
 }
 
 impl Capture {
     /// Captures this process's standard output from now on.
     pub fn standard_output() -> std::io::Result<Capture> {
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        rustix::stdio::dup2_stdout(&writer)?;
-        Capture::over(reader, writer)
-    }
-
-    fn over(reader: OwnedFd, output: OwnedFd) -> std::io::Result<Capture> {
-        // A kernel cannot guess it, so it cannot end another's output.
-        let mut mark = [0; MARK_BYTES];
-        rustix::rand::getrandom(&mut mark, rustix::rand::GetRandomFlags::empty())?;
-        let (sender, printed) = channel();
-        std::thread::Builder::new()
-            .name("printf".into())
-            .spawn(move || carry(reader, mark, sender))?;
+        let file = output_file()?;
+        rustix::stdio::dup2_stdout(&file)?;
         Ok(Capture {
-            turn: Mutex::new(Turn { mark, printed }),
-            output,
+            turn: Mutex::new(file),
         })
     }
 
-    /// Runs `kernel` alone and passes on what it printed, if anything.
-    pub fn during<T>(&self, kernel: impl FnOnce() -> T, print: impl FnOnce(&[u8])) -> T {
-        let turn = self.turn.lock().expect("no panic under this lock");
+    /// Runs `kernel` alone and passes on what it printed, if anything, in pieces.
+    pub fn during<T>(&self, kernel: impl FnOnce() -> T, mut print: impl FnMut(&[u8])) -> T {
+        let file = self.turn.lock().expect("no panic under this lock");
         let result = kernel();
         // SAFETY: flushes the C library's streams, which the driver may have printed through.
         unsafe { libc::fflush(std::ptr::null_mut()) };
-        if write_all(&self.output, &turn.mark).is_ok() {
-            if let Ok(printed) = turn.printed.recv() {
-                if !printed.is_empty() {
-                    print(&printed);
-                }
-            }
+        if let Err(error) = take(&file, &mut print) {
+            tracing::warn!(%error, "what a kernel printed cannot be read");
         }
         result
     }
 }
 
-fn write_all(fd: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match write(fd.as_fd(), bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
+/// An empty file in memory that cannot grow beyond [`PRINTED_BYTES_MAX`].
+fn output_file() -> std::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("baltra-printf", flags)?;
+    rustix::fs::ftruncate(&memory, PRINTED_BYTES_MAX)?;
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK)?;
+    // Opened anew: threads that write through one open memfd do not lock its position, threads
+    // that write through an opened file do.
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    Ok(std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)?
+        .into())
 }
 
-/// Reads all the time, so that a kernel that prints more than a pipe holds gets on.
-fn carry(reader: OwnedFd, mark: [u8; MARK_BYTES], printed: Sender<Vec<u8>>) {
-    let mut text = Vec::new();
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut searched = 0usize;
-    loop {
-        let n = match read(&reader, &mut chunk) {
-            Ok(0) => return,
-            Ok(n) => n,
-            Err(Errno::INTR) => continue,
-            Err(_) => return,
-        };
-        text.extend_from_slice(&chunk[..n]);
-        let from = searched.saturating_sub(MARK_BYTES);
-        let found = text[from..].windows(MARK_BYTES).position(|w| w == mark);
-        if let Some(at) = found {
-            let at = from + at;
-            let rest = text.split_off(at + MARK_BYTES);
-            text.truncate(at.min(PRINTED_BYTES_MAX));
-            if printed.send(std::mem::replace(&mut text, rest)).is_err() {
-                return;
+/// Empties the file. Who writes to it shares its position, which is therefore its length.
+fn take(file: &OwnedFd, print: &mut impl FnMut(&[u8])) -> Result<(), Errno> {
+    let len = rustix::fs::seek(file, SeekFrom::Current(0))?.min(PRINTED_BYTES_MAX);
+    let mut chunk = vec![0; CHUNK_BYTES.min(len as usize)];
+    let mut at = 0;
+    while at < len {
+        let wanted = chunk.len().min((len - at) as usize);
+        match rustix::io::pread(file, &mut chunk[..wanted], at) {
+            Ok(0) => break,
+            Ok(n) => {
+                print(&chunk[..n]);
+                at += n as u64;
             }
-            searched = 0;
-        } else {
-            if text.len() > PRINTED_BYTES_MAX + CHUNK_BYTES {
-                // Keeps the tail: the mark may be half there.
-                let tail = text.split_off(text.len() - MARK_BYTES);
-                text.truncate(PRINTED_BYTES_MAX);
-                text.extend_from_slice(&tail);
-            }
-            searched = text.len();
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
         }
     }
+    if len > 0 {
+        rustix::fs::seek(file, SeekFrom::Start(0))?;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file, hole, 0, len)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::io::Write;
+
+    fn capture() -> (Capture, File) {
+        let file = output_file().unwrap();
+        let kernel_end = File::from(file.try_clone().unwrap());
+        let turn = Mutex::new(file);
+        (Capture { turn }, kernel_end)
+    }
 
     #[test]
     fn test_each_gets_what_it_printed_and_no_more() {
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let kernel_end = writer.try_clone().unwrap();
-        let capture = Capture::over(reader, writer).unwrap();
-        for text in ["one", "", "three", &"long ".repeat(100_000)] {
+        let (capture, mut kernel_end) = capture();
+        for text in ["one", "", "three", &"long ".repeat(500_000), "short"] {
             let mut got = Vec::new();
             let result = capture.during(
                 || {
-                    write_all(&kernel_end, text.as_bytes()).unwrap();
+                    kernel_end.write_all(text.as_bytes()).unwrap();
                     7
                 },
-                |printed| got = printed.to_vec(),
+                |printed| got.extend_from_slice(printed),
             );
             assert_eq!((result, got.len()), (7, text.len()));
             assert_eq!(got, text.as_bytes());
         }
+    }
+
+    #[test]
+    fn test_lines_of_many_threads_stay_lines() {
+        let (capture, kernel_end) = capture();
+        let mut got = Vec::new();
+        let block = |thread: u8| [&[b'a' + thread; 99][..], b"\n"].concat().repeat(200);
+        let print = |thread: u8| {
+            let mut end = &kernel_end;
+            for _ in 0..50 {
+                // One write, longer than what is whole in a pipe.
+                assert_eq!(end.write(&block(thread)).unwrap(), 20_000);
+            }
+        };
+        capture.during(
+            || {
+                std::thread::scope(|scope| {
+                    (0..4).for_each(|thread| drop(scope.spawn(move || print(thread))));
+                });
+            },
+            |printed| got.extend_from_slice(printed),
+        );
+        assert_eq!(got.len(), 4 * 50 * 20_000);
+        for block in got.chunks(20_000) {
+            assert!(block.iter().all(|byte| *byte == block[0] || *byte == b'\n'));
+        }
+    }
+
+    #[test]
+    fn test_a_kernel_that_prints_without_end_is_cut() {
+        let (capture, mut kernel_end) = capture();
+        let mut got = 0;
+        capture.during(
+            || {
+                let block = vec![b'x'; 1 << 20];
+                let refused = (0..=64).any(|_| kernel_end.write_all(&block).is_err());
+                assert!(refused);
+            },
+            |printed| got += printed.len(),
+        );
+        assert_eq!(got as u64, PRINTED_BYTES_MAX);
+        capture.during(
+            || kernel_end.write_all(b"next").unwrap(),
+            |printed| assert_eq!(printed, b"next"),
+        );
     }
 }

@@ -80,6 +80,26 @@ impl Answer {
     }
 }
 
+/// Checks what `programs/prints_lines.c` printed: each of `lines` lines of each round, once and
+/// whole, before the round was complete.
+pub fn check_printed_lines(answer: &Answer, lines: usize) {
+    let mut printed = answer.out.lines();
+    for round in 0..4 {
+        let mut own: Vec<&str> = printed.by_ref().take(lines).collect();
+        own.sort_unstable();
+        let line = |n: usize| format!("round {round} line {n} of many many many");
+        let mut expected: Vec<String> = (0..lines).map(line).collect();
+        expected.sort_unstable();
+        let wrong = own.iter().zip(&expected).find(|(a, b)| a != b);
+        assert_eq!((wrong, own.len()), (None, lines), "round {round}");
+        if round < 3 {
+            let complete = format!("complete {round}");
+            assert_eq!(printed.next(), Some(complete.as_str()));
+        }
+    }
+    assert_eq!(printed.next(), None);
+}
+
 /// A program that runs; killed when dropped.
 #[derive(Debug)]
 pub struct Running {

@@ -2,8 +2,8 @@
 //! result.
 
 use baltra_tests::{
-    app, baltra, built, by_variables, compile, compile_static, daemon, native, root, tenants,
-    through, Answer, Running,
+    app, baltra, built, by_variables, check_printed_lines, compile, compile_static, daemon, native,
+    root, tenants, through, Answer, Running,
 };
 use std::path::Path;
 use std::process::Command;
@@ -173,6 +173,17 @@ fn test_what_kernels_print_is_there_when_the_wait_for_them_is_over() {
     let native = with(native(&prints), &[]).out;
     for _ in 0..10 {
         assert_eq!(with(through(&daemon, "", &prints), &[]).out, native);
+    }
+}
+
+#[test]
+fn test_what_kernels_print_at_length_is_whole() {
+    let daemon = daemon();
+    let program = compile("prints_lines");
+    // Less than a notice, more than the notice ring's half, more than the ring.
+    for lines in [200, 5_000, 20_000] {
+        let answer = with(through(&daemon, "", &program), &[&lines.to_string()]);
+        check_printed_lines(&answer, lines);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use baltra_testkit::{until, Daemon};
 use baltra_tests::{
-    app, by_variables, compile, daemon_with, free_port, kill, native, nothing_panicked,
-    session_count, Running,
+    app, by_variables, check_printed_lines, compile, daemon_with, free_port, kill, native,
+    nothing_panicked, session_count, Running,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -58,6 +58,9 @@ fn test_programs_over_tcp_give_the_native_bytes() {
     let mut command = remote.client(remote.port, compile("work"));
     command.args(["200", "100000"]);
     Running::run(command).ok();
+    let mut command = remote.client(remote.port, compile("prints_lines"));
+    command.arg("20000");
+    check_printed_lines(&Running::run(command).ok(), 20_000);
     until("all is over", || session_count(&remote.daemon) == 0).unwrap();
 }
 

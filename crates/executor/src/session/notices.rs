@@ -2,7 +2,7 @@
 //! that does not listen: what the ring cannot take now goes to a backlog, which a thread of its
 //! own carries off.
 
-use baltra_ring::{Producer, Range, RingError};
+use baltra_ring::{Producer, Progress, Range, RingError};
 use baltra_wire::Notice;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,29 +12,39 @@ use std::time::Duration;
 /// A client that lets more than this pile up has lost its session.
 const BACKLOG_BYTES_MAX: usize = 512 << 20;
 
+/// The longest text in one notice: its reader gets on in pieces.
+const PRINTED_BYTES_MAX: usize = 48 << 10;
+
 struct State {
     /// `None` while the backlog's thread has it.
     producer: Option<Producer>,
     backlog: VecDeque<Vec<u8>>,
     backlog_bytes: usize,
     scratch: Vec<u8>,
+    /// Notices of printed text, sent or in the backlog.
+    printed: u64,
 }
 
 /// The executor's end of a session's notices.
 pub struct Notices {
     state: Mutex<State>,
     closed: AtomicBool,
+    /// In the ring's header, [`State::printed`]: a client whose wait is over waits until it has
+    /// handled as many.
+    announced: Progress,
 }
 
 impl Notices {
     /// Over the segment's notice ring.
     pub fn new(ring: Range) -> Result<Arc<Notices>, RingError> {
         Ok(Arc::new(Notices {
+            announced: Progress::new(&ring)?,
             state: Mutex::new(State {
                 producer: Some(Producer::new(ring)?),
                 backlog: VecDeque::new(),
                 backlog_bytes: 0,
                 scratch: Vec::new(),
+                printed: 0,
             }),
             closed: false.into(),
         }))
@@ -46,7 +56,27 @@ impl Notices {
             return;
         }
         let mut state = self.state.lock().expect("no panic under this lock");
-        let state = &mut *state;
+        self.add(&mut state, notice);
+    }
+
+    /// Sends what a kernel printed, without waiting. Comes before the kernel's completion: its
+    /// client then waits for the text.
+    pub fn print(self: &Arc<Notices>, text: &[u8]) {
+        if self.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock().expect("no panic under this lock");
+        let mut rest = text;
+        while !rest.is_empty() {
+            let piece;
+            (piece, rest) = rest.split_at(piece_len(rest));
+            self.add(&mut state, &Notice::Printed(piece));
+            state.printed += 1;
+        }
+        self.announced.publish(state.printed);
+    }
+
+    fn add(self: &Arc<Notices>, state: &mut State, notice: &Notice) {
         state.scratch.clear();
         if baltra_wire::encode(notice, &mut state.scratch).is_err() {
             return;
@@ -101,6 +131,15 @@ impl Notices {
     }
 }
 
+/// Up to the last line that ends within a notice's length, or that length.
+fn piece_len(text: &[u8]) -> usize {
+    let Some(piece) = text.get(..PRINTED_BYTES_MAX) else {
+        return text.len();
+    };
+    let line = piece.iter().rposition(|byte| *byte == b'\n');
+    line.map_or(PRINTED_BYTES_MAX, |at| at + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +172,34 @@ mod tests {
         for call in 0..4 {
             assert_eq!((pop(), pop()), ((call, true), (call, false)));
         }
+    }
+
+    #[test]
+    fn test_printed_text_is_announced_before_there_is_room_for_it() {
+        let bytes = ring_bytes(256 << 10) as u64;
+        let memory = Memory::anonymous(bytes).unwrap();
+        let range = memory.slice(0, bytes).unwrap();
+        let notices = Notices::new(range.clone()).unwrap();
+        let announced = Progress::new(&range).unwrap();
+        let line = b"a line of text\n";
+        let text = [
+            &b"x".repeat(PRINTED_BYTES_MAX * 2)[..],
+            &line.repeat(50_000),
+        ]
+        .concat();
+        notices.print(&text);
+        let mut consumer = Consumer::new(range).unwrap();
+        let (mut record, mut got) = (Vec::new(), Vec::new());
+        for _ in 0..announced.completed() {
+            while !consumer.pop(&mut record).unwrap() {
+                consumer.wait(Duration::ZERO, Some(Duration::from_millis(10)));
+            }
+            let Ok(Notice::Printed(piece)) = decode::<Notice>(&record) else {
+                panic!("not printed text");
+            };
+            assert!(got.len() < PRINTED_BYTES_MAX * 2 || piece.ends_with(b"\n"));
+            got.extend_from_slice(piece);
+        }
+        assert!(got == text);
     }
 }

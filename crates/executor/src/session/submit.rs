@@ -7,7 +7,7 @@ use super::{pixels, Session};
 use crate::driver::{self, Code, Enqueue, Side, Turn};
 use baltra_opencl::*;
 use baltra_ring::Range;
-use baltra_wire::{Direction, Id, Notice, Operation, Payload, Region};
+use baltra_wire::{Direction, Id, Operation, Payload, Region};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -288,7 +288,7 @@ impl Lane {
                 self.queue.finish()?;
                 Ok::<_, Code>(event)
             },
-            |printed| notices.send(&Notice::Printed(printed)),
+            |printed| notices.print(printed),
         )?;
         self.held.clear();
         Ok(Outcome::Driver(event))

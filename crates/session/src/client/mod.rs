@@ -244,7 +244,7 @@ impl Client {
             stop: false.into(),
             spin: spin(&*peer),
             waker: notices.waker(),
-            printing: notices::Printing::default(),
+            printing: notices::Printing::new(&segment.notices())?,
             welcome,
             peer,
             handler,
@@ -495,12 +495,6 @@ impl Shared {
         } = &mut *channel;
         bytes.clear();
         encode(message, bytes).map_err(|_| Lost(OUT_OF_HOST_MEMORY))?;
-        if matches!(
-            message,
-            Control::ProgramSource { .. } | Control::Call { .. }
-        ) {
-            self.printing.look_at(bytes);
-        }
         if producer.try_push(bytes).is_err() {
             // The executor never waits for anything but the driver before it reads on.
             let pause = || {

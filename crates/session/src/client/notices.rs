@@ -1,50 +1,46 @@
 //! The threads that hear the executor.
 
 use super::{lock, Shared, NOT_AVAILABLE};
-use baltra_ring::Consumer;
+use baltra_ring::{Consumer, Progress, Range, RingError};
 use baltra_wire::{decode, Notice};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, Builder, ThreadId};
 use std::time::Duration;
 
-/// What kernels print comes as a notice before the command's completion, but on another path: a
-/// thread that waits for a command waits for the notices, too, where kernels may print.
-#[derive(Default)]
+/// What kernels print comes as notices before the command's completion, but on another path: a
+/// thread whose wait is over waits for those that have been announced.
 pub(super) struct Printing {
-    possible: AtomicBool,
-    heard: Mutex<Heard>,
+    /// In the notice ring's header: notices of printed text so far.
+    announced: Progress,
+    /// Those that have been handled.
+    handled: AtomicU64,
+    /// The thread that handles them.
+    thread: Mutex<Option<ThreadId>>,
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct Heard {
-    /// Bytes of the notice ring that have been handled.
-    bytes: u64,
-    thread: Option<ThreadId>,
-}
-
 impl Printing {
-    /// Looks for a program that prints in a message: its source, binary or options say so.
-    pub fn look_at(&self, message: &[u8]) {
-        const WORD: &[u8] = b"printf";
-        if message.windows(WORD.len()).any(|window| window == WORD) {
-            self.possible.store(true, Ordering::Release);
-        }
+    /// Over the notice ring.
+    pub fn new(ring: &Range) -> Result<Printing, RingError> {
+        Ok(Printing {
+            announced: Progress::new(ring)?,
+            handled: AtomicU64::new(0),
+            thread: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
-    fn is_possible(&self) -> bool {
-        self.possible.load(Ordering::Acquire)
+    fn is_behind(&self, announced: u64) -> bool {
+        self.handled.load(Ordering::Acquire) < announced
     }
 
-    fn heard(&self, bytes: u64) {
-        if self.is_possible() {
-            let mut heard = lock(&self.heard);
-            heard.bytes = bytes;
-            heard.thread = Some(thread::current().id());
-            self.changed.notify_all();
-        }
+    fn count(&self) {
+        let thread = lock(&self.thread);
+        self.handled.fetch_add(1, Ordering::Release);
+        drop(thread);
+        self.changed.notify_all();
     }
 }
 
@@ -52,20 +48,21 @@ impl Shared {
     /// Waits until what was printed by commands that are complete has been handed on.
     pub(super) fn hear_prints(&self) {
         let printing = &self.printing;
-        if !printing.is_possible() {
+        let announced = printing.announced.completed();
+        if !printing.is_behind(announced) {
             return;
         }
-        let published = self.waker.published();
-        let mut heard = lock(&printing.heard);
-        while heard.bytes < published
-            && heard.thread != Some(thread::current().id())
+        let mut thread = lock(&printing.thread);
+        // Without a thread, or on it, nobody else would hand it on.
+        while printing.is_behind(announced)
+            && thread.is_some_and(|t| t != thread::current().id())
             && !self.stop.load(Ordering::Acquire)
         {
-            // The notice thread may not have looked since the first program came.
+            // Over TCP the notices may have been received and not published yet.
             self.waker.wake();
             let moment = Duration::from_millis(5);
-            let waited = printing.changed.wait_timeout(heard, moment);
-            heard = waited.expect("no panic under this lock").0;
+            let waited = printing.changed.wait_timeout(thread, moment);
+            thread = waited.expect("no panic under this lock").0;
         }
     }
 }
@@ -87,6 +84,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, consumer: Consumer) -> io::Result<()> 
 }
 
 fn hear(shared: &Shared, mut consumer: Consumer) {
+    *lock(&shared.printing.thread) = Some(thread::current().id());
     let mut message = Vec::new();
     loop {
         match consumer.pop(&mut message) {
@@ -96,7 +94,6 @@ fn hear(shared: &Shared, mut consumer: Consumer) {
             },
             Ok(false) if shared.stop.load(Ordering::Acquire) => return,
             Ok(false) => {
-                shared.printing.heard(consumer.taken());
                 consumer.wait(Duration::ZERO, None);
             }
             Err(e) => return shared.lose(NOT_AVAILABLE, Some(&e.to_string())),
@@ -124,7 +121,10 @@ fn handle(shared: &Shared, notice: Notice<'_>) {
                 freed();
             }
         }
-        Notice::Printed(bytes) => shared.handler.printed(bytes),
+        Notice::Printed(bytes) => {
+            shared.handler.printed(bytes);
+            shared.printing.count();
+        }
         Notice::Context { context, text } => shared.handler.context_error(context, text),
         Notice::Fatal { code, text } => shared.lose(code.min(-1), Some(text)),
         // Only relays ask for these.

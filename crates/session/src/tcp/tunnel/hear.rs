@@ -52,6 +52,10 @@ impl Hear<'_> {
                 completed,
                 failed,
             } => self.progress(queue, completed, failed)?,
+            Notice::Printed(_) => {
+                self.inner.print(message);
+                self.heard.notices = true;
+            }
             _ => self.pass_on(message),
         }
         Ok(())

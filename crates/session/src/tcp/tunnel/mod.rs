@@ -16,7 +16,7 @@ use super::reader::{Ended, Reader};
 use super::stream::Stream;
 use super::GRACE;
 use crate::client::{Peer, Shared};
-use baltra_ring::{EventWriter, Memory, Producer, Range, Segment, Waiting};
+use baltra_ring::{EventWriter, Memory, Producer, Progress, Range, Segment, Waiting};
 use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
 use channel::Channel;
 use hear::{Hear, Heard};
@@ -79,6 +79,8 @@ struct Inner {
     link: Link,
     writer: EventWriter,
     notices: Mutex<Producer>,
+    /// In the header of the library's notice ring: notices of printed text.
+    printed: Progress,
     arenas: Mutex<HashMap<u32, Memory>>,
     channels: Mutex<HashMap<Id, Arc<Channel>>>,
     events: Mutex<Events>,
@@ -126,6 +128,7 @@ impl Tunnel {
             link: Link::new(stream.clone()),
             writer: EventWriter::new(segment),
             notices: Mutex::new(Producer::new(segment.notices())?),
+            printed: Progress::new(&segment.notices())?,
             arenas: Mutex::default(),
             channels: Mutex::default(),
             events: Mutex::default(),
@@ -406,6 +409,12 @@ impl Inner {
         if encode(notice, &mut bytes).is_ok() {
             self.pass_on(&bytes, true);
         }
+    }
+
+    /// Gives printed text to the library, which then waits for it at the end of a wait.
+    fn print(&self, notice: &[u8]) {
+        self.pass_on(notice, false);
+        self.printed.publish(self.printed.completed() + 1);
     }
 
     /// Gives a notice to the library.
