@@ -369,6 +369,123 @@ fn test_headers_are_found_in_files() {
     std::fs::remove_dir_all(home).unwrap();
 }
 
+/// Ways to name a header that a compiler takes, with the options; `DIR` is its directory, which
+/// has a directory `a`.
+const INCLUDES: [(&str, &str); 19] = [
+    ("#include \"m.h\"", "-IDIR"),
+    ("#define H \"m.h\"\n#include H", "-I DIR"),
+    (
+        "#define Q(x) #x\n#define S(x) Q(x)\n#include S(m.h)",
+        "-IDIR",
+    ),
+    (
+        "#define Q(x) #x\n#define S(x) Q(x)\n#include S(INCLUDE_PATH/m.h)",
+        "-D INCLUDE_PATH=DIR",
+    ),
+    ("#include H", "-IDIR -DH=<m.h>"),
+    ("#include \"a/../m.h\"", "-IDIR"),
+    ("#include \"../m.h\"", "-IDIR/a"),
+    ("#include \\\n\"m.h\"", "-IDIR"),
+    ("/* c */ # /* c */ include /* c */ <m.h> // c", "-IDIR"),
+    ("#import \"m.h\"", "-IDIR -w"),
+    (
+        "#include \"once.h\"\n#include \"a/../once.h\"\n#include <m.h>",
+        "-IDIR",
+    ),
+    ("#include \"DIR/a/../m.h\"", ""),
+    (
+        "#ifdef __NONE\n#include \"none.h\"\n#else\n#include \"m.h\"\n#endif",
+        "-IDIR",
+    ),
+    (
+        "#if __OPENCL_VERSION__ >= 100 && defined(A)\n#include A\n#endif",
+        "-IDIR -DA=<m.h>",
+    ),
+    (
+        "#if __has_include(\"m.h\")\n#include \"m.h\"\n#endif",
+        "-IDIR",
+    ),
+    ("#include \"next.h\"", "-IDIR/a -IDIR -w"),
+    (
+        "#ifdef __ENDIAN_LITTLE__\n#define H \"m.h\"\n#endif\n#include H",
+        "-IDIR",
+    ),
+    ("#include \"none.h\"", "-IDIR"),
+    (
+        "#if 0\n#include \"none.h\"\n#endif\n#define M __LINE__",
+        "-IDIR",
+    ),
+];
+
+#[test]
+fn test_headers_are_found_however_they_are_named() {
+    let home = std::env::temp_dir().join(format!("baltra-named-{}", std::process::id()));
+    std::fs::create_dir_all(home.join("a")).unwrap();
+    for (name, text) in [
+        ("m.h", "#define M 3\n"),
+        ("once.h", "#pragma once\nconstant int once = 1;\n"),
+        ("a/next.h", "#include_next <next.h>\n#define M (N + 1)\n"),
+        ("next.h", "#define N 4\n"),
+    ] {
+        std::fs::write(home.join(name), text).unwrap();
+    }
+    let path = home.to_str().unwrap();
+    compare(|d| {
+        for (source, options) in INCLUDES {
+            let body = "\nkernel void run(global int *o) { o[get_global_id(0)] = M; }";
+            let source = format!("{}{body}", source.replace("DIR", path));
+            let program = d.program(&source);
+            let options = CString::new(options.replace("DIR", path)).unwrap();
+            let code = cl!(
+                d,
+                clBuildProgram(program, 0, null(), options.as_ptr(), None, null_mut())
+            );
+            note!(d, "{options:?} {source}: build {code}");
+            if code == CL_SUCCESS {
+                let kernel = d.kernel(program, "run");
+                let out = d.buffer(&mut [0i32; 4]);
+                note!(d, "set {}", d.set(kernel, 0, &out));
+                note!(d, "launch {}", d.launch(kernel, &[4], &[]));
+                let values: Vec<i32> = d.read(out, 4);
+                note!(d, "{values:?}");
+            }
+        }
+    });
+    std::fs::remove_dir_all(home).unwrap();
+}
+
+#[test]
+fn test_an_empty_source_is_a_program_without_kernels() {
+    compare(|d| {
+        // The later programs find the memory of the earlier ones, full of text.
+        for text in [
+            c"",
+            c"kernel void f() {} junk",
+            c"",
+            c" ",
+            c"\n",
+            c"// c\n",
+            c"",
+        ] {
+            let mut code = -1;
+            let mut pointer = text.as_ptr();
+            let program = cl!(
+                d,
+                clCreateProgramWithSource(d.context, 1, &mut pointer, null(), &mut code)
+            );
+            note!(d, "{text:?}: create {code}");
+            for _ in 0..2 {
+                let code = cl!(
+                    d,
+                    clBuildProgram(program, 0, null(), null(), None, null_mut())
+                );
+                note!(d, "build {code}");
+            }
+            cl!(d, clReleaseProgram(program));
+        }
+    });
+}
+
 #[test]
 fn test_kernels_tell_what_native_ones_tell() {
     compare(|d| {

@@ -272,7 +272,8 @@ pub enum Request<'a> {
         /// The options.
         #[serde(borrow)]
         options: &'a str,
-        /// What the source includes: path below an include directory, content.
+        /// What the source includes: path below one directory, content. The one without a path is
+        /// the source to build, which includes the others by these paths.
         #[serde(borrow)]
         files: Vec<(&'a str, &'a [u8])>,
     },

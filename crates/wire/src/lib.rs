@@ -14,14 +14,12 @@ mod command;
 mod control;
 mod device;
 mod hello;
-mod include;
 mod notice;
 
 pub use command::{Arg, Command, Direction, Operation, Payload, Region, Waits};
 pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};
 pub use device::{DeviceDescription, Info};
 pub use hello::{Hello, Limits, Refusal, SessionFlags, Share, Welcome};
-pub use include::{include_name, plain_path};
 pub use notice::{Completion, KernelArg, KernelDescription, Notice, Reply};
 
 use serde::{de::Deserialize, Serialize};

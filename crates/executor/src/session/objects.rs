@@ -83,18 +83,21 @@ impl Program {
     /// that still has kernels, and ours outlive the application's a little: so a second build gets
     /// a program of its own, of the same source; so does one whose source names headers that lie
     /// elsewhere here.
-    pub fn renewed(&self, headers: &Headers) -> Result<Arc<driver::Program>, Code> {
+    pub fn renewed(&self, headers: &Headers<'_>) -> Result<Arc<driver::Program>, Code> {
         let mut program = self.program.lock().expect("no panic under this lock");
         let is_second = self.built.swap(true, Ordering::Relaxed);
-        if self.compiles && (is_second || headers.has_absolute()) {
+        if !self.compiles {
+            return Ok(program.clone());
+        }
+        if let Some(source) = headers.source() {
+            *program = Arc::new(self.context.context.program_source(source)?);
+        } else if is_second {
             let mut source = program.info(CL_PROGRAM_SOURCE as u32)?;
             if source.last() == Some(&0) {
                 source.pop();
             }
-            let redirected = headers.redirected(&source);
-            if (is_second && !source.is_empty()) || redirected.is_some() {
-                let source = redirected.as_ref().unwrap_or(&source);
-                *program = Arc::new(self.context.context.program_source(source)?);
+            if !source.is_empty() {
+                *program = Arc::new(self.context.context.program_source(&source)?);
             }
         }
         Ok(program.clone())
@@ -102,6 +105,18 @@ impl Program {
 }
 
 impl Program {
+    /// A build has these files and options: its kernels may print where its source says nothing
+    /// of that.
+    pub fn reads(&self, files: &[(&str, &[u8])], options: &str) {
+        let mut texts = files
+            .iter()
+            .map(|(_, text)| *text)
+            .chain([options.as_bytes()]);
+        if texts.any(super::kernels::mentions_printf) {
+            self.prints.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the device holds what its kernels are made of.
     pub fn may_run(&self, images: &Images) -> bool {
         let has_image = || {

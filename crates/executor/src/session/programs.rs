@@ -113,6 +113,7 @@ impl Session {
                 let program = self.objects.program(program)?;
                 let list = devices_of(&program.context, devices)?;
                 self.remember(&program, options);
+                program.reads(&files, options);
                 let headers = Headers::lay_out(&files)?;
                 let options = headers.options(options);
                 let driver = program.renewed(&headers)?;
@@ -131,6 +132,7 @@ impl Session {
                 files,
             } => {
                 let laid_out = Headers::lay_out(&files)?;
+                self.objects.program(program)?.reads(&files, options);
                 self.compile(
                     program,
                     devices,
@@ -211,7 +213,7 @@ impl Session {
         devices: &[u8],
         options: &str,
         (headers, names): (&[u8], &[&str]),
-        laid_out: &Headers,
+        laid_out: &Headers<'_>,
     ) -> Result<Reply, Code> {
         let program = self.objects.program(program)?;
         let list = devices_of(&program.context, devices)?;

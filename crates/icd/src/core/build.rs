@@ -3,10 +3,11 @@
 use crate::core::callback;
 use crate::core::context::Context;
 use crate::core::device::Device;
-use crate::core::include::gather;
+use crate::core::include::resolve;
 use crate::core::lost;
 use crate::core::object::Ref;
 use crate::core::program::{Origin, Program};
+use baltra_include::Resolved;
 use baltra_opencl::*;
 use baltra_wire::{Reply, Request};
 use std::sync::{Arc, Condvar, Mutex};
@@ -198,11 +199,27 @@ impl Program {
             ids.ok_or(CL_INVALID_PROGRAM)
         };
         let others;
-        let included = match (&self.origin, job) {
-            (Origin::Source(source), Job::Build | Job::Compile(_)) => gather(source, options),
-            _ => Vec::new(),
+        let resolved = match (&self.origin, job) {
+            (Origin::Source(source), Job::Build | Job::Compile(_)) => {
+                let device = mine.first().ok_or(CL_INVALID_DEVICE)?;
+                let embedded = match job {
+                    Job::Compile(headers) => embedded(headers),
+                    _ => Vec::new(),
+                };
+                resolve(source, options, &embedded, &self.devices[*device])?
+            }
+            _ => Resolved {
+                options: options.to_owned(),
+                ..Resolved::default()
+            },
         };
-        let files = included.iter().map(|(path, text)| (&path[..], &text[..]));
+        let options = &resolved.options;
+        let source = resolved.text.iter().map(|text| ("", &text[..]));
+        let files = resolved
+            .files
+            .iter()
+            .map(|(path, text)| (&path[..], &text[..]));
+        let files = source.chain(files);
         let request = match job {
             Job::Build => Request::Build {
                 program: replica.id,
@@ -243,6 +260,15 @@ impl Program {
     pub fn linked(context: &Ref<Context>, devices: Vec<Ref<Device>>) -> Ref<Program> {
         Program::new(context, devices, Origin::Linked)
     }
+}
+
+/// Headers that are programs of source: their names and texts.
+fn embedded<'a>(headers: &'a [(Ref<Program>, &'a str)]) -> Vec<(&'a str, &'a [u8])> {
+    let text = |(program, name): &'a (Ref<Program>, &'a str)| match &program.origin {
+        Origin::Source(text) => Some((*name, &text[..])),
+        _ => None,
+    };
+    headers.iter().filter_map(text).collect()
 }
 
 #[cfg(test)]

@@ -1,143 +1,100 @@
 //! What a program's source includes, found where the application runs.
 //!
 //! The compiler works in another process that cannot read this one's files, perhaps on another
-//! host. So the headers that `#include` lines name under the options' `-I` directories travel
-//! with the build. Includes behind conditions are sent too: too many do no harm.
+//! host. So the files travel with the build, and the source names them by names of their own
+//! (`baltra_include`).
 
-use baltra_wire::{include_name, plain_path};
-use std::collections::HashSet;
+use crate::core::device::Device;
+use baltra_include::{Files, Resolved, Source};
+use baltra_opencl::*;
 use std::path::{Path, PathBuf};
 
-/// Headers of one build at the most, and bytes of them together.
-const FILES_MAX: usize = 1000;
-const BYTES_MAX: usize = 16 << 20;
+/// Bytes of one file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A header: its path below the include directory, or its absolute one, and its content.
-pub type Header = (String, Vec<u8>);
+/// This process's files.
+struct Disk;
 
-/// The headers that `source` includes, directly or through others: those below the directories
-/// that the options name, and those that a line names by their absolute path.
-pub fn gather(source: &[u8], options: &str) -> Vec<Header> {
-    let roots = directories(options);
-    let mut found: Vec<Header> = Vec::new();
-    let mut seen = HashSet::new();
-    let mut bytes = 0;
-    // Where a header lies and what it says; the source itself lies in none of the directories.
-    let mut open: Vec<(PathBuf, Vec<u8>)> = vec![(PathBuf::new(), source.to_vec())];
-    while let Some((includer, text)) = open.pop() {
-        for name in includes(&text) {
-            let beside = includer.parent().map(|dir| dir.join(&name));
-            let names = beside.into_iter().chain([PathBuf::from(&name)]);
-            let Some((path, content)) = names
-                .filter_map(|path| plain_path(&path))
-                .find_map(|path| Some((path.clone(), read(&roots, &path)?)))
-            else {
-                continue;
-            };
-            let Some(text) = path.to_str().map(str::to_owned) else {
-                continue;
-            };
-            bytes += content.len();
-            if found.len() == FILES_MAX || bytes > BYTES_MAX {
-                return found;
-            }
-            if seen.insert(path.clone()) {
-                open.push((path, content.clone()));
-                found.push((text, content));
-            }
-        }
+impl Files for Disk {
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let is_text = |m: std::fs::Metadata| m.is_file() && m.len() <= FILE_BYTES_MAX;
+        let is_text = std::fs::metadata(path).is_ok_and(is_text);
+        is_text.then(|| std::fs::read(path).ok()).flatten()
     }
-    found
+
+    fn identity(&self, path: &Path) -> PathBuf {
+        path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    }
 }
 
-fn read(roots: &[PathBuf], path: &Path) -> Option<Vec<u8>> {
-    let readable = |file: PathBuf| {
-        let small =
-            std::fs::metadata(&file).is_ok_and(|m| m.is_file() && m.len() <= BYTES_MAX as u64);
-        small.then(|| std::fs::read(file).ok()).flatten()
+/// What the device's compiler is given of a source and its headers. The source comes with it
+/// whenever it includes anything: what an earlier build was given may have included other files.
+pub fn resolve(
+    source: &[u8],
+    options: &str,
+    embedded: &[(&str, &[u8])],
+    device: &Device,
+) -> Result<Resolved, i32> {
+    let includes = |word: &[u8]| source.windows(word.len()).any(|w| w == word);
+    let may_include = includes(b"inc") || includes(b"import") || includes(b"\\");
+    if !may_include {
+        return Ok(Resolved {
+            options: options.to_owned(),
+            ..Resolved::default()
+        });
+    }
+    let predefined = predefined(device, options);
+    let source = Source {
+        text: source,
+        options,
+        predefined: &predefined,
+        embedded,
     };
-    if path.is_absolute() {
-        return readable(path.to_owned());
-    }
-    roots.iter().find_map(|root| readable(root.join(path)))
+    let mut resolved =
+        baltra_include::resolve(&source, &Disk).map_err(|_| CL_OUT_OF_HOST_MEMORY)?;
+    resolved.text.get_or_insert_with(|| source.text.to_vec());
+    Ok(resolved)
 }
 
-/// The directories of `-I dir` and `-Idir`, quoted or not.
-fn directories(options: &str) -> Vec<PathBuf> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut quoted = false;
-    for c in options.chars() {
-        match c {
-            '"' => quoted = !quoted,
-            c if c.is_whitespace() && !quoted => words.push(std::mem::take(&mut word)),
-            c => word.push(c),
+/// Macros that the specification has a compiler define, as far as their values are known here.
+fn predefined(device: &Device, options: &str) -> Vec<(String, String)> {
+    let (major, minor) = device.limits.version;
+    let version = major * 100 + minor * 10;
+    let mut macros = vec![
+        ("__OPENCL_VERSION__".to_owned(), version.to_string()),
+        ("__ENDIAN_LITTLE__".to_owned(), "1".to_owned()),
+    ];
+    let standards = [
+        ("-cl-std=CL1.1", 110),
+        ("-cl-std=CL1.2", 120),
+        ("-cl-std=CL2.0", 200),
+        ("-cl-std=CL3.0", 300),
+    ];
+    let standard = standards
+        .iter()
+        .find(|(option, _)| options.contains(option));
+    if let Some((_, language)) = standard {
+        macros.push(("__OPENCL_C_VERSION__".to_owned(), language.to_string()));
+    }
+    for (name, value) in [
+        ("1_0", 100),
+        ("1_1", 110),
+        ("1_2", 120),
+        ("2_0", 200),
+        ("3_0", 300),
+    ] {
+        if value <= version {
+            macros.push((format!("CL_VERSION_{name}"), value.to_string()));
         }
     }
-    words.push(word);
-    let mut words = words.into_iter().filter(|w| !w.is_empty());
-    let mut directories = Vec::new();
-    while let Some(word) = words.next() {
-        match word.strip_prefix("-I") {
-            Some("") => directories.extend(words.next().map(PathBuf::from)),
-            Some(dir) => directories.push(PathBuf::from(dir)),
-            None => {}
-        }
+    if device.limits.images {
+        macros.push(("__IMAGE_SUPPORT__".to_owned(), "1".to_owned()));
     }
-    directories
-}
-
-/// The names that a text includes.
-fn includes(text: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(text);
-    let name = |line: &str| Some(line[include_name(line)?].to_owned());
-    text.lines().filter_map(name).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_headers_are_found_through_others() {
-        let home = std::env::temp_dir().join(format!("baltra-include-{}", std::process::id()));
-        std::fs::create_dir_all(home.join("sub")).unwrap();
-        std::fs::write(home.join("a.h"), "#include <sub/b.h>\n#include \"a.h\"").unwrap();
-        std::fs::write(home.join("sub/b.h"), "#include \"c.h\"").unwrap();
-        std::fs::write(home.join("sub/c.h"), "int c;").unwrap();
-        let options = format!("-DX=1 -I \"{}\"", home.display());
-        let headers = gather(b"  # include \"./a.h\"\n#include <none.h>", &options);
-        let names: Vec<_> = headers.iter().map(|h| h.0.as_str()).collect();
-        assert_eq!(names, ["a.h", "sub/b.h", "sub/c.h"]);
-        std::fs::remove_dir_all(home).unwrap();
+    if options.contains("-cl-fast-relaxed-math") {
+        macros.push(("__FAST_RELAXED_MATH__".to_owned(), "1".to_owned()));
     }
-
-    #[test]
-    fn test_absolute_headers_bring_what_lies_beside_them() {
-        let home = std::env::temp_dir().join(format!("baltra-absolute-{}", std::process::id()));
-        std::fs::create_dir_all(home.join("sub")).unwrap();
-        std::fs::write(home.join("a.h"), "#include \"sub/b.h\"").unwrap();
-        std::fs::write(home.join("sub/b.h"), "#include \"../c.h\"").unwrap();
-        std::fs::write(home.join("c.h"), "int c;").unwrap();
-        let home_text = home.to_str().unwrap();
-        let source = format!("#include \"{home_text}/sub/../a.h\"");
-        let names = gather(source.as_bytes(), "").into_iter().map(|h| h.0);
-        let expected = ["a.h", "sub/b.h", "c.h"].map(|name| format!("{home_text}/{name}"));
-        assert_eq!(names.collect::<Vec<_>>(), expected);
-        std::fs::remove_dir_all(home).unwrap();
-    }
-
-    #[test]
-    fn test_relative_names_do_not_leave_the_directories() {
-        let headers = gather(b"#include \"../etc/hostname\"", "-I /usr");
-        assert!(headers.is_empty());
-        assert!(gather(b"#include \"hostname\"", "-DI=/etc").is_empty());
-        assert!(gather(b"#include \"/dev/zero\"\n#include \"/etc\"", "").is_empty());
-    }
-
-    #[test]
-    fn test_directories_are_read_in_all_spellings() {
-        let dirs = directories("-I a -Ib -w -I \"c d\" -I");
-        assert_eq!(dirs, ["a", "b", "c d"].map(PathBuf::from));
-    }
+    let extensions = device.text(CL_DEVICE_EXTENSIONS);
+    let names = extensions.split_whitespace();
+    macros.extend(names.map(|name| (name.to_owned(), "1".to_owned())));
+    macros
 }
