@@ -124,7 +124,9 @@ fn test_absent_limits_come_from_the_base() {
 
 #[test]
 fn test_relative_directories_are_made_absolute() {
-    let paths = with("[paths]\nruntime='run'\nstate='./state'").unwrap().paths;
+    let paths = with("[paths]\nruntime='run'\nstate='./state'")
+        .unwrap()
+        .paths;
     let here = std::env::current_dir().unwrap();
     assert_eq!(
         (paths.runtime, paths.state),
