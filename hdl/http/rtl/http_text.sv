@@ -161,7 +161,7 @@ module http_text
     t = answer(t, TEXT_405_POST, "405 Method Not Allowed\nAllow: POST, OPTIONS", "method not allowed\n");
     t = answer(t, TEXT_413, "413 Content Too Large", "content too large\n");
     t = answer(t, TEXT_431, "431 Request Header Fields Too Large", "request header too large\n");
-    t = answer(t, TEXT_500_LONG, "500 Internal Server Error", "the answer is longer than the room that its ring has\n");
+    t = answer(t, TEXT_500_LONG, "500 Internal Server Error", "the answer does not fit its ring\n");
     t = answer(t, TEXT_500_IMAGE, "500 Internal Server Error", "the function's image was refused\n");
     t = answer(t, TEXT_503_CHANGED, "503 Service Unavailable", "the functions have just changed\n");
     t = answer(t, TEXT_502, "502 Bad Gateway", "the store has no such image, or not the whole of it\n");

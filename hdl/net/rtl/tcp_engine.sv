@@ -689,7 +689,7 @@ module tcp_engine
               die = 1'b1;
               reset_out = 1'b1;
             end
-            if (evicting && wanted_over && !t.closing && t.state == OPEN && (in_request || flight == '0)) begin
+            if (evicting && wanted_over && t.state == OPEN && (in_request || flight == '0)) begin
               die = 1'b1;
               reset_out = 1'b1;
             end else if (!t.closing && (idle_over || (evicting && wanted_over)) && t.state == OPEN) begin
@@ -1125,10 +1125,13 @@ module tcp_engine
       STEP: begin
         phase <= ENDS;
         if (kind == EVENT_TICK && tick_slow) begin
-          if (t.state == OPEN && !t.closing && !in_work && t.idle > laggard_idle) begin
-            laggard <= index;
-            laggard_idle <= t.idle;
-          end else if (index == laggard) laggard_idle <= t.closing || in_work ? '0 : t.idle;
+          // A session that is closed is one too once its FIN is acknowledged: its peer may never close.
+          if (t.state == OPEN && (!t.closing || flight == '0) && !in_work) begin
+            if (t.idle > laggard_idle || index == laggard) begin
+              laggard <= index;
+              laggard_idle <= t.idle;
+            end
+          end else if (index == laggard) laggard_idle <= '0;
         end
       end
       ENDS: begin

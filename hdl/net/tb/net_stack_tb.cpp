@@ -387,8 +387,8 @@ TEST(full) {
     check(s.result == Full, "no session is free");
 }
 
-// Each connection that finds no session has one closed that was idle for a second, but not one that the application is at work
-// for; that has its second when the work is over.
+// A connection that finds no session evicts one that was idle for a second, but not one for which the
+// application works; its idle time starts when the work is over.
 TEST(idle_while_the_application_works) {
     Stack s;
     std::vector<uint16_t> ports;
@@ -411,7 +411,8 @@ TEST(idle_while_the_application_works) {
     const auto look = [&] {
         for (auto &g : s.got) closed[g.from] += (g.flags & (kFin | kRst)) != 0;
         s.got.clear();
-        return closed.size() - static_cast<size_t>(std::count_if(closed.begin(), closed.end(), [](auto &c) { return !c.second; }));
+        return static_cast<size_t>(
+            std::count_if(closed.begin(), closed.end(), [](auto &c) { return c.second != 0; }));
     };
     attempt();
     check(look() == 0, "one is closed that was not idle for a second");
@@ -458,8 +459,8 @@ struct Peer {
     }
 };
 
-// What a session sends a byte at a time in the middle of a request does not keep it: whoever wants in has the one reset that has not got
-// on for longest, and comes in at once. One that gets on stays, and one whose answer is acknowledged.
+// Bytes that trickle within a request do not hold a session: a newcomer evicts the session without progress for
+// longest and is opened at once. A session with progress stays, and so does one whose answer is acknowledged.
 TEST(bytes_that_trickle_hold_no_session) {
     Stack s;
     s.releases = true;
@@ -495,8 +496,9 @@ TEST(bytes_that_trickle_hold_no_session) {
         std::vector<uint16_t> reset;
         for (auto &g : s.got)
             if (g.flags & kRst) reset.push_back(g.to);
-        check(reset.size() == 1 && reset[0] == peers[2 + i].port, "it is not the one that has not got on for longest that goes");
-        check(s.accepted.size() == 17u + i && s.accepted.back() == sessions[2 + i], "it does not come in");
+        check(reset.size() == 1 && reset[0] == peers[2 + i].port, "evicted another session than the oldest");
+        check(s.accepted.size() == 17u + i && s.accepted.back() == sessions[2 + i],
+              "the newcomer is not opened");
         late.data(s, 1);
         // The session is another peer's now, who has sent a whole request.
         s.dut->mid_request = s.dut->mid_request & ~(1u << sessions[2 + i]);
@@ -505,7 +507,7 @@ TEST(bytes_that_trickle_hold_no_session) {
     }
 }
 
-// Without anybody who wants in: a request has ten seconds for its beginning, and for each 4 KB.
+// The timeout within a request, while sessions are free.
 TEST(requests_have_a_deadline) {
     Stack s;
     s.releases = true;
@@ -531,11 +533,37 @@ TEST(requests_have_a_deadline) {
         for (auto &g : s.got)
             if (g.flags & kFin) closed.insert({g.to, g.ms - start});
     }
-    check(closed.size() == 1 && closed.count(5000), "another session is closed than the one that does not get on");
-    check(closed[5000] > 9900 && closed[5000] < 10500, "it is closed after " + std::to_string(closed[5000]) + " ms");
+    check(closed.size() == 1 && closed.count(5000), "not only the session without progress is closed");
+    check(closed[5000] > 9900 && closed[5000] < 10500,
+          "it is closed after " + std::to_string(closed[5000]) + " ms");
 }
 
-// A reader that acknowledges a byte at a time does not hold its session either.
+// Peers that never close after the board has do not hold their sessions.
+TEST(half_closed_connections_hold_no_session) {
+    Stack s;
+    s.releases = true;
+    std::vector<Peer> peers;
+    for (uint16_t i = 0; i < 16; i++) {
+        peers.push_back({static_cast<uint16_t>(5000 + i)});
+        peers.back().shake(s);
+    }
+    for (int i = 0; i < 16; i++) {
+        s.session = s.accepted[i], s.read_to = peers[i].seq, s.written_to = peers[i].ack;
+        s.say(true);
+        s.run(400);
+        s.send(peers[i].port, 80, peers[i].seq, peers[i].ack + 1, kAck);
+    }
+    s.run_ms(1200);
+    for (uint16_t i = 0; i < 3; i++) {
+        Peer late{static_cast<uint16_t>(6000 + i)};
+        late.shake(s);
+        s.run_ms(1);
+        check(s.accepted.size() == 17u + i, "newcomer " + std::to_string(i) + " is not opened");
+        s.run_ms(70);
+    }
+}
+
+// A reader that acknowledges single bytes does not hold its session either.
 TEST(answers_that_trickle_hold_no_session) {
     Stack s;
     s.releases = true;
@@ -559,13 +587,14 @@ TEST(answers_that_trickle_hold_no_session) {
     Peer late{6000};
     late.shake(s);
     s.run_ms(2);
-    // It is to be closed: what is still to be sent goes first, and its FIN behind that.
+    // It is closed, not reset: data of its answer is in flight.
     std::map<uint16_t, int> shut;
     s.run_ms(1800);
     late.data(s, 1);
     for (auto &g : s.got) shut[g.to] += (g.flags & (kFin | kRst)) != 0;
-    for (int k = 0; k < 16; k++) check(k == 7 ? shut[peers[k].port] : !shut[peers[k].port], "session " + std::to_string(k));
-    check(s.accepted.size() == 17, "it does not come in");
+    for (int k = 0; k < 16; k++)
+        check(k == 7 ? shut[peers[k].port] : !shut[peers[k].port], "session " + std::to_string(k));
+    check(s.accepted.size() == 17, "the newcomer is not opened");
 }
 
 // Three duplicate ACKs ask for a segment again, but not for one that a timeout or others have already: what is acknowledged
