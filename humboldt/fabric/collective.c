@@ -127,9 +127,9 @@ static inline bool allowed(int op, enum hum_element element)
         TOGETHER(name);                                                                                                  \
     } while (0)
 
-static inline void copy(void *to, const void *from, size_t bytes)
+static inline void copy(void *to, const void *from, hum_bytes bytes)
 {
-    for (size_t i = 0; i < bytes; i++) ((uint8_t *)to)[i] = ((const uint8_t *)from)[i];
+    for (hum_bytes i = 0; i < bytes; i++) ((uint8_t *)to)[i] = ((const uint8_t *)from)[i];
 }
 
 int HUM_Barrier(HUM_Comm comm)
@@ -179,7 +179,7 @@ gathered(const uint8_t *mine, uint8_t *result, int count, HUM_Datatype type, int
     int done = 0;
     do {
         int part = count - done < most ? count - done : most;
-        size_t bytes = (size_t)part * type->size, offset = (size_t)done * type->size;
+        hum_bytes bytes = (hum_bytes)part * type->size, offset = (hum_bytes)done * type->size;
         sum[bytes > 0 ? (bytes - 1) / 8 : 0] = 0;
         copy(sum, mine + offset, bytes);
         for (int bit = 1; bit < size && error == HUM_SUCCESS; bit *= 2) {
@@ -192,7 +192,7 @@ gathered(const uint8_t *mine, uint8_t *result, int count, HUM_Datatype type, int
             if (place + bit >= size) continue;
             if (hum_kernel_pending()) {
                 error = hum_kernel_receive(come, part, type, other, tag, function);
-                for (size_t at = 0; 8 * at < bytes; at++) sum[at] = combined(op, element, come[at], sum[at]);
+                for (hum_bytes at = 0; 8 * at < bytes; at++) sum[at] = combined(op, element, come[at], sum[at]);
                 continue;
             }
             hum_kernel_take(part, type, other, tag);
@@ -228,7 +228,7 @@ static int collect(const void *out, int out_count, HUM_Datatype out_type, uint8_
                    const char *function)
 {
     int rank = port_rank();
-    size_t bytes = (size_t)in_count * in_type->size;
+    hum_bytes bytes = (hum_bytes)in_count * in_type->size;
     if (rank != root) return hum_kernel_send(out, out_count, out_type, root, tag, function);
     int error = HUM_SUCCESS;
     for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++, in += bytes) {
@@ -248,8 +248,8 @@ int HUM_Gather(const void *out, int out_count, HUM_Datatype out_type, void *in, 
 int HUM_Allgather(const void *out, int out_count, HUM_Datatype out_type, void *in, int in_count, HUM_Datatype in_type, HUM_Comm comm)
 {
     BEGIN(Allgather, in, in_count, in_type, comm, 0);
-    size_t bytes = (size_t)in_count * in_type->size;
-    const uint8_t *own = out != HUM_IN_PLACE || port_rank() == 0 ? out : (uint8_t *)in + bytes * (size_t)port_rank();
+    hum_bytes bytes = (hum_bytes)in_count * in_type->size;
+    const uint8_t *own = out != HUM_IN_PLACE || port_rank() == 0 ? out : (uint8_t *)in + bytes * (hum_bytes)port_rank();
     if (out == HUM_IN_PLACE) out_count = in_count, out_type = in_type;
     BEGIN(Allgather, own, out_count, out_type, comm, 0);
     int error = collect(own, out_count, out_type, in, in_count, in_type, 0, TAG(Allgather), NAME(Allgather));
@@ -263,7 +263,7 @@ int HUM_Scatter(const void *out, int out_count, HUM_Datatype out_type, void *in,
     if (rank != root) return hum_kernel_receive(in, in_count, in_type, root, TAG(Scatter), NAME(Scatter));
     BEGIN(Scatter, out, out_count, out_type, comm, root);
     const uint8_t *from = out;
-    size_t bytes = (size_t)out_count * out_type->size;
+    hum_bytes bytes = (hum_bytes)out_count * out_type->size;
     int error = HUM_SUCCESS;
     for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++, from += bytes) {
         if (r != rank) error = hum_kernel_send(from, out_count, out_type, r, TAG(Scatter), NAME(Scatter));
@@ -291,7 +291,7 @@ static int collect_parts(const void *out, int out_count, HUM_Datatype out_type, 
     for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++) {
         void *to = place_of(in, places[r], in_type);
         if (r != rank) error = hum_kernel_receive(to, counts[r], in_type, r, tag, function);
-        else if (out != HUM_IN_PLACE) copy(to, out, (size_t)counts[r] * in_type->size);
+        else if (out != HUM_IN_PLACE) copy(to, out, (hum_bytes)counts[r] * in_type->size);
     }
     return error;
 }
@@ -304,7 +304,7 @@ static int deal_parts(const void *out, const int counts[], const int places[], H
     for (int r = 0; r < port_ranks() && error == HUM_SUCCESS; r++) {
         const void *from = place_of(out, places[r], out_type);
         if (r != rank) error = hum_kernel_send(from, counts[r], out_type, r, tag, function);
-        else if (in != HUM_IN_PLACE) copy(in, from, (size_t)counts[r] * out_type->size);
+        else if (in != HUM_IN_PLACE) copy(in, from, (hum_bytes)counts[r] * out_type->size);
     }
     return error;
 }
@@ -351,7 +351,7 @@ static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Dat
         if (wrong == FINE) whole += counts[r];
     }
     if (wrong == FINE && (op == HUM_OP_NULL || !allowed(op->builtin, type->element))) wrong = NO_OP;
-    uint8_t *all = wrong == FINE && port_rank() == 0 ? malloc((size_t)whole * type->size + 1) : NULL;
+    uint8_t *all = wrong == FINE && port_rank() == 0 ? malloc((hum_bytes)whole * type->size + 1) : NULL;
     if (wrong == FINE && port_rank() == 0 && all == NULL) wrong = NO_MEMORY;
     if (wrong != FINE) return hum_kernel_failed(wrong, function, "root", 0, tag, 0);
     int error = gathered(out == HUM_IN_PLACE ? in : out, all, whole, type, op->builtin, 0, tag, function);
@@ -384,7 +384,7 @@ int HUM_Alltoallv(const void *out, const int out_counts[], const int out_places[
         int other = step >= rank ? step - rank : step - rank + size;
         const void *from = place_of(out, out_places[other], out_type);
         void *to = place_of(in, in_places[other], in_type);
-        if (other == rank) copy(to, from, (size_t)in_counts[other] * in_type->size);
+        if (other == rank) copy(to, from, (hum_bytes)in_counts[other] * in_type->size);
         else
             for (int turn = 0; turn < 2 && error == HUM_SUCCESS; turn++) {
                 if ((turn == 0) == (rank < other)) error = hum_kernel_send(from, out_counts[other], out_type, other, TAG(Alltoallv), NAME(Alltoallv));
@@ -401,12 +401,12 @@ int HUM_Alltoall(const void *out, int out_count, HUM_Datatype out_type, void *in
     if (out == HUM_IN_PLACE) return hum_kernel_failed(NO_PLACE, NAME(Alltoall), "with", rank, TAG(Alltoall), 0);
     BEGIN(Alltoall, out, out_count, out_type, comm, 0);
     BEGIN(Alltoall, in, in_count, in_type, comm, 0);
-    size_t out_bytes = (size_t)out_count * out_type->size, in_bytes = (size_t)in_count * in_type->size;
+    hum_bytes out_bytes = (hum_bytes)out_count * out_type->size, in_bytes = (hum_bytes)in_count * in_type->size;
     int error = HUM_SUCCESS;
     for (int step = 0; step < size && error == HUM_SUCCESS; step++) {
         int other = step >= rank ? step - rank : step - rank + size;
-        const uint8_t *from = (const uint8_t *)out + out_bytes * (size_t)other;
-        uint8_t *to = (uint8_t *)in + in_bytes * (size_t)other;
+        const uint8_t *from = (const uint8_t *)out + out_bytes * (hum_bytes)other;
+        uint8_t *to = (uint8_t *)in + in_bytes * (hum_bytes)other;
         if (other == rank) copy(to, from, in_bytes);
         else
             for (int turn = 0; turn < 2 && error == HUM_SUCCESS; turn++) {

@@ -36,7 +36,11 @@ static const struct {
     [COUNT] = {HUM_ERR_COUNT, "a count below zero, or of more than 16 MB"},
     [BUFFER] = {HUM_ERR_BUFFER, "the buffer is null"},
     [TRUNCATE] = {HUM_ERR_TRUNCATE, "longer than the receive's room"},
+#ifdef HUM_SHORT_LONG
+    [MISTYPED] = {HUM_ERR_TYPE, "send and receive are of different types (with long: 32 HUM_LONG has 32 bits here, 64 elsewhere)"},
+#else
     [MISTYPED] = {HUM_ERR_TYPE, "send and receive are of different types"},
+#endif
     [FULL] = {HUM_ERR_NO_MEM, "its receive queue is full"},
     [LOST] = {HUM_ERR_PEER, "packets were lost on the wire, which repeats nothing"},
     [NOBODY] = {HUM_ERR_RANK, "there is no such rank, or it is this one"},
@@ -55,7 +59,7 @@ const char *HUM_Last_error(void) { return last; }
 #endif
 
 /* A synthesised kernel has no memory for texts: it says at once what ends it, and has no HUM_Last_error. */
-__attribute__((noinline)) int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, size_t bytes)
+__attribute__((noinline)) int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, hum_bytes bytes)
 {
     int error = reasons[why].error;
 #ifdef HUM_SYNTHESISED
@@ -74,7 +78,7 @@ __attribute__((noinline)) int hum_kernel_failed(enum reason why, const char *fun
 #endif
 }
 
-static inline int faulty(unsigned fault, const char *function, const char *other, int peer, int tag, size_t bytes)
+static inline int faulty(unsigned fault, const char *function, const char *other, int peer, int tag, hum_bytes bytes)
 {
     if (fault == HUM_FAULT_NONE) return HUM_SUCCESS;
     return hum_kernel_failed(fault <= HUM_FAULT_RANK ? (enum reason)(TRUNCATE + fault - 1) : STRANGE, function, other, peer, tag, bytes);
@@ -87,11 +91,11 @@ static inline enum reason check(const void *buffer, int count, HUM_Datatype type
     if ((peer < 0 || peer >= port_ranks()) && peer != HUM_PROC_NULL && !(receives && peer == HUM_ANY_SOURCE)) return RANK;
     if ((tag < 0 || tag > TAG_MAX) && !(receives && tag == HUM_ANY_TAG)) return TAG;
     if (type == NULL) return TYPE;
-    if (count < 0 || (type->size > 0 && (size_t)count > BYTES_MAX / type->size)) return COUNT;
+    if (count < 0 || (type->size > 0 && (hum_bytes)count > BYTES_MAX / (hum_bytes)type->size)) return COUNT;
     return buffer == NULL && count > 0 ? BUFFER : FINE;
 }
 
-int hum_kernel_fault(unsigned fault, const char *function, const char *other, int peer, int tag, size_t bytes)
+int hum_kernel_fault(unsigned fault, const char *function, const char *other, int peer, int tag, hum_bytes bytes)
 {
     return faulty(fault, function, other, peer, tag, bytes);
 }
@@ -113,14 +117,14 @@ static inline int put(const void *buffer, int count, HUM_Datatype type, int to, 
 {
     if (hum_kernel_pending() && !(kind & PORT_SEND_EAGER))
         return hum_kernel_waited(true, (void *)(uintptr_t)buffer, count, type, to, tag, kind != 0, HUM_STATUS_IGNORE, function);
-    size_t bytes = (size_t)count * type->size, whole = bytes & ~(size_t)7;
+    hum_bytes bytes = (hum_bytes)count * type->size, whole = bytes & ~(hum_bytes)7;
     const uint8_t *from = buffer;
     uint64_t beat;
     port_send(port_message(to, tag, type->code) | kind, bytes);
-    for (size_t at = 0; at < whole; at += 8) port_put(port_load(from + at));
+    for (hum_bytes at = 0; at < whole; at += 8) port_put(port_load(from + at));
     if (bytes > whole) {
         beat = 0;
-        for (size_t at = bytes; at-- > whole;) beat = beat << 8 | from[at];
+        for (hum_bytes at = bytes; at-- > whole;) beat = beat << 8 | from[at];
         port_put(beat);
     }
     return faulty(port_sent(), function, "to", to, tag, bytes);
@@ -157,14 +161,14 @@ int HUM_Rsend(const void *buffer, int count, HUM_Datatype type, int to, int tag,
 }
 
 /* Payload of the message that was asked for, to a buffer; the engine gives no more than there is room for. */
-static inline void fill(uint8_t *to, size_t room)
+static inline void fill(uint8_t *to, hum_bytes room)
 {
-    size_t whole = room & ~(size_t)7, at = 0;
+    hum_bytes whole = room & ~(hum_bytes)7, at = 0;
     uint64_t beat;
     while (port_get(&beat)) {
         if (at < whole) port_store(to + at, beat);
         else
-            for (size_t byte = at; byte < room; byte++, beat >>= 8) to[byte] = (uint8_t)beat;
+            for (hum_bytes byte = at; byte < room; byte++, beat >>= 8) to[byte] = (uint8_t)beat;
         at += 8;
     }
 }
@@ -178,11 +182,11 @@ int HUM_Recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_
         return HUM_SUCCESS;
     }
     if (hum_kernel_pending()) return hum_kernel_waited(false, buffer, count, type, from, tag, false, status, "HUM_Recv");
-    size_t room = (size_t)count * type->size;
+    hum_bytes room = (hum_bytes)count * type->size;
     port_take(port_message(from, tag, type->code), room);
     fill(buffer, room);
     uint32_t outcome = port_outcome();
-    size_t bytes = port_bytes();
+    hum_bytes bytes = port_bytes();
     int source = port_source(outcome), found = port_tag(outcome);
     if (status != HUM_STATUS_IGNORE) *status = (HUM_Status){.source = source, .tag = found, .bytes = bytes};
     return faulty(outcome & 0xff, "HUM_Recv", "from", source, found, bytes);
@@ -190,7 +194,7 @@ int HUM_Recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_
 
 void hum_kernel_take(int count, HUM_Datatype type, int from, int tag)
 {
-    port_take(port_message(from, tag, type->code) | PORT_COLLECTIVE, (size_t)count * type->size);
+    port_take(port_message(from, tag, type->code) | PORT_COLLECTIVE, (hum_bytes)count * type->size);
 }
 
 int hum_kernel_taken(int from, int tag, const char *function)
@@ -202,7 +206,7 @@ int hum_kernel_receive(void *buffer, int count, HUM_Datatype type, int from, int
 {
     if (hum_kernel_pending()) return hum_kernel_waited(false, buffer, count, type, from, tag, true, HUM_STATUS_IGNORE, function);
     hum_kernel_take(count, type, from, tag);
-    fill(buffer, (size_t)count * type->size);
+    fill(buffer, (hum_bytes)count * type->size);
     return hum_kernel_taken(from, tag, function);
 }
 
@@ -219,7 +223,8 @@ int hum_kernel_meet(int to, int from, int tag, const char *function)
 
 int HUM_Get_count(const HUM_Status *status, HUM_Datatype type, int *count)
 {
-    *count = type->size > 0 && status->bytes % type->size == 0 ? (int)(status->bytes / type->size) : HUM_UNDEFINED;
+    hum_bytes bytes = (hum_bytes)status->bytes, size = (hum_bytes)type->size;
+    *count = size > 0 && bytes % size == 0 ? (int)(bytes / size) : HUM_UNDEFINED;
     return HUM_SUCCESS;
 }
 

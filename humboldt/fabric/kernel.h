@@ -4,15 +4,18 @@
 
 #include "internal.h"
 
+/* Bytes of a message or an array: on a board they fit 32 bits, which cost a synthesised kernel less than size_t's 64. */
+typedef uint32_t hum_bytes;
+
 /* Why a call fails: what is wrong with its arguments, then faults of the engines in their order, then what boards lack. */
 enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE, NO_ROOT, NO_OP, NO_PLACE, NO_MEMORY, NO_PART };
 
 /* The error's class, where errors are returned; else the kernel's end. */
-int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, size_t bytes);
+int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, hum_bytes bytes);
 enum reason hum_kernel_check(const void *buffer, int count, HUM_Datatype type, HUM_Comm comm);
 enum reason hum_kernel_check_message(const void *buffer, int count, HUM_Datatype type, int peer, int tag, HUM_Comm comm, bool receives);
 /* Of a fault of the engines. */
-int hum_kernel_fault(unsigned fault, const char *function, const char *other, int peer, int tag, size_t bytes);
+int hum_kernel_fault(unsigned fault, const char *function, const char *other, int peer, int tag, hum_bytes bytes);
 
 /* Messages of collective functions, which match no others; the arguments have been checked. */
 int hum_kernel_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, const char *function);

@@ -1,4 +1,4 @@
-//! C to LLVM's IR: clang compiles a kernel and what is linked to it for a machine of 32 bits, as the soft core is.
+//! C to LLVM's IR: clang compiles a kernel and what is linked to it for a machine whose types are those of the hosts.
 
 use crate::{from_ir, Hardware};
 use anyhow::{ensure, Context, Result};
@@ -8,6 +8,13 @@ use std::process::{Command, Stdio};
 
 /// The compiler, of the version whose IR is read.
 pub const CLANG: &str = "clang-16";
+
+/// `char` is signed, or not, as it is on this host.
+pub const CHAR: &str = if std::ffi::c_char::MIN == 0 {
+    "-funsigned-char"
+} else {
+    "-fsigned-char"
+};
 
 /// What is to be made.
 #[derive(Clone, Debug)]
@@ -62,9 +69,10 @@ impl Kernel {
         let mut command = Command::new(CLANG);
         command
             .args([
-                "--target=riscv32-unknown-elf",
-                "-march=rv32imafd",
-                "-mabi=ilp32d",
+                "--target=riscv64-unknown-elf",
+                "-march=rv64imafd",
+                "-mabi=lp64",
+                CHAR,
                 "-std=gnu11",
                 "-O2",
                 "-g",
@@ -78,6 +86,9 @@ impl Kernel {
                 "-fno-discard-value-names",
                 "-mllvm",
                 "-disable-loop-idiom-all",
+                // What counts in 32 bits goes on doing so.
+                "-mllvm",
+                "-indvars-widen-indvars=false",
             ])
             .args(
                 ["printf", "fprintf", "puts", "putchar", "fputc", "fputs"]
@@ -103,7 +114,7 @@ impl Kernel {
     }
 
     /// The kernel and its library as one module of IR.
-    fn ir(&self) -> Result<String> {
+    pub(crate) fn ir(&self) -> Result<String> {
         let run = |mut command: Command| -> Result<()> {
             let done = command.output().with_context(|| {
                 format!("cannot run {CLANG}: scripts/setup.sh fabric installs it")

@@ -207,7 +207,7 @@ impl<'a> Emitter<'a> {
     fn view(&mut self, spot: Spot, value: Value, bits: u32) -> String {
         let v = match value {
             Value::Bits(n) => return literal(n, bits),
-            Value::Null | Value::Undef => return literal(0, bits),
+            Value::Null | Value::Undef | Value::Aggregate(_) => return literal(0, bits),
             Value::Global(g, o) => {
                 return literal((self.memories.offset(g) as i64 + o) as u64, bits)
             }
@@ -767,7 +767,9 @@ impl<'a> Emitter<'a> {
         address: Value,
         size: u64,
     ) -> (usize, String, Result<u64, String>) {
-        let m = self.memories.of(spot.function, address).unwrap_or(0);
+        let Some(m) = self.memories.of(spot.function, address) else {
+            unreachable!("memory::analyse refuses accesses of no memory");
+        };
         let memory = &self.memories.all[m];
         let index = index_bits(memory.words());
         let low = memory.width.trailing_zeros();

@@ -87,11 +87,7 @@ fn branch(function: &mut Function, at: usize, far: bool) -> bool {
     if negated && stores {
         let opposite = function.value("otherwise", Type::Int(1));
         let op = Op::Binary(Binary::Xor, condition, Value::Bits(1));
-        add.push(Instruction {
-            result: Some(opposite),
-            op,
-            place: place.clone(),
-        });
+        add.push(Instruction::new(Some(opposite), op, &place));
         when = Value::Local(opposite);
     }
     for instruction in &mut body {
@@ -123,21 +119,13 @@ fn branch(function: &mut Function, at: usize, far: bool) -> bool {
         } else {
             Op::Select(condition, a, b)
         };
-        add.push(Instruction {
-            result: Some(select),
-            op,
-            place: place.clone(),
-        });
+        add.push(Instruction::new(Some(select), op, &place));
         if let Op::Phi(from) = &mut function.blocks[next].code[index].op {
             from.retain(|f| f.0 != inside && f.0 != at);
             from.push((at, Value::Local(select)));
         }
     }
-    add.push(Instruction {
-        result: None,
-        op: Op::Jump(next),
-        place,
-    });
+    add.push(Instruction::new(None, Op::Jump(next), &place));
     function.blocks[inside].code.clear();
     function.blocks[at].code.extend(add);
     true

@@ -31,7 +31,8 @@ impl Type {
         match self {
             Type::Void => 0,
             Type::Int(n) | Type::Float(n) => u64::from(n.div_ceil(8)).next_power_of_two(),
-            Type::Ptr => 4,
+            // As on the hosts; in a register an address has 32 bits.
+            Type::Ptr => 8,
             Type::Array(n, of) => n.saturating_mul(of.size()),
             Type::Struct(members, _) => {
                 let end = members
@@ -51,6 +52,31 @@ impl Type {
             Type::Struct(members, false) => members.iter().map(Type::align).max().unwrap_or(1),
             other => other.size().clamp(1, 8),
         }
+    }
+
+    /// What a value of the type is made of: values that fit a register, and where each lies.
+    pub fn members(&self) -> Vec<(Type, u64)> {
+        let mut out = Vec::new();
+        self.collect(0, &mut out);
+        out
+    }
+
+    fn collect(&self, at: u64, out: &mut Vec<(Type, u64)>) {
+        match self {
+            Type::Void => {}
+            Type::Array(n, of) => (0..*n).for_each(|i| of.collect(at + i * of.size(), out)),
+            Type::Struct(members, _) => {
+                for (i, member) in members.iter().enumerate() {
+                    member.collect(at + self.offset(i), out);
+                }
+            }
+            plain => out.push((plain.clone(), at)),
+        }
+    }
+
+    /// Whether it is a structure or an array.
+    pub fn is_aggregate(&self) -> bool {
+        matches!(self, Type::Array(..) | Type::Struct(..))
     }
 
     /// Where a structure's member lies.
@@ -83,6 +109,8 @@ pub enum Value {
     Null,
     /// A value that does not matter.
     Undef,
+    /// A structure or an array in registers, by its number in [`Module::aggregates`]; gone after `aggregate`.
+    Aggregate(usize),
 }
 
 /// Operations with two operands and a result of their type.
@@ -146,6 +174,9 @@ pub enum Op {
     Store(Value, Value, u64, Option<Value>),
     /// Room of so many bytes.
     Local(u64),
+    /// Of a structure in registers: with some of its members, from the first on, replaced; so many members of it.
+    Insert(Value, Value, usize),
+    Extract(Value, usize),
     Call(String, Vec<(Type, Value)>),
     Phi(Vec<(usize, Value)>),
     /// Its operand.
@@ -165,6 +196,10 @@ impl Op {
                 each(a);
                 each(b);
             }
+            Op::Insert(a, b, _) => {
+                each(a);
+                each(b);
+            }
             Op::Store(a, b, _, when) => {
                 each(a);
                 each(b);
@@ -181,6 +216,7 @@ impl Op {
             | Op::Fneg(a)
             | Op::Fabs(a)
             | Op::Load(a, _)
+            | Op::Extract(a, _)
             | Op::Copy(a)
             | Op::Branch(a, _, _)
             | Op::Switch(a, _, _, _)
@@ -210,6 +246,19 @@ pub struct Instruction {
     pub result: Option<usize>,
     pub op: Op,
     pub place: Place,
+    /// Whether a load or a store is of an object of an arithmetic type, which holds no address (C's aliasing rules).
+    pub numeric: bool,
+}
+
+impl Instruction {
+    pub fn new(result: Option<usize>, op: Op, place: &Place) -> Instruction {
+        Instruction {
+            result,
+            op,
+            place: place.clone(),
+            numeric: false,
+        }
+    }
 }
 
 /// Where something is in the source.
@@ -246,6 +295,18 @@ pub struct Function {
 }
 
 impl Function {
+    /// Without a name and blocks.
+    pub fn empty() -> Function {
+        Function {
+            name: String::new(),
+            result: Type::Void,
+            parameters: 0,
+            values: Vec::new(),
+            blocks: Vec::new(),
+            place: Place::default(),
+        }
+    }
+
     /// A new value.
     pub fn value(&mut self, name: &str, ty: Type) -> usize {
         self.values.push(Local {
@@ -271,6 +332,8 @@ pub struct Global {
 pub struct Module {
     pub globals: Vec<Global>,
     pub functions: Vec<Function>,
+    /// Constant structures: their type, and a value for each of its members.
+    pub aggregates: Vec<(Type, Vec<Value>)>,
 }
 
 /// What cannot be made: where, and why.

@@ -7,6 +7,7 @@
 //! each instruction is carried out; [`emit`] writes the module, whose units are in `hdl/hls/rtl`.
 #![forbid(unsafe_code)]
 
+mod aggregate;
 mod compile;
 mod emit;
 mod flatten;
@@ -14,6 +15,7 @@ mod ir;
 mod lower;
 mod memory;
 mod names;
+mod narrow;
 mod parse;
 mod print;
 mod schedule;
@@ -21,7 +23,7 @@ mod schedule;
 mod tests;
 mod units;
 
-pub use compile::{synthesise, Kernel};
+pub use compile::{synthesise, Kernel, CHAR};
 pub use ir::{Place, Refusal};
 
 use emit::Body;
@@ -42,15 +44,21 @@ pub struct Hardware {
     pub far_bytes: u64,
 }
 
+/// What hardware has of a kernel's IR, and where its addresses point.
+fn instructions(text: &str, far: u64) -> Result<(ir::Module, memory::Memories), Refusal> {
+    let mut module = parse::module(text)?;
+    lower::module(&mut module, far > 0)?;
+    let memories = memory::analyse(&mut module, far)?;
+    Ok((module, memories))
+}
+
 /// A kernel's module from IR; `far`: bytes of memory off the chip that it has.
 ///
 /// # Errors
 ///
 /// What has no form in hardware.
 pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardware, Refusal> {
-    let mut module = parse::module(text)?;
-    lower::module(&mut module, far > 0)?;
-    let memories = memory::analyse(&mut module, far)?;
+    let (module, memories) = instructions(text, far)?;
     let functions: HashSet<String> = module.functions.iter().map(|f| f.name.clone()).collect();
     let mut bodies = Vec::new();
     for (at, function) in module.functions.iter().enumerate() {

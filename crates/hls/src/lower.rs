@@ -1,9 +1,11 @@
 //! What has no form of its own becomes what has: `printf`, copies of memory, intrinsics; and what has none is refused.
 
+use crate::aggregate;
 use crate::flatten::flatten;
 use crate::ir::{
     Binary, Block, Cast, Function, Global, Instruction, Module, Op, Place, Refusal, Type, Value,
 };
+use crate::narrow::narrow;
 use crate::print;
 use std::collections::{HashMap, HashSet};
 
@@ -43,19 +45,13 @@ impl Maker<'_> {
     }
 
     pub fn give(&mut self, result: usize, op: Op) {
-        self.code.push(Instruction {
-            result: Some(result),
-            op,
-            place: self.place.clone(),
-        });
+        let instruction = Instruction::new(Some(result), op, &self.place);
+        self.code.push(instruction);
     }
 
     pub fn act(&mut self, op: Op) {
-        self.code.push(Instruction {
-            result: None,
-            op,
-            place: self.place.clone(),
-        });
+        let instruction = Instruction::new(None, op, &self.place);
+        self.code.push(instruction);
     }
 
     fn at(&mut self, base: Value, offset: u64) -> Value {
@@ -89,6 +85,7 @@ pub fn module(module: &mut Module, far: bool) -> Result<(), Refusal> {
         .iter()
         .map(|&i| module.functions[i].name.clone())
         .collect();
+    aggregate::split(module, &reached)?;
     let mut functions = Vec::new();
     // The entry first.
     for &at in reached.iter().rev() {
@@ -98,6 +95,7 @@ pub fn module(module: &mut Module, far: bool) -> Result<(), Refusal> {
         flatten(&mut function, far);
         outlive(&mut function);
         forget(&mut function);
+        narrow(&mut function);
         functions.push(function);
     }
     module.functions = functions;
@@ -252,17 +250,11 @@ fn ends(function: &mut Function) {
         let over = |i: &Instruction| matches!(&i.op, Op::Call(name, _) if name == "hum_port_end");
         if !block.code.last().is_some_and(over) {
             let op = Op::Call("hum_port_end".to_owned(), vec![(Type::Int(32), code)]);
-            block.code.push(Instruction {
-                result: None,
-                op,
-                place: place.clone(),
-            });
+            block.code.push(Instruction::new(None, op, &place));
         }
-        block.code.push(Instruction {
-            result: None,
-            op: Op::Unreachable,
-            place,
-        });
+        block
+            .code
+            .push(Instruction::new(None, Op::Unreachable, &place));
     }
 }
 
@@ -348,11 +340,7 @@ fn outlive(function: &mut Function) {
                 let place = code[front].place.clone();
                 code.insert(
                     front,
-                    Instruction {
-                        result: Some(copy),
-                        op: Op::Copy(Value::Local(phi)),
-                        place,
-                    },
+                    Instruction::new(Some(copy), Op::Copy(Value::Local(phi)), &place),
                 );
             }
         }

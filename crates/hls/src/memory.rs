@@ -1,10 +1,14 @@
 //! Which memory each pointer points into. Objects that one pointer may point to share a memory (Steensgaard's analysis);
 //! each memory has a word of the widest access to it, and a pointer is bytes from its beginning; in memory off the chip, from
 //! the beginning of all that is there.
+//!
+//! Every value may hold an address, whatever its type: the compiler copies structures as integers. What cannot hold one: results
+//! of arithmetic that is not of bits or sums, and what is in an object of an arithmetic type (`Instruction::numeric`). An access
+//! through a pointer that no object's address reaches is refused, unless that pointer can only be null.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Module, Op, Place, Refusal, Type, Value};
 use crate::lower::Maker;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Bytes of all memories of a kernel: those of 128 block RAMs of 4 KB.
 const BYTES_MAX: u64 = 512 << 10;
@@ -43,6 +47,10 @@ pub struct Memories {
     memories: HashMap<usize, usize>,
     offsets: Vec<u64>,
     null: HashMap<usize, bool>,
+    /// Classes of values that hold numbers that are not addresses.
+    numbers: HashSet<usize>,
+    /// Values that are compared: functions and values.
+    compared: Vec<(usize, usize)>,
     /// Bytes of memory off the chip that are used.
     pub far_bytes: u64,
 }
@@ -102,10 +110,24 @@ impl Memories {
         }
     }
 
-    fn same(&mut self, function: usize, a: Value, b: Value) {
-        if let (Some(x), Some(y)) = (self.class(function, a), self.class(function, b)) {
-            self.unify(x, y);
+    /// A value becomes part of what a class holds.
+    fn flow(&mut self, function: usize, value: Value, to: Option<usize>) {
+        let Some(to) = to else {
+            return;
+        };
+        match (self.class(function, value), value) {
+            (Some(class), _) => self.unify(to, class),
+            // A pointer that may be null is in a memory whose first word is nobody's.
+            (None, Value::Null | Value::Bits(0)) => {
+                self.null.insert(to, true);
+            }
+            (None, Value::Bits(_)) => self.number(Some(to)),
+            (None, _) => {}
         }
+    }
+
+    fn number(&mut self, class: Option<usize>) {
+        self.numbers.extend(class);
     }
 
     /// The memory that a pointer points into.
@@ -150,6 +172,8 @@ pub fn analyse(module: &mut Module, far: u64) -> Result<Memories, Refusal> {
         memories: HashMap::new(),
         offsets: vec![0; module.globals.len()],
         null: HashMap::new(),
+        numbers: HashSet::new(),
+        compared: Vec::new(),
         far_bytes: 0,
     };
     for _ in &module.globals {
@@ -168,7 +192,7 @@ pub fn analyse(module: &mut Module, far: u64) -> Result<Memories, Refusal> {
     }
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.blocks.iter().flat_map(|b| &b.code) {
-            constrain(&mut m, at, function, instruction, &parameters)?;
+            constrain(&mut m, at, function, instruction, &parameters);
         }
     }
     for (index, global) in module.globals.iter().enumerate() {
@@ -180,104 +204,121 @@ pub fn analyse(module: &mut Module, far: u64) -> Result<Memories, Refusal> {
             }
         }
     }
+    compare(&mut m);
     align(module);
     lay(module, &mut m, far)?;
+    verify(module, &m)?;
     Ok(m)
 }
 
+/// What an instruction says of where its values point.
 fn constrain(
     m: &mut Memories,
     at: usize,
     function: &Function,
     instruction: &Instruction,
     parameters: &HashMap<String, (usize, usize)>,
-) -> Result<(), Refusal> {
-    let result = instruction.result.map(Value::Local);
-    let pointer = result.is_some_and(|r| is_pointer(function, r));
+) {
+    let result = instruction
+        .result
+        .and_then(|r| m.class(at, Value::Local(r)));
+    let pointer = |v: Value| is_pointer(function, v);
+    let tracked = |v: Value| pointer(v) || !instruction.numeric;
+    let of_bits = |op: Binary| {
+        use Binary::{Add, And, Ashr, Lshr, Or, Shl, Smax, Smin, Sub, Umax, Umin, Xor};
+        [
+            Add, Sub, And, Or, Xor, Shl, Lshr, Ashr, Umin, Umax, Smin, Smax,
+        ]
+        .contains(&op)
+    };
     match &instruction.op {
-        Op::Address(base, _, _) => {
-            if let Some(r) = result {
-                m.same(at, r, *base);
+        Op::Address(base, offset, parts) => {
+            m.flow(at, *base, result);
+            if !matches!(base, Value::Local(_) | Value::Global(..)) {
+                // An offset from null is a number that is made an address.
+                parts.iter().for_each(|p| m.flow(at, p.0, result));
+                if *offset != 0 {
+                    m.number(result);
+                }
             }
         }
-        Op::Copy(a) if pointer => m.same(at, result.unwrap_or(Value::Null), *a),
-        Op::Select(_, a, b) if pointer => {
-            let r = result.unwrap_or(Value::Null);
+        Op::Copy(a) | Op::Cast(Cast::Bits, _, a) => m.flow(at, *a, result),
+        Op::Select(_, a, b) => {
+            m.flow(at, *a, result);
+            m.flow(at, *b, result);
+        }
+        Op::Phi(from) => from.iter().for_each(|(_, v)| m.flow(at, *v, result)),
+        Op::Binary(op, a, b) if of_bits(*op) => {
             for v in [*a, *b] {
-                m.same(at, r, v);
-                null(m, at, r, v);
-            }
-        }
-        Op::Phi(from) if pointer => {
-            let r = result.unwrap_or(Value::Null);
-            for (_, v) in from {
-                m.same(at, r, *v);
-                null(m, at, r, *v);
-            }
-        }
-        Op::Compare(_, _, a, b) if is_pointer(function, *a) || is_pointer(function, *b) => {
-            m.same(at, *a, *b);
-            null(m, at, *a, *b);
-            null(m, at, *b, *a);
-        }
-        Op::Cast(Cast::Bits, _, a) if pointer != is_pointer(function, *a) && pointer => {
-            return Err(Refusal::new(
-                &instruction.place,
-                "an address that is made of a number",
-            ));
-        }
-        Op::Load(from, _) if pointer => {
-            if let Some(class) = m.class(at, *from) {
-                let content = m.content(class);
-                if let Some(r) = m.class(at, result.unwrap_or(Value::Null)) {
-                    m.unify(content, r);
+                if matches!(v, Value::Local(_) | Value::Global(..)) {
+                    m.flow(at, v, result);
                 }
             }
         }
-        Op::Store(value, to, _, _) if is_pointer(function, *value) => {
-            if let (Some(class), Some(v)) = (m.class(at, *to), m.class(at, *value)) {
+        Op::Compare(_, _, a, b) => {
+            let (x, y) = (m.class(at, *a), m.class(at, *b));
+            for (class, other) in [(x, *b), (y, *a)] {
+                if let (Some(class), Value::Null | Value::Bits(0)) = (class, other) {
+                    m.null.insert(class, true);
+                }
+            }
+            match (x, y) {
+                (Some(x), Some(y)) if pointer(*a) || pointer(*b) => m.unify(x, y),
+                (Some(x), Some(y)) => m.compared.push((x, y)),
+                _ => {}
+            }
+            m.number(result);
+        }
+        Op::Load(from, _) => match (m.class(at, *from), result) {
+            (Some(class), Some(r))
+                if instruction.result.is_some_and(|r| tracked(Value::Local(r))) =>
+            {
                 let content = m.content(class);
-                m.unify(content, v);
-            } else if let Some(class) = m.class(at, *to) {
+                m.unify(content, r);
+            }
+            _ => m.number(result),
+        },
+        Op::Store(value, to, _, _) if tracked(*value) => {
+            if let Some(class) = m.class(at, *to) {
                 let content = m.content(class);
-                let root = m.root(content);
-                m.null.insert(root, true);
+                m.flow(at, *value, Some(content));
             }
         }
-        Op::Call(name, arguments) => {
-            if let Some(&(callee, count)) = parameters.get(name) {
-                for (i, (ty, argument)) in arguments.iter().enumerate().take(count) {
-                    if *ty == Type::Ptr {
-                        let parameter = m.class(callee, Value::Local(i));
-                        if let (Some(p), Some(a)) = (parameter, m.class(at, *argument)) {
-                            m.unify(p, a);
-                        } else if let Some(p) = parameter {
-                            m.null.insert(p, true);
-                        }
-                    }
+        Op::Call(name, arguments) => match parameters.get(name) {
+            Some(&(callee, count)) => {
+                for (i, (_, argument)) in arguments.iter().enumerate().take(count) {
+                    let parameter = m.class(callee, Value::Local(i));
+                    m.flow(at, *argument, parameter);
                 }
-                if let (true, Some(r)) = (pointer, result.and_then(|r| m.class(at, r))) {
+                if let Some(r) = result {
                     let node = m.results[name];
                     m.unify(node, r);
                 }
             }
-        }
-        Op::Return(Some(v)) if is_pointer(function, *v) => {
+            None => m.number(result),
+        },
+        Op::Return(Some(v)) => {
             let node = m.results[&function.name];
-            if let Some(class) = m.class(at, *v) {
-                m.unify(node, class);
-            }
+            m.flow(at, *v, Some(node));
         }
-        _ => {}
+        _ => m.number(result),
     }
-    Ok(())
 }
 
-/// A pointer that may be null is in a memory whose first word is nobody's.
-fn null(m: &mut Memories, at: usize, pointer: Value, other: Value) {
-    if other == Value::Null {
-        if let Some(class) = m.class(at, pointer) {
-            m.null.insert(class, true);
+/// Values that are compared as integers have one memory if both are addresses.
+fn compare(m: &mut Memories) {
+    loop {
+        let mut owners = vec![false; m.parents.len()];
+        for global in &m.globals {
+            owners[m.root(*global)] = true;
+        }
+        let next = m.compared.iter().copied().find(|&(a, b)| {
+            let (a, b) = (m.root(a), m.root(b));
+            a != b && owners[a] && owners[b]
+        });
+        match next {
+            Some((a, b)) => m.unify(a, b),
+            None => return,
         }
     }
 }
@@ -306,7 +347,7 @@ fn zeroes(module: &Module) -> Vec<Vec<u32>> {
                     Value::Bits(n) => n.trailing_zeros().min(64),
                     // Objects begin at words of 8 bytes.
                     Value::Global(_, o) => o.trailing_zeros().min(3),
-                    Value::Null | Value::Undef => 64,
+                    Value::Null | Value::Undef | Value::Aggregate(_) => 64,
                 };
                 let found = match &instruction.op {
                     Op::Binary(Binary::Add | Binary::Sub | Binary::Or | Binary::Xor, a, b) => {
@@ -473,11 +514,16 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.blocks.iter().flat_map(|b| &b.code) {
             if let (Op::Address(base, _, _), Some(result)) = (&instruction.op, instruction.result) {
-                m.same(at, Value::Local(result), *base);
+                let result = m.class(at, Value::Local(result));
+                m.flow(at, *base, result);
             }
         }
     }
-    let nulls: Vec<usize> = m.null.keys().map(|&n| m.root(n)).collect();
+    // What memory holds may be null, as it may never have been written.
+    let held = m.contents.values();
+    let nulls: HashSet<usize> = (m.null.keys().chain(held)).map(|&n| m.root(n)).collect();
+    let numbers: HashSet<usize> = m.numbers.iter().map(|&n| m.root(n)).collect();
+    let owners: HashSet<usize> = m.globals.iter().map(|&n| m.root(n)).collect();
     // Widths by class.
     let mut used: BTreeMap<usize, u64> = BTreeMap::new();
     for (at, function) in module.functions.iter().enumerate() {
@@ -492,7 +538,14 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
                     "an access through a null pointer",
                 ));
             };
-            let width = used.entry(m.root(class)).or_insert(1);
+            let class = m.root(class);
+            if !owners.contains(&class) && numbers.contains(&class) {
+                return Err(Refusal::new(
+                    &instruction.place,
+                    "an address that is made of a number: no object's address gets here",
+                ));
+            }
+            let width = used.entry(class).or_insert(1);
             *width = size.max(*width);
         }
     }
@@ -535,6 +588,16 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
         m.memories.insert(class, m.all.len());
         m.all.push(memory);
     }
+    // What nobody reads or writes has an address all the same, which is not that of another, nor null.
+    let mut ends: HashMap<usize, u64> = HashMap::new();
+    for (global, object) in module.globals.iter().enumerate() {
+        let class = m.root(m.globals[global]);
+        if !m.memories.contains_key(&class) {
+            let end = ends.entry(class).or_insert(8);
+            m.offsets[global] = *end;
+            *end += (object.bytes.len().max(1) as u64).next_multiple_of(8);
+        }
+    }
     move_away(module, m, far)?;
     // Addresses among the contents, when all offsets are known.
     for (index, global) in module.globals.iter().enumerate() {
@@ -548,6 +611,23 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
             let bits = (m.offsets[*to] as i64 + offset) as u32;
             let at = (m.offsets[index] + at) as usize;
             m.all[memory].bytes[at..at + 4].copy_from_slice(&bits.to_le_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what would be hardware of no memory: each access that is left has one.
+fn verify(module: &Module, m: &Memories) -> Result<(), Refusal> {
+    for (at, function) in module.functions.iter().enumerate() {
+        for instruction in function.blocks.iter().flat_map(|b| &b.code) {
+            let address = match instruction.op {
+                Op::Load(a, _) | Op::Store(_, a, _, _) => a,
+                _ => continue,
+            };
+            if m.of(at, address).is_none() {
+                let why = "an access through a pointer that belongs to no memory";
+                return Err(Refusal::new(&instruction.place, why));
+            }
         }
     }
     Ok(())

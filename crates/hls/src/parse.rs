@@ -5,9 +5,13 @@ use crate::ir::{
     Binary, Block, Cast, Function, Global, Instruction, Local, Module, Op, Place, Refusal, Type,
     Value,
 };
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, Refusal>;
+
+/// Values that a structure in registers has, at most.
+const MEMBERS_MAX: usize = 16;
 
 /// A cursor over a line.
 struct Text<'a> {
@@ -179,6 +183,8 @@ struct Reader<'a> {
     types: HashMap<String, Type>,
     globals: HashMap<String, usize>,
     nodes: HashMap<&'a str, Node<'a>>,
+    /// Constant structures that instructions have as operands.
+    aggregates: RefCell<Vec<(Type, Vec<Value>)>>,
 }
 
 /// The value of a text's escapes, `\0A`.
@@ -214,6 +220,7 @@ pub fn module(text: &str) -> Result<Module> {
         types: HashMap::new(),
         globals: HashMap::new(),
         nodes: HashMap::new(),
+        aggregates: RefCell::new(Vec::new()),
     };
     let mut module = Module::default();
     let lines: Vec<&str> = text.lines().collect();
@@ -261,6 +268,7 @@ pub fn module(text: &str) -> Result<Module> {
         }
         at += 1;
     }
+    module.aggregates = reader.aggregates.into_inner();
     Ok(module)
 }
 
@@ -501,6 +509,53 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The members of a constant structure.
+    fn constant(
+        &self,
+        t: &mut Text<'_>,
+        ty: &Type,
+        out: &mut Vec<Value>,
+    ) -> std::result::Result<(), String> {
+        if !ty.is_aggregate() {
+            out.push(self.value(t, ty, &mut |_| None)?);
+        } else if t.take("undef") || t.take("poison") {
+            out.extend(ty.members().iter().map(|_| Value::Undef));
+        } else if t.take("zeroinitializer") {
+            out.extend(ty.members().iter().map(|(ty, _)| match ty {
+                Type::Ptr => Value::Null,
+                _ => Value::Bits(0),
+            }));
+        } else {
+            let end = ["<{", "{", "["].iter().find(|open| t.take(open));
+            let end = match *end.ok_or("a constant structure")? {
+                "<{" => "}>",
+                "{" => "}",
+                _ => "]",
+            };
+            while !t.take(end) {
+                let member = self.ty(t)?;
+                self.constant(t, &member, out)?;
+                t.take(",");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a load or a store of this line is of an object of an arithmetic type, by its tag of type-based alias analysis.
+    fn numeric(&self, line: &str) -> bool {
+        let node = |id: &str| self.nodes.get(id.trim_start_matches('!')).map(|n| n.kind);
+        let Some((_, rest)) = line.split_once("!tbaa !") else {
+            return false;
+        };
+        // The tag: the type around it, its own, where it is in the former.
+        let tag = node(Text::new(rest).word());
+        let access = tag.and_then(|kind| kind.split(", ").nth(1)).and_then(node);
+        access.is_some_and(|kind| {
+            let name = kind.trim_start_matches("{!\"").split('"').next();
+            name.is_some_and(|n| !n.is_empty() && !["omnipotent char", "any pointer"].contains(&n))
+        })
+    }
+
     /// A value of a type; `local` knows those of the function.
     fn value(
         &self,
@@ -509,6 +564,13 @@ impl<'a> Reader<'a> {
         local: &mut dyn FnMut(&str) -> Option<usize>,
     ) -> std::result::Result<Value, String> {
         t.attributes();
+        if ty.is_aggregate() && t.peek() != '%' {
+            let mut members = Vec::new();
+            self.constant(t, ty, &mut members)?;
+            let mut all = self.aggregates.borrow_mut();
+            all.push((ty.clone(), members));
+            return Ok(Value::Aggregate(all.len() - 1));
+        }
         if t.take("true") {
             return Ok(Value::Bits(1));
         }
@@ -530,6 +592,17 @@ impl<'a> Reader<'a> {
                 Value::Global(g, o) if parts.is_empty() => Ok(Value::Global(g, o + offset)),
                 _ => Err("an address that is computed in a constant".to_owned()),
             };
+        }
+        if ["ptrtoint", "inttoptr", "bitcast"]
+            .iter()
+            .any(|word| t.take(word))
+        {
+            t.expect("(")?;
+            let value = self.typed(t, local)?.1;
+            t.expect("to")?;
+            self.ty(t)?;
+            t.expect(")")?;
+            return Ok(value);
         }
         if t.take("select") {
             t.expect("(")?;
@@ -746,9 +819,9 @@ impl<'a> Reader<'a> {
             if let Some(result) = result {
                 f.values[result].ty = ty;
             }
-            f.blocks[current]
-                .code
-                .push(Instruction { result, op, place });
+            let mut instruction = Instruction::new(result, op, &place);
+            instruction.numeric = self.numeric(line);
+            f.blocks[current].code.push(instruction);
         }
         Ok(f)
     }
@@ -855,15 +928,27 @@ impl<'a> Reader<'a> {
                 let ty = self.ty(t)?;
                 t.expect(",")?;
                 let (_, from) = self.typed(t, local)?;
-                ty.bits().ok_or("a load of a whole structure")?;
+                self.in_registers(&ty)?;
                 (Op::Load(from, ty.size()), ty)
             }
             "store" => {
                 let (ty, value) = self.typed(t, local)?;
                 t.expect(",")?;
                 let (_, to) = self.typed(t, local)?;
-                ty.bits().ok_or("a store of a whole structure")?;
+                self.in_registers(&ty)?;
                 (Op::Store(value, to, ty.size(), None), Type::Void)
+            }
+            "insertvalue" => {
+                let (ty, whole) = self.typed(t, local)?;
+                t.expect(",")?;
+                let (_, part) = self.typed(t, local)?;
+                let (first, _) = self.member(t, &ty)?;
+                (Op::Insert(whole, part, first), ty)
+            }
+            "extractvalue" => {
+                let (ty, whole) = self.typed(t, local)?;
+                let (first, member) = self.member(t, &ty)?;
+                (Op::Extract(whole, first), member)
             }
             "alloca" => {
                 let ty = self.ty(t)?;
@@ -937,6 +1022,38 @@ impl<'a> Reader<'a> {
             other => return Err(format!("the IR's '{other}' has no form in fabric")),
         };
         Ok(Some(found))
+    }
+
+    fn in_registers(&self, ty: &Type) -> std::result::Result<(), String> {
+        match ty.members().len() {
+            0 => Err("a value of no size".to_owned()),
+            n if n > MEMBERS_MAX => Err("a load or a store of a whole structure".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The indices of a member of a structure in registers: its first value among the structure's, its type.
+    fn member(&self, t: &mut Text<'_>, ty: &Type) -> std::result::Result<(usize, Type), String> {
+        let (mut first, mut ty) = (0, ty.clone());
+        while t.take(",") {
+            if t.peek() == '!' {
+                break;
+            }
+            let index: usize = t.word().parse().map_err(|_| "a member's index")?;
+            let before: usize;
+            (before, ty) = match &ty {
+                Type::Array(n, of) if (index as u64) < *n => {
+                    (index * of.members().len(), (**of).clone())
+                }
+                Type::Struct(members, _) if index < members.len() => (
+                    members[..index].iter().map(|m| m.members().len()).sum(),
+                    members[index].clone(),
+                ),
+                _ => return Err("a member that there is not".to_owned()),
+            };
+            first += before;
+        }
+        Ok((first, ty))
     }
 
     fn call(

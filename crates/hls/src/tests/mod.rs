@@ -1,5 +1,8 @@
 //! From IR as text; kernels in C, and what they answer, are `crates/cluster/tests/forms.rs`.
 
+mod chance;
+mod interpret;
+
 use crate::{from_ir, Hardware, Refusal};
 
 const HEAD: &str = "@a = internal global [100 x i32] zeroinitializer, align 4\n@b = internal global [100 x float] zeroinitializer, align 4\n";
@@ -97,9 +100,70 @@ fn test_what_has_no_form_is_refused_with_its_line() {
         said("entry:\n  %x = fdiv float 1.0, 2.0, !dbg !8\n  ret i32 0"),
         "k.c:8: the IR's 'fdiv' has no form in fabric"
     );
-    assert_eq!(said("entry:\n  %r = call i32 @hum_port_rank()\n  %x = inttoptr i32 %r to ptr, !dbg !8\n  %y = load i32, ptr %x, align 4, !dbg !8\n  ret i32 %y"), "k.c:8: an address that is made of a number");
+    assert_eq!(said("entry:\n  %r = call i32 @hum_port_rank()\n  %x = inttoptr i32 %r to ptr, !dbg !8\n  %y = load i32, ptr %x, align 4, !dbg !8\n  ret i32 %y"), "k.c:8: an address that is made of a number: no object's address gets here");
     assert_eq!(
         said("entry:\n  %x = call i32 @hum_main(), !dbg !8\n  ret i32 %x"),
         "k.c:3: hum_main calls itself: hardware has no stack"
+    );
+}
+
+/// Pointers that are copied as integers, as the compiler does it with structures.
+const POINTERS: &str = "@p = internal global { ptr, i64 } { ptr @a, i64 7 }, align 8\n@q = internal global [2 x { ptr, i64 }] zeroinitializer, align 8\n";
+const TAGS: &str = "!20 = !{!21, !21, i64 0}\n!21 = !{!\"long\", !22, i64 0}\n!22 = !{!\"omnipotent char\", !23, i64 0}\n!23 = !{!\"Simple C/C++ TBAA\"}\n!24 = !{!22, !22, i64 0}\n";
+
+fn pointers(body: &str, more: &str) -> Result<Hardware, Refusal> {
+    let text = format!("{POINTERS}{HEAD}{more}define i32 @hum_main() !dbg !1 {{\n{body}\n}}\n{TAIL}{TAGS}declare i64 @hum_port_beat()\n");
+    from_ir(&text, "msg_test", "k.c", 0)
+}
+
+#[test]
+fn test_an_address_that_is_copied_as_a_number_keeps_its_memory() {
+    for tag in ["", ", !tbaa !24"] {
+        let body = format!("entry:\n  %bits = load i64, ptr @p, align 8{tag}\n  store i64 %bits, ptr @q, align 8\n  %there = load ptr, ptr @q, align 8\n  %x = load i8, ptr %there, align 1, !dbg !7\n  %y = zext i8 %x to i32\n  ret i32 %y");
+        let hardware = pointers(&body, "").unwrap();
+        // The load is of the array's own memory.
+        assert!(
+            hardware.text.contains("x = a_memory_q;"),
+            "{}",
+            hardware.text
+        );
+    }
+    // Out of halves, and through a call that has a structure by value and gives one.
+    let call = "define internal [2 x i64] @turned([2 x i64] %v) !dbg !1 {\nentry:\n  %d = extractvalue [2 x i64] %v, 0\n  %n = extractvalue [2 x i64] %v, 1\n  %w = insertvalue [2 x i64] poison, i64 %n, 0\n  %both = insertvalue [2 x i64] %w, i64 %d, 1\n  ret [2 x i64] %both\n}\n";
+    let body = "entry:\n  %v = load [2 x i64], ptr @p, align 8\n  %w = call [2 x i64] @turned([2 x i64] %v)\n  %d = extractvalue [2 x i64] %w, 1\n  %low = and i64 %d, 4294967295\n  %high = and i64 %d, -4294967296\n  %whole = or i64 %low, %high\n  %there = inttoptr i64 %whole to ptr\n  %x = load i8, ptr %there, align 1, !dbg !7\n  %y = zext i8 %x to i32\n  ret i32 %y";
+    let hardware = pointers(body, call).unwrap();
+    assert!(
+        hardware.text.contains("x = a_memory_q;"),
+        "{}",
+        hardware.text
+    );
+}
+
+#[test]
+fn test_an_address_that_no_object_s_reaches_is_refused_with_its_line() {
+    let refused = |body: &str| pointers(body, "").unwrap_err().to_string();
+    let number = "k.c:8: an address that is made of a number: no object's address gets here";
+    // What came in a message; what an object of another type holds.
+    for from in [
+        "%bits = call i64 @hum_port_beat()",
+        "%bits = load i64, ptr @p, align 8, !tbaa !20",
+    ] {
+        let body = format!("entry:\n  {from}\n  store i64 %bits, ptr @q, align 8\n  %there = load ptr, ptr @q, align 8\n  %x = load i32, ptr %there, align 4, !dbg !8\n  ret i32 %x");
+        assert_eq!(refused(&body), number, "{from}");
+    }
+    let constant =
+        "entry:\n  %x = load i32, ptr inttoptr (i64 4096 to ptr), align 4, !dbg !8\n  ret i32 %x";
+    assert_eq!(refused(constant), "k.c:8: an access through a null pointer");
+}
+
+#[test]
+fn test_indices_have_as_many_bits_as_addresses() {
+    let body = turns("  %wide = sext i32 %i to i64\n  %more = add i64 %wide, 1\n  %p = getelementptr inbounds [100 x i32], ptr @a, i64 0, i64 %more\n  %old = load i32, ptr %p, align 4, !dbg !7\n  %q = getelementptr inbounds [100 x float], ptr @b, i64 0, i64 %wide\n  store i32 %old, ptr %q, align 4");
+    let hardware = made(&body).unwrap();
+    assert_eq!(hardware.pipelines.len(), 1);
+    assert!(
+        hardware.text.contains("assign more = wide + 32'd1;"),
+        "{}",
+        hardware.text
     );
 }

@@ -1,0 +1,354 @@
+//! A kernel's instructions, as hardware has them, carried out one after the other, each access in the memory that the
+//! analysis gives it. What programs of chance print so is what they print as processes.
+
+use super::chance::Chance;
+use crate::ir::{Binary, Cast, Module, Op, Type, Value};
+use crate::memory::Memories;
+use crate::parse::{masked, signed};
+use crate::{instructions, Kernel};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// More than any of the programs takes.
+const STEPS_MAX: u64 = 200_000_000;
+
+struct Machine<'a> {
+    module: &'a Module,
+    memories: &'a Memories,
+    contents: Vec<Vec<u8>>,
+    text: Vec<u8>,
+    steps: u64,
+}
+
+/// The kernel's end, with its code.
+struct End(u64);
+
+fn float(bits: u32, value: u64) -> f64 {
+    match bits {
+        32 => f64::from(f32::from_bits(value as u32)),
+        _ => f64::from_bits(value),
+    }
+}
+
+impl<'a> Machine<'a> {
+    fn new(module: &'a Module, memories: &'a Memories) -> Machine<'a> {
+        Machine {
+            module,
+            memories,
+            contents: memories.all.iter().map(|m| m.bytes.clone()).collect(),
+            text: Vec::new(),
+            steps: 0,
+        }
+    }
+
+    fn call(&mut self, at: usize, arguments: &[u64]) -> Result<u64, End> {
+        let function = &self.module.functions[at];
+        let mut values = vec![0_u64; function.values.len()];
+        values[..arguments.len()].copy_from_slice(arguments);
+        let bits = |v: usize| function.values[v].ty.bits().unwrap_or(64);
+        let (mut block, mut before) = (0, 0);
+        'blocks: loop {
+            let code = &function.blocks[block].code;
+            // Phis take what was there before any of them changes.
+            let mut phis = Vec::new();
+            for instruction in code {
+                let (Op::Phi(from), Some(result)) = (&instruction.op, instruction.result) else {
+                    break;
+                };
+                let value = from.iter().find(|f| f.0 == before);
+                let value = value.map_or(Value::Undef, |f| f.1);
+                phis.push((result, self.value(&values, value, bits(result))));
+            }
+            for &(result, value) in &phis {
+                values[result] = value;
+            }
+            for instruction in &code[phis.len()..] {
+                self.steps += 1;
+                assert!(self.steps < STEPS_MAX, "an endless program");
+                let see = |m: &Self, value: Value, bits: u32| m.value(&values, value, bits);
+                let own = instruction.result.map_or(64, bits);
+                let wide = |value: Value, other: u32| match value {
+                    Value::Local(v) => bits(v),
+                    _ => other,
+                };
+                let result = match &instruction.op {
+                    Op::Jump(to) => {
+                        (before, block) = (block, *to);
+                        continue 'blocks;
+                    }
+                    Op::Branch(c, yes, no) => {
+                        let to = if see(self, *c, 1) == 1 { *yes } else { *no };
+                        (before, block) = (block, to);
+                        continue 'blocks;
+                    }
+                    Op::Switch(v, bits, cases, default) => {
+                        let value = see(self, *v, *bits);
+                        let case = cases.iter().find(|c| masked(c.0, *bits) == value);
+                        (before, block) = (block, case.map_or(*default, |c| c.1));
+                        continue 'blocks;
+                    }
+                    Op::Return(value) => {
+                        let bits = function.result.bits().unwrap_or(64);
+                        return Ok(value.map_or(0, |v| see(self, v, bits)));
+                    }
+                    Op::Unreachable => panic!("{}: what cannot be reached", function.name),
+                    Op::Call(name, arguments) => {
+                        let of = |(i, (ty, value)): (usize, &(Type, Value))| {
+                            let _ = i;
+                            see(self, *value, ty.bits().unwrap_or(64))
+                        };
+                        let arguments: Vec<u64> = arguments.iter().enumerate().map(of).collect();
+                        self.called(name, &arguments)?
+                    }
+                    Op::Load(from, size) => self.load(at, *from, see(self, *from, 32), *size),
+                    Op::Store(value, to, size, when) => {
+                        let address = see(self, *to, 32);
+                        let value = see(self, *value, *size as u32 * 8);
+                        if when.is_none_or(|w| see(self, w, 1) == 1) {
+                            self.store(at, *to, address, *size, value);
+                        }
+                        0
+                    }
+                    Op::Address(base, offset, parts) => {
+                        let mut sum = see(self, *base, 32).wrapping_add(*offset as u64);
+                        for (part, bits, scale) in parts {
+                            let index = signed(see(self, *part, *bits), *bits) as u64;
+                            sum = sum.wrapping_add(index.wrapping_mul(*scale as u64));
+                        }
+                        sum
+                    }
+                    Op::Binary(op, a, b) => {
+                        let ty = instruction.result.map(|r| &function.values[r].ty);
+                        let (a, b) = (see(self, *a, own), see(self, *b, own));
+                        match ty {
+                            Some(Type::Float(_)) => floats(*op, own, a, b),
+                            _ => integers(*op, own, a, b),
+                        }
+                    }
+                    Op::Compare(predicate, bits, a, b) => {
+                        let (a, b) = (see(self, *a, *bits), see(self, *b, *bits));
+                        u64::from(compare(predicate, *bits, a, b))
+                    }
+                    Op::Select(c, a, b) => {
+                        let chosen = if see(self, *c, 1) == 1 { *a } else { *b };
+                        see(self, chosen, own)
+                    }
+                    Op::Cast(cast, from, a) => {
+                        let from = wide(*a, *from);
+                        convert(*cast, from, own, see(self, *a, from))
+                    }
+                    Op::Fneg(a) => see(self, *a, own) ^ 1 << (own - 1),
+                    Op::Fabs(a) => see(self, *a, own) & !(1 << (own - 1)),
+                    Op::Copy(a) => see(self, *a, own),
+                    other => panic!("{other:?}"),
+                };
+                if let Some(v) = instruction.result {
+                    values[v] = masked(result, own);
+                }
+            }
+            panic!("{}: a block without an end", function.name);
+        }
+    }
+
+    fn value(&self, values: &[u64], value: Value, bits: u32) -> u64 {
+        let value = match value {
+            Value::Local(v) => values[v],
+            Value::Bits(n) => n,
+            Value::Global(g, o) => self.memories.offset(g).wrapping_add(o as u64),
+            Value::Null | Value::Undef => 0,
+            Value::Aggregate(_) => panic!("a structure in a register"),
+        };
+        masked(value, bits)
+    }
+
+    fn called(&mut self, name: &str, arguments: &[u64]) -> Result<u64, End> {
+        match name {
+            "hum_port_text" => self.text.push(arguments[0] as u8),
+            "hum_port_end" => return Err(End(arguments[0])),
+            "hum_port_rank" => {}
+            "hum_port_cycles" => return Ok(self.steps),
+            _ => {
+                let index = self.module.functions.iter().position(|f| f.name == name);
+                return self.call(index.unwrap_or_else(|| panic!("{name}")), arguments);
+            }
+        }
+        Ok(0)
+    }
+
+    fn memory(&self, at: usize, address: Value) -> usize {
+        self.memories.of(at, address).expect("a memory")
+    }
+
+    /// What a branch that is not taken would load may be outside of its memory.
+    fn load(&self, at: usize, from: Value, address: u64, size: u64) -> u64 {
+        let memory = &self.contents[self.memory(at, from)];
+        let bytes = memory.get(address as usize..(address + size) as usize);
+        let bytes = bytes.unwrap_or_default().iter().rev();
+        bytes.fold(0, |all, byte| all << 8 | u64::from(*byte))
+    }
+
+    fn store(&mut self, at: usize, to: Value, address: u64, size: u64, value: u64) {
+        let memory = self.memory(at, to);
+        let place = address as usize..(address + size) as usize;
+        let bytes = self.contents[memory].get_mut(place);
+        let bytes = bytes.expect("an address in its memory");
+        bytes.copy_from_slice(&value.to_le_bytes()[..size as usize]);
+    }
+}
+
+fn integers(op: Binary, bits: u32, a: u64, b: u64) -> u64 {
+    let (x, y) = (signed(a, bits), signed(b, bits));
+    let out = b >= u64::from(bits);
+    match op {
+        Binary::Add => a.wrapping_add(b),
+        Binary::Sub => a.wrapping_sub(b),
+        Binary::Mul => a.wrapping_mul(b),
+        Binary::Udiv => a.checked_div(b).unwrap_or(0),
+        Binary::Urem => a.checked_rem(b).unwrap_or(0),
+        Binary::Sdiv => x.checked_div(y).unwrap_or(0) as u64,
+        Binary::Srem => x.checked_rem(y).unwrap_or(0) as u64,
+        Binary::And => a & b,
+        Binary::Or => a | b,
+        Binary::Xor => a ^ b,
+        Binary::Shl | Binary::Lshr if out => 0,
+        Binary::Shl => a << b,
+        Binary::Lshr => a >> b,
+        Binary::Ashr => (x >> b.min(63)) as u64,
+        Binary::Umin => a.min(b),
+        Binary::Umax => a.max(b),
+        Binary::Smin => x.min(y) as u64,
+        Binary::Smax => x.max(y) as u64,
+        other => panic!("{other:?} of integers"),
+    }
+}
+
+fn floats(op: Binary, bits: u32, a: u64, b: u64) -> u64 {
+    if bits == 32 {
+        let (a, b) = (f32::from_bits(a as u32), f32::from_bits(b as u32));
+        let value = match op {
+            Binary::Fadd => a + b,
+            Binary::Fsub => a - b,
+            _ => a * b,
+        };
+        return u64::from(value.to_bits());
+    }
+    let (a, b) = (f64::from_bits(a), f64::from_bits(b));
+    let value = match op {
+        Binary::Fadd => a + b,
+        Binary::Fsub => a - b,
+        _ => a * b,
+    };
+    value.to_bits()
+}
+
+fn compare(predicate: &str, bits: u32, a: u64, b: u64) -> bool {
+    if let Some(predicate) = predicate.strip_prefix('f') {
+        let order = float(bits, a).partial_cmp(&float(bits, b));
+        let Some(order) = order else {
+            return predicate.starts_with('u');
+        };
+        return match &predicate[1..] {
+            "eq" => order.is_eq(),
+            "ne" => order.is_ne(),
+            "lt" => order.is_lt(),
+            "le" => order.is_le(),
+            "gt" => order.is_gt(),
+            "ge" => order.is_ge(),
+            // `ord` and `uno`.
+            "rd" => true,
+            "no" => false,
+            other => panic!("a comparison of floats: {other}"),
+        };
+    }
+    let order = match predicate.strip_prefix('s') {
+        Some(_) => signed(a, bits).cmp(&signed(b, bits)),
+        None => a.cmp(&b),
+    };
+    match predicate.trim_start_matches(['s', 'u']) {
+        "eq" => order.is_eq(),
+        "ne" => order.is_ne(),
+        "lt" => order.is_lt(),
+        "le" => order.is_le(),
+        "gt" => order.is_gt(),
+        "ge" => order.is_ge(),
+        other => panic!("a comparison: {other}"),
+    }
+}
+
+fn convert(cast: Cast, from: u32, to: u32, value: u64) -> u64 {
+    let rounded = |wide: f64, narrow: f32| match to {
+        32 => u64::from(narrow.to_bits()),
+        _ => wide.to_bits(),
+    };
+    match cast {
+        Cast::Bits => value,
+        Cast::Sext => signed(value, from) as u64,
+        Cast::Sitofp => {
+            let value = signed(value, from);
+            rounded(value as f64, value as f32)
+        }
+        Cast::Uitofp => rounded(value as f64, value as f32),
+        Cast::Fptosi => float(from, value) as i64 as u64,
+        Cast::Fptoui => float(from, value) as u64,
+        Cast::Fpext => float(32, value).to_bits(),
+        Cast::Fptrunc => u64::from((f64::from_bits(value) as f32).to_bits()),
+    }
+}
+
+/// What a program prints as hardware.
+fn interpreted(source: &Path, work: &Path) -> String {
+    let kernel = Kernel {
+        name: "msg_chance".to_owned(),
+        sources: vec![source.to_owned()],
+        first: 0,
+        copies: 1,
+        ranks: 1,
+        streams: None,
+        arguments: None,
+        environment: Vec::new(),
+        memory: 0,
+        humboldt: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../humboldt"),
+        work: work.to_owned(),
+    };
+    let ir = kernel.ir().unwrap_or_else(|e| panic!("{e:#}"));
+    let (module, memories) = instructions(&ir, 0).unwrap_or_else(|e| panic!("{e}"));
+    let mut machine = Machine::new(&module, &memories);
+    if let Err(End(code)) = machine.call(0, &[]) {
+        assert_eq!(code, 0);
+    }
+    String::from_utf8_lossy(&machine.text).into_owned()
+}
+
+/// What it prints as a process.
+fn run(source: &Path, work: &Path) -> String {
+    let program = work.join("program");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-O1", "-w", "-ffp-contract=off", "-o"]);
+    let compiled = compiler.arg(&program).arg(source).status().unwrap();
+    assert!(compiled.success());
+    let ran = Command::new(&program).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+/// FORMS_SEED and FORMS_ROUNDS choose others, and more of them.
+#[test]
+fn test_programs_of_chance_print_what_processes_print() {
+    let number = |name: &str, other: u64| {
+        let text = std::env::var(name).ok();
+        text.and_then(|n| n.parse().ok()).unwrap_or(other)
+    };
+    let (seed, rounds) = (number("FORMS_SEED", 1), number("FORMS_ROUNDS", 12));
+    for round in seed..seed + rounds {
+        let work: PathBuf =
+            std::env::temp_dir().join(format!("baltra-hls-{}-{round}", std::process::id()));
+        fs::create_dir_all(&work).unwrap();
+        let source = work.join("chance.c");
+        fs::write(&source, Chance::new(round).program(false)).unwrap();
+        let (process, hardware) = (run(&source, &work), interpreted(&source, &work));
+        assert!(process.contains("sum"), "{process}");
+        assert_eq!(hardware, process, "seed {round}: {}", source.display());
+        fs::remove_dir_all(&work).unwrap();
+    }
+}
