@@ -46,7 +46,7 @@ def cluster(name, sources, arguments, ranks, board):
     words = f", args: '{' '.join(arguments)}'" if arguments else ", args: ''"
     listed = ", ".join(f"'{s}'" for s in sources)
     (folder / "logical.yaml").write_text(
-        f"kernel: {{name: {name}, num: 0, rep: {ranks}, source: [{listed}], type: core, m_axi: {{name: memory, bytes: 64M}}{words}}}\n")
+        f"kernel: {{name: {name}, num: 0, rep: {ranks}, source: [{listed}], type: core, long: 32, m_axi: {{name: memory, bytes: 64M}}{words}}}\n")
     mac = "mac: '02:00:00:00:00:0{}'"
     others = ", ".join(str(r) for r in range(ranks) if r != 1)
     (folder / "map.yaml").write_text(

@@ -161,6 +161,14 @@ static const char *const code_names[16] = {
 #undef LIMIT
 };
 
+/* A board's processor may have longs of its own. */
+static const char *about_longs(unsigned a, unsigned b)
+{
+    bool wide = a == HUM_CODE_INT64 || a == HUM_CODE_UINT64 || b == HUM_CODE_INT64 || b == HUM_CODE_UINT64;
+    bool narrow = a == HUM_CODE_INT32 || a == HUM_CODE_UINT32 || b == HUM_CODE_INT32 || b == HUM_CODE_UINT32;
+    return wide && narrow && hum_job.fabric ? " (HUM_LONG has 32 bits in a kernel with 'long: 32')" : "";
+}
+
 /* What is found at a match; false if the message is not what the receive wants, which then has failed. */
 static bool accept(struct hum_request *request, int source, struct hum_head head)
 {
@@ -175,8 +183,8 @@ static bool accept(struct hum_request *request, int source, struct hum_head head
     /* A structure's first elements may be all that comes. */
     bool leads = request->code >= HUM_CODE_PAIR && request->lead == code && bytes <= request->lead_bytes;
     if (!hum_codes_agree(request->code, code) && !leads) {
-        hum_request_fail(request, HUM_ERR_TYPE, "the message from rank %d, tag %d, is of type %s, the receive of %s", source,
-                         request->found_tag, code_names[code], code_names[request->code]);
+        hum_request_fail(request, HUM_ERR_TYPE, "the message from rank %d, tag %d, is of type %s, the receive of %s%s", source,
+                         request->found_tag, code_names[code], code_names[request->code], about_longs(code, request->code));
         return false;
     }
     return true;

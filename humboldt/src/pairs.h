@@ -2,10 +2,16 @@
 #ifndef HUM_PAIRS_H
 #define HUM_PAIRS_H
 
-/* What HUM_LONG is. */
+/* What HUM_LONG is: a board's processor has longs of 32 bits, messages have the hosts' 64, unless its kernel takes its own. */
+#if __riscv_xlen == 32 && !defined HUM_SHORT_LONG
+#define HUM_LONG_BITS 64
+typedef long long hum_long_value;
+typedef unsigned long long hum_unsigned_long_value;
+#else
 #define HUM_LONG_BITS (8 * __SIZEOF_LONG__)
 typedef long hum_long_value;
 typedef unsigned long hum_unsigned_long_value;
+#endif
 
 #define HUM_PAIR(name, type)                                                                                             \
     struct hum_pair_##name {                                                                                             \

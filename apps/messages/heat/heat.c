@@ -16,7 +16,7 @@ static int side;
 static float source(int y, int x)
 {
     int bar = y > side / 8 && y < side * 7 / 8 && (x == side / 5 || x == side * 4 / 5);
-    long dy = y - side / 2, dx = x - side / 2, r = dy * dy + dx * dx, a = side / 7, b = side / 7 - 3;
+    long long dy = y - side / 2, dx = x - side / 2, r = dy * dy + dx * dx, a = side / 7, b = side / 7 - 3;
     return bar || (r < a * a && r > b * b) ? 1.0f : 0.0f;
 }
 
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
         if (rank == 0) fprintf(stderr, "heat [side, 16 to 16384] [steps] [picture.pgm]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    int first = (int)((long)side * rank / size), rows = (int)((long)side * (rank + 1) / size) - first;
+    int first = (int)((long long)side * rank / size), rows = (int)((long long)side * (rank + 1) / size) - first;
     int up = rank > 0 ? rank - 1 : MPI_PROC_NULL, down = rank + 1 < size ? rank + 1 : MPI_PROC_NULL;
     /* A row more above and below: the neighbours'. */
     size_t cells = (size_t)(rows + 2) * (size_t)side;
@@ -67,8 +67,8 @@ int main(int argc, char **argv)
 
     int *counts = calloc((size_t)size, sizeof *counts), *places = calloc((size_t)size, sizeof *places);
     for (int r = 0; r < size; r++) {
-        places[r] = (int)((long)side * r / size) * side;
-        counts[r] = (int)((long)side * (r + 1) / size) * side - places[r];
+        places[r] = (int)((long long)side * r / size) * side;
+        counts[r] = (int)((long long)side * (r + 1) / size) * side - places[r];
     }
     float *plate = rank == 0 ? calloc((size_t)side * (size_t)side, sizeof *plate) : NULL;
     MPI_Gatherv(now + side, rows * side, MPI_FLOAT, plate, counts, places, MPI_FLOAT, 0, MPI_COMM_WORLD);

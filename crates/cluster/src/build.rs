@@ -3,7 +3,8 @@
 
 use crate::form::{first_with_streams, forms, Choice, Form, RTL};
 use crate::model::{Cluster, Comm, Kernel, NodeKind};
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
+use baltra_hls::CHAR;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -124,6 +125,8 @@ struct Target {
     name: String,
     /// The file with a kernel's arguments and constants, for a processor.
     start: Option<PathBuf>,
+    /// Whether `long` may have the processor's 32 bits.
+    short_longs: bool,
     /// Bytes of memory that the processor has off the chip.
     memory: Option<u64>,
     /// The first rank that has streams alone, for a processor.
@@ -183,6 +186,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                         kernels: vec![kernel.num],
                         name: kernel.name.clone(),
                         start: None,
+                        short_longs: false,
                         memory: None,
                         streams: None,
                     });
@@ -214,6 +218,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                 kernels: vec![kernel.num],
                 name: kernel.name.clone(),
                 start: Some(start),
+                short_longs: kernel.takes_short_longs(),
                 memory: kernel.memory(),
                 streams: first_with_streams(&hardware),
             });
@@ -517,6 +522,35 @@ fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
     files.all(|file| modified(file).is_some_and(|m| m <= made))
 }
 
+/// Refuses sources for a processor that use types of another size there.
+fn refuse_longs(compiler: &str, job: &Target, with: &Build) -> Result<()> {
+    let include = with.humboldt.join("include");
+    for source in &job.sources {
+        let read = Command::new(compiler)
+            .args(["-std=gnu11", "-O2", "-E", "--specs=picolibc.specs"])
+            .args(["-march=rv32im", "-mabi=ilp32", CHAR])
+            .arg("-I")
+            .arg(&include)
+            .arg(source)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| {
+                format!("cannot run {compiler}: scripts/setup.sh fabric installs it")
+            })?;
+        // What is wrong with it is for the compiler to say.
+        let text = String::from_utf8_lossy(&read.stdout);
+        if let Some((file, line, ty)) = crate::long::first(&text, &with.humboldt) {
+            bail!(
+                "{file}:{line}: kernel '{}': '{ty}' has {} on a board's processor than on the hosts: write int64_t or int32_t, or \
+                 set 'long: 32' on the kernel in the logical file to take it as it is there",
+                job.name,
+                if ty == "long" { "fewer bits" } else { "another format" },
+            );
+        }
+    }
+    Ok(())
+}
+
 fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Result<Program> {
     let path = &job.path;
     let own = with.mpi.as_ref().map(|mpi| format!("mpicc.{mpi}"));
@@ -548,7 +582,9 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
                     "-march=rv32im",
                     "-mabi=ilp32",
                     "-nostartfiles",
+                    CHAR,
                 ])
+                .args(job.short_longs.then_some("-DHUM_SHORT_LONG"))
                 .args([
                     "-ffunction-sections",
                     "-fdata-sections",
@@ -584,6 +620,9 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
         .args(command.get_args())
         .args(["-MM", "-MT", "program"]);
     command.arg("-o").arg(path);
+    if job.start.is_some() && !job.short_longs {
+        refuse_longs(compiler, job, with)?;
+    }
     let words = format!("{command:?}");
     if up_to_date(path, library, &words) {
         say("up to date");

@@ -11,6 +11,7 @@ mod check;
 mod command;
 mod form;
 mod job;
+mod long;
 mod model;
 pub mod pool;
 pub mod probe;

@@ -1,11 +1,10 @@
 //! A kernel's forms: a process, synthesised, on a processor, in RTL. The same source gives the same answers in each, what
-//! cannot be synthesised says why, and programs of chance find what was not thought of. Boards as in `boards.rs`.
+//! cannot be synthesised says why. Boards as in `boards.rs`; programs of chance in `chance.rs`.
 
 mod common;
 
 use baltra_cluster::Options;
 use common::{tree, Bench};
-use std::fmt::Write;
 use std::fs;
 
 /// A board with all kernels, each in a form; none: the tool's choice.
@@ -286,226 +285,166 @@ fn test_what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() 
     }
 }
 
-/// Numbers of chance, the same for the same seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % n
+/// Programs, in the words of MPI, and what processes print of them.
+const RIGHT: [(&str, &str, &str); 5] = [
+    (
+        "copied",
+        r#"struct V { int *d; int n; int w; };
+static int a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8};
+static struct V v[2] = {{a, 4, 1}, {b, 3, 2}}, q[4];
+static void run(int argc) {
+    for (int i = 0; i < 4; i++) q[i] = v[i & 1];
+    int s = 0;
+    for (int i = 0; i < 4; i++) for (int j = 0; j < q[i].n; j++) s += q[i].d[j] * q[i].w * (i + 1);
+    printf("%d\n", s);
+}"#,
+        "256",
+    ),
+    (
+        "rows",
+        r#"static int r0[4] = {1, 2, 3, 4}, r1[4] = {5, 6, 7, 8}, r2[4] = {9, 10, 11, 12};
+static void run(int argc) {
+    int *rows[3] = {r0, r1, r2}, **pp = rows, n = argc > 9 ? 2 : 3, s = 0;
+    for (int i = 0; i < n; i++) { int *t = pp[i]; pp[i] = pp[(i + 1) % 3]; pp[(i + 1) % 3] = t; }
+    for (int i = 0; i < 3; i++) for (int j = 0; j < 4; j++) s = s * 3 + pp[i][j];
+    printf("%d\n", s);
+}"#,
+        "411374",
+    ),
+    (
+        "chars",
+        r#"static void run(int argc) {
+    char c = 0;
+    int negative = 0;
+    for (int i = 0; i < 256; i++) { if (c < 0) negative++; c++; }
+    printf("%d\n", negative);
+}"#,
+        "128",
+    ),
+    (
+        "longs",
+        r#"static void run(int argc) {
+    long x = 1;
+    for (int i = 0; i < 30; i++) x = x * 5 + i;
+    printf("%d %d\n", (int)(x >> 20), (int)sizeof(long));
+}"#,
+        "-643345737 8",
+    ),
+    (
+        "values",
+        r#"struct S { short *p; char c; int n; };
+struct D { double a, b; };
+static short x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8] = {10, 20, 30, 40, 50, 60, 70, 80};
+__attribute__((noinline)) static struct S next(struct S s, struct S t) { t.c++; t.n += s.n; if (t.n & 1) t.p = s.p; return t; }
+__attribute__((noinline)) static struct D turned(struct D d, double by) { return (struct D){d.b * by, d.a + 1}; }
+static void run(int argc) {
+    struct S s = {x, 127, argc}, t = {y, -2, 5};
+    struct D d = {0.5, argc};
+    size_t sum = 1;
+    for (int i = 0; i < 9; i++) {
+        struct S u = next(s, t);
+        s = t, t = u, d = turned(d, 1.5);
+        sum = sum * 1000003u + (size_t)s.p[i & 7] + (size_t)s.c;
     }
+    printf("%zu %d %d %.3f\n", sum, s.n, t.c, d.a + d.b);
+}"#,
+        "17014842780669009559 233 7 50.688",
+    ),
+];
 
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len() as u64) as usize]
-    }
-
-    /// An expression of an integer type; all that C leaves undefined is kept out.
-    fn integer(&mut self, depth: u32) -> String {
-        if depth == 0 {
-            return match self.below(9) {
-                0 => format!("{}", self.below(200)),
-                1 => format!("0x{:x}u", self.below(1 << 40) & 0xffff_ffff),
-                2 => "i".to_owned(),
-                3 => "(uint32_t)w".to_owned(),
-                4 => "x".to_owned(),
-                5 => "(uint32_t)y".to_owned(),
-                6 => format!(
-                    "words[{} & 15]",
-                    self.one(&["i", "x", "x >> 9", "(uint32_t)w"])
-                ),
-                7 => format!("(uint32_t)bytes[{} & 31]", self.one(&["i", "x", "x >> 3"])),
-                _ => format!(
-                    "(uint32_t)(uint16_t)halves[{} & 15]",
-                    self.one(&["i", "x >> 5"])
-                ),
-            };
-        }
-        let (a, b) = (self.integer(depth - 1), self.integer(depth - 1));
-        match self.below(14) {
-            0..=3 => format!("({a} {} {b})", self.one(&["+", "-", "^", "&", "|"])),
-            4 => format!("({a} * {b})"),
-            5 => format!("({a} {} ({b} | 1u))", self.one(&["/", "%"])),
-            6 => format!(
-                "(uint32_t)((int32_t){a} {} ((int32_t)({b} & 0x7fff) + 1))",
-                self.one(&["/", "%"])
-            ),
-            7 => format!("({a} {} ({b} & 31))", self.one(&["<<", ">>"])),
-            8 => format!("(uint32_t)((int32_t)({a}) >> ({b} & 31))"),
-            9 => format!(
-                "({a} {} {b} ? {} : {a})",
-                self.one(&["<", ">", "==", "<=", "!="]),
-                self.integer(depth - 1)
-            ),
-            10 => format!(
-                "((int32_t){a} {} (int32_t){b} ? {} : {b})",
-                self.one(&["<", ">", ">="]),
-                self.integer(depth - 1)
-            ),
-            11 => format!("mix({a}, {b})"),
-            12 => format!(
-                "(uint32_t)((uint64_t)({a}) * (w {} {b}) >> {})",
-                self.one(&["+", "^", "-"]),
-                self.below(40)
-            ),
-            _ => format!(
-                "(f[{a} & 7] {} g ? {a} : {b})",
-                self.one(&["<", ">", "==", "<="])
-            ),
-        }
-    }
-
-    fn float(&mut self, depth: u32) -> String {
-        if depth == 0 {
-            return match self.below(5) {
-                0 => "g".to_owned(),
-                1 => format!("{}.{}f", self.below(50), self.below(100)),
-                2 => "(float)(int32_t)x".to_owned(),
-                3 => "(float)d[i & 3]".to_owned(),
-                _ => format!("f[{} & 7]", self.one(&["i", "x"])),
-            };
-        }
-        let (a, b) = (self.float(depth - 1), self.float(depth - 1));
-        match self.below(5) {
-            0 | 1 => format!("({a} {} {b})", self.one(&["+", "-"])),
-            2 => format!("({a} * {b})"),
-            3 => format!("({a} < {b} ? {a} : -{b})"),
-            _ => format!("(float)({})", self.integer(1)),
-        }
-    }
-
-    fn statement(&mut self) -> String {
-        match self.below(12) {
-            0 | 1 => format!("x = {};", self.integer(3)),
-            2 => format!("w = w * 6364136223846793005u + {};", self.integer(2)),
-            3 => format!("y = (int32_t)({});", self.integer(2)),
-            4 => format!("words[{} & 15] = {};", self.integer(1), self.integer(2)),
-            5 => format!(
-                "bytes[{} & 31] = (uint8_t)({});",
-                self.integer(1),
-                self.integer(2)
-            ),
-            6 => format!(
-                "halves[{} & 15] = (int16_t)({});",
-                self.integer(1),
-                self.integer(1)
-            ),
-            7 => format!("f[{} & 7] = {};", self.integer(0), self.float(2)),
-            8 => format!("g = {};", self.float(2)),
-            9 => format!(
-                "d[i & 3] = (double)({}) {} d[x & 3];",
-                self.float(1),
-                self.one(&["+", "*", "-"])
-            ),
-            10 => format!(
-                "if ({} {} {}) {{ {} }} else {{ {} }}",
-                self.integer(1),
-                self.one(&["<", "=="]),
-                self.integer(1),
-                self.statement(),
-                self.statement()
-            ),
-            _ => {
-                let (turns, operator, value) = (
-                    self.below(20) + 1,
-                    self.one(&["+=", "^=", "="]),
-                    self.integer(1),
-                );
-                let more = [
-                    "x += words[i & 15];",
-                    "g = g + f[i & 7];",
-                    "bytes[i & 31] = bytes[(i + 1) & 31];",
-                    "w ^= x + i;",
-                ];
-                format!("for (uint32_t i = 0; i < {turns}; i++) {{ words[i & 15] {operator} {value}; {} }}", self.one(&more))
-            }
-        }
-    }
-
-    fn program(&mut self) -> String {
-        let mut body = String::new();
-        for _ in 0..8 {
-            let _ = writeln!(body, "        {}", self.statement());
-        }
-        format!(
-            r#"#include <humboldt.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-static uint32_t words[16];
-static uint8_t bytes[32];
-static int16_t halves[16];
-static float f[8];
-static double d[4];
-__attribute__((noinline)) static uint32_t mix(uint32_t a, uint32_t b) {{ return (a << 7 | a >> 25) ^ b * 2654435761u; }}
-int main(int argc, char **argv)
-{{
-    HUM_Init(&argc, &argv);
-    uint64_t w = {w}u;
-    uint32_t x = {x}u;
-    int32_t y = -5;
-    float g = 1.5f;
-    for (uint32_t i = 0; i < 16; i++) words[i] = i * x, bytes[i * 2] = (uint8_t)(i + x), halves[i] = (int16_t)(x >> i), f[i & 7] = (float)i * 0.7f, d[i & 3] = i * 0.1;
-    for (uint32_t i = 0; i < 24; i++) {{
-{body}    }}
-    uint32_t sum = x ^ (uint32_t)w ^ (uint32_t)(w >> 32) ^ (uint32_t)y;
-    for (int i = 0; i < 16; i++) sum = mix(sum, words[i] + (uint32_t)halves[i]);
-    for (int i = 0; i < 32; i++) sum = mix(sum, bytes[i]);
-    for (int i = 0; i < 8; i++) {{
-        uint32_t bits;
-        memcpy(&bits, &f[i], 4);
-        sum = mix(sum, f[i] != f[i] ? 1 : bits);
-    }}
-    for (int i = 0; i < 4; i++) {{
-        uint64_t bits;
-        memcpy(&bits, &d[i], 8);
-        sum = mix(sum, d[i] != d[i] ? 1 : (uint32_t)bits ^ (uint32_t)(bits >> 32));
-    }}
-    printf("x %u y %d w %016llx sum %08x\n", x, y, (unsigned long long)w, sum);
-    HUM_Finalize();
-    return 0;
-}}
-"#,
-            w = self.below(1 << 40),
-            x = self.below(1 << 31),
-        )
-    }
+#[test]
+fn test_addresses_in_structures_and_types_of_the_hosts_are_right_in_fabric() {
+    let program = |text: &str| {
+        format!("#include <mpi.h>\n#include <stdio.h>\n#include <stddef.h>\n{text}\nint main(int argc, char **argv) {{ MPI_Init(&argc, &argv); run(argc); MPI_Finalize(); return 0; }}\n")
+    };
+    let sources: Vec<(String, String)> = RIGHT
+        .iter()
+        .map(|(name, text, _)| (format!("{name}.c"), program(text)))
+        .collect();
+    let kernels: Vec<String> = (RIGHT.iter().enumerate())
+        .map(|(rank, (name, _, _))| format!("{{name: {name}, num: {rank}}}"))
+        .collect();
+    let logical = format!("kernel: [{}]", kernels.join(", "));
+    let mut files: Vec<(&str, &str)> = sources
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
+    files.push(("logical.yaml", &logical));
+    let bench = Bench::new(&files);
+    let right: Vec<String> = (RIGHT.iter().enumerate())
+        .map(|(rank, (_, _, answer))| format!("[{rank}] {answer}"))
+        .collect();
+    let software = format!(
+        "node: {{type: sw, comm: shm, kernel: 0-{}}}",
+        RIGHT.len() - 1
+    );
+    assert_eq!(printed(&bench, &software), right);
+    assert_eq!(printed(&bench, &board(&[Some("hls"); RIGHT.len()])), right);
 }
 
-/// FORMS_SEED and FORMS_ROUNDS choose others, and more of them.
 #[test]
-fn test_programs_of_chance_give_what_processes_give() {
-    let number = |name: &str, other: u64| {
-        std::env::var(name)
-            .ok()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(other)
+fn test_a_processor_has_the_hosts_chars_and_takes_its_own_longs_only_if_told() {
+    let program = |what: &str| {
+        format!("#include <humboldt.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{{\n    HUM_Init(&argc, &argv);\n    {what}\n    HUM_Finalize();\n    return 0;\n}}\n")
     };
-    let (seed, rounds) = (number("FORMS_SEED", 1), number("FORMS_ROUNDS", 1));
-    for round in seed..seed + rounds {
-        let mut chance = Chance(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let programs: Vec<(String, String)> = (0..4)
-            .map(|n| (format!("k{n}.c"), chance.program()))
-            .collect();
-        let kernels: Vec<String> = (0..4)
-            .map(|n| format!("{{name: k{n}, num: {n}}}"))
-            .collect();
-        let logical = format!("kernel: [{}]", kernels.join(", "));
-        let mut files: Vec<(&str, &str)> = programs
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()))
-            .collect();
-        files.push(("logical.yaml", &logical));
-        let bench = Bench::new(&files);
-        let software = printed(&bench, "node: {type: sw, comm: shm, kernel: 0-3}");
-        let hardware = printed(&bench, &board(&[Some("hls"); 4]));
-        if software != hardware {
-            let kept = bench.dir.keep();
-            panic!(
-                "seed {round}, files in {}:\n{software:#?}\n{hardware:#?}",
-                kept.display()
-            );
-        }
+    let chars = program("char c = 0; int n = 0; for (int i = 0; i < 256; i++) { if (c < 0) n++; c++; } printf(\"%d\\n\", n);");
+    let long = program("long x = argc; printf(\"%d\\n\", (int)sizeof x);");
+    let with = |more: &str, text: &str| {
+        let logical = format!("kernel: {{name: a, num: 0, type: core{more}}}");
+        Bench::new(&[("logical.yaml", logical.as_str()), ("a.c", text)])
+    };
+    let map = board(&[Some("core")]);
+    assert_eq!(printed(&with("", &chars), &map), ["[0] 128"]);
+    let refused = with("", &long).run(&map, &Options::default()).unwrap_err();
+    assert!(
+        refused.contains("a.c:6: kernel 'a': 'long' has fewer bits"),
+        "{refused}"
+    );
+    assert_eq!(printed(&with(", long: 32", &long), &map), ["[0] 4"]);
+}
+
+/// A message of longs between a process and a processor: eight bytes each, unless the kernel takes its own.
+const LONGS: &str = r#"
+#include <humboldt.h>
+#include <stdint.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    int rank;
+    int64_t numbers[2] = {-5000000000, 7};
+    HUM_Init(&argc, &argv);
+    HUM_Comm_rank(HUM_COMM_WORLD, &rank);
+    if (rank == 1) HUM_Send(numbers, 2, HUM_LONG, 0, 3, HUM_COMM_WORLD);
+    else {
+        HUM_Recv(numbers, 2, HUM_LONG, 1, 3, HUM_COMM_WORLD, HUM_STATUS_IGNORE);
+        printf("%lld %lld\n", (long long)numbers[0], (long long)numbers[1]);
     }
+    HUM_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn test_longs_between_forms_have_eight_bytes_or_the_error_says_why() {
+    let map = |form: &str| {
+        format!("node: [{{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: 0}}, {{type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: {{num: 1, type: {form}}}}}]")
+    };
+    let with = |more: &str| {
+        let logical = format!(
+            "kernel: [{{name: a, num: 0, source: l.c}}, {{name: b, num: 1, source: l.c{more}}}]"
+        );
+        Bench::new(&[("logical.yaml", logical.as_str()), ("l.c", LONGS)])
+    };
+    for form in ["hls", "core"] {
+        assert_eq!(
+            printed(&with(""), &map(form)),
+            ["[0] -5000000000 7"],
+            "{form}"
+        );
+    }
+    let (outcome, lines) = with(", long: 32")
+        .run(&map("core"), &Options::default())
+        .unwrap();
+    assert_ne!(outcome.code, 0);
+    assert!(lines.iter().any(|l| l.contains("long: 32")), "{lines:?}");
 }

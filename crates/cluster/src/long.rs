@@ -1,0 +1,130 @@
+//! What a processor of a board, which has 32 bits, computes otherwise than the hosts: `long` and `long double`. Sources that
+//! use them are refused, with the line, unless the logical file says `long: 32`.
+
+use crate::model::Kernel;
+use std::path::Path;
+
+impl Kernel {
+    /// Whether `long` may have 32 bits on a processor.
+    pub(crate) fn takes_short_longs(&self) -> bool {
+        let element = self.rest.iter().find(|e| e.is("long"));
+        element.is_some_and(|e| e.text.trim() == "32")
+    }
+}
+
+/// The words among which `long` stands in a declaration, in any order.
+const SPECIFIERS: &[&str] = &[
+    "long",
+    "int",
+    "unsigned",
+    "signed",
+    "double",
+    "const",
+    "volatile",
+    "static",
+    "extern",
+    "register",
+    "typedef",
+    "inline",
+    "_Complex",
+    "__complex__",
+];
+
+/// The first use of `long` alone, or of `long double`, in a preprocessed source: file, line and the type. What comes from the
+/// system's headers and from `library` does not count.
+pub(crate) fn first(text: &str, library: &Path) -> Option<(String, usize, &'static str)> {
+    let library = library.to_string_lossy();
+    let (mut file, mut line, mut own) = (String::new(), 0, false);
+    // Specifiers that follow each other, also over lines: where they begin, how often `long` is among them, whether `double` is.
+    let mut run: Option<(usize, usize, bool)> = None;
+    let ended = |run: &mut Option<(usize, usize, bool)>| match run.take() {
+        Some((line, 1, false)) => Some((line, "long")),
+        Some((line, 1.., true)) => Some((line, "long double")),
+        _ => None,
+    };
+    for text in text.lines() {
+        if let Some(marker) = text.strip_prefix("# ") {
+            let (number, rest) = marker.split_once(' ').unwrap_or((marker, ""));
+            let name = rest.split('"').nth(1).unwrap_or("");
+            let system = rest.rsplit('"').next().unwrap_or("").contains('3');
+            line = number.parse().unwrap_or(0);
+            file = name.to_owned();
+            own = !system && !name.starts_with('<') && !name.starts_with(&*library);
+            continue;
+        }
+        for word in own.then(|| words(text)).into_iter().flatten() {
+            if SPECIFIERS.contains(&word) {
+                let found = run.get_or_insert((line, 0, false));
+                found.1 += usize::from(word == "long");
+                found.2 |= word == "double";
+            } else if let Some((line, which)) = ended(&mut run) {
+                return Some((file, line, which));
+            }
+        }
+        line += 1;
+    }
+    ended(&mut run).map(|(line, which)| (file, line, which))
+}
+
+/// Words and signs of a line; texts and characters are one sign.
+fn words(line: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let bytes = line.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let from = at;
+        let part = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        match bytes[at] {
+            quote @ (b'"' | b'\'') => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != quote {
+                    at += 1 + usize::from(bytes[at] == b'\\');
+                }
+                at += 1;
+                out.push("\"");
+            }
+            b if part(b) => {
+                while at < bytes.len() && part(bytes[at]) {
+                    at += 1;
+                }
+                out.push(&line[from..at]);
+            }
+            b => {
+                at += 1;
+                if b.is_ascii() && !b.is_ascii_whitespace() {
+                    out.push(&line[from..at]);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_finds_longs_and_leaves_long_longs() {
+        let found = |text: &str| first(text, Path::new("/h/humboldt")).map(|f| (f.1, f.2));
+        assert_eq!(found("# 3 \"a.c\"\nint a;\nlong b;"), Some((4, "long")));
+        assert_eq!(
+            found("# 1 \"a.c\"\nunsigned\nlong\nint b;"),
+            Some((1, "long"))
+        );
+        assert_eq!(found("# 1 \"a.c\"\nx = (long)y;"), Some((1, "long")));
+        assert_eq!(found("# 1 \"a.c\"\nn = sizeof(long);"), Some((1, "long")));
+        assert_eq!(
+            found("# 1 \"a.c\"\nconst long\n double x;"),
+            Some((1, "long double"))
+        );
+        for fine in [
+            "# 1 \"a.c\"\nlong long a; unsigned long long int b; long const long c;",
+            "# 1 \"a.c\"\nputs(\"a long \\\"long\\\" text\"); int longer = 'l';",
+            "# 1 \"/usr/include/x.h\" 1 3 4\nextern long strtol();\n# 2 \"a.c\" 2\nint a;",
+            "# 1 \"/h/humboldt/include/humboldt.h\" 1\nlong a;\n# 2 \"a.c\" 2\nint a;",
+        ] {
+            assert_eq!(found(fine), None, "{fine}");
+        }
+    }
+}
