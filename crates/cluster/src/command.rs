@@ -9,9 +9,12 @@ use crate::read::formatted;
 use crate::run::{run, Options, RankEnd, State};
 use anyhow::{bail, ensure, Context, Result};
 use clap::{Args, Subcommand};
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Clusters of ranks that pass messages: a logical file (which kernels), a map file (where each runs)
 #[derive(Debug, Subcommand)]
@@ -461,6 +464,11 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
         key,
         args: (!args.args.is_empty()).then(|| args.args.clone()),
         state: args.node.is_empty().then_some(state),
+        input: std::io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .ok()
+            .map(|fd| Arc::new(File::from(fd))),
         mpi: args.mpi.clone(),
     };
     let mut failed = None;

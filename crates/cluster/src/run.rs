@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often ended ranks are looked for.
@@ -38,6 +39,8 @@ pub struct Options {
     pub args: Option<Vec<String>>,
     /// Where `status` and `stop` find the run.
     pub state: Option<PathBuf>,
+    /// What rank 0 reads as its standard input, if it is a process; nothing without it. Others read nothing.
+    pub input: Option<Arc<File>>,
     /// Processes are started by this MPI's `mpiexec.NAME`, and are its ranks; kernels on boards are behind them.
     pub mpi: Option<String>,
 }
@@ -358,7 +361,7 @@ pub fn run(
             command.env(format!("HUM_CONST_{name}"), value);
         }
         command
-            .stdin(Stdio::null())
+            .stdin(input(options, rank)?)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = job.spawn(rank, command)?;
@@ -474,10 +477,22 @@ fn mpiexec(
         };
     }
     command
-        .stdin(Stdio::null())
+        // Its mpiexec passes it on to the first of its ranks, which is rank 0 where that is a process.
+        .stdin(input(options, ranks.first().copied().unwrap_or(0))?)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     Ok(command)
+}
+
+/// A rank's standard input.
+fn input(options: &Options, rank: usize) -> Result<Stdio> {
+    match &options.input {
+        Some(input) if rank == 0 => {
+            let own = input.try_clone().context("cannot copy standard input")?;
+            Ok(Stdio::from(own))
+        }
+        _ => Ok(Stdio::null()),
+    }
 }
 
 /// What a board's process reads: itself, its kernels, and where all other ranks are.

@@ -286,3 +286,48 @@ fn test_nodes_are_started_apart() {
         .unwrap_err();
     assert!(said.contains("--port and --key-file"), "{said}");
 }
+
+#[test]
+fn test_rank_0_reads_what_the_launcher_is_given_and_others_read_nothing() {
+    let reads = r#"
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    char line[100] = "nothing\n";
+    MPI_Init(&argc, &argv);
+    int whole = 0;
+    while (fgets(line, sizeof line, stdin) != NULL) whole++;
+    printf("%d lines, the last: %s", whole, line);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+    let logical = "kernel: {name: reads, num: 0, rep: 4, source: reads.c}";
+    let bench = Bench::new(&[
+        ("logical.yaml", logical),
+        ("reads.c", reads),
+        ("input", "a\nbc\n"),
+    ]);
+    let input = fs::File::open(bench.dir.path().join("input")).unwrap();
+    let options = Options {
+        input: Some(std::sync::Arc::new(input)),
+        ..Options::default()
+    };
+    for map in [SHM, NODES] {
+        let (outcome, lines) = bench.run(map, &options).unwrap();
+        assert_eq!(outcome.code, 0, "{lines:?}");
+        // The second run has what the first has left of the file.
+        let first = if map == SHM {
+            "[0] 2 lines, the last: bc"
+        } else {
+            "[0] 0 lines, the last: nothing"
+        };
+        for line in [
+            first,
+            "[1] 0 lines, the last: nothing",
+            "[3] 0 lines, the last: nothing",
+        ] {
+            assert!(lines.contains(&line.to_owned()), "{map}: {lines:?}");
+        }
+    }
+}
