@@ -5,7 +5,7 @@ use crate::flatten::flatten;
 use crate::ir::{
     Binary, Block, Cast, Function, Global, Instruction, Module, Op, Place, Refusal, Type, Value,
 };
-use crate::narrow::narrow;
+use crate::narrow::{end_early, narrow};
 use crate::print;
 use std::collections::{HashMap, HashSet};
 
@@ -96,6 +96,7 @@ pub fn module(module: &mut Module, far: bool) -> Result<(), Refusal> {
         outlive(&mut function);
         forget(&mut function);
         narrow(&mut function);
+        end_early(&mut function);
         functions.push(function);
     }
     module.functions = functions;

@@ -1,5 +1,6 @@
 //! Integers of more than 32 bits of which only the lower half is used are computed with 32: on the hosts indices of arrays have
-//! 64 bits, where an address in fabric has 32.
+//! 64 bits, where an address in fabric has 32. And a loop that counts with more than 32 bits knows its end from the count before
+//! it is raised, as a sum and a comparison of so many bits do not fit a clock.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Op, Type, Value};
 use crate::parse::masked;
@@ -150,4 +151,74 @@ pub fn narrow(function: &mut Function) {
         let end = code.len().saturating_sub(1);
         code.insert(end, instruction);
     }
+}
+
+/// Of loops of one block, `count + step == end` becomes `count == end - step`, whose right side does not change in the loop.
+pub fn end_early(function: &mut Function) {
+    for at in 0..function.blocks.len() {
+        let Some((compare, count, step, end)) = counted(function, at) else {
+            continue;
+        };
+        let bits = match function.blocks[at].code[compare].op {
+            Op::Compare(_, bits, ..) => bits,
+            _ => continue,
+        };
+        let last = match end {
+            Value::Bits(n) => Value::Bits(masked(n.wrapping_sub(step), bits)),
+            end => {
+                let Some(before) = only_entry(function, at) else {
+                    continue;
+                };
+                let result = function.value("last", Type::Int(bits));
+                let place = function.blocks[at].code[compare].place.clone();
+                let op = Op::Binary(Binary::Sub, end, Value::Bits(step));
+                let code = &mut function.blocks[before].code;
+                let end = code.len().saturating_sub(1);
+                code.insert(end, Instruction::new(Some(result), op, &place));
+                Value::Local(result)
+            }
+        };
+        if let Op::Compare(_, _, a, b) = &mut function.blocks[at].code[compare].op {
+            (*a, *b) = (count, last);
+        }
+    }
+}
+
+/// Where a loop of one block compares its raised count with its end: the comparison, the count, the step, the end.
+fn counted(function: &Function, at: usize) -> Option<(usize, Value, u64, Value)> {
+    let code = &function.blocks[at].code;
+    let Op::Branch(Value::Local(condition), yes, no) = code.last()?.op else {
+        return None;
+    };
+    if (yes == at) == (no == at) {
+        return None;
+    }
+    let given = |v: usize| code.iter().position(|i| i.result == Some(v));
+    let compare = given(condition)?;
+    let Op::Compare(predicate, bits, Value::Local(raised), end) = &code[compare].op else {
+        return None;
+    };
+    let fixed = match end {
+        Value::Bits(_) => true,
+        Value::Local(v) => given(*v).is_none(),
+        _ => false,
+    };
+    if *bits <= ADDRESS || !fixed || !["eq", "ne"].contains(&predicate.as_str()) {
+        return None;
+    }
+    let Op::Binary(Binary::Add, Value::Local(count), Value::Bits(step)) = code[given(*raised)?].op
+    else {
+        return None;
+    };
+    let phi = matches!(code[given(count)?].op, Op::Phi(_));
+    phi.then_some((compare, Value::Local(count), step, *end))
+}
+
+/// The only block from which a loop of one block is entered.
+fn only_entry(function: &Function, at: usize) -> Option<usize> {
+    let Op::Phi(from) = &function.blocks[at].code.first()?.op else {
+        return None;
+    };
+    let mut outside = from.iter().map(|f| f.0).filter(|b| *b != at);
+    outside.next().filter(|_| outside.next().is_none())
 }

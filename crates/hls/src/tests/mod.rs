@@ -167,3 +167,13 @@ fn test_indices_have_as_many_bits_as_addresses() {
         hardware.text
     );
 }
+
+#[test]
+fn test_a_loop_that_counts_with_64_bits_is_as_quick_as_with_32() {
+    for end in ["100", "%n"] {
+        let body = format!("entry:\n  %r = call i32 @hum_port_rank()\n  %n = zext i32 %r to i64\n  br label %loop\nloop:\n  %i = phi i64 [ 0, %entry ], [ %next, %loop ]\n  %p = getelementptr inbounds [100 x i32], ptr @a, i64 0, i64 %i\n  %old = load i32, ptr %p, align 4, !dbg !7\n  %new = mul i32 %old, %old\n  store i32 %new, ptr %p, align 4, !dbg !7\n  %next = add nuw nsw i64 %i, 1\n  %over = icmp eq i64 %next, {end}\n  br i1 %over, label %done, label %loop, !dbg !7\ndone:\n  ret i32 0");
+        let pipelines = made(&body).unwrap().pipelines;
+        assert_eq!(pipelines.len(), 1, "{end}");
+        assert_eq!(pipelines[0].1, 1, "{end}");
+    }
+}
