@@ -526,25 +526,32 @@ fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
 fn refuse_longs(compiler: &str, job: &Target, with: &Build) -> Result<()> {
     let include = with.humboldt.join("include");
     for source in &job.sources {
-        let read = Command::new(compiler)
-            .args(["-std=gnu11", "-O2", "-E", "--specs=picolibc.specs"])
-            .args(["-march=rv32im", "-mabi=ilp32", CHAR])
-            .arg("-I")
-            .arg(&include)
-            .arg(source)
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| {
+        let read = |words: &[&str]| -> Result<String> {
+            let mut command = Command::new(compiler);
+            command.args(["-std=gnu11", "-O2", "-E", "--specs=picolibc.specs", CHAR]);
+            command.args(["-march=rv32im", "-mabi=ilp32"]).args(words);
+            command.arg("-I").arg(&include).arg(source);
+            // What is wrong with it is for the compiler to say.
+            let read = command.stdin(Stdio::null()).output().with_context(|| {
                 format!("cannot run {compiler}: scripts/setup.sh fabric installs it")
             })?;
-        // What is wrong with it is for the compiler to say.
-        let text = String::from_utf8_lossy(&read.stdout);
-        if let Some((file, line, ty)) = crate::long::first(&text, &with.humboldt) {
+            Ok(String::from_utf8_lossy(&read.stdout).into_owned())
+        };
+        let number = crate::long::first_number(&read(&["-fpreprocessed", "-dD"])?);
+        let number = number.map(|(line, word)| (source.display().to_string(), line, word));
+        let ty = || -> Result<Option<(String, usize, String)>> {
+            let found = crate::long::first(&read(&[])?, &with.humboldt);
+            Ok(found.map(|(file, line, ty)| (file, line, ty.to_owned())))
+        };
+        let found = match number {
+            Some(found) => Some(found),
+            None => ty()?,
+        };
+        if let Some((file, line, what)) = found {
             bail!(
-                "{file}:{line}: kernel '{}': '{ty}' has {} on a board's processor than on the hosts: write int64_t or int32_t, or \
-                 set 'long: 32' on the kernel in the logical file to take it as it is there",
+                "{file}:{line}: kernel '{}': '{what}' has another size on a board's processor than on the hosts: write int64_t or \
+                 int32_t (double), or set 'long: 32' on the kernel in the logical file to take it as it is there",
                 job.name,
-                if ty == "long" { "fewer bits" } else { "another format" },
             );
         }
     }

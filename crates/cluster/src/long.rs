@@ -66,6 +66,31 @@ pub(crate) fn first(text: &str, library: &Path) -> Option<(String, usize, &'stat
     ended(&mut run).map(|(line, which)| (file, line, which))
 }
 
+/// The first number with the suffix of a `long` in a source whose macros have not been expanded (those of the system have such
+/// numbers for types that have 32 bits): line and number.
+pub(crate) fn first_number(text: &str) -> Option<(usize, String)> {
+    let mut at = 0;
+    for text in text.lines() {
+        if let Some(marker) = text.strip_prefix("# ") {
+            let number = marker.split(' ').next().and_then(|n| n.parse().ok());
+            if let Some(number) = number {
+                at = number;
+                continue;
+            }
+        }
+        let found = words(text).into_iter().find(|word| {
+            let digits = word.trim_end_matches(['l', 'L', 'u', 'U']);
+            let suffix = word[digits.len()..].to_ascii_lowercase();
+            word.starts_with(|c: char| c.is_ascii_digit()) && suffix.matches('l').count() == 1
+        });
+        if let Some(word) = found {
+            return Some((at, word.to_owned()));
+        }
+        at += 1;
+    }
+    None
+}
+
 /// Words and signs of a line; texts and characters are one sign.
 fn words(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
@@ -103,6 +128,18 @@ fn words(line: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn test_finds_numbers_that_are_long() {
+        let found = |text: &str| first_number(text);
+        let text = "# 1 \"a.c\"\nx = 5 + 0xFFul + 7LL;\ny = 1L << 40;";
+        assert_eq!(found(text), Some((1, "0xFFul".to_owned())));
+        assert_eq!(found("# 7 \"a.c\"\ny = 1.5L;"), Some((7, "5L".to_owned())));
+        assert_eq!(
+            found("# 1 \"a.c\"\nx = 7ull + 3LL; s = \"1L\"; v1L = 0;"),
+            None
+        );
+    }
 
     #[test]
     fn test_finds_longs_and_leaves_long_longs() {

@@ -388,6 +388,7 @@ fn test_a_processor_has_the_hosts_chars_and_takes_its_own_longs_only_if_told() {
         format!("#include <humboldt.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{{\n    HUM_Init(&argc, &argv);\n    {what}\n    HUM_Finalize();\n    return 0;\n}}\n")
     };
     let chars = program("char c = 0; int n = 0; for (int i = 0; i < 256; i++) { if (c < 0) n++; c++; } printf(\"%d\\n\", n);");
+    let number = program("printf(\"%d\\n\", (int)(1L << 20) + argc);");
     let long = program("long x = argc; printf(\"%d\\n\", (int)sizeof x);");
     let with = |more: &str, text: &str| {
         let logical = format!("kernel: {{name: a, num: 0, type: core{more}}}");
@@ -397,9 +398,11 @@ fn test_a_processor_has_the_hosts_chars_and_takes_its_own_longs_only_if_told() {
     assert_eq!(printed(&with("", &chars), &map), ["[0] 128"]);
     let refused = with("", &long).run(&map, &Options::default()).unwrap_err();
     assert!(
-        refused.contains("a.c:6: kernel 'a': 'long' has fewer bits"),
+        refused.contains("a.c:6: kernel 'a': 'long' has another size"),
         "{refused}"
     );
+    let refused = with("", &number).run(&map, &Options::default());
+    assert!(refused.unwrap_err().contains("a.c:6: kernel 'a': '1L'"));
     assert_eq!(printed(&with(", long: 32", &long), &map), ["[0] 4"]);
 }
 
