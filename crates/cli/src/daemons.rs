@@ -398,6 +398,7 @@ mod tests {
         let paths = PathOptions {
             runtime: dir.path().join("run"),
             state: dir.path().join("state"),
+            ..PathOptions::default()
         };
         let daemon = Daemon::Registry;
         assert_eq!(daemon.told(&paths), None);

@@ -108,6 +108,7 @@ mod tests {
         PathOptions {
             runtime: root.join("run"),
             state: root.join("state"),
+            ..PathOptions::default()
         }
     }
 

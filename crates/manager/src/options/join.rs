@@ -109,6 +109,7 @@ mod tests {
         PathOptions {
             runtime: "/r".into(),
             state: "/s".into(),
+            ..PathOptions::default()
         }
     }
 
