@@ -415,6 +415,7 @@ pub struct DeviceOptions {
     pub driver: String,
     /// Which of the driver's devices: an ordinal, a UUID, a PCI address, or a part of the names of
     /// several; `all`: those that no other entry selects.
+    #[serde(deserialize_with = "text_or_number")]
     pub select: String,
     /// Whether buffers may lie in the client's memory, where the device can use it.
     pub host_memory: bool,
@@ -503,6 +504,23 @@ pub struct TenantOptions {
 
 fn one() -> u32 {
     1
+}
+
+/// A text, or a number as text: an ordinal needs no quotes.
+fn text_or_number<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "an ordinal, a UUID, a PCI address, a part of a name or 'all'"
+    )]
+    enum Selector {
+        Text(String),
+        Ordinal(u32),
+    }
+    Ok(match Selector::deserialize(input)? {
+        Selector::Text(text) => text,
+        Selector::Ordinal(n) => n.to_string(),
+    })
 }
 
 /// What is wrong with a configuration, by its key.

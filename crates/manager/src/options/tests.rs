@@ -133,3 +133,13 @@ fn test_relative_directories_are_made_absolute() {
         (here.join("run"), here.join("state"))
     );
 }
+
+#[test]
+fn test_an_ordinal_needs_no_quotes() {
+    let select = |text: &str| Some(with(text).ok()?.devices[0].select.clone());
+    assert_eq!(select("[[device]]\nselect=1").as_deref(), Some("1"));
+    assert_eq!(select("[[device]]\nselect='1'").as_deref(), Some("1"));
+    assert_eq!(select("[[device]]").as_deref(), Some("all"));
+    assert_eq!(select("[[device]]\nselect=-1"), None);
+    assert_eq!(select("[[device]]\nselect=true"), None);
+}
