@@ -516,15 +516,24 @@ impl Program {
         if param == CL_PROGRAM_BINARIES as u32 {
             return Err(CL_INVALID_VALUE);
         }
-        query(|size, value, needed| {
-            // SAFETY: `value` is null or has `size` bytes.
-            unsafe {
-                call!(
-                    self.driver,
-                    clGetProgramInfo(self.raw, param, size, value, needed)
-                )
-            }
-        })
+        let ask = |param: u32| {
+            query(|size, value, needed| {
+                // SAFETY: `value` is null or has `size` bytes.
+                unsafe {
+                    call!(
+                        self.driver,
+                        clGetProgramInfo(self.raw, param, size, value, needed)
+                    )
+                }
+            })
+        };
+        // NVIDIA's driver crashes when it is asked for the names of no kernels.
+        if param == CL_PROGRAM_KERNEL_NAMES as u32
+            && super::number(&ask(CL_PROGRAM_NUM_KERNELS as u32)?) == 0
+        {
+            return Ok(vec![0]);
+        }
+        ask(param)
     }
 
     /// The binary of each device.

@@ -76,6 +76,8 @@ pub enum LoadError {
 pub struct Driver {
     api: cl_icd_dispatch,
     platform: cl_platform_id,
+    /// `clFinish` waits for nothing that `clFlush` has submitted before (Mesa 22.3's rusticl).
+    forgets_flushed: bool,
 }
 
 // SAFETY: OpenCL entry points are thread-safe (but for clSetKernelArg on one kernel object,
@@ -347,13 +349,19 @@ impl Driver {
         // Up to OpenCL 1.2 every driver's table is filled. Later entries are only there in
         // drivers that know the later version; the table of an older one simply ends.
         copy_prefix(table, &mut api, PREFIX_1_2);
-        let mut driver = Driver { api, platform };
+        let mut driver = Driver {
+            api,
+            platform,
+            forgets_flushed: false,
+        };
         let version = text(
             &driver
                 .platform_info(CL_PLATFORM_VERSION as u32)
                 .unwrap_or_default(),
         );
         copy_prefix(table, &mut driver.api, prefix(&version));
+        let name = driver.platform_info(CL_PLATFORM_NAME as u32);
+        driver.forgets_flushed = text(&name.unwrap_or_default()) == "rusticl";
         driver
     }
 }

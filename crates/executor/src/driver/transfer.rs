@@ -53,6 +53,11 @@ impl Queue {
 
     /// `clFinish`.
     pub fn finish(&self) -> Result<()> {
+        // A command that is not submitted yet, behind all others, is waited for.
+        let _last = match self.driver().forgets_flushed {
+            true => self.marker(&[], true)?,
+            false => None,
+        };
         // SAFETY: a live queue.
         unsafe { call!(self.driver(), clFinish(self.raw())) }
     }

@@ -60,6 +60,7 @@ pub(super) fn load(path: &str) -> Result<Vec<&'static Driver>, LoadError> {
     let driver = Driver {
         api: table(),
         platform: std::ptr::from_ref::<Board>(board).cast_mut().cast(),
+        forgets_flushed: false,
     };
     let board: &'static Board = board;
     let watch = move || {
