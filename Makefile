@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-messages test-vm \
+.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-drivers test-messages test-vm \
 	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
 	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
 
@@ -45,6 +45,9 @@ fuzz: ## a minute of hostile bytes for every decoder
 
 test-messages: ## the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages
+
+test-drivers: ## programs on PoCL, Intel's CPU runtime, rusticl and Oclgrind, natively and through Baltra
+	@scripts/test.sh drivers
 
 test-hdl: ## the unit benches of the board's modules
 	@scripts/test.sh hdl

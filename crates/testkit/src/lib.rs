@@ -65,6 +65,8 @@ impl Daemon {
             command.env("POCL_DEVICES", vec!["pthread"; devices].join(" "));
         }
         command
+            // Mesa's driver has devices where this says so.
+            .env("RUSTICL_ENABLE", "llvmpipe")
             .arg("manager")
             .arg("--runtime-dir")
             .arg(home.path().join("run"))

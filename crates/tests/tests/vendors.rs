@@ -1,0 +1,111 @@
+//! Programs on four vendors' drivers, natively and through Baltra: the verdicts are the same.
+//! `scripts/setup.sh drivers` installs them; a driver that is not installed is passed over, unless
+//! `BALTRA_TEST_DRIVERS` is set.
+
+use baltra_testkit::{Daemon, Options};
+use baltra_tests::{baltra, check_printed_lines, compile, native, root, through, Answer, Running};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A vendor's driver.
+struct Vendor {
+    name: &'static str,
+    library: PathBuf,
+}
+
+fn vendors() -> Vec<Vendor> {
+    let vendor = |name, library: &str| Vendor {
+        name,
+        library: library.into(),
+    };
+    let intel = root().join("target/venv/lib/libintelocl.so");
+    let all = [
+        vendor("PoCL", "/usr/lib/x86_64-linux-gnu/libpocl.so.2"),
+        vendor("Intel", &intel.to_string_lossy()),
+        vendor("rusticl", "/usr/lib/x86_64-linux-gnu/libRusticlOpenCL.so.1"),
+        vendor("Oclgrind", "/usr/lib/oclgrind/liboclgrind-rt-icd.so"),
+    ];
+    let required = std::env::var_os("BALTRA_TEST_DRIVERS").is_some();
+    let installed = |vendor: &Vendor| {
+        let is_there = vendor.library.exists();
+        assert!(is_there || !required, "{} is not installed", vendor.name);
+        is_there
+    };
+    all.into_iter().filter(installed).collect()
+}
+
+/// A vendor's driver with a daemon that serves its device.
+struct Served {
+    vendor: Vendor,
+    daemon: Daemon,
+    home: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(vendor: Vendor) -> Served {
+        let options = Options {
+            set: vec![format!("device.driver={}", vendor.library.display())],
+            ..Options::default()
+        };
+        let home = tempfile::tempdir().unwrap();
+        let icd = format!("{}\n", vendor.library.display());
+        std::fs::write(home.path().join("vendor.icd"), icd).unwrap();
+        let daemon = Daemon::start_with(baltra(), &options).unwrap();
+        Served {
+            vendor,
+            daemon,
+            home,
+        }
+    }
+
+    fn natively(&self, program: &Path) -> Command {
+        let mut command = native(program);
+        command
+            .env("OCL_ICD_VENDORS", self.home.path())
+            .env("RUSTICL_ENABLE", "llvmpipe");
+        command
+    }
+
+    fn shared(&self, program: &Path) -> Command {
+        through(&self.daemon, "", program)
+    }
+}
+
+fn run(mut command: Command, arguments: &[&str]) -> Answer {
+    command.args(arguments);
+    Running::run(command)
+}
+
+#[test]
+fn test_verdicts_are_the_native_ones_on_each_vendors_driver() {
+    let cases = compile("cases");
+    for served in vendors().into_iter().map(Served::start) {
+        let name = served.vendor.name;
+        let files = tempfile::tempdir().unwrap();
+        let directory = files.path().to_str().unwrap();
+        let native = run(served.natively(&cases), &[directory]).ok();
+        let shared = run(served.shared(&cases), &[directory]).ok();
+        let lines = |answer: &Answer| answer.out.lines().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            lines(&shared),
+            lines(&native),
+            "{name}: through Baltra first"
+        );
+        assert!(native.out.ends_with("done"), "{name}: {}", native.out);
+    }
+}
+
+#[test]
+fn test_what_kernels_print_is_whole_on_each_vendors_driver() {
+    let program = compile("prints_lines");
+    for served in vendors().into_iter().map(Served::start) {
+        // A simulator takes its time.
+        let lines = if served.vendor.name == "Oclgrind" {
+            300
+        } else {
+            20_000
+        };
+        let answer = run(served.shared(&program), &[&lines.to_string()]).ok();
+        check_printed_lines(&answer, lines);
+    }
+}
