@@ -1,12 +1,12 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// Files in memory; the working directory is `/work`.
+/// Files in memory; the working directory is `/here`.
 struct Tree(BTreeMap<PathBuf, Vec<u8>>);
 
 impl Files for Tree {
     fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        self.0.get(&normal(&Path::new("/work").join(path))).cloned()
+        self.0.get(&normal(&Path::new("/here").join(path))).cloned()
     }
 }
 
@@ -54,7 +54,7 @@ fn seen(text: &str, options: &str, files: &Tree) -> String {
     flat(&resolved, &text)
 }
 
-const M: &[(&str, &str)] = &[("/d/m.h", "m"), ("/d/a/x.h", "x"), ("/work/w.h", "w")];
+const M: &[(&str, &str)] = &[("/d/m.h", "m"), ("/d/a/x.h", "x"), ("/here/w.h", "w")];
 
 #[test]
 fn test_every_way_to_write_a_name_is_followed() {
@@ -109,8 +109,8 @@ fn test_every_way_to_write_a_name_is_followed() {
 #[test]
 fn test_names_start_at_the_working_directory_and_at_the_includer() {
     let files = tree(&[
-        ("/work/a/b.h", "#include \"c.h\"\n#include <c.h>"),
-        ("/work/a/c.h", "beside"),
+        ("/here/a/b.h", "#include \"c.h\"\n#include <c.h>"),
+        ("/here/a/c.h", "beside"),
         ("/i/c.h", "directory"),
     ]);
     assert_eq!(
