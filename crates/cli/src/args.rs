@@ -450,4 +450,8 @@ pub struct Executor {
     /// Tell the manager of commands that belong to traces
     #[arg(long)]
     pub traces: bool,
+    /// How long commands of a session that ended may run on while others use the process,
+    /// milliseconds; by the device's kind if absent
+    #[arg(long)]
+    pub orphan_ms: Option<u64>,
 }

@@ -181,6 +181,34 @@ pub enum ToManager {
         /// So many more were left out.
         dropped: u64,
     },
+    /// This executor cannot go on: it takes no more sessions, ends those that it has and exits.
+    Failing {
+        /// Why.
+        cause: Cause,
+        /// Whose work caused it.
+        session: u64,
+        /// What happened, for people to read.
+        reason: String,
+    },
+}
+
+/// Why an executor cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Cause {
+    /// A command ran past its deadline: only the process's end stops it.
+    Overdue,
+    /// The driver's context is in error for as long as the process lives.
+    ContextLost,
+}
+
+impl Cause {
+    /// As metrics and logs name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Overdue => "overdue",
+            Cause::ContextLost => "context_lost",
+        }
+    }
 }
 
 /// Commands of one session that belong to a trace, from the first one's coming to the last one's end. Times are

@@ -8,6 +8,7 @@
 //! | [`account`] | a tenant's lease, memory and counters |
 //! | [`capture`] | what kernels print |
 //! | [`sandbox`] | what the process may still do once the driver is up |
+//! | [`health`] | whether the driver's context is still of use |
 //! | [`images`] | the device's image, where it holds one at a time |
 //! | [`process`] | the process's main loop |
 //!
@@ -18,6 +19,7 @@ pub mod account;
 pub mod capture;
 pub mod control;
 pub mod driver;
+pub mod health;
 pub mod images;
 pub mod process;
 pub mod sandbox;

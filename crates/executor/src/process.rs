@@ -2,15 +2,16 @@
 
 use crate::account::Account;
 use crate::capture::Capture;
-use crate::control::{Channel, SessionStart, ToExecutor, ToManager};
+use crate::control::{Cause, Channel, SessionStart, ToExecutor, ToManager};
 use crate::driver::{self, Context, Device, Queue, Turns};
+use crate::health::Health;
 use crate::images::Images;
 use crate::sandbox;
 use crate::session::{Place, Session};
 use crate::traces::Traces;
 use anyhow::Context as _;
 use baltra_ring::LeaseHolder;
-use baltra_wire::{DeviceDescription, Share};
+use baltra_wire::{DeviceDescription, Share, EXECUTOR_ENDED, WORK_FAULTED};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -25,6 +26,13 @@ const SPIN_US: u64 = 50;
 /// How long the commands of a session that ended may run on when no other session needs the
 /// process: everything is free within a second.
 const ENDING_MAX: Duration = Duration::from_millis(800);
+
+/// How long they may run on otherwise, unless [`Options::orphan`] says: others lose their sessions
+/// with the process. A GPU's driver takes turns among kernels, and an endless one slows down all
+/// others meanwhile.
+const ORPHAN_MAX_GPU: Duration = Duration::from_secs(2);
+/// As above, on other devices.
+const ORPHAN_MAX: Duration = Duration::from_secs(5);
 
 /// The default directory's name, followed by the process's number.
 const WORK_DIR: &str = "baltra-executor-";
@@ -56,6 +64,9 @@ pub struct Options {
     pub sandbox: bool,
     /// Whether the manager is told of commands that belong to traces.
     pub traces: bool,
+    /// How long commands of a session that ended may run on while others use the process; `None`:
+    /// by the device's kind.
+    pub orphan: Option<Duration>,
 }
 
 impl Options {
@@ -75,6 +86,7 @@ impl Options {
             adopt: None,
             sandbox: true,
             traces: false,
+            orphan: None,
         }
     }
 
@@ -104,9 +116,20 @@ pub struct Shared {
     pub images: Arc<Images>,
     /// Commands that belong to traces.
     pub traces: Traces,
+    /// Whether the driver's context is still of use.
+    pub health: Health,
 }
 
 impl Shared {
+    /// How long commands of a session that ended may run on while others use the process.
+    fn orphan_max(&self) -> Duration {
+        let by_kind = match self.device.is_gpu() {
+            true => ORPHAN_MAX_GPU,
+            false => ORPHAN_MAX,
+        };
+        self.options.orphan.unwrap_or(by_kind)
+    }
+
     /// Loads the driver and readies it.
     pub fn open(options: Options, capture: Option<Capture>) -> anyhow::Result<Shared> {
         let device = Device::open(&options.driver, &options.device)?;
@@ -120,6 +143,7 @@ impl Shared {
         };
         let images = Arc::new(Images::new()?);
         Ok(Shared {
+            health: Health::new(&context, device, images.wake()),
             turns: Turns::new(gpu),
             pinning,
             device,
@@ -265,6 +289,21 @@ struct Tenant {
     bell: OwnedFd,
 }
 
+/// What a session has in the driver.
+struct Running {
+    session: u64,
+    /// Since when its longest-running command runs, or waits behind others.
+    since_ns: u64,
+    /// The session is over, and so is the time that its commands have.
+    overdue: bool,
+}
+
+/// The session whose commands hold the device past their time, if it is certain.
+fn culprit(running: impl Iterator<Item = Running>) -> Option<u64> {
+    let longest = running.min_by_key(|r| (r.since_ns, !r.overdue))?;
+    longest.overdue.then_some(longest.session)
+}
+
 type Ended = Arc<Mutex<Vec<(u64, String)>>>;
 
 struct Server {
@@ -309,6 +348,14 @@ impl Server {
                 self.abandon();
                 return Ok(End::Abandoned);
             }
+            if let Some(session) = self.shared.health.culprit() {
+                self.fail(Cause::ContextLost, session);
+                return Ok(End::Abandoned);
+            }
+            if let Some(session) = self.overdue() {
+                self.fail(Cause::Overdue, session);
+                return Ok(End::Abandoned);
+            }
             if control && !self.hear_manager() {
                 break;
             }
@@ -337,6 +384,54 @@ impl Server {
         );
         for session in sessions {
             let reason = "a command outlived it, and the executor ended".into();
+            self.tell(&ToManager::SessionEnded { session, reason });
+        }
+    }
+
+    /// The session whose commands hold the device past their time: it has ended and they have
+    /// not, and no living session's command has been running for longer, which they may wait for.
+    fn overdue(&self) -> Option<u64> {
+        let max = self.shared.orphan_max();
+        let sessions = self.sessions.values();
+        let running = sessions.filter_map(|s| {
+            Some(Running {
+                session: s.start.session,
+                since_ns: s.running_since_ns()?,
+                overdue: s.overdue(max),
+            })
+        });
+        culprit(running)
+    }
+
+    /// This process cannot go on, because of a session's work. Everybody is told.
+    fn fail(&mut self, cause: Cause, session: u64) {
+        let culprit = self.sessions.get(&session);
+        let tenant = culprit.map_or_else(String::new, |s| s.start.tenant.clone());
+        let ended = culprit.map_or_else(String::new, |s| s.reason());
+        let reason = match cause {
+            Cause::Overdue => format!("a command does not end ({ended})"),
+            Cause::ContextLost => format!("the driver's context is lost ({ended})"),
+        };
+        tracing::warn!(session, tenant, reason, "the executor ends");
+        self.tell(&ToManager::Failing {
+            cause,
+            session,
+            reason,
+        });
+        let why = match cause {
+            Cause::Overdue => "a command of another session did not end",
+            Cause::ContextLost => "the driver's context was lost",
+        };
+        let others = format!("{EXECUTOR_ENDED}{why}");
+        let own = format!("{WORK_FAULTED}{why}");
+        let culprit = session;
+        let sessions: Vec<_> = self.sessions.values().cloned().collect();
+        for session in sessions {
+            session.dismiss(match session.start.session == culprit {
+                true => &own,
+                false => &others,
+            });
+            let (session, reason) = (session.start.session, session.reason());
             self.tell(&ToManager::SessionEnded { session, reason });
         }
     }
@@ -601,5 +696,34 @@ impl Server {
             }
             Err(e) => tracing::warn!(error = %e, "reporting to the new manager failed"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(session: u64, since_ns: u64, overdue: bool) -> Running {
+        Running {
+            session,
+            since_ns,
+            overdue,
+        }
+    }
+
+    #[test]
+    fn test_who_waits_behind_a_living_sessions_command_is_not_to_blame() {
+        assert_eq!(culprit([].into_iter()), None);
+        let all = || [running(1, 10, false), running(2, 20, true)].into_iter();
+        assert_eq!(culprit(all()), None);
+        assert_eq!(culprit(all().skip(1)), Some(2));
+        let all = [
+            running(1, 30, false),
+            running(2, 20, true),
+            running(3, 10, true),
+        ];
+        assert_eq!(culprit(all.into_iter()), Some(3));
+        let all = [running(1, 30, false), running(2, 30, true)];
+        assert_eq!(culprit(all.into_iter()), Some(2));
     }
 }

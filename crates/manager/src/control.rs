@@ -196,6 +196,16 @@ impl Operator {
             image: device.configuration.image().unwrap_or_default(),
             at_ns: now_ns(),
             host_memory: told.is_some_and(|d| d.host_memory),
+            faults: device
+                .pool
+                .faults()
+                .into_iter()
+                .map(|(tenant, fault, count)| proto::Fault {
+                    tenant,
+                    cause: fault.name().into(),
+                    count,
+                })
+                .collect(),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! A device's executors: started ahead of time, handed to tenants, noticed when they die.
 
+mod faults;
 mod group;
 mod process;
 
+pub use faults::{Fault, Faults};
 pub use group::{own_group, Groups};
 pub use process::{Launch, Process};
 
@@ -46,6 +48,8 @@ pub struct Executor {
     pub sessions: BTreeSet<u64>,
     /// Since when it has none.
     pub idle_since: Instant,
+    /// It has said that it cannot go on.
+    pub is_failing: bool,
 }
 
 #[derive(Default)]
@@ -54,9 +58,12 @@ struct State {
     /// Why the driver cannot be used, and when it is tried again.
     failure: Option<(String, Instant)>,
     failures: u32,
+    faults: Faults,
     closed: bool,
     /// Sessions that wait for an executor to become warm.
     wanting: usize,
+    /// Of these, sessions that will not share it with all others.
+    wanting_own: usize,
 }
 
 /// A session's place.
@@ -131,7 +138,15 @@ impl Pool {
             if state.closed {
                 return Err(Error::Closed);
             }
-            if let Some(place) = state.place(self.options.isolation, tenant, session) {
+            let now = Instant::now();
+            let pause = state.faults.pause(tenant, now);
+            let apart = state.faults.is_apart(tenant, now);
+            let sharing = Sharing {
+                isolation: self.options.isolation,
+                apart,
+                fresh: pause.is_zero(),
+            };
+            if let Some(place) = state.place(sharing, tenant, session) {
                 self.changed.notify_all();
                 return Ok(place);
             }
@@ -142,18 +157,27 @@ impl Pool {
             if starting == 0 && state.executors.len() >= self.options.count_max {
                 return Err(Error::Full(self.options.count_max));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(now);
             if left.is_zero() {
                 return Err(Error::Slow(self.options.start_timeout));
             }
-            state.wanting += 1;
+            // Who has to wait for its own sake calls for no executor meanwhile.
+            let wants = usize::from(pause.is_zero());
+            let patience = match wants {
+                0 => left.min(pause),
+                _ => left,
+            };
+            let wants_own = if apart { wants } else { 0 };
+            state.wanting += wants;
+            state.wanting_own += wants_own;
             self.changed.notify_all();
             state = self
                 .changed
-                .wait_timeout(state, left)
+                .wait_timeout(state, patience)
                 .expect("no panic under this lock")
                 .0;
-            state.wanting -= 1;
+            state.wanting -= wants;
+            state.wanting_own -= wants_own;
         }
     }
 
@@ -170,7 +194,7 @@ impl Pool {
         let at_hand = state.count(Phase::Warm) + state.count(Phase::Starting);
         let shared = self.options.isolation == Isolation::Device;
         let wanted = match shared {
-            true => usize::from(state.count(Phase::Serving) == 0),
+            true => state.wanting_own + usize::from(!state.is_shared()),
             false => self.options.prestart.max(state.wanting),
         };
         let room = self.options.count_max.saturating_sub(state.executors.len());
@@ -196,6 +220,7 @@ impl Pool {
             leases: HashMap::new(),
             sessions: BTreeSet::new(),
             idle_since: Instant::now(),
+            is_failing: false,
         };
         self.state().executors.insert(id, executor);
     }
@@ -230,6 +255,29 @@ impl Pool {
                 let _ = e.process.send(&ToExecutor::Exit, &[]);
             }
         }
+    }
+
+    /// An executor says that it cannot go on, because of `tenant`'s work.
+    pub fn failing(&self, id: u64, tenant: &str, fault: Fault) {
+        let mut state = self.state();
+        if let Some(e) = state.executors.get_mut(&id) {
+            e.phase = Phase::Ending;
+            e.is_failing = true;
+            e.idle_since = Instant::now();
+        }
+        state.faults.record(tenant, fault, Instant::now());
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// `tenant`'s work ended an executor that did not say so.
+    pub fn record_fault(&self, tenant: &str, fault: Fault) {
+        self.state().faults.record(tenant, fault, Instant::now());
+    }
+
+    /// What tenants' work did to executors since the start.
+    pub fn faults(&self) -> Vec<(String, Fault, u64)> {
+        self.state().faults.counts()
     }
 
     /// A placed session did not get there after all; its executor is not asked again.
@@ -282,7 +330,11 @@ impl Pool {
         for e in state.executors.values_mut() {
             let idle = e.idle_since.elapsed();
             match e.phase {
-                Phase::Serving if e.sessions.is_empty() && idle > self.options.idle && !shared => {
+                Phase::Serving
+                    if e.sessions.is_empty()
+                        && idle > self.options.idle
+                        && !(shared && e.tenant.is_empty()) =>
+                {
                     e.phase = Phase::Ending;
                     e.idle_since = Instant::now();
                     let _ = e.process.send(&ToExecutor::Exit, &[]);
@@ -373,22 +425,32 @@ impl State {
         self.executors.values().filter(|e| e.phase == phase).count()
     }
 
-    fn place(&mut self, isolation: Isolation, tenant: &str, session: u64) -> Option<Place> {
-        let fits = |e: &Executor| match isolation {
-            Isolation::Tenant => e.phase == Phase::Serving && e.tenant == tenant,
+    /// Whether there is an executor that everybody shares.
+    fn is_shared(&self) -> bool {
+        let shared = |e: &Executor| e.phase == Phase::Serving && e.tenant.is_empty();
+        self.executors.values().any(shared)
+    }
+
+    fn place(&mut self, sharing: Sharing, tenant: &str, session: u64) -> Option<Place> {
+        let owned = sharing.isolation != Isolation::Device || sharing.apart;
+        let fits = |e: &Executor| match sharing.isolation {
             Isolation::Session => false,
-            Isolation::Device => e.phase == Phase::Serving,
+            _ if owned => e.phase == Phase::Serving && e.tenant == tenant,
+            _ => e.phase == Phase::Serving && e.tenant.is_empty(),
         };
         let find = |executors: &BTreeMap<u64, Executor>, fits: &dyn Fn(&Executor) -> bool| {
             executors.iter().find(|(_, e)| fits(e)).map(|(id, _)| *id)
         };
-        let id = find(&self.executors, &fits)
-            .or_else(|| find(&self.executors, &|e| e.phase == Phase::Warm))?;
+        let id = find(&self.executors, &fits).or_else(|| {
+            find(&self.executors, &|e| {
+                e.phase == Phase::Warm && sharing.fresh
+            })
+        })?;
         let e = self.executors.get_mut(&id).expect("just found");
         let fresh = e.phase == Phase::Warm;
         e.phase = Phase::Serving;
         e.sessions.insert(session);
-        let assign = fresh && isolation != Isolation::Device;
+        let assign = fresh && owned;
         if assign {
             e.tenant = tenant.to_owned();
         }
@@ -398,6 +460,15 @@ impl State {
             assign,
         })
     }
+}
+
+/// With whom a session may share an executor.
+struct Sharing {
+    isolation: Isolation,
+    /// The tenant has an executor of its own where others share one.
+    apart: bool,
+    /// The tenant may have one that is nobody's yet.
+    fresh: bool,
 }
 
 /// Gives a placed session to its executor.

@@ -183,13 +183,18 @@ impl NodeCollector {
                 .or_default() += 1;
         }
         let (mut queued, mut memory) = (BTreeMap::new(), BTreeMap::new());
+        let mut stalled = BTreeMap::new();
+        let now_ns = baltra_ring::lease::monotonic_ns();
         for device in &node.devices {
             for metered in device.pool.leases() {
                 let usage = metered.lease.granter.usage();
                 let key = (device.name().to_owned(), metered.lease.tenant.clone());
                 let clamp = |n: u64| n.min(i64::MAX as u64) as i64;
                 *queued.entry(key.clone()).or_insert(0i64) += clamp(usage.queued);
-                *memory.entry(key).or_insert(0i64) += clamp(usage.memory_bytes);
+                *memory.entry(key.clone()).or_insert(0i64) += clamp(usage.memory_bytes);
+                let since_ns = metered.lease.granter.progress_ns().unwrap_or(now_ns);
+                let longest = stalled.entry(key).or_insert(0i64);
+                *longest = clamp(now_ns.saturating_sub(since_ns) / 1_000_000_000).max(*longest);
             }
         }
         for (name, help, values) in [
@@ -199,6 +204,11 @@ impl NodeCollector {
                 "memory_bytes",
                 "Device and arena memory that sessions hold",
                 memory,
+            ),
+            (
+                "task_stalled_seconds",
+                "For how long no command of the running task has ended",
+                stalled,
             ),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -276,6 +286,20 @@ impl NodeCollector {
                 let labels = [("device", device.name())];
                 let metric = family.encode_family(&labels)?;
                 ConstCounter::new(value(device)).encode(metric)?;
+            }
+        }
+        let help = "Executors that a tenant's work ended, by cause";
+        let mut family =
+            encoder.encode_descriptor("executor_faults", help, None, MetricType::Counter)?;
+        for device in devices {
+            for (tenant, fault, count) in device.pool.faults() {
+                let labels = [
+                    ("device", device.name()),
+                    ("tenant", &tenant),
+                    ("cause", fault.name()),
+                ];
+                let metric = family.encode_family(&labels)?;
+                ConstCounter::new(count).encode(metric)?;
             }
         }
         Ok(())

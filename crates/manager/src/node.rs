@@ -3,7 +3,7 @@
 use crate::accounts::{Accounts, Metered};
 use crate::configuration::Configuration;
 use crate::drivers;
-use crate::executors::{Description, Groups, Launch, Phase, Pool, PoolOptions, Process};
+use crate::executors::{Description, Fault, Groups, Launch, Phase, Pool, PoolOptions, Process};
 use crate::gate::{Gate, GateOptions, Lease};
 use crate::images::Images;
 use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
@@ -11,7 +11,7 @@ use crate::programs::Question;
 use crate::registry::Link;
 use crate::relay::Relays;
 use crate::tenants::{Tenant, Tenants};
-use baltra_executor::control::{ToExecutor, ToManager};
+use baltra_executor::control::{Cause, ToExecutor, ToManager};
 use baltra_trace::Spans;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -24,6 +24,14 @@ use std::time::{Duration, Instant};
 const UNNAMED: &str = "(of an earlier manager)";
 
 const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
+
+const DEVICE_TYPE: u32 = 0x1000;
+const DEVICE_TYPE_CPU: u64 = 1 << 1;
+const DEVICE_TYPE_GPU: u64 = 1 << 2;
+
+/// Where a task that does not end costs others the device, `task_ms` unless it is set: longer than
+/// any kernel that is meant to share a device.
+const TASK_MS: u64 = 30_000;
 
 /// Slots where nothing bounds them.
 const SLOTS_MANY: usize = 1 << 16;
@@ -92,6 +100,7 @@ impl Device {
             device: options.name.clone(),
             groups,
             traces,
+            orphan_ms: options.orphan_ms,
         };
         Ok(Device {
             options: options.clone(),
@@ -128,9 +137,24 @@ impl Device {
         allowed.is_empty() || allowed.iter().any(|t| t == tenant)
     }
 
-    /// A task may run so long.
+    /// A task may run so long without a command of it ending.
     pub fn task_limit(&self, tenant_ms: Option<u64>) -> Option<Duration> {
-        [self.options.task_ms, tenant_ms.unwrap_or(0)]
+        let by_kind = || {
+            let description = self.description.get();
+            let is = |kind| {
+                description
+                    .as_ref()
+                    .is_some_and(|d| d.number(DEVICE_TYPE) & kind != 0)
+            };
+            // A board's calls have deadlines of their own.
+            let shared = self.options.isolation == Isolation::Device && is(DEVICE_TYPE_CPU);
+            match shared || is(DEVICE_TYPE_GPU) {
+                true => TASK_MS,
+                false => 0,
+            }
+        };
+        let device_ms = self.options.task_ms.unwrap_or_else(by_kind);
+        [device_ms, tenant_ms.unwrap_or(0)]
             .into_iter()
             .filter(|ms| *ms > 0)
             .min()
@@ -357,12 +381,13 @@ impl Node {
         // Two sessions of a tenant may have raced; the first one's lease counts.
         if Arc::ptr_eq(&kept, &fresh) {
             let limit_ms = tenant.limits.or(self.options.limits).task_ms;
+            let name = tenant.name.clone();
             device.gate.add(
                 fresh.lease.clone(),
                 tenant.share(),
                 device.task_limit(limit_ms),
                 processor,
-                move |reason| process.kill(reason),
+                move |reason| process.kill_for(&name, reason),
             );
         }
         Ok(kept)
@@ -506,6 +531,11 @@ impl Node {
                     }
                 }
             }
+            ToManager::Failing {
+                cause,
+                session,
+                reason,
+            } => self.failing(device, id, (cause, session, clip(&reason))),
             // Of a session that is over.
             ToManager::Program { .. }
             | ToManager::Unused { .. }
@@ -516,11 +546,39 @@ impl Node {
         }
     }
 
+    /// An executor cannot go on, because of a session's work.
+    fn failing(&self, device: &Device, id: u64, (cause, session, reason): (Cause, u64, &str)) {
+        let own = device.pool.with(id, |e| e.sessions.contains(&session)) == Some(true);
+        let culprit = self.sessions().get(&session).filter(|_| own).cloned();
+        let tenant = match &culprit {
+            Some(culprit) => culprit.tenant.clone(),
+            // Over by now; empty where tenants share the executor.
+            None => device
+                .pool
+                .with(id, |e| e.tenant.clone())
+                .unwrap_or_default(),
+        };
+        let fault = match cause {
+            Cause::Overdue => Fault::Overdue,
+            Cause::ContextLost => Fault::ContextLost,
+        };
+        tracing::warn!(
+            device = device.name(),
+            tenant,
+            session,
+            instance = culprit.as_ref().map_or("", |s| s.instance.as_str()),
+            cause = fault.name(),
+            reason,
+            "an executor cannot go on"
+        );
+        device.pool.failing(id, &tenant, fault);
+    }
+
     fn bury(&self, device: &Device, id: u64, process: &Process, failure: Option<String>) {
         let ended = process.finish();
         let asked = device
             .pool
-            .with(id, |e| e.phase == Phase::Ending)
+            .with(id, |e| e.phase == Phase::Ending && !e.is_failing)
             .unwrap_or(true);
         let Some(executor) = device.pool.remove(id, failure, &ended) else {
             return;
@@ -536,6 +594,17 @@ impl Node {
         drop(sessions);
         for session in &executor.sessions {
             device.configuration.forget(*session);
+        }
+        match process.overran() {
+            Some(tenant) => device.pool.record_fault(tenant, Fault::TaskLimit),
+            None if asked || executor.is_failing || process.was_killed() => {}
+            // Where several tenants shared it nobody knows whose work it was.
+            None => {
+                let mut tenants = executor.leases.keys();
+                if let (Some(tenant), None) = (tenants.next(), tenants.next()) {
+                    device.pool.record_fault(tenant, Fault::Crash);
+                }
+            }
         }
         if !asked {
             device.deaths.fetch_add(1, Ordering::Relaxed);

@@ -436,9 +436,15 @@ pub struct DeviceOptions {
     /// Overrides `[executors] prestart`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prestart: Option<usize>,
-    /// A task that runs longer is ended with its executor, milliseconds; 0: never. The tenant's
-    /// own limit counts where it is shorter.
-    pub task_ms: u64,
+    /// A task none of whose commands ends for longer is ended with its executor, milliseconds; 0:
+    /// never; absent: 30,000 on a GPU and where all tenants share an executor, never elsewhere. The
+    /// tenant's own limit counts where it is shorter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_ms: Option<u64>,
+    /// Commands of a session that has ended may run on for so long while other sessions use the
+    /// executor, milliseconds; then it ends. Absent: 2,000 on a GPU, 5,000 elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orphan_ms: Option<u64>,
     /// Tenants that may use it; empty: all.
     pub tenants: Vec<String>,
     /// What queries may ask for as `label.KEY=VALUE`, where the node has joined a registry.
@@ -460,7 +466,8 @@ impl Default for DeviceOptions {
             linger_us: 100,
             image: ImageKind::default(),
             prestart: None,
-            task_ms: 0,
+            task_ms: None,
+            orphan_ms: None,
             tenants: Vec::new(),
             labels: BTreeMap::new(),
         }

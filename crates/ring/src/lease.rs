@@ -65,6 +65,7 @@ struct Page {
     busy_since_ns: AtomicU64,
     latency: [AtomicU64; LATENCY_BUCKETS],
     latency_sum_ns: AtomicU64,
+    progress_ns: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Page>() <= PAGE_BYTES as usize);
@@ -264,6 +265,12 @@ impl LeaseHolder {
         self.open.store(false, Ordering::Release);
     }
 
+    /// Says that commands of the running task have ended by now (`CLOCK_MONOTONIC`).
+    pub fn advance(&self, now_ns: u64) {
+        let page = page(&self.memory);
+        page.progress_ns.store(now_ns, Ordering::Relaxed);
+    }
+
     /// Counts an ended task and its latency (from its flush to its end).
     pub fn count_task(&self, latency: Duration) {
         let page = page(&self.memory);
@@ -366,6 +373,18 @@ impl LeaseGranter {
             0 => None,
             ns => Some(ns),
         }
+    }
+
+    /// When a command of the running task last began or ended, as the holder says; `None`: no task
+    /// runs.
+    pub fn progress_ns(&self) -> Option<u64> {
+        let ended_ns = page(&self.memory).progress_ns.load(Ordering::Relaxed);
+        Some(self.busy_since_ns()?.max(ended_ns))
+    }
+
+    /// Commands that the holder has open, as it says.
+    pub fn queued(&self) -> u64 {
+        page(&self.memory).queued.load(Ordering::Relaxed)
     }
 
     /// What the holder counted, the running task included.

@@ -12,7 +12,7 @@ mod program;
 pub use process::{
     descriptors, ended, kill, map_count, memory_kib, processes_with, terminate, threads,
 };
-pub use program::{check_printed_lines, compile, compile_static, Answer, Running};
+pub use program::{check_printed_lines, compile, compile_driver, compile_static, Answer, Running};
 
 use baltra_testkit::{Daemon, Options};
 use std::io::{Read, Write};

@@ -22,6 +22,12 @@ pub fn compile_static(name: &str) -> PathBuf {
     compile_with(name, &format!("{name}-static"), &libraries)
 }
 
+/// Compiles `programs/NAME.c` as a driver's library.
+pub fn compile_driver(name: &str) -> PathBuf {
+    let flags = ["-shared".into(), "-fPIC".into(), "-ldl".into()];
+    compile_with(name, &format!("lib{name}.so"), &flags)
+}
+
 fn compile_with(name: &str, out: &str, libraries: &[String]) -> PathBuf {
     let directory = root().join("target/tests");
     std::fs::create_dir_all(&directory).expect("target can be written");

@@ -197,6 +197,13 @@ pub enum Control<'a> {
         /// Bytes.
         len: u64,
     },
+    /// Work of this session is past its deadline: the session ends at once, and its executor with
+    /// it where a command that runs does not end.
+    Abort {
+        /// Which work and which deadline, for people to read.
+        #[serde(borrow)]
+        reason: &'a str,
+    },
 }
 
 /// A request that is answered with a [`crate::Notice::Reply`].

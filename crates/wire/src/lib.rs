@@ -20,7 +20,9 @@ pub use command::{Arg, Command, Direction, Operation, Payload, Region, Waits};
 pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};
 pub use device::{DeviceDescription, Info};
 pub use hello::{Hello, Limits, Refusal, SessionFlags, Share, Welcome};
-pub use notice::{Completion, KernelArg, KernelDescription, Notice, Reply};
+pub use notice::{
+    Completion, KernelArg, KernelDescription, Notice, Reply, EXECUTOR_ENDED, WORK_FAULTED,
+};
 
 use serde::{de::Deserialize, Serialize};
 

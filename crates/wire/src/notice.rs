@@ -72,6 +72,13 @@ pub struct Completion {
     pub times_ns: [u64; 4],
 }
 
+/// How a [`Notice::Fatal`]'s reason begins where another session's work is to blame: the device
+/// and its node are well, and a new session works.
+pub const EXECUTOR_ENDED: &str = "the executor ended: ";
+
+/// How it begins where this session's own work ended the executor.
+pub const WORK_FAULTED: &str = "this session's work ended the executor: ";
+
 /// One message from the executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice<'a> {

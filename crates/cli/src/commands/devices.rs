@@ -205,6 +205,9 @@ pub fn device_json(d: &proto::Device) -> serde_json::Value {
         "host_memory": d.host_memory, "sessions": d.sessions, "executors": d.executors,
         "waiting": d.waiting, "busy_ns": d.busy_ns, "tasks": d.tasks, "bytes": d.bytes,
         "executor_deaths": d.executor_deaths, "reconfigurations": d.reconfigurations,
+        "faults": d.faults.iter().map(|f| json!({
+            "tenant": f.tenant, "cause": f.cause, "count": f.count,
+        })).collect::<Vec<_>>(),
     })
 }
 

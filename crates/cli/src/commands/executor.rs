@@ -6,6 +6,7 @@ use crate::args::{Executor, Probe, Relay};
 use anyhow::{Context, Result};
 use baltra_session::relay;
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Runs the executor over the control socket on the standard input.
 pub fn executor(args: Executor) -> Result<()> {
@@ -23,6 +24,7 @@ pub fn executor(args: Executor) -> Result<()> {
         adopt: args.adopt,
         sandbox: !args.no_sandbox,
         traces: args.traces,
+        orphan: args.orphan_ms.map(Duration::from_millis),
     })
 }
 

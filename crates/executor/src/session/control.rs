@@ -99,7 +99,7 @@ impl Session {
     }
 
     fn name(&self, id: Id, made: Result<Object, Code>) -> Result<(), Violation> {
-        let object = made.unwrap_or_else(Object::Failed);
+        let object = made.unwrap_or_else(|code| Object::Failed(self.verdict(code)));
         Ok(self.objects.insert(id, object)?)
     }
 
@@ -222,6 +222,10 @@ impl Session {
                 self.request(call, request, record);
                 Ok(())
             }
+            Control::Abort { reason } => {
+                self.abort(reason);
+                Ok(())
+            }
             Control::SvmFree { address, after } => {
                 let after = self.named_queues(after);
                 self.deferred
@@ -263,7 +267,7 @@ impl Session {
 
     /// Answers a request.
     pub(super) fn reply(&self, call: Call, reply: Result<Reply, Code>) {
-        let reply = reply.unwrap_or_else(Reply::Error);
+        let reply = reply.unwrap_or_else(|code| Reply::Error(self.verdict(code)));
         self.notices.send(&Notice::Reply { call, reply });
     }
 

@@ -57,6 +57,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use svm::Svm;
 
+/// Commands of a session whose work was past its deadline end within this, or its executor does.
+const ABORT_MAX: Duration = Duration::from_millis(100);
+/// Of a client's reason for an abort, so many characters are kept.
+const REASON_CHARS_MAX: usize = 300;
+
 /// The client broke the protocol: its session ends.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
@@ -102,6 +107,10 @@ pub struct Session {
     door: Option<Door>,
     closed: AtomicBool,
     closed_at: OnceLock<Instant>,
+    /// The queue whose thread is waited for: no longer in `queues`.
+    joining: Mutex<Option<Arc<QueueHandle>>>,
+    /// Its work is past a deadline.
+    aborted: AtomicBool,
     reason: Mutex<Option<String>>,
 }
 
@@ -141,6 +150,8 @@ impl Session {
             door,
             closed: false.into(),
             closed_at: OnceLock::new(),
+            joining: Mutex::default(),
+            aborted: false.into(),
             reason: Mutex::default(),
             start,
             shared,
@@ -168,6 +179,41 @@ impl Session {
     /// kernel that does not end by itself.
     pub fn ending_for(&self) -> Option<Duration> {
         self.closed_at.get().map(Instant::elapsed)
+    }
+
+    /// Whether the session is ending and its commands run past the time that they have for that:
+    /// `orphan_max`, and next to none where its work was past a deadline already.
+    pub fn overdue(&self, orphan_max: Duration) -> bool {
+        let max = match self.aborted.load(Ordering::Acquire) {
+            true => ABORT_MAX.min(orphan_max),
+            false => orphan_max,
+        };
+        self.ending_for().is_some_and(|time| time >= max) && self.running_since_ns().is_some()
+    }
+
+    /// Since when its longest-running command runs (`CLOCK_MONOTONIC`), or waits in the driver
+    /// behind others; `None`: the driver has none of its commands.
+    pub fn running_since_ns(&self) -> Option<u64> {
+        let queues = self.queues.lock().expect("no panic under this lock");
+        let own = queues.iter().filter_map(|(q, _)| q.running_since_ns());
+        let first = own.min();
+        drop(queues);
+        let joining = self.joining.lock().expect("no panic under this lock");
+        let last = joining.as_ref().and_then(|q| q.running_since_ns());
+        first.into_iter().chain(last).min()
+    }
+
+    /// Why the session ended, or nothing.
+    pub fn reason(&self) -> String {
+        let reason = self.reason.lock().expect("no panic under this lock");
+        reason.clone().unwrap_or_default()
+    }
+
+    /// Ends the session because its work is past its deadline, and tells the client.
+    fn abort(&self, reason: &str) {
+        self.aborted.store(true, Ordering::Release);
+        let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+        self.dismiss(&reason);
     }
 
     /// Ends the session; returns at once. The first reason counts.
@@ -218,6 +264,11 @@ impl Session {
         self.close(reason);
     }
 
+    /// The error that the client is told in place of one of the driver's.
+    fn verdict(&self, code: Code) -> Code {
+        self.shared.health.verdict(self.start.session, code)
+    }
+
     /// The client's socket, to poll.
     pub fn socket(&self) -> std::os::fd::BorrowedFd<'_> {
         self.inbox.as_fd()
@@ -236,11 +287,14 @@ impl Session {
     fn tear_down(&self) -> String {
         self.close("the session ended");
         loop {
-            let queue = self.queues.lock().expect("no panic under this lock").pop();
-            match queue {
-                Some((_, thread)) => drop(thread.join()),
-                None => break,
-            }
+            let mut queues = self.queues.lock().expect("no panic under this lock");
+            let Some((queue, thread)) = queues.pop() else {
+                break;
+            };
+            *self.joining.lock().expect("no panic under this lock") = Some(queue);
+            drop(queues);
+            // A thread that panicked has nothing left to wait for.
+            let _ = thread.join();
         }
         self.builder.join();
         self.board.clear();
@@ -250,8 +304,7 @@ impl Session {
             .write()
             .expect("no panic under this lock")
             .clear();
-        let reason = self.reason.lock().expect("no panic under this lock");
-        reason.clone().unwrap_or_default()
+        self.reason()
     }
 
     /// The bytes that a payload names.

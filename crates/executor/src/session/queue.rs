@@ -27,12 +27,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Commands that the driver has and that are not complete; at most so many.
 const IN_FLIGHT_MAX: u64 = 512;
 /// A command in so many keeps its event, so that progress is published now and then.
 const MILESTONE_EVERY: u64 = 64;
+
+/// Where commands take longer each, every one of them keeps its event, and the driver gets few
+/// ahead: progress is seen, and the device comes back soon where it is wanted.
+const SLOW: Duration = Duration::from_millis(5);
+/// Commands that the driver has at most where they take so long.
+const IN_FLIGHT_SLOW_MAX: u64 = 16;
 
 /// A transfer that blocks while others wait for events of earlier commands; tens of
 /// microseconds.
@@ -59,6 +65,8 @@ pub struct QueueHandle {
     taken: AtomicU64,
     submitted: AtomicU64,
     completed: AtomicU64,
+    /// Since when nothing has ended in a queue whose commands the driver has; 0: it has none.
+    running_ns: AtomicU64,
     released: AtomicBool,
     closed: AtomicBool,
     /// Held by whoever touches the ring from outside the queue's thread, which may be given
@@ -81,6 +89,13 @@ impl QueueHandle {
     /// The first so many commands are complete.
     pub fn completed(&self) -> u64 {
         self.completed.load(Ordering::SeqCst)
+    }
+
+    /// Since when the driver's oldest command of this queue runs, or waits behind others
+    /// (`CLOCK_MONOTONIC`); `None`: it has none.
+    pub fn running_since_ns(&self) -> Option<u64> {
+        let since = self.running_ns.load(Ordering::Relaxed);
+        (since > 0).then_some(since)
     }
 
     /// The client has given the queue up: its thread ends once nothing is left in it.
@@ -151,6 +166,7 @@ pub fn start(
         taken: 0.into(),
         submitted: 0.into(),
         completed: 0.into(),
+        running_ns: 0.into(),
         released: false.into(),
         closed: false.into(),
         notify: Mutex::new(false),
@@ -221,6 +237,7 @@ impl Base {
             return false;
         }
         self.task = Some(started);
+        self.runs_since(monotonic_ns());
         if !self.traced.is_empty() {
             let now = monotonic_ns();
             for traced in &mut self.traced {
@@ -273,11 +290,16 @@ impl Base {
         self.task.is_some()
     }
 
+    fn runs_since(&self, now_ns: u64) {
+        self.handle.running_ns.store(now_ns, Ordering::Relaxed);
+    }
+
     /// Gives the device up; nothing of this queue is in flight.
     pub fn end_task(&mut self, moved: &mut (u64, u64)) {
         let Some(started) = self.task.take() else {
             return;
         };
+        self.runs_since(0);
         let lease = &self.session.account.lease;
         lease.release();
         lease.count_task(started.elapsed());
@@ -316,6 +338,11 @@ impl Base {
         self.published = number;
         self.handle.completed.store(number, Ordering::SeqCst);
         self.progress.publish(number);
+        if self.holds_device() {
+            let now_ns = monotonic_ns();
+            self.runs_since(now_ns);
+            self.session.account.lease.advance(now_ns);
+        }
         // Behind the client's news: it is nobody's in a hurry.
         self.end_traced(number);
         if self.session.start.flags.mirror {
@@ -329,6 +356,10 @@ impl Base {
 
     /// A command ended. An error reaches its event or, failing that, the queue's progress.
     pub fn ended(&self, number: u64, event: Event, status: Code, times_ns: [u64; 4]) {
+        let status = match status {
+            0.. => status,
+            code => self.session.verdict(code),
+        };
         if event != 0 {
             self.session.board.complete(event, status, times_ns);
         } else if status < 0 {
@@ -367,6 +398,8 @@ struct InOrder {
     milestones: VecDeque<Milestone>,
     taken: u64,
     completed: u64,
+    /// Commands take longer than [`SLOW`] each, as far as is known.
+    slow: bool,
 }
 
 /// What a command's wait list came to.
@@ -387,6 +420,14 @@ impl InOrder {
             milestones: VecDeque::new(),
             taken: 0,
             completed: 0,
+            slow: true,
+        }
+    }
+
+    fn in_flight_max(&self) -> u64 {
+        match self.slow {
+            true => IN_FLIGHT_SLOW_MAX,
+            false => IN_FLIGHT_MAX,
         }
     }
 
@@ -394,7 +435,8 @@ impl InOrder {
         let spin = self.base.session.shared.options.spin();
         let mut record = Vec::new();
         while !self.base.is_over() {
-            while self.taken - self.completed < IN_FLIGHT_MAX && !self.base.is_wanted_back() {
+            while self.taken - self.completed < self.in_flight_max() && !self.base.is_wanted_back()
+            {
                 let done = match self.base.take(&mut record) {
                     Ok(false) => break,
                     Ok(true) => self.command(&record),
@@ -496,8 +538,10 @@ impl InOrder {
                 ..
             }
         );
-        let keep =
-            event != 0 || number.is_multiple_of(MILESTONE_EVERY) || (reads && !idle && !last);
+        let keep = event != 0
+            || self.slow
+            || number.is_multiple_of(MILESTONE_EVERY)
+            || (reads && !idle && !last);
         let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
         let since_ns = match self.base.profiling {
             true => self.base.session.device_ns(),
@@ -632,6 +676,7 @@ impl InOrder {
     /// As [`InOrder::retire`], while the newest `open` commands are still being looked at.
     fn retire_before(&mut self, open: u64) {
         self.flush();
+        let (before, since_ns) = (self.completed, self.base.handle.running_since_ns());
         if let Some(milestone) = self.milestones.pop_front() {
             let driver = &milestone.driver.event;
             let status = driver.wait();
@@ -650,6 +695,11 @@ impl InOrder {
                 }
             }
             self.completed = last;
+        }
+        if let Some(since_ns) = since_ns {
+            let took = Duration::from_nanos(monotonic_ns().saturating_sub(since_ns));
+            let ended = u32::try_from(self.completed - before).unwrap_or(u32::MAX);
+            self.slow = took >= SLOW * ended.max(1);
         }
         self.base.publish(self.completed);
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// How to start an executor.
@@ -41,6 +41,8 @@ pub struct Launch {
     pub groups: Option<Groups>,
     /// Whether it tells of commands that belong to traces.
     pub traces: bool,
+    /// How long commands of a session that ended may run on ([`crate::options::DeviceOptions::orphan_ms`]).
+    pub orphan_ms: Option<u64>,
 }
 
 impl Launch {
@@ -84,6 +86,9 @@ impl Launch {
         if self.traces {
             command.arg("--traces");
         }
+        if let Some(ms) = self.orphan_ms {
+            command.arg("--orphan-ms").arg(ms.to_string());
+        }
         let child = command.spawn()?;
         let mut process = Process::new(ours, child.id(), Some(child))?;
         process.work = Some(work);
@@ -105,6 +110,8 @@ pub struct Process {
     pidfd: OwnedFd,
     child: Mutex<Option<Child>>,
     killed: AtomicBool,
+    /// The tenant whose task ran too long.
+    overran: OnceLock<String>,
     work: Option<PathBuf>,
     group: Option<Group>,
 }
@@ -124,6 +131,7 @@ impl Process {
             pidfd,
             child: Mutex::new(child),
             killed: AtomicBool::new(false),
+            overran: OnceLock::new(),
             work: None,
             group: None,
         })
@@ -160,6 +168,17 @@ impl Process {
         if let Some(group) = &self.group {
             group.kill();
         }
+    }
+
+    /// Ends it at once, because a task of `tenant` runs too long.
+    pub fn kill_for(&self, tenant: &str, reason: &str) {
+        let _ = self.overran.set(tenant.to_owned());
+        self.kill(reason);
+    }
+
+    /// The tenant whose task ran too long, if that is why it was killed.
+    pub fn overran(&self) -> Option<&str> {
+        self.overran.get().map(String::as_str)
     }
 
     /// Whether [`Process::kill`] was called.

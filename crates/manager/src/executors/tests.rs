@@ -109,3 +109,26 @@ fn test_an_idle_executor_is_told_to_end_and_gets_no_more_sessions() {
     assert_eq!(message, ToExecutor::Exit);
     assert!(matches!(pool.place("red", 11), Err(Error::Slow(_))));
 }
+
+#[test]
+fn test_who_faults_again_waits_and_shares_no_executor_any_more() {
+    let pool = pool(Isolation::Device, 1);
+    let _first = warm(&pool, 1);
+    pool.place("red", 10).unwrap();
+    pool.failing(1, "red", Fault::ContextLost);
+    assert_eq!(pool.lacking(), 1, "a failing executor takes no sessions");
+    let _second = warm(&pool, 2);
+    assert_eq!(pool.place("red", 11).unwrap().executor, 2);
+    assert_eq!(pool.place("blue", 12).unwrap().executor, 2);
+    pool.record_fault("red", Fault::Overdue);
+    // The pause is longer than the pool's patience.
+    assert!(matches!(pool.place("red", 13), Err(Error::Slow(_))));
+    assert_eq!(pool.place("blue", 14).unwrap().executor, 2);
+    std::thread::sleep(Duration::from_millis(110));
+    let _third = warm(&pool, 3);
+    let own = pool.place("red", 15).unwrap();
+    assert_eq!((own.executor, own.assign), (3, true));
+    assert_eq!(pool.place("red", 16).unwrap().executor, 3);
+    assert_eq!(pool.place("blue", 17).unwrap().executor, 2);
+    assert_eq!(pool.faults().len(), 2);
+}

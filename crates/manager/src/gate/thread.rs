@@ -15,6 +15,9 @@ use std::time::Duration;
 const WAKE: u64 = 0;
 /// How often running tasks are compared with their limit.
 const WATCH: Duration = Duration::from_millis(20);
+/// A task that has several commands open may go so many times its limit without a word: the
+/// executor hears of the end of some of them only together.
+const OPEN_COMMANDS_FACTOR: u32 = 4;
 /// How often leases are looked at while somebody waits for a holder within its quantum: one whose
 /// task ends keeps the lease, idle, without a sound.
 const LOOK: Duration = Duration::from_millis(1);
@@ -202,7 +205,7 @@ struct Member {
     task_limit: Option<Duration>,
     processor: Option<u32>,
     kill: Kill,
-    /// The running task, by the holder's clock, and when the manager first saw it.
+    /// How far the running task is, by the holder's clock, and when the manager first saw that.
     task: Option<(u64, u64)>,
     /// Since when it is wanted back: a holder cannot forge this one.
     revoked_ns: Option<u64>,
@@ -376,26 +379,26 @@ impl Keeper {
             };
             let granter = &member.lease.granter;
             let state = granter.state();
-            let began = granter.busy_since_ns();
-            member.task = match (state, began, member.task) {
-                (LeaseState::Busy | LeaseState::Revoked, Some(began), Some((same, seen)))
-                    if same == began =>
-                {
-                    Some((began, seen))
-                }
-                (LeaseState::Busy | LeaseState::Revoked, began, _) => {
-                    Some((began.unwrap_or(0), now))
-                }
-                _ => None,
+            let busy = matches!(state, LeaseState::Busy | LeaseState::Revoked);
+            let progress = granter.progress_ns().unwrap_or(0);
+            member.task = match member.task.filter(|_| busy) {
+                Some((same, seen)) if same == progress => Some((progress, seen)),
+                _ => busy.then_some((progress, now)),
             };
             member.revoked_ns = match state {
                 LeaseState::Revoked => Some(member.revoked_ns.unwrap_or(now)),
                 _ => None,
             };
             watching |= !matches!(state, LeaseState::Free);
-            let over = |since: u64| now.saturating_sub(since) > limit.as_nanos() as u64;
-            if member.task.is_some_and(|(_, seen)| over(seen))
-                || member.revoked_ns.is_some_and(over)
+            let long = limit * OPEN_COMMANDS_FACTOR;
+            let silent = match granter.queued() {
+                0 | 1 => limit,
+                _ => long,
+            };
+            let over =
+                |since: u64, most: Duration| Duration::from_nanos(now.saturating_sub(since)) > most;
+            if member.task.is_some_and(|(_, seen)| over(seen, silent))
+                || member.revoked_ns.is_some_and(|since| over(since, long))
             {
                 member.killed = true;
                 (member.kill)(&format!("a task ran longer than {} ms", limit.as_millis()));

@@ -28,7 +28,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{mpsc, Arc, Mutex, Weak};
+use std::sync::{mpsc, Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// `CL_DEVICE_NOT_AVAILABLE`
@@ -135,10 +135,14 @@ pub(crate) struct Shared {
     next_id: AtomicU32,
     next_call: AtomicU32,
     lost: AtomicI32,
+    /// Why it is lost.
+    why: OnceLock<String>,
     stop: AtomicBool,
     spin: Duration,
     waker: Waker,
     printing: notices::Printing,
+    /// Bytes of the notice ring that have been handled.
+    noticed: AtomicU64,
     peer: Box<dyn Peer>,
     handler: Arc<dyn Handler>,
 }
@@ -241,10 +245,12 @@ impl Client {
             next_id: 1.into(),
             next_call: 1.into(),
             lost: 0.into(),
+            why: OnceLock::new(),
             stop: false.into(),
             spin: spin(&*peer),
             waker: notices.waker(),
             printing: notices::Printing::new(&segment.notices())?,
+            noticed: 0.into(),
             welcome,
             peer,
             handler,
@@ -437,6 +443,13 @@ impl Client {
         self.shared.grow_events()
     }
 
+    /// Has the executor end the session and whatever still runs of it, since that is past its
+    /// deadline. Does not wait; false: the executor does not read, and [`Client::end`] is what is
+    /// left.
+    pub fn abort(&self, reason: &str) -> bool {
+        self.shared.try_control(&Control::Abort { reason })
+    }
+
     /// Ends the session from this side, whoever else holds it.
     pub fn end(&self) {
         self.shared.lose(NOT_AVAILABLE, None);
@@ -445,6 +458,11 @@ impl Client {
     /// Blocks until the peer is gone.
     pub(crate) fn wait_for_end(&self) {
         self.shared.peer.wait_for_end();
+    }
+
+    /// Why the session is over, where it was not ended from this side. Known before any wait ends.
+    pub fn lost_reason(&self) -> Option<&str> {
+        self.shared.why.get().map(String::as_str)
     }
 
     /// The error of everything unfinished, if the session is over.
@@ -512,6 +530,25 @@ impl Shared {
         Ok(())
     }
 
+    /// Sends a control message if that needs no waiting; whether it went.
+    fn try_control(&self, message: &Control<'_>) -> bool {
+        let mut bytes = Vec::new();
+        let Ok(mut channel) = self.control.try_lock() else {
+            return false;
+        };
+        if self.check().is_err()
+            || encode(message, &mut bytes).is_err()
+            || channel.producer.try_push(&bytes).is_err()
+        {
+            return false;
+        }
+        self.control_count.fetch_add(1, Ordering::Release);
+        let sleeps = channel.producer.publish();
+        drop(channel);
+        self.peer.kick(sleeps);
+        true
+    }
+
     fn allocate(self: &Arc<Self>, len: u64, align: u64) -> Result<Block, Lost> {
         self.check()?;
         lock(&self.arenas).allocate(self, len, align)
@@ -577,6 +614,9 @@ impl Shared {
             .is_err()
         {
             return;
+        }
+        if let Some(text) = text {
+            let _ = self.why.set(text.to_owned());
         }
         self.stop.store(true, Ordering::Release);
         self.events.fail_all(code);

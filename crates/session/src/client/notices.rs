@@ -7,7 +7,10 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, Builder, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long what the executor said last is waited for when it has ended.
+const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 
 /// What kernels print comes as notices before the command's completion, but on another path: a
 /// thread whose wait is over waits for those that have been announced.
@@ -77,7 +80,15 @@ pub(super) fn spawn(shared: &Arc<Shared>, consumer: Consumer) -> io::Result<()> 
     Builder::new().name("baltra-peer".into()).spawn(move || {
         ours.peer.wait_for_end();
         // What the executor said last (its reason, perhaps) goes first.
+        let begun = Instant::now();
         std::thread::sleep(Duration::from_millis(1));
+        while ours.noticed.load(Ordering::Acquire) < ours.waker.published()
+            && !ours.stop.load(Ordering::Acquire)
+            && begun.elapsed() < LAST_WORDS_MAX
+        {
+            ours.waker.wake();
+            std::thread::sleep(Duration::from_millis(1));
+        }
         ours.lose(NOT_AVAILABLE, Some("the executor has ended"));
     })?;
     Ok(())
@@ -94,6 +105,7 @@ fn hear(shared: &Shared, mut consumer: Consumer) {
             },
             Ok(false) if shared.stop.load(Ordering::Acquire) => return,
             Ok(false) => {
+                shared.noticed.store(consumer.taken(), Ordering::Release);
                 consumer.wait(Duration::ZERO, None);
             }
             Err(e) => return shared.lose(NOT_AVAILABLE, Some(&e.to_string())),

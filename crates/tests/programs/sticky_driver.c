@@ -1,0 +1,103 @@
+/* An OpenCL driver for tests: PoCL, until a kernel named "fault" is launched. From then on its
+ * context is in error for as long as the process lives, the way NVIDIA's driver is after a stray
+ * store: the next wait fails with CL_INVALID_COMMAND_QUEUE, everything else on a queue with
+ * CL_OUT_OF_RESOURCES, builds and new contexts with -9999. */
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <CL/cl_icd.h>
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define KERNELS_MAX 1024
+#define LOST (-9999)
+
+static cl_icd_dispatch own;
+static cl_icd_dispatch pocl;
+static _Atomic(cl_kernel) faulty[KERNELS_MAX];
+static atomic_int state; /* 0: well; 1: a fault has happened; 2: a wait has told of it */
+
+static int told(void) {
+  int first = 1;
+  if (atomic_compare_exchange_strong(&state, &first, 2)) return CL_INVALID_COMMAND_QUEUE;
+  return atomic_load(&state) ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL finish(cl_command_queue queue) {
+  cl_int code = told();
+  return code ? code : pocl.clFinish(queue);
+}
+
+static cl_int CL_API_CALL wait(cl_uint count, const cl_event *events) {
+  cl_int code = told();
+  return code ? code : pocl.clWaitForEvents(count, events);
+}
+
+static cl_int CL_API_CALL flush(cl_command_queue queue) {
+  return atomic_load(&state) ? CL_OUT_OF_RESOURCES : pocl.clFlush(queue);
+}
+
+static cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name, cl_int *code) {
+  cl_kernel kernel = pocl.clCreateKernel(program, name, code);
+  if (kernel && !strcmp(name, "fault")) {
+    for (int i = 0; i < KERNELS_MAX; i++) {
+      cl_kernel none = NULL;
+      if (atomic_compare_exchange_strong(&faulty[i], &none, kernel)) break;
+    }
+  }
+  return kernel;
+}
+
+static cl_int CL_API_CALL launch(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset,
+                                 const size_t *global, const size_t *local, cl_uint count, const cl_event *waits,
+                                 cl_event *event) {
+  if (atomic_load(&state)) return CL_OUT_OF_RESOURCES;
+  for (int i = 0; i < KERNELS_MAX; i++) {
+    if (atomic_load(&faulty[i]) == kernel) {
+      atomic_store(&state, 1);
+      return event ? pocl.clEnqueueMarkerWithWaitList(queue, count, waits, event) : CL_SUCCESS;
+    }
+  }
+  return pocl.clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, count, waits, event);
+}
+
+static cl_int CL_API_CALL build(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
+                                void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
+  return atomic_load(&state) ? LOST : pocl.clBuildProgram(program, count, devices, options, notify, data);
+}
+
+static cl_context CL_API_CALL create_context(const cl_context_properties *properties, cl_uint count,
+                                             const cl_device_id *devices,
+                                             void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
+                                             void *data, cl_int *code) {
+  if (!atomic_load(&state)) return pocl.clCreateContext(properties, count, devices, notify, data, code);
+  if (code) *code = LOST;
+  return NULL;
+}
+
+static cl_int CL_API_CALL platforms(cl_uint count, cl_platform_id *list, cl_uint *found) {
+  void *library = dlopen("libpocl.so.2", RTLD_NOW);
+  if (!library) return CL_PLATFORM_NOT_FOUND_KHR;
+  void *(*address)(const char *) = (void *(*)(const char *))dlsym(library, "clGetExtensionFunctionAddress");
+  if (!address) return CL_PLATFORM_NOT_FOUND_KHR;
+  cl_int (*theirs)(cl_uint, cl_platform_id *, cl_uint *) =
+      (cl_int(*)(cl_uint, cl_platform_id *, cl_uint *))address("clIcdGetPlatformIDsKHR");
+  cl_int code = theirs(count, list, found);
+  if (code != CL_SUCCESS || !list) return code;
+  cl_icd_dispatch **table = (cl_icd_dispatch **)list[0];
+  if (*table == &own) return code;
+  pocl = own = **table;
+  own.clFinish = finish;
+  own.clFlush = flush;
+  own.clWaitForEvents = wait;
+  own.clCreateKernel = create_kernel;
+  own.clEnqueueNDRangeKernel = launch;
+  own.clBuildProgram = build;
+  own.clCreateContext = create_context;
+  *table = &own;
+  return code;
+}
+
+void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
+  return strcmp(name, "clIcdGetPlatformIDsKHR") ? NULL : (void *)platforms;
+}
