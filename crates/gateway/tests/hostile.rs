@@ -148,6 +148,37 @@ fn a_client_that_vanishes_leaves_no_call_behind() {
 }
 
 #[test]
+fn a_vanished_caller_is_counted_as_such_and_pays_for_its_device_time() {
+    let gateway = Gateway::start();
+    gateway.deploy(&NAP.replace("500", "60000"));
+    assert_eq!(gateway.post("/function/nap?ms=1", b"").status, 200);
+    let usage = || {
+        let lines = gateway.get("/system/usage").json();
+        let own = lines.as_array().into_iter().flatten();
+        let mut own = own.filter(|line| line["function"] == "nap");
+        own.next().cloned().unwrap_or_default()
+    };
+    let before = usage()["device_ns"].as_u64().unwrap_or(0);
+    let mut client = Client::connect(gateway.address());
+    client.send("POST", "/function/nap?ms=300", &[], b"");
+    // It has to be under way: what waits is given up with its caller.
+    until("the call runs", || {
+        gateway.get("/system/function/nap").json()["running"] == 1
+    });
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    drop(client);
+    until("it is charged", || {
+        let after = usage()["device_ns"].as_u64().unwrap_or(0);
+        after.saturating_sub(before) >= 250_000_000
+    });
+    let calls = gateway.get("/system/function/nap").json()["calls"].clone();
+    assert_eq!(
+        (&calls["abandoned"], &calls["refused"]),
+        (&1.into(), &0.into())
+    );
+}
+
+#[test]
 fn one_connection_too_many_is_refused_politely() {
     let gateway = Gateway::start_with(|options| options.limits.connections_max = 3);
     let mut open: Vec<Client> = (0..3).map(|_| Client::connect(gateway.address())).collect();

@@ -9,6 +9,7 @@
 //! | [`native`] | a function in a process beside the gateway |
 //! | [`pace`] | how many calls a thread gets before the next one does |
 //! | [`pending`] | a call on its way; the bounded queue |
+//! | [`deadline`] | which calls hold a device past their deadline |
 //! | [`breaker`] | keeps calls away from what is sick |
 //! | [`stats`], [`log`] | what calls came to, and what functions said |
 //! | [`reply`], [`options`] | what callers see, and what operators set |
@@ -20,10 +21,14 @@
 //! over a one-shot channel. A call is tried again, once, on another replica when it was certainly
 //! not started, or when running it twice does no harm: OpenCL kernels see nothing but their
 //! buffers, which are written anew; native code only where its manifest says so (the label
-//! `retry: safe`; `retry: never` forbids it to kernels too). The answer is always one of the
-//! attempts' alone.
+//! `retry: safe`; `retry: never` forbids it to kernels too). A call whose executor ended for
+//! another session's sake is tried again more often: nothing is wrong with it or its place. The
+//! answer is always one of the attempts' alone.
+//!
+//! A call that holds a device past its deadline is ended there ([`deadline`]), with its session.
 
 pub mod breaker;
+mod deadline;
 pub mod device;
 pub mod log;
 pub mod native;
@@ -42,10 +47,13 @@ pub use unit::Status;
 
 use baltra_functions::{Call, Function};
 use breaker::Breaker;
+use deadline::{Deadlines, Running};
 use device::binaries::Binaries;
 use device::error::StartError;
 use device::session::Sessions;
+use device::Blame;
 use log::Log;
+pub use pending::Account;
 use pending::{Outcome, Pending};
 use placement::{Local, Place, Placement, Registry};
 use replica::{Cold, Common, Replica};
@@ -61,6 +69,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const PLACES_EVERY: Duration = Duration::from_secs(5);
 /// Attempts at one call, the first included.
 const ATTEMPTS_MAX: u32 = 2;
+/// Attempts at one call where its executor ended for another's sake.
+const ATTEMPTS_PREEMPTED_MAX: u32 = 4;
+/// How often calls on devices are compared with their deadlines.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
 /// Replicas that a call may find impossible to load before it gives up.
 const LOADS_MAX: usize = 8;
 /// A refused caller is told to wait no longer than this.
@@ -137,6 +149,7 @@ impl Engine {
             changing: Mutex::default(),
         });
         tokio::spawn(look_after(Arc::downgrade(&inner)));
+        tokio::spawn(watch_deadlines(Arc::downgrade(&inner)));
         Ok(Engine(inner))
     }
 
@@ -214,6 +227,50 @@ impl Engine {
         Some(self.unit(function)?.status())
     }
 
+    /// Work that is past its deadline and has not ended.
+    pub fn overdue(&self) -> Vec<Overdue> {
+        let now = Instant::now();
+        let mut all = Vec::new();
+        for unit in self.0.units.load().values() {
+            for replica in unit.replicas().iter() {
+                if let (Some(since), Some(place)) = (replica.overdue_since(), replica.place()) {
+                    all.push(Overdue {
+                        function: unit.common.function.manifest.name.clone(),
+                        tenant: unit.tenant().to_owned(),
+                        place: place.name(),
+                        time: now.saturating_duration_since(since),
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    /// Why a deployed function cannot be called now; `None`: it can, as far as is known.
+    pub fn why_not_ready(&self, function: &Arc<Function>) -> Option<String> {
+        let unit = self.unit(function)?;
+        if let Some(left) = unit.held_for(Instant::now()) {
+            let error = CallError::HeldOff { retry_after: left };
+            return Some(error.to_string());
+        }
+        let replicas = unit.replicas();
+        let places: Vec<String> = replicas
+            .iter()
+            .filter_map(|r| r.place().map(Place::name))
+            .collect();
+        let overdue = self.overdue();
+        let blocked = |place: &String| overdue.iter().any(|o| o.place == *place);
+        let all_blocked = !places.is_empty() && places.iter().all(blocked);
+        let first = overdue
+            .iter()
+            .find(|o| places.contains(&o.place))
+            .filter(|_| all_blocked)?;
+        Some(format!(
+            "a call of function '{}' is past its deadline on {} and has not ended",
+            first.function, first.place
+        ))
+    }
+
     /// What a deployed function said.
     pub fn log(&self, function: &Arc<Function>) -> Option<Arc<Log>> {
         Some(self.unit(function)?.common.log.clone())
@@ -240,10 +297,25 @@ impl Engine {
         deadline: Instant,
         trace: &Trace,
     ) -> Result<Reply, CallError> {
+        self.call_for(function, call, deadline, trace, None).await
+    }
+
+    /// As [`Engine::call`]; device time that is known only after the call's end goes to `late`.
+    pub async fn call_for(
+        &self,
+        function: &Arc<Function>,
+        call: Call,
+        deadline: Instant,
+        trace: &Trace,
+        late: Option<Arc<dyn Account>>,
+    ) -> Result<Reply, CallError> {
         let unit = self.deployed(function)?;
         let begun = Instant::now();
+        if let Some(retry_after) = unit.held_for(begun) {
+            return Err(CallError::HeldOff { retry_after });
+        }
         let guard = unit.common.stats.begin(device::input_bytes(&call));
-        let run = self.run(&unit, call, deadline, trace);
+        let run = self.run(&unit, call, deadline, (trace, late));
         // One timer for everything: waiting, loading, running, trying again.
         let ended = match tokio::time::timeout_at(deadline.into(), run).await {
             Ok(ended) => ended,
@@ -256,7 +328,9 @@ impl Engine {
             }
             Err(CallError::Overload { .. }) => guard.end(End::Overload),
             Err(CallError::Deadline) => guard.end(End::Deadline),
-            Err(CallError::Unavailable(_)) => guard.end(End::Unavailable),
+            Err(CallError::Unavailable(_) | CallError::HeldOff { .. }) => {
+                guard.end(End::Unavailable);
+            }
             Err(CallError::Failed(_)) => guard.end(End::Failed),
         }
         ended
@@ -267,18 +341,19 @@ impl Engine {
         unit: &Arc<Unit>,
         call: Call,
         deadline: Instant,
-        trace: &Trace,
+        (trace, late): (&Trace, Option<Arc<dyn Account>>),
     ) -> Result<Reply, CallError> {
         let mut tried = Vec::new();
         let mut call = call;
         let mut cold_ns = 0;
         let mut attempt = 1;
+        let allowed = deadline.saturating_duration_since(Instant::now());
         loop {
             let (replica, runner, took) = self.load(unit, &mut tried).await?;
             cold_ns += took.as_nanos() as u64;
             let here = replica.enter();
             let watch = Watch::new(&replica, deadline);
-            let (pending, heard) = Pending::new(call, deadline, trace);
+            let (pending, heard) = Pending::new(call, (deadline, allowed), trace, late.clone());
             if runner.submit(pending, here.is_alone()).is_err() {
                 watch.over();
                 return Err(CallError::Overload {
@@ -294,6 +369,7 @@ impl Engine {
                     mut timing,
                 }) => {
                     replica.worked();
+                    unit.worked();
                     replica.served(timing.device_ns);
                     timing.cold_ns = cold_ns;
                     return Ok(Reply {
@@ -317,9 +393,15 @@ impl Engine {
                     started,
                     reason,
                 }) => {
-                    replica.failed(Instant::now());
+                    let now = Instant::now();
+                    let mut attempts_max = ATTEMPTS_MAX;
+                    match runner.blame() {
+                        Blame::Place => replica.failed(now),
+                        Blame::Function => replica.breaker.failed(now),
+                        Blame::Others => attempts_max = ATTEMPTS_PREEMPTED_MAX,
+                    }
                     let safe = !started || retry_is_safe(unit, &replica);
-                    if !safe || attempt >= ATTEMPTS_MAX {
+                    if !safe || attempt >= attempts_max {
                         return Err(lost(&replica, started, &reason));
                     }
                     tracing::debug!(
@@ -500,6 +582,82 @@ async fn look_after(engine: Weak<Inner>) {
             let missing = unit.missing(Instant::now());
             if missing.len() < unit.desired() {
                 missing.into_iter().for_each(load_aside);
+            }
+        }
+    }
+}
+
+/// Ends what runs on devices past its deadline, as long as the engine lives.
+async fn watch_deadlines(engine: Weak<Inner>) {
+    let mut deadlines = Deadlines::default();
+    loop {
+        tokio::time::sleep(WATCH_EVERY).await;
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        engine.end_overdue(&mut deadlines);
+    }
+}
+
+/// Work that is past its deadline and has not ended yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overdue {
+    /// The function.
+    pub function: String,
+    /// The tenant whose session it is.
+    pub tenant: String,
+    /// The node and device.
+    pub place: String,
+    /// For how long.
+    pub time: Duration,
+}
+
+impl Inner {
+    fn end_overdue(&self, deadlines: &mut Deadlines) {
+        let (mut running, mut whose) = (Vec::new(), Vec::new());
+        for unit in self.units.load().values() {
+            for replica in unit.replicas().iter() {
+                let (Some(place), Some(runner)) = (replica.place(), replica.loaded()) else {
+                    continue;
+                };
+                let Some(runner) = runner.on_device() else {
+                    continue;
+                };
+                for (lane, since, allowed) in runner.running() {
+                    running.push(Running {
+                        lane,
+                        place: place.name(),
+                        since,
+                        allowed,
+                    });
+                    whose.push((unit.clone(), replica.clone(), runner.clone()));
+                }
+            }
+        }
+        let now = Instant::now();
+        for index in deadlines.look(now, &running) {
+            let (unit, replica, runner) = &whose[index];
+            let (name, allowed) = (&unit.common.function.manifest.name, running[index].allowed);
+            let text = format!(
+                "a call of function '{name}' held the device for longer than its {} ms",
+                allowed.as_millis()
+            );
+            if runner.overdue_since().is_none() {
+                unit.common.stats.overrun();
+                unit.common.log.line(replica.node_name(), &text);
+                let in_a_row = unit.overran(now, allowed);
+                let (tenant, place) = (unit.tenant(), &running[index].place);
+                tracing::warn!(function = name, tenant, place, in_a_row, "{text}");
+            }
+            runner.abort(&text);
+            // Whoever waited for the device behind it was no sign that something is sick.
+            for unit in self.units.load().values() {
+                let replicas = unit.replicas();
+                let here = replicas.iter().filter(|r| {
+                    let place = r.place().map(Place::name);
+                    place.as_ref() == Some(&running[index].place)
+                });
+                here.for_each(|r| r.worked());
             }
         }
     }

@@ -5,6 +5,7 @@ use baltra_functions::Call;
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -20,11 +21,21 @@ pub struct Pending {
 pub struct Waiter {
     /// When the answer is worth nothing any more.
     pub deadline: Instant,
+    /// How long the call may hold a device: its whole time, however much of it is left.
+    pub allowed: Duration,
     /// When the call came.
     pub came: Instant,
     /// The trace that it belongs to, if its spans are collected.
     pub traced: Option<Traced>,
+    /// Who is charged for device time that the caller did not wait for.
+    late: Option<Arc<dyn Account>>,
     reply: oneshot::Sender<Outcome>,
+}
+
+/// Who is charged for calls.
+pub trait Account: Send + Sync {
+    /// Takes device time, nanoseconds, that becomes known after its call's end.
+    fn charge(&self, device_ns: u64);
 }
 
 /// What a node hears of a call's trace.
@@ -64,17 +75,20 @@ impl Pending {
     /// A call that came now, and where its end will be heard of.
     pub fn new(
         call: Call,
-        deadline: Instant,
+        (deadline, allowed): (Instant, Duration),
         trace: &Trace,
+        late: Option<Arc<dyn Account>>,
     ) -> (Pending, oneshot::Receiver<Outcome>) {
         let (reply, heard) = oneshot::channel();
         let waiter = Waiter {
             deadline,
+            allowed,
             came: Instant::now(),
             traced: trace.asked.map(|parent| Traced {
                 trace: trace.id,
                 parent,
             }),
+            late,
             reply,
         };
         (Pending { call, waiter }, heard)
@@ -108,9 +122,21 @@ impl Waiter {
         !self.reply.is_closed()
     }
 
-    /// The caller is told. It may have gone.
+    /// The caller is told. If it has gone, its account is charged all the same.
     pub fn answer(self, outcome: Outcome) {
-        let _ = self.reply.send(outcome);
+        if let Err(Outcome::Done { timing, .. }) = self.reply.send(outcome) {
+            if let Some(account) = self.late {
+                account.charge(timing.device_ns);
+            }
+        }
+    }
+
+    /// The call held its device for so long and had to be ended there, past its deadline.
+    pub fn overran(self, device_ns: u64) {
+        if let Some(account) = &self.late {
+            account.charge(device_ns);
+        }
+        self.fail(CallError::Deadline);
     }
 
     /// The function's own error.

@@ -5,7 +5,7 @@ use super::breaker::{Breaker, Position};
 use super::device::binaries::Binaries;
 use super::device::error::StartError;
 use super::device::session::Sessions;
-use super::device::{self, ColdStart};
+use super::device::{self, Blame, ColdStart};
 use super::log::Log;
 use super::native;
 use super::options::Options;
@@ -68,6 +68,22 @@ impl Runner {
         match self {
             Runner::Device(runner) => runner.is_lost(),
             Runner::Native(runner) => runner.is_lost(),
+        }
+    }
+
+    /// Whose fault it is that it was lost.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Runner::Device(runner) => runner.blame(),
+            Runner::Native(_) => Blame::Place,
+        }
+    }
+
+    /// Where it is on a device.
+    pub fn on_device(&self) -> Option<&Arc<device::Runner>> {
+        match self {
+            Runner::Device(runner) => Some(runner),
+            Runner::Native(_) => None,
         }
     }
 
@@ -154,6 +170,8 @@ pub struct ReplicaStatus {
     pub cold: Option<Cold>,
     /// Why it could not be loaded, lately.
     pub refused: Option<String>,
+    /// For how long work of it has been past its deadline without an end, milliseconds.
+    pub overdue_ms: Option<u64>,
 }
 
 impl Replica {
@@ -236,6 +254,11 @@ impl Replica {
     /// The loaded function, if it is.
     pub fn loaded(&self) -> Option<Arc<Runner>> {
         self.ready.load_full().filter(|runner| !runner.is_lost())
+    }
+
+    /// Since when work of it is past its deadline and has not ended.
+    pub fn overdue_since(&self) -> Option<Instant> {
+        self.loaded()?.on_device()?.overdue_since()
     }
 
     /// Whether it is loaded.
@@ -416,6 +439,9 @@ impl Replica {
             service_us: self.service_ns.load(Relaxed) / 1000,
             cold: *self.cold.lock().expect("no panic under this lock"),
             refused: self.refusal(now).map(|e| e.to_string()),
+            overdue_ms: self
+                .overdue_since()
+                .map(|at| now.saturating_duration_since(at).as_millis() as u64),
         }
     }
 }

@@ -60,6 +60,12 @@ pub enum CallError {
     /// The deadline came first. The function may have run.
     #[error("the function did not answer in time")]
     Deadline,
+    /// The function's last calls ran past their deadlines on a device and had to be ended there.
+    #[error("the function's calls ran past their deadlines: it is held off for {} s more", retry_after.as_secs().max(1))]
+    HeldOff {
+        /// When it may work.
+        retry_after: Duration,
+    },
     /// Nothing can run it now: no device that suits, no node that answers.
     #[error("{0}")]
     Unavailable(String),

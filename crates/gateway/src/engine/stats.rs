@@ -60,6 +60,7 @@ struct Shard {
     cold_starts: AtomicU64,
     cold_ns: AtomicU64,
     retries: AtomicU64,
+    overruns: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     begun: AtomicU64,
@@ -96,6 +97,8 @@ pub struct Snapshot {
     pub cold_ns: u64,
     /// Calls tried again on another node.
     pub retries: u64,
+    /// Calls that held a device past their deadline and were ended there.
+    pub overruns: u64,
     /// Bytes of bodies.
     pub bytes_in: u64,
     /// Bytes of outputs.
@@ -143,6 +146,11 @@ impl Stats {
         self.shard().retries.fetch_add(1, Relaxed);
     }
 
+    /// A call held a device past its deadline and was ended there.
+    pub fn overrun(&self) {
+        self.shard().overruns.fetch_add(1, Relaxed);
+    }
+
     /// What they came to so far.
     pub fn snapshot(&self) -> Snapshot {
         let sum = |of: &dyn Fn(&Shard) -> &AtomicU64| -> u64 {
@@ -178,6 +186,7 @@ impl Stats {
             cold_starts: sum(&|shard| &shard.cold_starts),
             cold_ns: sum(&|shard| &shard.cold_ns),
             retries: sum(&|shard| &shard.retries),
+            overruns: sum(&|shard| &shard.overruns),
             bytes_in: sum(&|shard| &shard.bytes_in),
             bytes_out: sum(&|shard| &shard.bytes_out),
             waiting: begun.saturating_sub(ended),

@@ -6,12 +6,19 @@ use super::stats::Snapshot;
 use super::Breakers;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Calls that find no replica ask for places so often at most.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// A function whose calls ran past their deadline so often in a row is held off.
+const HELD_AFTER: u32 = 2;
+/// A function is held off for its calls' time, doubled each time; that time counts as this at least.
+const HELD_MIN: Duration = Duration::from_secs(1);
+/// The longest that it is held off at once.
+const HELD_MAX: Duration = Duration::from_secs(300);
 
 /// A deployed function.
 pub struct Unit {
@@ -27,6 +34,10 @@ pub struct Unit {
     why: Mutex<Option<String>>,
     /// When a call that found no replica last asked for places.
     asked: Mutex<Option<Instant>>,
+    /// Calls in a row that ran past their deadline on a device.
+    overruns: AtomicU32,
+    /// No call is let through before.
+    held_until: Mutex<Option<Instant>>,
 }
 
 /// A deployed function as people see it.
@@ -38,6 +49,8 @@ pub struct Status {
     pub replicas: Vec<ReplicaStatus>,
     /// Its counters.
     pub stats: Snapshot,
+    /// No call is let through for so long, milliseconds: its calls ran past their deadlines.
+    pub held_ms: Option<u64>,
 }
 
 impl Unit {
@@ -51,7 +64,47 @@ impl Unit {
             placing: Mutex::default(),
             why: Mutex::default(),
             asked: Mutex::default(),
+            overruns: AtomicU32::new(0),
+            held_until: Mutex::default(),
         }
+    }
+
+    /// A call of it held a device for longer than the `allowed` time, and others had to give their
+    /// sessions up for its end. From the second in a row on it is held off for a while, which
+    /// doubles: a function whose calls never end must not take the device from others for good.
+    pub fn overran(&self, now: Instant, allowed: Duration) -> u32 {
+        let in_a_row = self.overruns.fetch_add(1, Relaxed).saturating_add(1);
+        if in_a_row >= HELD_AFTER {
+            let doublings = (in_a_row - HELD_AFTER + 1).min(16);
+            let pause = allowed.max(HELD_MIN).saturating_mul(1 << doublings);
+            let until = now + pause.min(HELD_MAX);
+            *self.held_until.lock().expect("no panic under this lock") = Some(until);
+        }
+        in_a_row
+    }
+
+    /// A call of it was carried out.
+    pub fn worked(&self) {
+        if self.overruns.load(Relaxed) > 0 {
+            self.overruns.store(0, Relaxed);
+            *self.held_until.lock().expect("no panic under this lock") = None;
+        }
+    }
+
+    /// How long no call is let through.
+    pub fn held_for(&self, now: Instant) -> Option<Duration> {
+        if self.overruns.load(Relaxed) < HELD_AFTER {
+            return None;
+        }
+        let until = *self.held_until.lock().expect("no panic under this lock");
+        until
+            .map(|at| at.saturating_duration_since(now))
+            .filter(|left| !left.is_zero())
+    }
+
+    /// Every place where it could run.
+    pub fn replicas(&self) -> Arc<Vec<Arc<Replica>>> {
+        self.replicas.load_full()
     }
 
     /// The tenant whose sessions run it.
@@ -253,6 +306,9 @@ impl Unit {
             desired: self.desired(),
             replicas: replicas.iter().map(|r| r.status()).collect(),
             stats: self.common.stats.snapshot(),
+            held_ms: self
+                .held_for(Instant::now())
+                .map(|left| (left.as_millis() as u64).max(1)),
         }
     }
 }

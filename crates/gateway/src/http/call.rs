@@ -40,7 +40,8 @@ pub(crate) async fn run(
     let bytes_in = frames.iter().map(|f| f.len() as u64).sum();
     let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
     let mut metered = Metered::begin(meter, began, bytes_in);
-    let result = run_bound(gateway, deployed, asked, frames, trace, began).await;
+    let bound = (deployed, meter);
+    let result = run_bound(gateway, bound, asked, frames, trace, began).await;
     let place = match &result {
         Ok((answer, ran)) => {
             metered.timing = ran.timing;
@@ -88,7 +89,7 @@ struct Ran {
 
 async fn run_bound(
     gateway: &Gateway,
-    deployed: &Arc<Deployed>,
+    (deployed, meter): (&Arc<Deployed>, &Arc<Meter>),
     asked: Asked<'_>,
     frames: Vec<Bytes>,
     trace: &Trace,
@@ -99,7 +100,10 @@ async fn run_bound(
     let accept = asked.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
     let deadline = began + deployed.timeout;
     let kept = call.clone();
-    let called = gateway.engine.call(function, call, deadline, trace).await;
+    let called = gateway
+        .engine
+        .call_for(function, call, deadline, trace, Some(meter.clone()))
+        .await;
     let reply = called.map_err(problem_of)?;
     let ran = Ran {
         timing: reply.timing,
@@ -147,7 +151,9 @@ async fn bind(
 /// What the engine could not do, as callers see it.
 pub(crate) fn problem_of(error: CallError) -> Problem {
     match &error {
-        CallError::Overload { retry_after } => Problem::overload(error.to_string(), *retry_after),
+        CallError::Overload { retry_after } | CallError::HeldOff { retry_after } => {
+            Problem::overload(error.to_string(), *retry_after)
+        }
         CallError::Deadline => Problem::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
         CallError::Unavailable(why) => Problem::overload(
             format!("nothing can run it now: {why}"),
@@ -157,7 +163,7 @@ pub(crate) fn problem_of(error: CallError) -> Problem {
     }
 }
 
-/// A call that is counted however it ends: a caller that leaves counts as refused.
+/// A call that is counted however it ends, its caller's leaving included.
 pub(crate) struct Metered<'a> {
     meter: &'a Meter,
     began: Instant,
@@ -177,7 +183,7 @@ impl<'a> Metered<'a> {
             bytes_in,
             bytes_out: 0,
             timing: Timing::default(),
-            ending: Ending::Refused,
+            ending: Ending::Abandoned,
             now: None,
         }
     }

@@ -17,7 +17,7 @@ use baltra_trace::Spans;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// One gateway.
 pub(crate) struct Gateway {
@@ -42,6 +42,9 @@ pub(crate) struct Gateway {
     /// One change of what is deployed at a time.
     changes: tokio::sync::Mutex<()>,
 }
+
+/// Work past its deadline usually ends sooner: what takes longer is told to probes.
+const OVERDUE_MIN: Duration = Duration::from_secs(2);
 
 /// What a deployment is asked for with.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +92,24 @@ impl Gateway {
     /// Whether calls are taken.
     pub fn is_ready(&self) -> bool {
         !self.draining.load(Relaxed)
+    }
+
+    /// Why no probe should send calls here; `None`: all is well, or mends itself at once.
+    pub fn why_not_ready(&self) -> Option<String> {
+        if !self.is_ready() {
+            return Some("draining".into());
+        }
+        let overdue = self.engine.overdue();
+        let longest = overdue.iter().max_by_key(|o| o.time)?;
+        (longest.time >= OVERDUE_MIN).then(|| {
+            format!(
+                "a call of function '{}' of tenant '{}' is past its deadline on {} for {} s and does not end",
+                longest.function,
+                longest.tenant,
+                longest.place,
+                longest.time.as_secs()
+            )
+        })
     }
 
     /// Deploys what was deployed before. A function that is not what it was is left out, loudly.

@@ -207,10 +207,17 @@ impl Gateway {
         }
         let call = self.bind_inputs(deployed, caller, inputs).await?;
         let deadline = began + deployed.timeout;
+        let meter = deployed.meter(caller, &self.keys, &self.meters);
         let kept = call.clone();
         let called = self
             .engine
-            .call(&deployed.function, call, deadline, trace)
+            .call_for(
+                &deployed.function,
+                call,
+                deadline,
+                trace,
+                Some(meter.clone()),
+            )
             .await;
         let reply = called.map_err(problem_of)?;
         let names: Vec<&str> = wanted.iter().map(|w| w.name.as_str()).collect();

@@ -3,7 +3,7 @@
 //! The same numbers are metrics (since the start) and usage (since the tenant first called the
 //! function, kept over restarts).
 
-use crate::engine::Timing;
+use crate::engine::{Account, Timing};
 use crate::http::usage::{Usage, UsageLine};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,16 +27,19 @@ pub enum Ending {
     Overload,
     /// 504
     Deadline,
+    /// The caller left before its answer.
+    Abandoned,
 }
 
 impl Ending {
     /// Every ending, in the order of their numbers.
-    pub const ALL: [Ending; 5] = [
+    pub const ALL: [Ending; 6] = [
         Ending::Done,
         Ending::Refused,
         Ending::Failed,
         Ending::Overload,
         Ending::Deadline,
+        Ending::Abandoned,
     ];
 
     /// As a metric's label.
@@ -47,6 +50,7 @@ impl Ending {
             Ending::Failed => "failed",
             Ending::Overload => "overload",
             Ending::Deadline => "deadline",
+            Ending::Abandoned => "abandoned",
         }
     }
 
@@ -168,6 +172,12 @@ impl Meter {
         }
         counts.running = begun.saturating_sub(counts.endings.iter().sum());
         counts
+    }
+}
+
+impl Account for Meter {
+    fn charge(&self, device_ns: u64) {
+        self.shard().device_ns.fetch_add(device_ns, Relaxed);
     }
 }
 

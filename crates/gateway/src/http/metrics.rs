@@ -187,6 +187,39 @@ impl GatewayCollector {
             let metric = family.encode_family(&labels)?;
             ConstCounter::new(status.stats.retries).encode(metric)?;
         }
+        let help = "Calls that held a device past their deadline and were ended there";
+        let mut family = encoder.encode_descriptor("overruns", help, None, MetricType::Counter)?;
+        for (function, status) in &all {
+            let labels = [("function", function.as_str())];
+            let metric = family.encode_family(&labels)?;
+            ConstCounter::new(status.stats.overruns).encode(metric)?;
+        }
+        let gauges: [Row<Status>; 2] = [
+            (
+                "overdue",
+                "For how long a call of it has been past its deadline on a device",
+                Some(Unit::Seconds),
+                |s| {
+                    let longest = s.replicas.iter().filter_map(|r| r.overdue_ms).max();
+                    longest.unwrap_or(0) as f64 / 1e3
+                },
+            ),
+            (
+                "held_off",
+                "For how long it takes no calls because they ran past their deadlines",
+                Some(Unit::Seconds),
+                |s| s.held_ms.unwrap_or(0) as f64 / 1e3,
+            ),
+        ];
+        for (name, help, unit, value) in gauges {
+            let mut family =
+                encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            for (function, status) in &all {
+                let labels = [("function", function.as_str())];
+                let metric = family.encode_family(&labels)?;
+                ConstGauge::new(value(status)).encode(metric)?;
+            }
+        }
         let help = "Copies of a function, by state";
         let mut family = encoder.encode_descriptor("replicas", help, None, MetricType::Gauge)?;
         for (function, status) in &all {

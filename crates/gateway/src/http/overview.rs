@@ -177,15 +177,18 @@ fn function(gateway: &Gateway, deployed: &Deployed) -> Function {
         contract: contract(deployed),
         replicas: deployed.deployment.replicas,
         calls: counts.ended(),
-        errors: counts.ended() - counts.of(Ending::Done) - counts.of(Ending::Refused),
+        errors: counts.of(Ending::Failed)
+            + counts.of(Ending::Overload)
+            + counts.of(Ending::Deadline),
         running: counts.running.saturating_sub(waiting as u64),
         queued: waiting as u64,
         latency: latency(&counts),
         cold_starts,
         cold_recent: cold_recent.take(16).collect(),
-        reason: match replicas.iter().any(|r| r.loaded) {
-            true => String::new(),
-            false => refused.unwrap_or_default(),
+        reason: match gateway.engine.why_not_ready(&deployed.function) {
+            Some(why) => why,
+            None if replicas.iter().any(|r| r.loaded) => String::new(),
+            None => refused.unwrap_or_default(),
         },
         placements: placements.collect(),
     }

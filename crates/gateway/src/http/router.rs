@@ -104,9 +104,9 @@ fn check_local(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
 }
 
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
-    match gateway.is_ready() {
-        true => "ready\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response(),
+    match gateway.why_not_ready() {
+        None => "ready\n".into_response(),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
 }
 

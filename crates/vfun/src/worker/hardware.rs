@@ -20,7 +20,7 @@ fn refusal(error: CallError) -> Refusal {
     let reason = match error {
         CallError::Overload { .. } => Reason::Quota,
         CallError::Deadline => Reason::TimedOut,
-        CallError::Unavailable(_) => Reason::NoHardware,
+        CallError::Unavailable(_) | CallError::HeldOff { .. } => Reason::NoHardware,
         CallError::Failed(_) => Reason::Failed,
     };
     (reason, error.to_string())

@@ -26,6 +26,7 @@ use crate::engine::pending::{Backlog, Outcome, Pending, Traced, Waiter};
 use crate::engine::reply::{CallError, Timing};
 use crate::engine::stats::Stats;
 use baltra_functions::{Call, Step};
+use baltra_opencl::CL_DEVICE_NOT_AVAILABLE;
 use baltra_session::client::{Lost, Queue};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -92,6 +93,8 @@ struct State {
     suspects: Vec<Flight>,
     /// There are or were suspects: nothing else is started until they are done with.
     alone: bool,
+    /// The suspect that runs now: since when, and how long it may.
+    suspect: Option<(Instant, Duration)>,
     lost: bool,
     rest: Rest,
     /// Callers when the last merged call ended.
@@ -116,6 +119,18 @@ struct Flight {
 }
 
 impl Flight {
+    /// Whether it has held the device for as long as it may, by itself or behind others.
+    fn is_late(&self, settled: Option<Instant>, now: Instant) -> bool {
+        let allowed = self.load.as_ref().map(Load::allowed);
+        let held = now.saturating_duration_since(self.since(settled));
+        allowed.is_some_and(|allowed| held >= allowed)
+    }
+
+    /// Since when it has been the next one; `settled`: when those before it had ended.
+    fn since(&self, settled: Option<Instant>) -> Instant {
+        settled.map_or(self.pushed, |at| at.max(self.pushed))
+    }
+
     fn callers(&self) -> usize {
         match &self.load {
             Some(Load::Many { waiters, .. }) => waiters.len(),
@@ -140,6 +155,15 @@ impl Load {
             Load::One(pending) => &pending.call,
             Load::Many { merged, .. } => merged,
         }
+    }
+
+    /// How long it may hold the device: as long as any of its callers would have waited.
+    fn allowed(&self) -> Duration {
+        let allowed = match self {
+            Load::One(pending) => Some(pending.waiter.allowed),
+            Load::Many { waiters, .. } => waiters.iter().map(|w| w.allowed).max(),
+        };
+        allowed.unwrap_or_default()
     }
 
     /// The traces that it belongs to.
@@ -232,6 +256,18 @@ impl Lane {
     /// Calls on their way.
     pub fn flying(&self) -> usize {
         self.flying.load(Ordering::Relaxed)
+    }
+
+    /// The call that it runs, or that waits in the driver behind other queues': since when, and how
+    /// long it may hold the device.
+    pub fn running(&self) -> Option<(Instant, Duration)> {
+        let state = self.lock();
+        if state.suspect.is_some() {
+            return state.suspect;
+        }
+        let flight = state.flights.front()?;
+        let since = flight.since(state.settled);
+        Some((since, flight.load.as_ref()?.allowed()))
     }
 
     /// Submits calls of the backlog as far as there is room.
@@ -640,10 +676,21 @@ impl Lane {
             return Err(pending);
         };
         self.queue.flush();
-        if !self.queue.hear(last) {
+        self.lock().suspect = Some((pushed, pending.waiter.allowed));
+        let heard = self.queue.hear(last);
+        let suspect = self.lock().suspect.take();
+        if !heard {
+            let late = suspect.is_some_and(|(since, allowed)| since.elapsed() >= allowed);
+            if late {
+                pending.waiter.overran(nanoseconds(pushed.elapsed()));
+                return Ok(());
+            }
             return Err(pending);
         }
         match self.queue.failure() {
+            Some((_, CL_DEVICE_NOT_AVAILABLE)) if super::is_over_soon(&self.program.client) => {
+                return Err(pending);
+            }
             Some((number, code)) if Some((number, code)) != before => {
                 let name = self.steps(call).first().map_or("", |step| &step.kernel);
                 let text = format!("running {name} failed: {}", text_of(code));
@@ -659,12 +706,28 @@ impl Lane {
     fn lose(&self, reason: &str) {
         let mut state = self.lock();
         state.lost = true;
+        // Its work would not end elsewhere either.
+        let now = Instant::now();
+        let settled = state.settled;
+        let late = state
+            .flights
+            .front()
+            .is_some_and(|f| f.is_late(settled, now));
+        let late = late.then(|| state.flights.pop_front()).flatten();
         let flights: Vec<_> = state.flights.drain(..).collect();
         let suspects = std::mem::take(&mut state.suspects);
         let next = state.next.take();
         state.free.clear();
         self.show(&state);
         drop(state);
+        if let Some(flight) = late {
+            let held = nanoseconds(now.saturating_duration_since(flight.since(settled)));
+            let pendings = flight.load.map_or(Vec::new(), Load::pendings);
+            let each = held / (pendings.len().max(1) as u64);
+            for pending in pendings {
+                pending.waiter.overran(each);
+            }
+        }
         for load in flights.into_iter().chain(suspects).filter_map(|f| f.load) {
             load.lose(true, reason);
         }

@@ -23,13 +23,15 @@ use super::pending::{Backlog, Pending};
 use super::placement::Place;
 use super::stats::Stats;
 use baltra_functions::{Buffer, Call, Function};
+use baltra_session::client::Client;
+use baltra_wire::{EXECUTOR_ENDED, WORK_FAULTED};
 use binaries::Binaries;
 use error::StartError;
 use lane::{Bounds, Lane};
 use program::Program;
 use session::{Listener, Sessions};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Inputs of more bytes are copied by a thread that may be busy for a while.
@@ -40,6 +42,9 @@ const ASIDE_BYTES: u64 = 256 << 10;
 const SHORT_LANES_MAX: usize = 2;
 /// Queues of a function whose calls are merged: more would halve the batches.
 const MERGING_LANES_MAX: usize = 2;
+
+/// An executor that is asked to end a session does so within this.
+const ABORT_MAX: Duration = Duration::from_secs(1);
 
 /// What getting ready took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +64,38 @@ impl ColdStart {
     }
 }
 
+/// Sessions that a function tries in a row where their executors end for others' sake.
+const STARTS_MAX: u32 = 3;
+
+/// What a session that is about to end takes at most until then.
+const END_MAX: Duration = Duration::from_secs(1);
+
+/// Whether the session is over, or is within a moment: a driver's error is known before the
+/// executor has ended because of it.
+fn is_over_soon(client: &Client) -> bool {
+    let begun = Instant::now();
+    while client.is_lost().is_none() && begun.elapsed() < END_MAX {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    client.is_lost().is_some()
+}
+
+/// Whether a session's end had nothing to do with it, its device or its node.
+fn is_preempted(reason: &str) -> bool {
+    reason.starts_with(EXECUTOR_ENDED)
+}
+
+/// Whose fault a lost session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The device's or the node's, as far as is known.
+    Place,
+    /// Other sessions' work ended the executor: the place is well.
+    Others,
+    /// The function's own work ended it.
+    Function,
+}
+
 /// A function that is loaded on a device. Dropping it ends its session.
 pub struct Runner {
     program: Arc<Program>,
@@ -67,6 +104,8 @@ pub struct Runner {
     listener: Arc<Listener>,
     lost: Arc<AtomicBool>,
     pace: Arc<Pace>,
+    /// Its work is past its deadline since then.
+    aborted: Mutex<Option<Instant>>,
     /// What getting ready took.
     pub cold_start: ColdStart,
 }
@@ -81,10 +120,38 @@ impl Runner {
         options: &Options,
         (stats, log): (&Arc<Stats>, &Arc<Log>),
     ) -> Result<Runner, StartError> {
-        let begun = Instant::now();
         let tenant = function.manifest.tenant.as_deref().unwrap_or_default();
-        let session = sessions.take(place, tenant)?;
-        session.listener.belongs_to(log);
+        let mut tries = 1;
+        loop {
+            let begun = Instant::now();
+            let session = sessions.take(place, tenant)?;
+            session.listener.belongs_to(log);
+            let client = session.client.clone();
+            let started = Runner::over(
+                (session, begun),
+                binaries,
+                function,
+                implementation,
+                options,
+                stats,
+            );
+            // A session that was kept ready may be one of an executor that is ending.
+            let ended = || is_over_soon(&client) && client.lost_reason().is_some_and(is_preempted);
+            match started {
+                Err(StartError::Node(_)) if tries < STARTS_MAX && ended() => tries += 1,
+                started => return started,
+            }
+        }
+    }
+
+    fn over(
+        (session, begun): (session::Session, Instant),
+        binaries: &Binaries,
+        function: &Arc<Function>,
+        implementation: usize,
+        options: &Options,
+        stats: &Arc<Stats>,
+    ) -> Result<Runner, StartError> {
         let connected = Instant::now();
         let program = Program::build(&session.client, function, implementation, binaries)?;
         let program = Arc::new(program);
@@ -123,6 +190,7 @@ impl Runner {
             listener: session.listener,
             lost,
             pace,
+            aborted: Mutex::default(),
             cold_start: ColdStart {
                 session: connected - begun,
                 program: built - connected,
@@ -184,6 +252,47 @@ impl Runner {
     pub fn reason(&self) -> String {
         let reason = self.listener.reason();
         reason.unwrap_or_else(|| "the session with the device ended".into())
+    }
+
+    /// What its queues run, each with its own number.
+    pub fn running(&self) -> Vec<(usize, Instant, Duration)> {
+        let lanes = self.lanes.iter();
+        let running = lanes.filter_map(|lane| {
+            let (since, allowed) = lane.running()?;
+            Some((Arc::as_ptr(lane) as usize, since, allowed))
+        });
+        running.collect()
+    }
+
+    /// Has its session ended, since its work is past its deadline; again, if that has not helped.
+    pub fn abort(&self, reason: &str) {
+        let mut aborted = self.aborted.lock().expect("no panic under this lock");
+        let first = *aborted.get_or_insert_with(Instant::now);
+        drop(aborted);
+        let client = &self.program.client;
+        // An executor that does not answer notices the connection's end, and gives the work a time
+        // of its own.
+        if !client.abort(reason) || first.elapsed() >= ABORT_MAX {
+            client.end();
+        }
+    }
+
+    /// Since when its work is past its deadline; `None`: it is not, or has ended.
+    pub fn overdue_since(&self) -> Option<Instant> {
+        let aborted = *self.aborted.lock().expect("no panic under this lock");
+        aborted.filter(|_| !self.is_lost())
+    }
+
+    /// Whose fault it is that its session ended.
+    pub fn blame(&self) -> Blame {
+        let aborted = self.aborted.lock().expect("no panic under this lock");
+        let reason = self.program.client.lost_reason().unwrap_or_default();
+        match reason {
+            _ if aborted.is_some() => Blame::Function,
+            text if text.starts_with(WORK_FAULTED) => Blame::Function,
+            text if is_preempted(text) => Blame::Others,
+            _ => Blame::Place,
+        }
     }
 
     /// Calls that wait.

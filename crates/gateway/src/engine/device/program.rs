@@ -4,6 +4,7 @@ use super::binaries::{self, Binaries};
 use super::error::{text_of, StartError};
 use baltra_functions::manifest::{Implementation, Opencl};
 use baltra_functions::Function;
+use baltra_opencl::CL_DEVICE_NOT_AVAILABLE;
 use baltra_session::client::{Block, Client, Lost};
 use baltra_wire::{Backing, Control, Id, KernelDescription, Query, Reply, Request};
 use std::collections::HashMap;
@@ -277,7 +278,10 @@ fn built(client: &Client, id: Id, source: &str, reply: Reply) -> Result<Built, S
             let log = devices.into_iter().next().map(|d| d.3).unwrap_or_default();
             Err(build_error(source, code, &log))
         }
-        Reply::Error(code) if client.is_lost().is_some() => Err(Lost(code).into()),
+        // The second: the session is about to be.
+        Reply::Error(code) if client.is_lost().is_some() || code == CL_DEVICE_NOT_AVAILABLE => {
+            Err(Lost(code).into())
+        }
         Reply::Error(code) => {
             let log = client.call(Request::Query(Query::ProgramBuild {
                 program: id,

@@ -261,7 +261,7 @@ impl GrpcInferenceService for Service {
         &self,
         _: Request<ServerReadyRequest>,
     ) -> Result<Response<ServerReadyResponse>, Status> {
-        let ready = self.0.is_ready();
+        let ready = self.0.why_not_ready().is_none();
         Ok(Response::new(ServerReadyResponse { ready }))
     }
 
@@ -273,7 +273,10 @@ impl GrpcInferenceService for Service {
         let at = request.into_inner();
         let found = model(&self.0, &headers, &at.name, &at.version);
         match found {
-            Ok(_) => Ok(Response::new(ModelReadyResponse { ready: true })),
+            Ok((deployed, _)) => {
+                let ready = self.0.engine.why_not_ready(&deployed.function).is_none();
+                Ok(Response::new(ModelReadyResponse { ready }))
+            }
             Err(problem) if problem.status == 404 => {
                 Ok(Response::new(ModelReadyResponse { ready: false }))
             }

@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// JSON from here on is read and written where it holds nobody up.
 const HEAVY_BYTES: u64 = 64 << 10;
@@ -78,6 +79,9 @@ pub(crate) fn router() -> Router<Arc<Gateway>> {
         )
 }
 
+/// A function that takes no calls is asked again so soon.
+const READY_AGAIN: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct Model {
     name: String,
@@ -91,7 +95,7 @@ async fn server() -> Response {
 }
 
 async fn server_ready(State(gateway): Door) -> Response {
-    let ready = gateway.is_ready();
+    let ready = gateway.why_not_ready().is_none();
     let mut response = json(&json!({"ready": ready}));
     if !ready {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -108,16 +112,25 @@ async fn metadata(State(gateway): Door, At(at): At<Model>, headers: HeaderMap) -
 
 async fn ready(State(gateway): Door, At(at): At<Model>, headers: HeaderMap) -> Answer {
     let (deployed, _) = model(&gateway, &headers, &at.name, &at.version)?;
-    Ok(json(&json!({"name": deployed.name(), "ready": true})))
+    match gateway.engine.why_not_ready(&deployed.function) {
+        None => Ok(json(&json!({"name": deployed.name(), "ready": true}))),
+        Some(why) => Err(Problem::overload(why, READY_AGAIN).into()),
+    }
 }
 
-/// Which of them take calls: all of them.
+/// Which of them take calls.
 async fn index(State(gateway): Door, headers: HeaderMap) -> Answer {
     gateway.keys.caller(&headers)?;
     let all = gateway.table.list();
     let models = all.iter().map(|deployed| {
         let version = &deployed.function.manifest.version;
-        json!({"name": deployed.name(), "version": version, "state": "READY", "reason": ""})
+        let why = gateway.engine.why_not_ready(&deployed.function);
+        let state = match why {
+            None => "READY",
+            Some(_) => "UNAVAILABLE",
+        };
+        let reason = why.unwrap_or_default();
+        json!({"name": deployed.name(), "version": version, "state": state, "reason": reason})
     });
     Ok(json(&models.collect::<Vec<Value>>()))
 }

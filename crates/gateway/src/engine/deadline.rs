@@ -1,0 +1,125 @@
+//! Ends work on devices that is past its deadline. A caller's wait ends by itself; what runs for
+//! it on a device ends only with the session's executor, which costs others their sessions: so it
+//! has to be certain whose work it is.
+//!
+//! A call may hold its device for as long as its deadline was away when it came. That time begins
+//! when it is the next one in its queue, and anew while an older call runs on the same device:
+//! drivers run the kernels of several queues one after another, and who waits there is not late.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// The call that a queue runs, or that waits in the driver behind other queues' calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Names the queue in this process.
+    pub lane: usize,
+    /// The node and device.
+    pub place: String,
+    /// Since when it is the next one in its queue.
+    pub since: Instant,
+    /// How long it may hold the device.
+    pub allowed: Duration,
+}
+
+/// What was seen of each queue.
+#[derive(Debug, Default)]
+pub struct Deadlines {
+    seen: HashMap<usize, Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// As [`Running::since`]: another call has another one.
+    since: Instant,
+    /// Its time on the device began then at the earliest.
+    began: Instant,
+}
+
+impl Deadlines {
+    /// Takes in what runs at `now`; says which of them are past their time, as indices.
+    pub fn look(&mut self, now: Instant, running: &[Running]) -> Vec<usize> {
+        let mut oldest: HashMap<&str, Instant> = HashMap::new();
+        for r in running {
+            let first = oldest.entry(&r.place).or_insert(r.since);
+            *first = r.since.min(*first);
+        }
+        let mut seen = HashMap::with_capacity(running.len());
+        let mut late = Vec::new();
+        for (index, r) in running.iter().enumerate() {
+            let before = self.seen.get(&r.lane).filter(|s| s.since == r.since);
+            let waits = oldest.get(r.place.as_str()).is_some_and(|at| *at < r.since);
+            let began = match before {
+                _ if waits => now,
+                Some(seen) => seen.began,
+                None => r.since,
+            };
+            if now.saturating_duration_since(began) >= r.allowed {
+                late.push(index);
+            }
+            let since = r.since;
+            seen.insert(r.lane, Seen { since, began });
+        }
+        self.seen = seen;
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(lane: usize, place: &str, since: Instant, allowed_s: u64) -> Running {
+        Running {
+            lane,
+            place: place.into(),
+            since,
+            allowed: Duration::from_secs(allowed_s),
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn test_a_call_past_its_time_is_late_and_not_before() {
+        let start = Instant::now();
+        let mut deadlines = Deadlines::default();
+        let endless = [running(1, "a", start, 2)];
+        assert_eq!(deadlines.look(start + SECOND, &endless), []);
+        assert_eq!(deadlines.look(start + 2 * SECOND, &endless), [0]);
+        // The queue's next call has its own time.
+        let next = [running(1, "a", start + 2 * SECOND, 2)];
+        assert_eq!(deadlines.look(start + 3 * SECOND, &next), []);
+    }
+
+    #[test]
+    fn test_who_waits_behind_an_older_call_of_the_device_is_not_late() {
+        let start = Instant::now();
+        let mut deadlines = Deadlines::default();
+        let long = running(1, "a", start, 30);
+        let short = running(2, "a", start + SECOND, 2);
+        let elsewhere = running(3, "b", start + SECOND, 2);
+        let all = [long, short.clone(), elsewhere];
+        assert_eq!(deadlines.look(start + 2 * SECOND, &all), []);
+        assert_eq!(deadlines.look(start + 20 * SECOND, &all), [2]);
+        // The long one has ended at 21 s: now the short one's time begins.
+        assert_eq!(deadlines.look(start + 21 * SECOND, &[short.clone()]), []);
+        assert_eq!(deadlines.look(start + 22 * SECOND, &[short]), [0]);
+    }
+
+    #[test]
+    fn test_two_endless_calls_are_late_one_after_the_other_or_together() {
+        let start = Instant::now();
+        let mut deadlines = Deadlines::default();
+        let both = [running(1, "a", start, 2), running(2, "a", start, 2)];
+        assert_eq!(deadlines.look(start + 2 * SECOND, &both), [0, 1]);
+        let apart = [
+            running(1, "a", start, 2),
+            running(2, "a", start + SECOND, 2),
+        ];
+        let mut deadlines = Deadlines::default();
+        assert_eq!(deadlines.look(start + 4 * SECOND, &apart), [0]);
+        assert_eq!(deadlines.look(start + 5 * SECOND, &apart[1..]), []);
+        assert_eq!(deadlines.look(start + 6 * SECOND, &apart[1..]), [0]);
+    }
+}
