@@ -255,7 +255,9 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     until("the program runs", || lines(&out).len() == 1).unwrap();
     let first = lines(&out)[0].split(' ').next().unwrap().to_owned();
     let said = registry.text(&["device", "drain", &first]).unwrap();
-    assert!(said.contains("mover goes to"), "{said}");
+    assert!(said.contains("mover is asked to go to"), "{said}");
+    assert!(said.contains("mover has left"), "{said}");
+    assert!(said.contains("has no sessions"), "{said}");
     assert_eq!(state(&registry, &first), "ready");
     until("the program is started on the other", || {
         lines(&out).len() == 2
@@ -264,6 +266,15 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     let second = lines(&out)[1].clone();
     assert!(!second.starts_with(&first), "{second}");
     assert!(second.ends_with("mover (restarts)"), "{second}");
+    // Without another device it stays, and so it is said.
+    let second = second.split(' ').next().unwrap().to_owned();
+    let stays = registry
+        .baltra(&["device", "drain", &second, "--wait", "1"])
+        .unwrap();
+    assert_eq!(stays.status.code(), Some(1));
+    let said = text(&stays.stdout);
+    assert!(said.contains("mover has to stay"), "{said}");
+    assert!(said.contains("has 1 sessions"), "{said}");
     let unknown = registry
         .text(&["device", "drain", "east/nothing"])
         .unwrap_err();

@@ -126,6 +126,7 @@ fn message(
             .unwrap_or_default(),
         memory_used_bytes: load.memory_used_bytes,
         executor_deaths: load.executor_deaths,
+        connected: load.instances,
     }
 }
 

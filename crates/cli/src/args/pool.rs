@@ -44,11 +44,15 @@ pub enum Device {
         #[command(flatten)]
         at: RegistryAt,
     },
-    /// Cordon the device and give its instances other ones; 1 when some have to stay
+    /// Cordon the device, give its instances other ones, and wait until they have left; 1 when some
+    /// have not
     #[command(after_help = "Example:\n  baltra device drain node-1/gpu0")]
     Drain {
         /// node/name
         device: String,
+        /// How long to wait, seconds; 0: only ask
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        wait: u64,
         #[command(flatten)]
         at: RegistryAt,
         #[command(flatten)]

@@ -8,9 +8,13 @@ use baltra_manager::options::PathOptions;
 use baltra_registry::proto;
 use serde_json::{json, Value};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Digits of an accelerator's digest that people read.
 const DIGITS: usize = 12;
+
+/// How often a device that is drained is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// `baltra devices`, of the pool.
 pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
@@ -135,40 +139,136 @@ pub fn device(command: Device, paths: &PathOptions) -> Result<ExitCode> {
             println!("{device} takes instances");
             Ok(ExitCode::SUCCESS)
         }
-        Device::Drain { device, at, json } => {
+        Device::Drain {
+            device,
+            wait,
+            at,
+            json,
+        } => {
             let registry = Registry::connect(&at, paths)?;
-            let request = proto::DrainRequest {
-                device: device.clone(),
-            };
-            let reply = registry.call(|mut s| async move { s.operators.drain(request).await })?;
-            Ok(drained(&device, &reply.migrations, json.json))
+            drain(&registry, &device, Duration::from_secs(wait), json.json)
         }
     }
 }
 
-fn drained(device: &str, migrations: &[proto::Migration], as_json: bool) -> ExitCode {
-    let stay = migrations.iter().filter(|m| m.devices.is_empty()).count();
-    if as_json {
-        let all: Vec<_> = migrations
-            .iter()
-            .map(|m| {
-                json!({"instance": m.instance, "devices": places(&m.devices), "reason": m.reason})
-            })
-            .collect();
-        output::json(&json!({"device": device, "migrations": all}));
-    } else {
+/// What is still on a device that is drained, as its node said after it was asked.
+#[derive(Default)]
+struct Left {
+    /// Instances with a session open.
+    instances: Vec<String>,
+    /// Open sessions, theirs included.
+    sessions: u32,
+}
+
+fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Result<ExitCode> {
+    let asked = Instant::now();
+    let request = proto::DrainRequest {
+        device: device.to_owned(),
+    };
+    let reply = registry.call(|mut s| async move { s.operators.drain(request).await })?;
+    if !as_json {
         println!("{device} takes no new instances");
-        for m in migrations {
+        for m in &reply.migrations {
             match m.devices.is_empty() {
-                true => println!("  {} stays: {}", m.instance, m.reason),
-                false => println!("  {} goes to {}", m.instance, places(&m.devices).join(", ")),
+                true => println!("  {} has to stay: {}", m.instance, m.reason),
+                false => println!(
+                    "  {} is asked to go to {}",
+                    m.instance,
+                    places(&m.devices).join(", ")
+                ),
             }
         }
     }
-    match stay {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    let stays = |m: &&proto::Migration| m.devices.is_empty();
+    let stay = reply.migrations.iter().filter(stays).count();
+    if wait.is_zero() {
+        if as_json {
+            print_drained(device, &reply.migrations, None);
+        }
+        return Ok(exit(stay == 0));
     }
+    let left = loop {
+        let left = left(registry, device, asked)?;
+        // Those that have to stay are not waited for.
+        let going = left.as_ref().is_none_or(|left| {
+            let fixed = reply.migrations.iter().filter(stays);
+            let fixed = fixed.filter(|m| left.instances.contains(&m.instance));
+            left.instances.len() > fixed.clone().count() || left.sessions > fixed.count() as u32
+        });
+        if !going || asked.elapsed() >= wait {
+            break left;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    if as_json {
+        print_drained(device, &reply.migrations, left.as_ref());
+    } else {
+        print_left(device, &reply.migrations, left.as_ref(), wait);
+    }
+    let empty = left.is_some_and(|left| left.sessions == 0 && left.instances.is_empty());
+    Ok(exit(empty && stay == 0))
+}
+
+fn exit(well: bool) -> ExitCode {
+    match well {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// What is on a device; `None`: its node has said nothing since.
+fn left(registry: &Registry, device: &str, since: Instant) -> Result<Option<Left>> {
+    let request = proto::DevicesRequest {
+        query: String::new(),
+        silent: true,
+    };
+    let before = since.elapsed();
+    let reply = registry.call(|mut s| async move { s.operators.devices(request).await })?;
+    let found = reply.devices.into_iter().find(|d| {
+        let name = d.description.as_ref().map_or("", |t| t.name.as_str());
+        format!("{}/{name}", d.node) == device
+    });
+    // A heartbeat that was on its way when the registry was asked says nothing of what followed.
+    let fresh = found.filter(|d| u128::from(d.heard_ms) < before.as_millis());
+    Ok(fresh.map(|d| Left {
+        instances: d.connected,
+        sessions: d.sessions,
+    }))
+}
+
+fn print_left(device: &str, migrations: &[proto::Migration], left: Option<&Left>, wait: Duration) {
+    let Some(left) = left else {
+        println!(
+            "its node has not answered for {} s: nothing is known",
+            wait.as_secs()
+        );
+        return;
+    };
+    for m in migrations.iter().filter(|m| !m.devices.is_empty()) {
+        match left.instances.contains(&m.instance) {
+            true => println!("  {} is still there after {} s", m.instance, wait.as_secs()),
+            false => println!("  {} has left", m.instance),
+        }
+    }
+    match left.sessions {
+        0 => println!("{device} has no sessions"),
+        n => println!("{device} has {n} sessions: `baltra sessions` on its node names them"),
+    }
+}
+
+fn print_drained(device: &str, migrations: &[proto::Migration], left: Option<&Left>) {
+    let all: Vec<_> = migrations
+        .iter()
+        .map(|m| {
+            let there = left.map(|left| left.instances.contains(&m.instance));
+            json!({
+                "instance": m.instance, "devices": places(&m.devices), "reason": m.reason,
+                "left": there.map(|there| !there),
+            })
+        })
+        .collect();
+    let sessions = left.map(|left| left.sessions);
+    output::json(&json!({"device": device, "migrations": all, "sessions": sessions}));
 }
 
 fn places(devices: &[proto::Assignment]) -> Vec<String> {
