@@ -234,7 +234,7 @@ impl<'a> Cursor<'a> {
             end -= 1;
         }
         // A `#` alone is a directive that does nothing.
-        (!name.is_empty()).then(|| Directive {
+        (!name.is_empty()).then_some(Directive {
             range: start..end,
             name,
             tokens,
