@@ -9,13 +9,14 @@
 //! hostile peer can starve or garble the messages, never the memory. Sleeping: the consumer
 //! raises `sleeping`, looks again, then waits on `bell`; the producer, having stored `tail`,
 //! rings if `sleeping` is raised. Both sides put a full fence between their store and their
-//! load (Dekker), so that one of them always sees the other.
+//! load (Dekker), so that one of them always sees the other. A consumer may also *park*: it stops
+//! reading altogether until the producer's side has it run again.
 
 use crate::futex::{futex_wait, futex_wake, Sleeper};
 use crate::memory::Range;
 use crate::spin::Spin;
 use crate::sync::{fence, AtomicI32, AtomicU32, AtomicU64};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ const DATA_BYTES_MAX: usize = 1 << 30;
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 const MORE: u32 = 1 << 31;
 const PREFIX_BYTES: usize = 8;
+/// `Header::sleeping` of a ring that nobody reads.
+const PARKED: u32 = 2;
 
 /// The memory that a ring of `data_bytes` (rounded up to a power of two) takes.
 pub const fn ring_bytes(data_bytes: usize) -> usize {
@@ -39,6 +42,7 @@ pub(crate) struct Header {
     _0: [u64; 7],
     head: AtomicU64,
     _1: [u64; 7],
+    /// 0: awake; 1: asleep on the bell; [`PARKED`].
     sleeping: AtomicU32,
     bell: AtomicU32,
     _2: [u64; 7],
@@ -314,6 +318,19 @@ impl Producer {
         header.sleeping.load(Relaxed) != 0
     }
 
+    /// Says of a new ring that nobody reads it yet; see [`Producer::take_parked`].
+    pub fn start_parked(&self) {
+        self.base.header().sleeping.store(PARKED, Relaxed);
+    }
+
+    /// Whether nobody reads the ring, in which case the caller has to see to it that somebody
+    /// does. Asked after each [`Producer::publish`] that returned true; says so once.
+    pub fn take_parked(&self) -> bool {
+        let sleeping = &self.base.header().sleeping;
+        let taken = sleeping.compare_exchange(PARKED, 0, AcqRel, Relaxed);
+        taken.is_ok()
+    }
+
     /// Whether something is written and not published.
     pub fn is_dirty(&self) -> bool {
         self.published != self.tail
@@ -469,6 +486,24 @@ impl Consumer {
             sleep();
         }
         header.sleeping.store(0, Relaxed);
+    }
+
+    /// Stops reading until the producer's side has the consumer run again; false: something is
+    /// there, or `ready` holds, and the consumer goes on.
+    pub fn park(&self, ready: impl FnOnce() -> bool) -> bool {
+        let sleeping = &self.base.header().sleeping;
+        sleeping.store(PARKED, Relaxed);
+        fence(SeqCst);
+        let parked = self.is_empty() && !ready();
+        if !parked {
+            sleeping.store(0, Relaxed);
+        }
+        parked
+    }
+
+    /// Whether the ring says that nobody reads it.
+    pub fn is_parked(&self) -> bool {
+        self.base.header().sleeping.load(Relaxed) == PARKED
     }
 
     /// As [`Consumer::wait`], and returns as soon as `ready` holds: whoever makes it so calls

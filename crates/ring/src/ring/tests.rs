@@ -227,6 +227,21 @@ mod loom_models {
         });
     }
 
+    /// A consumer that parks has seen the message, or its producer has seen that it parked.
+    #[test]
+    fn loom_a_parked_consumer_is_run() {
+        loom::model(|| {
+            let (mut producer, consumer) = pair();
+            let writer = loom::thread::spawn(move || {
+                producer.try_push(&[1]).unwrap();
+                producer.publish() && producer.take_parked()
+            });
+            let parked = consumer.park(|| false);
+            let run = writer.join().unwrap();
+            assert!(!parked || run, "parked for ever");
+        });
+    }
+
     /// Whoever goes to sleep by its own means is seen by the producer that it waits for.
     #[test]
     fn loom_a_sleeper_is_seen() {
