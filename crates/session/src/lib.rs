@@ -10,8 +10,10 @@ pub mod client;
 mod endpoint;
 pub mod fd;
 pub mod handshake;
+mod inherited;
 mod ivshmem;
 pub mod relay;
 mod tcp;
 
 pub use endpoint::{default_runtime_dir, Endpoint, EndpointError};
+pub use inherited::take_sockets;

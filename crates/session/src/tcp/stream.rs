@@ -1,5 +1,6 @@
 //! A connected socket, plain or TLS: one thread reads, any may send.
 
+use crate::inherited::Socket;
 use baltra_ring::io::{recv, send, Part};
 use baltra_ring::Range;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -16,7 +17,7 @@ const RECORD_BYTES: usize = 16 << 10;
 
 /// A stream socket in blocking mode; sending never blocks all the same.
 pub(crate) struct Stream {
-    fd: OwnedFd,
+    fd: Socket,
     tls: Option<Mutex<Connection>>,
 }
 
@@ -48,7 +49,10 @@ fn invalid(error: rustls::Error) -> io::Error {
 impl Stream {
     /// Over a connected socket.
     pub fn plain(fd: OwnedFd) -> Stream {
-        Stream { fd, tls: None }
+        Stream {
+            fd: Socket::new(fd),
+            tls: None,
+        }
     }
 
     /// Shakes hands first, until `deadline` at the latest.
@@ -78,7 +82,7 @@ impl Stream {
             }
         }
         Ok(Stream {
-            fd,
+            fd: Socket::new(fd),
             tls: Some(Mutex::new(connection)),
         })
     }
@@ -95,7 +99,7 @@ impl Stream {
 
     /// Gives the socket of a plain stream away.
     pub fn into_fd(self) -> OwnedFd {
-        self.fd
+        self.fd.into_fd()
     }
 
     /// Receives, blocking: into `first`, and beyond it into `rest`, or, if that is empty, as

@@ -1,0 +1,137 @@
+//! Sessions' sockets, as a forked child of this process has to know them: the child inherits
+//! them, and while it holds them open nobody learns that the parent has ended.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Sockets that are remembered; those of more sessions stay open in a child until it ends.
+const SOCKETS_MAX: usize = 128;
+const NONE: RawFd = -1;
+
+static SOCKETS: [AtomicI32; SOCKETS_MAX] = [const { AtomicI32::new(NONE) }; SOCKETS_MAX];
+
+/// Forgets all sockets and gives them, for a child to close. Takes no lock: a child of several
+/// threads' process may not.
+pub fn take_sockets() -> impl Iterator<Item = RawFd> {
+    let all = SOCKETS.iter();
+    all.map(|socket| socket.swap(NONE, Ordering::Relaxed))
+        .filter(|fd| *fd != NONE)
+}
+
+/// Remembers a socket for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Remembered(Option<&'static AtomicI32>);
+
+impl Remembered {
+    /// The socket has to outlive the value.
+    pub fn new(socket: &OwnedFd) -> Remembered {
+        let fd = socket.as_raw_fd();
+        let free = SOCKETS.iter().find(|entry| {
+            let taken = entry.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed);
+            taken.is_ok()
+        });
+        Remembered(free)
+    }
+}
+
+impl Drop for Remembered {
+    fn drop(&mut self) {
+        if let Some(entry) = self.0 {
+            entry.store(NONE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A session's socket that is found out when the application closes all descriptors, as daemons
+/// do, and the number becomes something else's.
+pub(crate) struct Socket {
+    // Before the descriptor, so that it is forgotten before it is closed.
+    _remembered: Remembered,
+    fd: Option<OwnedFd>,
+    identity: Option<(u64, u64)>,
+}
+
+fn identity(fd: impl AsFd) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+impl Socket {
+    pub fn new(fd: OwnedFd) -> Socket {
+        Socket {
+            _remembered: Remembered::new(&fd),
+            identity: identity(&fd),
+            fd: Some(fd),
+        }
+    }
+
+    /// Gives the descriptor away.
+    pub fn into_fd(mut self) -> OwnedFd {
+        self.fd.take().expect("there until the end")
+    }
+
+    /// The socket; `None`: it was closed behind this library's back.
+    pub fn get(&self) -> Option<&OwnedFd> {
+        let fd = self.fd.as_ref()?;
+        (identity(fd) == self.identity).then_some(fd)
+    }
+}
+
+impl std::ops::Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        self.fd.as_ref().expect("there until the end")
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        (**self).as_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.fd.is_some() && self.get().is_none() {
+            // The number is another's now.
+            let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn test_a_socket_is_remembered_as_long_as_it_lives() {
+        // The descriptor stays open, so that no other test gets its number.
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let socket = OwnedFd::from(socket);
+        let fd = socket.as_raw_fd();
+        let known = || SOCKETS.iter().any(|s| s.load(Ordering::Relaxed) == fd);
+        let remembered = Remembered::new(&socket);
+        assert!(known());
+        drop(remembered);
+        assert!(!known());
+    }
+
+    #[test]
+    fn test_a_number_that_became_anothers_is_left_alone() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let socket = Socket::new(socket.into());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        // What closing all descriptors and opening a file comes to.
+        let number = socket.get().unwrap().try_clone().unwrap();
+        let mut number = number;
+        rustix::io::dup2(&file, &mut number).unwrap();
+        let stolen = Socket {
+            _remembered: Remembered::new(&number),
+            fd: Some(number),
+            identity: socket.identity,
+        };
+        assert!(stolen.get().is_none());
+    }
+}
