@@ -36,6 +36,9 @@ pub enum Backing {
     Device(Option<Payload>),
     /// In the arena itself, which the device uses in place (`host_memory` devices only).
     Arena(Payload),
+    /// In shared virtual memory of the device's own (see [`Request::SvmAlloc`]) at this address.
+    /// From version 1.2 on.
+    Svm(u64),
 }
 
 /// One message of the control channel. Creations have no reply: what is wrong with one comes
@@ -204,6 +207,9 @@ pub enum Control<'a> {
         #[serde(borrow)]
         reason: &'a str,
     },
+    /// A queue whose ring says that nobody reads it has commands (`baltra-ring`:
+    /// `Producer::take_parked`). From version 1.2 on.
+    QueueRun(Id),
 }
 
 /// A request that is answered with a [`crate::Notice::Reply`].
@@ -346,6 +352,14 @@ pub enum Request<'a> {
         /// The program: describe its kernels.
         program: Id,
     },
+    /// Whether an object could be made, once the messages before this one are carried out: an
+    /// error is that of its creation. From version 1.2 on.
+    Creation(Id),
+    /// Whether the executor can use memory that was announced to it. From version 1.2 on.
+    Memory(Payload),
+    /// Where an event's command is now, `CL_QUEUED` to `CL_COMPLETE`, as a count: only the driver
+    /// knows when a command begins to run. From version 1.2 on.
+    EventStatus(Event),
 }
 
 /// An information query passed to the driver as it stands; `param` is OpenCL's number.

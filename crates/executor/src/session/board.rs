@@ -3,7 +3,7 @@
 
 use super::notices::Notices;
 use crate::driver::{Code, Event as DriverEvent};
-use baltra_opencl::CL_COMPLETE;
+use baltra_opencl::{CL_COMPLETE, CL_QUEUED};
 use baltra_ring::{EventWriter, Waker};
 use baltra_wire::{event_generation, event_slot, Completion, Event, Notice};
 use std::collections::HashSet;
@@ -165,6 +165,16 @@ impl Board {
     /// Where an event stands now.
     pub fn state(&self, event: Event) -> State {
         self.lock().get(event)
+    }
+
+    /// `CL_QUEUED` to `CL_COMPLETE`, as the driver says now.
+    pub fn status_now(&self, event: Event) -> u32 {
+        let status = match self.state(event) {
+            State::Pending => CL_QUEUED,
+            State::Submitted(submitted) => submitted.event.status(),
+            State::Done(_) => CL_COMPLETE,
+        };
+        status.max(CL_COMPLETE) as u32
     }
 
     /// Blocks until the event is more than pending, or the session is closed.

@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Threads that one session can make the executor start.
-const QUEUES_MAX: usize = 256;
+/// Queues of one session: as many threads at the most, if all are busy.
+const QUEUES_MAX: usize = 8192;
 
 /// The reading end of the control channel, whoever reads it just now.
 pub struct ControlState {
@@ -65,6 +65,7 @@ impl Session {
             drop(state);
             // A queue that ended in the meantime may have left a release behind.
             self.run_due();
+            self.feed();
             self.control_waker
                 .wait_unless(Some(Duration::from_secs(1)), || self.is_closed());
             if self.notices.is_closed() {
@@ -226,6 +227,13 @@ impl Session {
                 self.abort(reason);
                 Ok(())
             }
+            Control::QueueRun(id) => {
+                // One that is gone has no commands left.
+                if let Ok(queue) = self.objects.queue(id) {
+                    self.run_queue(&queue);
+                }
+                Ok(())
+            }
             Control::SvmFree { address, after } => {
                 let after = self.named_queues(after);
                 self.deferred
@@ -239,6 +247,9 @@ impl Session {
     fn request(self: &Arc<Session>, call: Call, request: Request, record: &[u8]) {
         let reply = match request {
             Request::Sync => Ok(Reply::Done),
+            Request::Creation(id) => self.objects.creation(id).map(|()| Reply::Done),
+            Request::Memory(payload) => self.payload(payload).map(|_| Reply::Done),
+            Request::EventStatus(event) => Ok(Reply::Count(self.board.status_now(event))),
             Request::SubDevices {
                 parent,
                 properties,
@@ -324,7 +335,7 @@ impl Session {
         let queues = self.queues.lock().expect("no panic under this lock");
         let after = queues
             .iter()
-            .map(|(queue, _)| (queue.clone(), queue.taken()))
+            .map(|queue| (queue.clone(), queue.taken()))
             .collect();
         drop(queues);
         self.deferred
@@ -363,6 +374,7 @@ impl Session {
             Some(Object::Queue(queue)) => {
                 // Its thread tells of the end, having taken its last look at the ring.
                 queue.release(notify);
+                self.run_queue(&queue);
             }
             Some(Object::Kernel(kernel)) => {
                 drop(kernel);
@@ -460,24 +472,57 @@ impl Session {
         properties: u64,
         ring: Payload,
     ) -> Result<(), Violation> {
-        let range = self.needed(ring)?;
+        let range = match self.payload(ring) {
+            Ok(range) => range,
+            Err(code) => return self.name(id, Err(code)),
+        };
         let mut queues = self.queues.lock().expect("no panic under this lock");
-        queues.retain(|(_, thread)| !thread.is_finished());
+        queues.retain(|queue| !queue.is_finished());
         if queues.len() >= QUEUES_MAX {
-            return Err(Violation {
-                code: CL_OUT_OF_RESOURCES,
-                text: format!("more than {QUEUES_MAX} command queues"),
-            });
+            return self.name(id, Err(CL_OUT_OF_RESOURCES));
         }
         let made = self.objects.context(context).and_then(|context| {
             let device = context.device(device)?;
             let queue = context.context.queue(device, properties)?;
             Ok((context, queue))
         });
-        let (handle, thread) = super::queue::start(self, id, properties, &range, made)?;
-        self.objects.insert(id, Object::Queue(handle.clone()))?;
-        queues.push((handle, thread));
+        let consumer = Consumer::new(range.clone())?;
+        if let (Err(code), true) = (&made, consumer.is_parked()) {
+            // Its client asks ([`Request::Creation`]); others hear it from each command.
+            return self.name(id, Err(*code));
+        }
+        let handle = super::queue::open(self, id, properties, consumer, &range, made)?;
+        queues.push(handle.clone());
+        drop(queues);
+        self.name(id, Ok(Object::Queue(handle.clone())))?;
+        if self.objects.queue(id).is_err() {
+            // One object too many.
+            handle.release(false);
+            self.run_queue(&handle);
+        }
         Ok(())
+    }
+
+    /// Gives a queue that is parked a thread; one that can have none gets it later.
+    fn run_queue(&self, queue: &Arc<QueueHandle>) {
+        if !queue.run() {
+            self.starved.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives queues their threads that could not have them earlier.
+    fn feed(&self) {
+        if !self.starved.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let queues = self
+            .queues
+            .lock()
+            .expect("no panic under this lock")
+            .clone();
+        for queue in queues.iter().filter(|queue| queue.is_starved()) {
+            self.run_queue(queue);
+        }
     }
 
     fn charge(&self, bytes: u64) -> Result<Charge, Code> {
@@ -512,10 +557,15 @@ impl Session {
                 let range = self.payload(payload)?;
                 (Some(range.clone()), CL_MEM_USE_HOST_PTR, None, Some(range))
             }
+            Backing::Svm(_) => (None, CL_MEM_USE_HOST_PTR, None, None),
         };
-        let pointer = host.as_ref().map_or(std::ptr::null_mut(), Range::ptr);
+        let pointer = match backing {
+            Backing::Svm(address) => self.svm_range(address, size)?,
+            _ => host.as_ref().map_or(std::ptr::null_mut(), Range::ptr),
+        };
         // SAFETY: the range is at least `size` bytes; `host` outlives the call, and what the
-        // driver uses in place is kept by the destructor callback below.
+        // driver uses in place is kept by the destructor callback below, or is memory of the
+        // driver's own, which knows what uses it.
         let mem = unsafe {
             context
                 .context
@@ -645,6 +695,7 @@ impl Session {
             compiles: true,
             prints: super::kernels::mentions_printf(source).into(),
             fixed: false,
+            compiled: Mutex::default(),
             image: Mutex::default(),
         })))
     }

@@ -96,7 +96,7 @@ fn listen(bell: Option<&OwnedFd>, session: &Weak<Session>) {
             return;
         };
         session.control_waker.wake_behind();
-        for (queue, _) in &*session.queues.lock().expect("no panic under this lock") {
+        for queue in &*session.queues.lock().expect("no panic under this lock") {
             queue.wake_behind();
         }
     }

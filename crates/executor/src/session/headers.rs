@@ -8,9 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Files of one build at the most.
 const FILES_MAX: usize = 4096;
 
+/// A directory that is removed when nothing needs it any more.
+pub struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is left goes with the cache.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// The files of a build, in a directory that is removed when the build is over.
 pub struct Headers<'a> {
-    dir: Option<PathBuf>,
+    dir: Option<Directory>,
     /// The source that includes them by their names.
     source: Option<&'a [u8]>,
 }
@@ -36,7 +46,7 @@ impl<'a> Headers<'a> {
             std::env::var_os("POCL_CACHE_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = home.join(format!("headers-{}-{number}", std::process::id()));
-        headers.dir = Some(dir.clone());
+        headers.dir = Some(Directory(dir.clone()));
         let written = named.iter().try_for_each(|(path, text)| {
             let file = dir.join(path);
             std::fs::create_dir_all(file.parent().unwrap_or(&dir))?;
@@ -54,9 +64,14 @@ impl<'a> Headers<'a> {
     /// The options with the directory ahead of all others.
     pub fn options(&self, options: &str) -> String {
         match &self.dir {
-            Some(dir) => format!("-I {} {options}", dir.display()),
+            Some(dir) => format!("-I {} {options}", dir.0.display()),
             None => options.to_owned(),
         }
+    }
+
+    /// The directory, for one who builds again.
+    pub fn into_directory(self) -> Option<Directory> {
+        self.dir
     }
 
     /// The source to build in place of the program's.
@@ -78,15 +93,6 @@ fn plain_path(path: &Path) -> Option<PathBuf> {
     plain.file_name().is_some().then_some(plain)
 }
 
-impl Drop for Headers<'_> {
-    fn drop(&mut self) {
-        if let Some(dir) = &self.dir {
-            // What is left goes with the cache.
-            let _ = std::fs::remove_dir_all(dir);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,7 +107,7 @@ mod tests {
             ("", b"source"),
         ])
         .unwrap();
-        let dir = headers.dir.clone().unwrap();
+        let dir = headers.dir.as_ref().unwrap().0.clone();
         assert_eq!(std::fs::read(dir.join("a/b.h")).unwrap(), b"int b;");
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
         assert!(!dir.join("../escaped.h").exists());

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | control | carries out control messages when the client rings ([`control`]) |
 //! | door | wakes the others for a client that cannot ([`door`]) |
-//! | one a queue | takes commands off the queue's channel, drives the driver's queue ([`queue`], [`unordered`]) |
+//! | one a busy queue | takes commands off the queue's channel, drives the driver's queue ([`ordered`], [`unordered`]) |
 //! | builder | programs: what may take long ([`programs`]) |
 //!
 //! A queue thread that meets a command which presupposes control messages drains the control
@@ -22,6 +22,7 @@ mod kernels;
 mod launch;
 mod notices;
 mod objects;
+mod ordered;
 mod pixels;
 mod programs;
 mod queue;
@@ -53,7 +54,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use svm::Svm;
 
@@ -97,7 +97,9 @@ pub struct Session {
     control_changed: Condvar,
     control_waker: Waker,
     deferred: Deferred,
-    queues: Mutex<Vec<(Arc<QueueHandle>, JoinHandle<()>)>>,
+    queues: Mutex<Vec<Arc<QueueHandle>>>,
+    /// A queue may be without a thread that it needs.
+    starved: AtomicBool,
     builder: Builder,
     svm: Mutex<Svm>,
     /// Counts released kernels, so that queues know when to look through their own.
@@ -143,6 +145,7 @@ impl Session {
             control_changed: Condvar::new(),
             deferred: Deferred::default(),
             queues: Mutex::default(),
+            starved: false.into(),
             builder: Builder::default(),
             svm: Mutex::default(),
             kernels_released: 0.into(),
@@ -195,7 +198,7 @@ impl Session {
     /// behind others; `None`: the driver has none of its commands.
     pub fn running_since_ns(&self) -> Option<u64> {
         let queues = self.queues.lock().expect("no panic under this lock");
-        let own = queues.iter().filter_map(|(q, _)| q.running_since_ns());
+        let own = queues.iter().filter_map(|q| q.running_since_ns());
         let first = own.min();
         drop(queues);
         let joining = self.joining.lock().expect("no panic under this lock");
@@ -229,7 +232,7 @@ impl Session {
         self.board.close();
         self.control_waker.wake();
         self.control_changed.notify_all();
-        for (queue, _) in &*self.queues.lock().expect("no panic under this lock") {
+        for queue in &*self.queues.lock().expect("no panic under this lock") {
             queue.wake();
         }
     }
@@ -288,13 +291,12 @@ impl Session {
         self.close("the session ended");
         loop {
             let mut queues = self.queues.lock().expect("no panic under this lock");
-            let Some((queue, thread)) = queues.pop() else {
+            let Some(queue) = queues.pop() else {
                 break;
             };
-            *self.joining.lock().expect("no panic under this lock") = Some(queue);
+            *self.joining.lock().expect("no panic under this lock") = Some(queue.clone());
             drop(queues);
-            // A thread that panicked has nothing left to wait for.
-            let _ = thread.join();
+            queue.join();
         }
         self.builder.join();
         self.board.clear();

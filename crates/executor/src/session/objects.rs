@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use super::headers::Headers;
+use super::programs::Compilation;
 use super::queue::QueueHandle;
 
 /// A context: the process's own for the whole device, or one over sub-devices.
@@ -64,6 +65,8 @@ pub struct Program {
     pub compiles: bool,
     /// Its kernels may print.
     pub prints: AtomicBool,
+    /// How it was compiled, where its argument information is our own wish.
+    pub compiled: Mutex<Option<Compilation>>,
     /// A part of the device itself: needs no image.
     pub fixed: bool,
     /// On a device that holds one image at a time: its claim to it; `None`: it may not run.
@@ -222,6 +225,15 @@ impl Objects {
         };
         map.insert(id, object);
         Ok(())
+    }
+
+    /// Whether the object could be made.
+    pub fn creation(&self, id: Id) -> Result<(), Code> {
+        match self.read().get(&id) {
+            Some(Object::Failed(code)) => Err(*code),
+            Some(_) => Ok(()),
+            None => Err(CL_INVALID_VALUE),
+        }
     }
 
     /// Takes a name away.

@@ -2,7 +2,7 @@
 //! their own, so that a compilation holds up neither commands nor the control channel.
 
 use super::control::ids;
-use super::headers::Headers;
+use super::headers::{Directory, Headers};
 use super::kernels::{describe, mentions_printf};
 use super::objects::{Context, Object, Program};
 use super::Session;
@@ -138,7 +138,7 @@ impl Session {
                     devices,
                     options,
                     (headers, &header_names),
-                    &laid_out,
+                    laid_out,
                 )
             }
             Request::Link {
@@ -173,6 +173,7 @@ impl Session {
             compiles,
             prints: AtomicBool::new(prints),
             fixed,
+            compiled: Mutex::default(),
             image: Mutex::default(),
         };
         self.objects
@@ -213,7 +214,7 @@ impl Session {
         devices: &[u8],
         options: &str,
         (headers, names): (&[u8], &[&str]),
-        laid_out: &Headers<'_>,
+        laid_out: Headers<'_>,
     ) -> Result<Reply, Code> {
         let program = self.objects.program(program)?;
         let list = devices_of(&program.context, devices)?;
@@ -224,18 +225,22 @@ impl Session {
         if headers.iter().any(|h| h.prints.load(Ordering::Relaxed)) {
             program.prints.store(true, Ordering::Relaxed);
         }
-        let headers: Vec<_> = headers.iter().map(|h| h.driver()).collect();
-        let pairs: Vec<_> = headers
-            .iter()
-            .map(|h| &**h)
-            .zip(names.iter().copied())
-            .collect();
+        let headers = headers.iter().map(|h| h.driver());
+        let headers = headers.zip(names.iter().map(|name| (*name).to_owned()));
         self.remember(&program, options);
-        let options = laid_out.options(options);
-        let driver = program.renewed(laid_out)?;
-        let code = with_arg_info(&options, program.compiles, |options| {
-            driver.compile(&list, options, &pairs)
+        let compilation = Compilation {
+            driver: program.renewed(&laid_out)?,
+            devices: list,
+            options: laid_out.options(options),
+            headers: headers.collect(),
+            _directory: laid_out.into_directory(),
+        };
+        let code = with_arg_info(&compilation.options, program.compiles, |options| {
+            compilation.run(options)
         });
+        let informed = program.compiles && !options.contains(ARG_INFO);
+        *program.compiled.lock().expect("no panic under this lock") =
+            informed.then_some(compilation);
         Ok(self.built(&program, code))
     }
 
@@ -253,7 +258,12 @@ impl Session {
         let prints = inputs.iter().any(|p| p.prints.load(Ordering::Relaxed));
         let drivers: Vec<_> = inputs.iter().map(|p| p.driver()).collect();
         let raw: Vec<_> = drivers.iter().map(|p| &**p).collect();
-        let (program, code) = context.context.link(&list, options, &raw);
+        let (mut program, mut code) = context.context.link(&list, options, &raw);
+        if code == CL_LINK_PROGRAM_FAILURE && recompile(&inputs) {
+            // NVIDIA's linker stumbles over kernels without arguments that were compiled with
+            // argument information.
+            (program, code) = context.context.link(&list, options, &raw);
+        }
         let Some(program) = program else {
             return Err(if code < 0 {
                 code
@@ -455,10 +465,42 @@ impl Session {
     }
 }
 
+/// A compilation, as it can be repeated.
+pub struct Compilation {
+    driver: Arc<driver::Program>,
+    devices: Vec<Device>,
+    options: String,
+    headers: Vec<(Arc<driver::Program>, String)>,
+    /// Of the headers, which the compiler reads again.
+    _directory: Option<Directory>,
+}
+
+impl Compilation {
+    fn run(&self, options: &str) -> driver::Result<()> {
+        let headers = self.headers.iter().map(|(h, name)| (&**h, name.as_str()));
+        let headers: Vec<_> = headers.collect();
+        self.driver.compile(&self.devices, options, &headers)
+    }
+}
+
+/// Compiles what was compiled with argument information without; whether that changes anything.
+fn recompile(programs: &[Arc<Program>]) -> bool {
+    let mut changed = false;
+    for program in programs {
+        let mut compiled = program.compiled.lock().expect("no panic under this lock");
+        if let Some(compilation) = compiled.take() {
+            changed |= compilation.run(&compilation.options).is_ok();
+        }
+    }
+    changed
+}
+
 /// The named devices of a context; none named: the driver's default, all.
 fn devices_of(context: &Context, names: &[u8]) -> Result<Vec<Device>, Code> {
     ids(names).map(|id| context.device(id)).collect()
 }
+
+const ARG_INFO: &str = "-cl-kernel-arg-info";
 
 /// Builds with argument information, which the library needs and the application never sees
 /// among its options. Should that fail the application's own options decide: with the
@@ -468,7 +510,6 @@ fn with_arg_info(
     compiles: bool,
     build: impl Fn(&str) -> driver::Result<()>,
 ) -> Code {
-    const ARG_INFO: &str = "-cl-kernel-arg-info";
     if compiles && !options.contains(ARG_INFO) && build(&format!("{ARG_INFO} {options}")).is_ok() {
         return CL_SUCCESS;
     }

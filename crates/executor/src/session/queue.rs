@@ -1,48 +1,31 @@
 //! A command queue's thread: takes commands off the queue's channel, hands them to the driver,
 //! says how far it got.
 //!
-//! The in-order loop: take what is there (up to [`IN_FLIGHT_MAX`]), then wait for the oldest
-//! *milestone*, a command whose driver event is kept because somebody may ask for it, because it
-//! reads, or because it is time for one; behind the last milestone, `clFinish`. When nothing is in
-//! flight the task is over: the lease is given up and the thread spins a little, then sleeps.
-//!
 //! GPU drivers are filled by one thread at a time ([`crate::driver::Turns`]): a turn begins with a
 //! batch's first command and ends with its flush, and nobody waits for the device within one.
 //!
-//! Waiting was measured against event callbacks on PoCL 3.1 (empty kernel, waiter in another
-//! thread): 10.0 µs by `clFinish`, 9.3 µs by callback. The simpler one won; the out-of-order
-//! queue ([`super::unordered`]) needs callbacks anyway.
+//! A queue has a thread only while there is something to do, or was a moment ago: its [`Worker`] is
+//! parked in the [`QueueHandle`] otherwise, and the client says when it is needed
+//! ([`baltra_wire::Control::QueueRun`]).
 
-use super::board::{State, Submitted};
 use super::objects::Context;
-use super::submit::{How, Lane, Outcome};
-use super::{unordered, Session, Violation};
+use super::ordered::InOrder;
+use super::submit::Lane;
+use super::unordered::Unordered;
+use super::{Session, Violation};
 use crate::control::TracedTask;
-use crate::driver::{self, Code, Enqueue, Event as DriverEvent};
+use crate::driver::{self, Code, Event as DriverEvent};
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Consumer, Progress, Range, Waker};
-use baltra_wire::{decode, Command, Direction, Event, Id, Notice, Operation};
-use std::collections::VecDeque;
+use baltra_wire::{Event, Id, Notice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Commands that the driver has and that are not complete; at most so many.
-const IN_FLIGHT_MAX: u64 = 512;
-/// A command in so many keeps its event, so that progress is published now and then.
-const MILESTONE_EVERY: u64 = 64;
-
-/// Where commands take longer each, every one of them keeps its event, and the driver gets few
-/// ahead: progress is seen, and the device comes back soon where it is wanted.
-const SLOW: Duration = Duration::from_millis(5);
-/// Commands that the driver has at most where they take so long.
-const IN_FLIGHT_SLOW_MAX: u64 = 16;
-
-/// A transfer that blocks while others wait for events of earlier commands; tens of
-/// microseconds.
-const BLOCKING_BYTES_MAX: u64 = 1 << 20;
+/// A thread that has had nothing to do for so long ends.
+const PARK_AFTER: Duration = Duration::from_secs(2);
 
 /// Calls that belong to traces and are on their way in a queue; others are not told of.
 const TRACED_MAX: usize = 64;
@@ -73,6 +56,18 @@ pub struct QueueHandle {
     /// back to the client once the thread has ended. The value: the client wants to be told.
     notify: Mutex<bool>,
     waker: Waker,
+    /// The client runs a queue that is parked.
+    parks: bool,
+    thread: Mutex<Thread>,
+}
+
+/// Who works on a queue.
+#[derive(Default)]
+struct Thread {
+    /// The worker, while no thread has it.
+    parked: Option<Worker>,
+    /// The newest thread.
+    newest: Option<JoinHandle<()>>,
 }
 
 impl QueueHandle {
@@ -107,16 +102,104 @@ impl QueueHandle {
         self.waker.wake();
     }
 
-    /// The session ends: so does the thread.
     /// Wakes the thread if it sleeps although there are commands.
     pub fn wake_behind(&self) {
         self.waker.wake_behind();
     }
 
+    /// The session ends: so does the thread.
     pub fn wake(&self) {
         let _held = self.notify.lock().expect("no panic under this lock");
         if !self.closed.load(Ordering::Acquire) {
             self.waker.wake();
+        }
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Thread> {
+        self.thread.lock().expect("no panic under this lock")
+    }
+
+    /// Starts a thread if the queue is parked; false: none can be had.
+    pub fn run(self: &Arc<QueueHandle>) -> bool {
+        let mut thread = self.thread();
+        if thread.parked.is_none() {
+            return true;
+        }
+        let handle = self.clone();
+        let name = std::thread::Builder::new().name(format!("queue {}", self.id));
+        let started = name.spawn(move || {
+            let worker = handle.thread().parked.take();
+            if let Some(worker) = worker {
+                handle.work(worker);
+            }
+        });
+        match started {
+            Ok(started) => {
+                // One that has parked is about to end and touches nothing any more.
+                thread.newest = Some(started);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(queue = self.id, %error, "no thread for a command queue");
+                false
+            }
+        }
+    }
+
+    /// Whether the queue is parked and should not be.
+    pub fn is_starved(&self) -> bool {
+        let thread = self.thread();
+        let needed = |worker: &Worker| {
+            let base = worker.base();
+            !base.consumer.is_empty() || base.is_called()
+        };
+        thread.parked.as_ref().is_some_and(needed)
+    }
+
+    /// The thread's life.
+    fn work(&self, mut worker: Worker) {
+        let session = worker.base().session.clone();
+        while worker.serve() {
+            match self.park(worker) {
+                None => return,
+                Some(busy) => worker = busy,
+            }
+        }
+        drop(worker);
+        if self.end() {
+            session.notices.send(&Notice::Freed(self.id));
+        }
+        session.run_due();
+    }
+
+    /// Puts the worker aside, unless it is needed.
+    fn park(&self, worker: Worker) -> Option<Worker> {
+        let mut thread = self.thread();
+        let base = worker.base();
+        if !base.consumer.park(|| base.is_called()) {
+            drop(thread);
+            return Some(worker);
+        }
+        thread.parked = Some(worker);
+        None
+    }
+
+    /// Whether nothing is left of the queue.
+    pub fn is_finished(&self) -> bool {
+        let thread = self.thread();
+        let ended = |thread: &JoinHandle<()>| thread.is_finished();
+        self.closed.load(Ordering::Acquire) && thread.newest.as_ref().is_none_or(ended)
+    }
+
+    /// Waits for the thread, or lets go of the worker that none has.
+    pub fn join(&self) {
+        let mut thread = self.thread();
+        let (parked, newest) = (thread.parked.take(), thread.newest.take());
+        drop(thread);
+        drop(parked);
+        if let Some(newest) = newest {
+            // A panic there has been reported.
+            let _ = newest.join();
         }
     }
 
@@ -151,16 +234,16 @@ pub struct Base {
     shown: u64,
 }
 
-/// Starts a queue's thread. Where the driver has no such queue the thread runs all the same, and
-/// every command fails.
-pub fn start(
+/// A queue, parked. Where the driver has no such queue commands are taken all the same, and every
+/// one fails.
+pub fn open(
     session: &Arc<Session>,
     id: Id,
     properties: u64,
+    consumer: Consumer,
     ring: &Range,
     made: Result<(Arc<Context>, driver::Queue), Code>,
-) -> Result<(Arc<QueueHandle>, JoinHandle<()>), Violation> {
-    let consumer = Consumer::new(ring.clone())?;
+) -> Result<Arc<QueueHandle>, Violation> {
     let handle = Arc::new(QueueHandle {
         id,
         taken: 0.into(),
@@ -171,6 +254,9 @@ pub fn start(
         closed: false.into(),
         notify: Mutex::new(false),
         waker: consumer.waker(),
+        // One that does not say so expects a thread to be there.
+        parks: consumer.is_parked(),
+        thread: Mutex::default(),
     });
     let base = Base {
         session: session.clone(),
@@ -186,26 +272,41 @@ pub fn start(
     };
     let lane = made.map(|(context, queue)| Lane::new(session.clone(), context, queue));
     let unordered = properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 != 0;
-    let run = move || {
-        let handle = base.handle.clone();
-        let session = base.session.clone();
-        match lane {
-            Ok(lane) if unordered => unordered::run(base, lane),
-            lane => InOrder::new(base, lane).run(),
-        }
-        if handle.end() {
-            session.notices.send(&Notice::Freed(id));
-        }
-        session.run_due();
+    let worker = match lane {
+        Ok(lane) if unordered => Worker::Unordered(Box::new(Unordered::new(base, lane))),
+        lane => Worker::InOrder(Box::new(InOrder::new(base, lane))),
     };
-    let thread = std::thread::Builder::new()
-        .name(format!("queue {id}"))
-        .spawn(run)
-        .map_err(|e| Violation {
+    handle.thread().parked = Some(worker);
+    if !handle.parks && !handle.run() {
+        return Err(Violation {
             code: CL_OUT_OF_RESOURCES,
-            text: format!("no thread for a command queue: {e}"),
-        })?;
-    Ok((handle, thread))
+            text: "no thread for a command queue".into(),
+        });
+    }
+    Ok(handle)
+}
+
+/// What a queue's thread works on.
+enum Worker {
+    InOrder(Box<InOrder>),
+    Unordered(Box<Unordered>),
+}
+
+impl Worker {
+    fn base(&self) -> &Base {
+        match self {
+            Worker::InOrder(worker) => &worker.base,
+            Worker::Unordered(worker) => &worker.base,
+        }
+    }
+
+    /// Works until the queue is over (false), or there has been nothing to do for long.
+    fn serve(&mut self) -> bool {
+        match self {
+            Worker::InOrder(worker) => worker.serve(),
+            Worker::Unordered(worker) => worker.serve(),
+        }
+    }
 }
 
 impl Base {
@@ -219,6 +320,16 @@ impl Base {
     pub fn take(&mut self, record: &mut Vec<u8>) -> Result<bool, baltra_ring::RingError> {
         let session = &self.session;
         self.consumer.pop_unless(record, || session.is_closed())
+    }
+
+    /// How long the thread sleeps for the next command before it ends.
+    pub fn idle_max(&self) -> Option<Duration> {
+        self.handle.parks.then_some(PARK_AFTER)
+    }
+
+    /// Whether the thread has slept for all of [`Base::idle_max`].
+    pub fn is_idle(&self, since: Instant) -> bool {
+        self.idle_max().is_some_and(|max| since.elapsed() >= max) && self.consumer.is_empty()
     }
 
     /// Whether something other than a command wants the thread awake.
@@ -248,7 +359,7 @@ impl Base {
     }
 
     /// The `commands` behind the command `number` belong to a trace.
-    fn trace(&mut self, number: u64, trace: [u8; 16], parent: [u8; 8], commands: u32) {
+    pub fn trace(&mut self, number: u64, trace: [u8; 16], parent: [u8; 8], commands: u32) {
         if !self.session.shared.traces.is_on() || self.traced.len() >= TRACED_MAX {
             return;
         }
@@ -382,341 +493,5 @@ impl Base {
         } else {
             [0; 4]
         }
-    }
-}
-
-/// A command whose driver event is kept until it is complete.
-struct Milestone {
-    number: u64,
-    event: Event,
-    driver: Arc<Submitted>,
-}
-
-struct InOrder {
-    base: Base,
-    lane: Result<Lane, Code>,
-    milestones: VecDeque<Milestone>,
-    taken: u64,
-    completed: u64,
-    /// Commands take longer than [`SLOW`] each, as far as is known.
-    slow: bool,
-}
-
-/// What a command's wait list came to.
-enum Ready {
-    /// Driver events to pass on.
-    Now(Vec<Arc<Submitted>>),
-    /// One of them failed.
-    Failed,
-    /// The session ends.
-    Closed,
-}
-
-impl InOrder {
-    fn new(base: Base, lane: Result<Lane, Code>) -> InOrder {
-        InOrder {
-            base,
-            lane,
-            milestones: VecDeque::new(),
-            taken: 0,
-            completed: 0,
-            slow: true,
-        }
-    }
-
-    fn in_flight_max(&self) -> u64 {
-        match self.slow {
-            true => IN_FLIGHT_SLOW_MAX,
-            false => IN_FLIGHT_MAX,
-        }
-    }
-
-    fn run(mut self) {
-        let spin = self.base.session.shared.options.spin();
-        let mut record = Vec::new();
-        while !self.base.is_over() {
-            while self.taken - self.completed < self.in_flight_max() && !self.base.is_wanted_back()
-            {
-                let done = match self.base.take(&mut record) {
-                    Ok(false) => break,
-                    Ok(true) => self.command(&record),
-                    Err(e) => Err(Violation::from(e)),
-                };
-                if let Err(violation) = done {
-                    self.base.session.fatal(&violation);
-                    break;
-                }
-            }
-            self.flush();
-            self.base.submitted(self.taken);
-            if self.completed < self.taken {
-                self.base.show(self.taken - self.completed);
-                self.retire();
-                self.base.session.run_due();
-                continue;
-            }
-            self.base.publish(self.completed);
-            self.end_task();
-            self.base.show(0);
-            self.base.session.run_due();
-            self.base
-                .consumer
-                .wait_unless(spin, None, || self.base.is_called());
-        }
-        self.drain();
-        self.end_task();
-        self.base.show(0);
-    }
-
-    fn end_task(&mut self) {
-        let mut none = (0, 0);
-        let moved = self.lane.as_mut().map_or(&mut none, |lane| &mut lane.moved);
-        self.base.end_task(moved);
-    }
-
-    /// Carries out one command, or hands it to the driver.
-    fn command(&mut self, record: &[u8]) -> Result<(), Violation> {
-        let command: Command = decode(record)?;
-        self.taken += 1;
-        self.base.took(self.taken);
-        let number = self.taken;
-        let event = command.event;
-        if let Operation::Trace {
-            trace,
-            parent,
-            commands,
-        } = command.operation
-        {
-            self.base.trace(number, trace, parent, commands);
-            if event == 0 && command.waits.is_empty() {
-                // Nobody waits for this one: its end is told with what is behind it.
-                if self.completed + 1 == number {
-                    self.completed = number;
-                }
-                return Ok(());
-            }
-        }
-        if event != 0 && !self.base.session.board.exists(event) {
-            return Err(Violation::new("an event outside the event table"));
-        }
-        if !self.base.session.has_reached(command.after_control) {
-            self.flush();
-            if !self.base.session.control_reached(command.after_control) {
-                return Ok(());
-            }
-        }
-        let waits = match self.resolve(&command) {
-            Ready::Now(waits) => waits,
-            Ready::Closed => return Ok(()),
-            Ready::Failed => {
-                self.finished(
-                    number,
-                    event,
-                    CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
-                    [0; 4],
-                );
-                return Ok(());
-            }
-        };
-        if !self.base.holds_device() {
-            self.flush();
-            if !self.base.begin_task() {
-                return Ok(());
-            }
-        }
-        // A transfer within shared memory that nothing follows: a copy by this thread, once the
-        // device is done, beats a command of the driver's.
-        let last = waits.is_empty() && self.base.consumer.is_empty();
-        if last && self.is_local(&command.operation) {
-            self.drain_before(1);
-        }
-        let idle = self.completed + 1 == number && waits.is_empty();
-        let reads = matches!(
-            command.operation,
-            Operation::Buffer {
-                direction: Direction::Read,
-                ..
-            }
-        );
-        let keep = event != 0
-            || self.slow
-            || number.is_multiple_of(MILESTONE_EVERY)
-            || (reads && !idle && !last);
-        let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
-        let since_ns = match self.base.profiling {
-            true => self.base.session.device_ns(),
-            false => 0,
-        };
-        let blocks = last && self.may_block(&command.operation);
-        let outcome = match &mut self.lane {
-            Ok(lane) => lane.submit(
-                &command.operation,
-                How {
-                    enqueue: Enqueue {
-                        waits: &list,
-                        event: keep,
-                    },
-                    ordered: true,
-                    idle,
-                    last: blocks,
-                },
-            ),
-            Err(code) => Err(*code),
-        };
-        match outcome {
-            Ok(Outcome::Driver(Some(driver))) => {
-                let submitted = Arc::new(Submitted {
-                    event: driver,
-                    context: self.lane.as_ref().map_or(0, Lane::context),
-                    queue: self.base.handle.id,
-                });
-                if event != 0 {
-                    let board = &self.base.session.board;
-                    board.submitted(event, submitted.clone());
-                }
-                self.milestones.push_back(Milestone {
-                    number,
-                    event,
-                    driver: submitted,
-                });
-            }
-            Ok(Outcome::Driver(None) | Outcome::Nothing) => {}
-            Ok(Outcome::Finished) => {
-                while !self.milestones.is_empty() {
-                    self.retire_before(1);
-                }
-                self.completed = number - 1;
-                let times = self.base.times_now(since_ns);
-                self.finished(number, event, CL_COMPLETE, times);
-            }
-            Ok(Outcome::Done) => {
-                let times = self.base.times_now(since_ns);
-                self.finished(number, event, CL_COMPLETE, times);
-            }
-            Err(code) => self.finished(number, event, code, [0; 4]),
-        }
-        Ok(())
-    }
-
-    /// Whether blocking in a transfer holds up no news of earlier commands for long.
-    fn may_block(&self, operation: &Operation) -> bool {
-        match operation {
-            Operation::Buffer { payload, .. } => {
-                self.milestones.is_empty() || payload.len <= BLOCKING_BYTES_MAX
-            }
-            _ => false,
-        }
-    }
-
-    fn is_local(&self, operation: &Operation) -> bool {
-        match (operation, &self.lane) {
-            (Operation::Buffer { buffer, .. }, Ok(lane)) => lane.is_local(*buffer),
-            _ => false,
-        }
-    }
-
-    /// A command that the driver has nothing to do with any more.
-    fn finished(&mut self, number: u64, event: Event, status: Code, times_ns: [u64; 4]) {
-        self.base.ended(number, event, status, times_ns);
-        if self.completed + 1 == number {
-            self.completed = number;
-            self.base.publish(number);
-        }
-    }
-
-    /// Waits for what the driver cannot wait for itself: user events, events that nobody has
-    /// submitted yet, events of other contexts. The device is not held meanwhile.
-    fn resolve(&mut self, command: &Command) -> Ready {
-        let mut waits = Vec::new();
-        if command.waits.is_empty() {
-            return Ready::Now(waits);
-        }
-        let session = self.base.session.clone();
-        let context = self.lane.as_ref().map_or(0, Lane::context);
-        for event in command.waits.iter() {
-            if !session.board.exists(event) {
-                return Ready::Failed;
-            }
-            let mut state = session.board.state(event);
-            if matches!(state, State::Pending) {
-                self.flush();
-                self.drain_before(1);
-                self.end_task();
-                session.run_due();
-                // It may wait for long, and who has work that waits is not idle.
-                self.base.show(self.taken - self.completed);
-                state = session.board.wait(event);
-            }
-            match state {
-                State::Done(status) if status < 0 => return Ready::Failed,
-                State::Done(_) => {}
-                State::Pending => return Ready::Closed,
-                State::Submitted(submitted) if submitted.queue == self.base.handle.id => {}
-                State::Submitted(submitted) if submitted.context == context => {
-                    waits.push(submitted);
-                }
-                State::Submitted(submitted) => {
-                    self.flush();
-                    self.drain_before(1);
-                    self.end_task();
-                    if submitted.event.wait() < 0 {
-                        return Ready::Failed;
-                    }
-                }
-            }
-        }
-        Ready::Now(waits)
-    }
-
-    /// Waits for the oldest milestone, or for everything.
-    fn retire(&mut self) {
-        self.retire_before(0);
-    }
-
-    /// As [`InOrder::retire`], while the newest `open` commands are still being looked at.
-    fn retire_before(&mut self, open: u64) {
-        self.flush();
-        let (before, since_ns) = (self.completed, self.base.handle.running_since_ns());
-        if let Some(milestone) = self.milestones.pop_front() {
-            let driver = &milestone.driver.event;
-            let status = driver.wait();
-            let times = self.base.times_of(driver);
-            self.base
-                .ended(milestone.number, milestone.event, status, times);
-            self.completed = milestone.number;
-            if let Ok(lane) = &mut self.lane {
-                lane.spend(milestone.driver);
-            }
-        } else {
-            let last = self.taken - open;
-            if let Ok(lane) = &self.lane {
-                if let Err(code) = lane.queue.finish() {
-                    self.base.ended(last, 0, code, [0; 4]);
-                }
-            }
-            self.completed = last;
-        }
-        if let Some(since_ns) = since_ns {
-            let took = Duration::from_nanos(monotonic_ns().saturating_sub(since_ns));
-            let ended = u32::try_from(self.completed - before).unwrap_or(u32::MAX);
-            self.slow = took >= SLOW * ended.max(1);
-        }
-        self.base.publish(self.completed);
-    }
-
-    fn flush(&mut self) {
-        if let Ok(lane) = &mut self.lane {
-            lane.flush();
-        }
-    }
-
-    fn drain_before(&mut self, open: u64) {
-        while self.completed < self.taken - open {
-            self.retire_before(open);
-        }
-    }
-
-    fn drain(&mut self) {
-        self.drain_before(0);
     }
 }

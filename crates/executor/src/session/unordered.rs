@@ -11,6 +11,7 @@ use baltra_wire::{decode, Command, Event, Operation};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Commands taken off the channel and not complete; at most so many.
 const OPEN_MAX: usize = 4096;
@@ -40,8 +41,10 @@ struct Open {
 /// What the driver's callbacks say: command number and status.
 type Ends = Arc<Mutex<Vec<(u64, Code)>>>;
 
-struct Unordered {
-    base: Base,
+/// What the queue's thread works on.
+pub struct Unordered {
+    /// As in any queue.
+    pub base: Base,
     lane: Lane,
     /// Every command from number `first` on.
     open: VecDeque<Open>,
@@ -52,30 +55,35 @@ struct Unordered {
     sleeper: Arc<Sleeper>,
 }
 
-/// The thread's life.
-pub fn run(base: Base, lane: Lane) {
-    let sleeper = Arc::new(Sleeper {
-        waker: base.consumer.waker(),
-        interested: AtomicBool::new(false),
-        changed: AtomicBool::new(false),
-    });
-    base.session.board.subscribe(sleeper.clone());
-    let mut queue = Unordered {
-        base,
-        lane,
-        open: VecDeque::new(),
-        first: 1,
-        in_driver: 0,
-        waiting: 0,
-        ends: Ends::default(),
-        sleeper: sleeper.clone(),
-    };
-    queue.serve();
-    queue.base.session.board.unsubscribe(&sleeper);
+impl Drop for Unordered {
+    fn drop(&mut self) {
+        self.base.session.board.unsubscribe(&self.sleeper);
+    }
 }
 
 impl Unordered {
-    fn serve(&mut self) {
+    /// Nothing taken yet.
+    pub fn new(base: Base, lane: Lane) -> Unordered {
+        let sleeper = Arc::new(Sleeper {
+            waker: base.consumer.waker(),
+            interested: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
+        });
+        base.session.board.subscribe(sleeper.clone());
+        Unordered {
+            base,
+            lane,
+            open: VecDeque::new(),
+            first: 1,
+            in_driver: 0,
+            waiting: 0,
+            ends: Ends::default(),
+            sleeper,
+        }
+    }
+
+    /// Works until the queue is over (false), or there has been nothing to do for long.
+    pub fn serve(&mut self) -> bool {
         let spin = self.base.session.shared.options.spin();
         loop {
             let over = self.base.is_over();
@@ -115,7 +123,15 @@ impl Unordered {
                     std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             } else {
-                self.base.consumer.wait_unless(spin, None, called);
+                let idle_max = match self.open.is_empty() {
+                    true => self.base.idle_max(),
+                    false => None,
+                };
+                let since = Instant::now();
+                self.base.consumer.wait_unless(spin, idle_max, called);
+                if self.open.is_empty() && self.in_driver == 0 && self.base.is_idle(since) {
+                    return true;
+                }
             }
         }
         self.lane.flush();
@@ -129,6 +145,7 @@ impl Unordered {
         }
         self.base.end_task(&mut self.lane.moved);
         self.base.show(0);
+        false
     }
 
     /// Takes in what the driver's callbacks have said.

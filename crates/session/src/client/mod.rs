@@ -7,34 +7,42 @@
 
 pub(crate) mod arena;
 mod notices;
+mod peer;
 mod queue;
 
 pub(crate) use arena::Pool;
 pub use arena::{Block, Loan};
+pub(crate) use peer::Peer;
 pub use queue::Queue;
 
-use crate::fd::send_with_fds;
+use crate::inherited::Socket;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
 use crate::tcp::tunnel::Tunnel;
 use crate::{handshake, ivshmem, tcp, Endpoint};
-use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment, Waiting, Waker};
+use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment, Waker};
 use baltra_wire::{
     encode, Call, Completion, Control, DeviceDescription, Event, Hello, Id, Refusal, Reply,
-    Request, Welcome,
+    Request, Version, Welcome,
 };
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::{mpsc, Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// `CL_DEVICE_NOT_AVAILABLE`
 const NOT_AVAILABLE: i32 = -2;
+/// `CL_OUT_OF_RESOURCES`
+const OUT_OF_RESOURCES: i32 = -5;
 /// `CL_OUT_OF_HOST_MEMORY`
 const OUT_OF_HOST_MEMORY: i32 = -6;
+
+/// The first version with [`Control::QueueRun`] and [`Request::Creation`].
+const RECENT: Version = Version { major: 1, minor: 2 };
 
 /// The session cannot do it: the OpenCL error to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -82,44 +90,6 @@ struct ControlChannel {
     message: Vec<u8>,
 }
 
-/// Who gets the arenas' descriptors.
-pub(crate) trait Peer: Send + Sync {
-    /// Hands over an arena; called before its `ArenaAdd` is pushed.
-    fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()>;
-    /// Blocks until the peer is gone, or [`Peer::close`] is called.
-    fn wait_for_end(&self);
-    /// The memory that all arenas have to lie in; none: each is a memfd of its own.
-    fn pool(&self) -> Option<&Pool> {
-        None
-    }
-    /// Whether the peer runs on other processors than this kernel's.
-    fn is_elsewhere(&self) -> bool {
-        false
-    }
-    /// Something was published in one of the rings. Their consumer need not sleep on them; whether
-    /// one does is told.
-    fn kick(&self, _sleeps: bool) {}
-    /// As [`Peer::kick`] from within a message: another thread has to do what there is to do.
-    fn kick_later(&self) {}
-    /// How long a waiter spins at the most before it sleeps: some round trips.
-    fn spin(&self) -> Duration {
-        Duration::from_micros(50)
-    }
-    /// What waiters do meanwhile.
-    fn waiting(&self) -> &dyn Waiting {
-        &()
-    }
-    /// Takes memory that is not shared with anybody under an arena's name, for one command;
-    /// false: it has to be shared.
-    fn lend(&self, _arena: u32, _memory: &Memory) -> bool {
-        false
-    }
-    /// Forgets it: the command was not enqueued.
-    fn give_back(&self, _arena: u32) {}
-    /// Ends the session. When this has returned, memory that was lent is left alone.
-    fn close(&self);
-}
-
 /// Both halves of a session's state: what the threads and the handles share.
 pub(crate) struct Shared {
     welcome: Welcome,
@@ -132,6 +102,8 @@ pub(crate) struct Shared {
     freed: Mutex<HashMap<Id, Freed>>,
     queues: Mutex<Vec<Weak<Queue>>>,
     draining: AtomicBool,
+    /// Objects made and not given up.
+    objects: AtomicU32,
     next_id: AtomicU32,
     next_call: AtomicU32,
     lost: AtomicI32,
@@ -145,6 +117,8 @@ pub(crate) struct Shared {
     noticed: AtomicU64,
     peer: Box<dyn Peer>,
     handler: Arc<dyn Handler>,
+    /// Replies are delivered by threads of this session's own.
+    hears: bool,
 }
 
 /// A session. Dropping it ends it.
@@ -186,7 +160,8 @@ impl Client {
         let (welcome, stream, segment) = dial(endpoint, &hello)?;
         let segment = segment.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
         let segment = Segment::map(&segment).map_err(failed)?;
-        Self::over(welcome, &segment, Box::new(stream), handler).map_err(failed)
+        let socket = Socket::new(stream.into());
+        Self::over(welcome, &segment, Box::new(socket), handler).map_err(failed)
     }
 
     fn connect_tcp(
@@ -216,7 +191,7 @@ impl Client {
         peer: Box<dyn Peer>,
         handler: Arc<dyn Handler>,
     ) -> io::Result<Arc<Client>> {
-        let (client, notices) = Self::quiet(welcome, segment, peer, handler)?;
+        let (client, notices) = Self::new(welcome, segment, peer, handler, true)?;
         notices::spawn(&client.shared, notices)?;
         Ok(client)
     }
@@ -227,6 +202,16 @@ impl Client {
         segment: &Segment,
         peer: Box<dyn Peer>,
         handler: Arc<dyn Handler>,
+    ) -> io::Result<(Arc<Client>, Consumer)> {
+        Self::new(welcome, segment, peer, handler, false)
+    }
+
+    fn new(
+        welcome: Welcome,
+        segment: &Segment,
+        peer: Box<dyn Peer>,
+        handler: Arc<dyn Handler>,
+        hears: bool,
     ) -> io::Result<(Arc<Client>, Consumer)> {
         let notices = Consumer::new(segment.notices())?;
         let shared = Arc::new(Shared {
@@ -242,6 +227,7 @@ impl Client {
             freed: Mutex::default(),
             queues: Mutex::default(),
             draining: false.into(),
+            objects: 0.into(),
             next_id: 1.into(),
             next_call: 1.into(),
             lost: 0.into(),
@@ -254,6 +240,7 @@ impl Client {
             welcome,
             peer,
             handler,
+            hears,
         });
         Ok((Arc::new(Client { shared }), notices))
     }
@@ -266,6 +253,11 @@ impl Client {
     /// The session's device.
     pub fn device(&self) -> &DeviceDescription {
         &self.shared.welcome.devices[0]
+    }
+
+    /// Whether the executor knows this release's messages.
+    pub fn is_recent(&self) -> bool {
+        self.shared.is_recent()
     }
 
     /// Whether the device works on arena memory in place.
@@ -290,26 +282,17 @@ impl Client {
 
     /// Sends a request and waits for its reply.
     pub fn call(&self, request: Request<'_>) -> Result<Reply, Lost> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let deliver = move |reply| {
-            // The receiver waits below.
-            let _ = sender.send(reply);
-        };
-        self.call_then(request, Box::new(deliver))?;
-        receiver.recv().map_err(|_| Lost(self.shared.lost_code()))
+        self.shared.call(request)
     }
 
     /// Sends a request; `then` gets the reply on the session's notice thread.
     pub fn call_then(&self, request: Request<'_>, then: Replied) -> Result<(), Lost> {
-        let shared = &self.shared;
-        let call = shared.next_call.fetch_add(1, Ordering::Relaxed);
-        lock(&shared.calls).insert(call, then);
-        let sent = shared.control(&Control::Call { call, request });
-        // A session lost meanwhile has taken and answered it.
-        if sent.is_err() && lock(&shared.calls).remove(&call).is_none() {
-            return Ok(());
-        }
-        sent
+        self.shared.call_then(request, then)
+    }
+
+    /// Waits until an object is made; where it cannot be, gives its name up.
+    pub fn confirm(&self, id: Id) -> Result<(), Lost> {
+        self.shared.confirm(id)
     }
 
     /// Opens a command queue.
@@ -382,12 +365,17 @@ impl Client {
 
     /// Waits until an event is complete or failed; its status.
     pub fn wait_event(&self, event: Event) -> i32 {
-        let shared = &self.shared;
-        let status = shared
-            .events
-            .wait(event, shared.spin, shared.peer.waiting());
+        let status = self.wait_event_alone(event);
         self.shared.hear_prints();
         status
+    }
+
+    /// As [`Client::wait_event`], without a wait for the notice thread.
+    pub fn wait_event_alone(&self, event: Event) -> i32 {
+        let shared = &self.shared;
+        shared
+            .events
+            .wait(event, shared.spin, shared.peer.waiting())
     }
 
     /// Waits until what complete commands printed has been handed on, which [`Queue::wait`] and
@@ -506,6 +494,7 @@ impl Shared {
 
     fn control(&self, message: &Control<'_>) -> Result<(), Lost> {
         self.check()?;
+        self.count_object(message)?;
         let mut channel = lock(&self.control);
         let ControlChannel {
             producer,
@@ -549,6 +538,82 @@ impl Shared {
         true
     }
 
+    fn call(&self, request: Request<'_>) -> Result<Reply, Lost> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let deliver = move |reply| {
+            // The receiver waits below.
+            let _ = sender.send(reply);
+        };
+        self.call_then(request, Box::new(deliver))?;
+        receiver.recv().map_err(|_| Lost(self.lost_code()))
+    }
+
+    fn call_then(&self, request: Request<'_>, then: Replied) -> Result<(), Lost> {
+        let call = self.next_call.fetch_add(1, Ordering::Relaxed);
+        lock(&self.calls).insert(call, then);
+        let sent = self.control(&Control::Call { call, request });
+        // A session lost meanwhile has taken and answered it.
+        if sent.is_err() && lock(&self.calls).remove(&call).is_none() {
+            return Ok(());
+        }
+        sent
+    }
+
+    fn confirm(&self, id: Id) -> Result<(), Lost> {
+        if !self.is_recent() {
+            // Its commands tell.
+            return Ok(());
+        }
+        let Reply::Error(code) = self.call(Request::Creation(id))? else {
+            return Ok(());
+        };
+        self.control(&Control::Release {
+            id,
+            after: &[],
+            notify: false,
+        })?;
+        Err(Lost(code))
+    }
+
+    /// Whether the other side knows this release's messages.
+    fn is_recent(&self) -> bool {
+        self.welcome.version >= RECENT
+    }
+
+    /// Counts a message that makes an object or gives one up; an error over the session's limit.
+    fn count_object(&self, message: &Control<'_>) -> Result<(), Lost> {
+        match message {
+            Control::Release { .. } => {
+                let less = |n: u32| n.checked_sub(1);
+                // Names of sub-devices were not counted.
+                let _ = self.objects.fetch_update(Relaxed, Relaxed, less);
+                Ok(())
+            }
+            Control::Context { .. }
+            | Control::Queue { .. }
+            | Control::Buffer { .. }
+            | Control::SubBuffer { .. }
+            | Control::Image { .. }
+            | Control::Sampler { .. }
+            | Control::ProgramSource { .. }
+            | Control::Kernel { .. }
+            | Control::Call {
+                request:
+                    Request::ProgramBinary { .. }
+                    | Request::ProgramIl { .. }
+                    | Request::ProgramBuiltIn { .. }
+                    | Request::Link { .. },
+                ..
+            } => {
+                let max = self.welcome.limits.objects;
+                let more = |n: u32| (n < max).then_some(n + 1);
+                let counted = self.objects.fetch_update(Relaxed, Relaxed, more);
+                counted.map(drop).map_err(|_| Lost(OUT_OF_RESOURCES))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn allocate(self: &Arc<Self>, len: u64, align: u64) -> Result<Block, Lost> {
         self.check()?;
         lock(&self.arenas).allocate(self, len, align)
@@ -566,6 +631,12 @@ impl Shared {
         let (bytes, first) = self.events.next_segment().ok_or(none)?;
         let block = self.allocate(bytes, 128)?;
         block.range().zero();
+        if self.hears && self.is_recent() && self.peer.shares_arenas() {
+            // The tenant's memory may be used up, which this side cannot know.
+            if let Reply::Error(code) = self.call(Request::Memory(block.payload()))? {
+                return Err(Lost(code));
+            }
+        }
         // Another thread may have grown the table meanwhile: then there are free slots.
         if self.events.add(block.range().clone()) == Some(first) {
             self.control(&Control::EventsAdd {
@@ -709,59 +780,5 @@ fn dial_tcp(endpoint: &Endpoint, hello: &Hello) -> Result<(Welcome, Dialer, Stre
             endpoint: endpoint.to_string(),
             refusal,
         }),
-    }
-}
-
-impl<P: Peer> Peer for Arc<P> {
-    fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()> {
-        self.as_ref().send_arena(arena, memory, fd)
-    }
-
-    fn wait_for_end(&self) {
-        self.as_ref().wait_for_end();
-    }
-
-    fn kick(&self, sleeps: bool) {
-        self.as_ref().kick(sleeps);
-    }
-
-    fn kick_later(&self) {
-        self.as_ref().kick_later();
-    }
-
-    fn spin(&self) -> Duration {
-        self.as_ref().spin()
-    }
-
-    fn waiting(&self) -> &dyn Waiting {
-        self.as_ref().waiting()
-    }
-
-    fn lend(&self, arena: u32, memory: &Memory) -> bool {
-        self.as_ref().lend(arena, memory)
-    }
-
-    fn give_back(&self, arena: u32) {
-        self.as_ref().give_back(arena);
-    }
-
-    fn close(&self) {
-        self.as_ref().close();
-    }
-}
-
-impl Peer for UnixStream {
-    fn send_arena(&self, _: u32, _: &Memory, fd: &OwnedFd) -> io::Result<()> {
-        send_with_fds(self, &[1], &[fd.as_fd()])
-    }
-
-    fn wait_for_end(&self) {
-        let mut byte = [0; 16];
-        // The executor sends nothing here: whatever comes back is the end.
-        while matches!(io::Read::read(&mut &*self, &mut byte), Ok(n) if n > 0) {}
-    }
-
-    fn close(&self) {
-        let _ = self.shutdown(std::net::Shutdown::Both);
     }
 }

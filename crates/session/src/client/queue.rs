@@ -2,7 +2,7 @@
 
 use super::{Lost, Shared};
 use crate::client::arena::Block;
-use baltra_ring::{Full, Producer, Progress};
+use baltra_ring::{Full, Producer, Progress, RING_HEADER_BYTES};
 use baltra_wire::{encode, Command, Control, Event, Id, Operation, Waits};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -57,9 +57,16 @@ impl Queue {
         properties: u64,
     ) -> Result<Arc<Queue>, Lost> {
         let ring = shared.allocate(baltra_ring::ring_bytes(RING_BYTES) as u64, 128)?;
-        ring.range().zero();
+        // The data is read only where it was written: pages that are not used are not touched.
+        let header = ring.range().slice(0, RING_HEADER_BYTES as u64);
+        header.ok_or(Lost(OUT_OF_HOST_MEMORY))?.zero();
         let layout = |_| Lost(OUT_OF_HOST_MEMORY);
         let producer = Producer::new(ring.range().clone()).map_err(layout)?;
+        let recent = shared.is_recent();
+        if recent {
+            // Its thread is started when there is something to do.
+            producer.start_parked();
+        }
         let progress = Progress::new(ring.range()).map_err(layout)?;
         let id = shared.new_ids(1);
         shared.control(&Control::Queue {
@@ -69,6 +76,7 @@ impl Queue {
             properties,
             ring: ring.payload(),
         })?;
+        shared.confirm(id)?;
         Ok(Arc::new(Queue {
             id,
             shared: shared.clone(),
@@ -132,6 +140,7 @@ impl Queue {
             channel.producer.publish();
             channel.spill.push_back(channel.message.as_slice().into());
             if channel.spill.len() == 1 {
+                // It also runs a thread that has parked meanwhile.
                 self.shared.start_draining();
             }
         }
@@ -139,10 +148,20 @@ impl Queue {
         let number = channel.pushed;
         if channel.producer.unpublished_bytes() >= PUBLISH_BYTES {
             let sleeps = channel.producer.publish();
-            drop(guard);
-            self.shared.peer.kick(sleeps);
+            self.published(guard, sleeps);
         }
         Ok(number)
+    }
+
+    /// The executor sees what was published, and has a thread to look.
+    fn published(&self, channel: MutexGuard<'_, Channel>, sleeps: bool) {
+        let parked = sleeps && channel.producer.take_parked();
+        drop(channel);
+        if parked {
+            // A session that is lost runs nothing.
+            let _ = self.shared.control(&Control::QueueRun(self.id));
+        }
+        self.shared.peer.kick(sleeps);
     }
 
     /// Shows all commands to the executor.
@@ -154,12 +173,14 @@ impl Queue {
             channel.drain_spill();
             true
         };
-        drop(channel);
-        self.shared.peer.kick(sleeps);
+        self.published(channel, sleeps);
     }
 
     pub(super) fn drain(&self) -> bool {
-        self.lock().drain_spill()
+        let mut channel = self.lock();
+        let drained = channel.drain_spill();
+        self.published(channel, true);
+        drained
     }
 
     /// Commands pushed since the queue was made.

@@ -10,15 +10,16 @@ use crate::tcp::link::Flushed;
 use crate::tcp::reader::Receive;
 use crate::tcp::split::{payload_of, with_payload};
 use crate::tcp::{CHUNK_BYTES, RING_BYTES};
-use baltra_ring::{ring_bytes, Producer, Range};
+use baltra_ring::{ring_bytes, Producer, Range, RING_HEADER_BYTES};
 use baltra_wire::{
     decode, encode, Backing, Call, Command, Control, Direction, Id, Payload, Request, Waits,
 };
 
 /// Calls of the relay's own have this bit; a client's never get so far.
 pub(super) const OWN_CALL: Call = 1 << 31;
-/// The most queues that a session has at once.
-const QUEUES_MAX: usize = 4096;
+/// The most queues that a session has at once. The executor has a limit of its own, which is lower
+/// and an error of the call; here memory is bounded.
+const QUEUES_MAX: usize = 1 << 15;
 
 /// The receiving side over one connection.
 pub(super) struct Inbound<'a> {
@@ -81,6 +82,8 @@ impl<'a> Inbound<'a> {
         let mut made = None;
         let mut counts = Vec::new();
         match &mut control {
+            // The executor reads rings of the relay's.
+            Control::QueueRun(_) => return Ok(()),
             Control::ArenaAdd { .. } | Control::ArenaDrop(_) | Control::ArenaPart { .. } => {
                 return Err(Violation::new("an arena over TCP"));
             }
@@ -165,7 +168,8 @@ impl<'a> Inbound<'a> {
                 *after = &counts;
             }
             Control::Call { call, request }
-                if *call >= OWN_CALL || matches!(request, Request::SvmMap { .. }) =>
+                if *call >= OWN_CALL
+                    || matches!(request, Request::SvmMap { .. } | Request::Memory(_)) =>
             {
                 return Err(Violation::new("a request that only a local client makes"));
             }
@@ -195,11 +199,25 @@ impl<'a> Inbound<'a> {
                 return Err(Violation::new("too many queues, or one twice"));
             }
         }
-        let ring = self.allocate(ring_bytes(RING_BYTES) as u64, 128)?;
-        ring.range().zero();
+        let Ok(ring) = self
+            .session
+            .client
+            .allocate(ring_bytes(RING_BYTES) as u64, 128)
+        else {
+            // The executor makes no queue of it, and the client hears that.
+            return Ok(Payload {
+                arena: 0,
+                offset: 0,
+                len: 0,
+            });
+        };
+        if let Some(header) = ring.range().slice(0, RING_HEADER_BYTES as u64) {
+            header.zero();
+        }
         let payload = ring.payload();
         let producer = Producer::new(ring.range().clone());
         let producer = producer.map_err(|e| Violation(e.to_string()))?;
+        producer.start_parked();
         let queue = Queue::new(ring, producer, properties);
         self.session.state().queues.insert(id, queue);
         Ok(payload)
@@ -329,11 +347,19 @@ impl<'a> Inbound<'a> {
             return;
         }
         let mut state = self.session.state();
+        let mut parked = Vec::new();
         for id in self.dirty.drain(..) {
             if let Some(queue) = state.queues.get_mut(&id) {
                 queue.dirty = false;
-                queue.producer.publish();
+                if queue.producer.publish() && queue.producer.take_parked() {
+                    parked.push(id);
+                }
             }
+        }
+        drop(state);
+        for id in parked {
+            // A session that is lost runs nothing.
+            let _ = self.send(&Control::QueueRun(id));
         }
     }
 

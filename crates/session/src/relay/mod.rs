@@ -27,6 +27,7 @@ pub use crate::tcp::tls::TlsFiles;
 use crate::client::{Client, Handler};
 use crate::fd::recv_with_fds;
 use crate::handshake::{self, frame, HELLO_BYTES_MAX};
+use crate::inherited::Socket;
 use crate::tcp::dial::{exchange_counts, prepare, read_framed};
 use crate::tcp::frame::Kind;
 use crate::tcp::link::Link;
@@ -218,7 +219,8 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
     let segment = Segment::map(&segment)?;
     // From here on the session's arenas are ours.
     let ours = welcome.clone();
-    let (client, notices) = Client::quiet(ours, &segment, Box::new(manager), Arc::new(Deaf))?;
+    let manager = Box::new(Socket::new(manager.into()));
+    let (client, notices) = Client::quiet(ours, &segment, manager, Arc::new(Deaf))?;
     let resumption = Resumption::listen(&options.runtime_dir, welcome.session, welcome.key)?;
     stream.send_all(&frame(&Ok::<_, Refusal>(&welcome))?, deadline)?;
     let stream = Arc::new(stream);

@@ -142,6 +142,7 @@ impl Executor {
                         Buffer::Private(bytes)
                     }
                     Backing::Device(None) => Buffer::Private(bytes),
+                    Backing::Svm(_) => panic!("no shared virtual memory here"),
                     Backing::Arena(payload) => {
                         assert!(self.host_memory, "an arena for a device without");
                         Buffer::Arena(self.memory(payload))

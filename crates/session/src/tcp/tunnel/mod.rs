@@ -168,6 +168,10 @@ impl Peer for Tunnel {
         Ok(())
     }
 
+    fn shares_arenas(&self) -> bool {
+        false
+    }
+
     fn spin(&self) -> Duration {
         // A round trip to a host nearby; the thread that hears of it shall not have to wake another.
         Duration::from_micros(200)

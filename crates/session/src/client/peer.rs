@@ -1,0 +1,119 @@
+//! The other end of a session, as the client's end needs it.
+
+use super::Pool;
+use crate::fd::send_with_fds;
+use crate::inherited::Socket;
+use baltra_ring::{Memory, Waiting};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who gets the arenas' descriptors.
+pub(crate) trait Peer: Send + Sync {
+    /// Hands over an arena; called before its `ArenaAdd` is pushed.
+    fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()>;
+    /// Blocks until the peer is gone, or [`Peer::close`] is called.
+    fn wait_for_end(&self);
+    /// The memory that all arenas have to lie in; none: each is a memfd of its own.
+    fn pool(&self) -> Option<&Pool> {
+        None
+    }
+    /// Whether the executor maps this side's arenas.
+    fn shares_arenas(&self) -> bool {
+        true
+    }
+    /// Whether the peer runs on other processors than this kernel's.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+    /// Something was published in one of the rings. Their consumer need not sleep on them; whether
+    /// one does is told.
+    fn kick(&self, _sleeps: bool) {}
+    /// As [`Peer::kick`] from within a message: another thread has to do what there is to do.
+    fn kick_later(&self) {}
+    /// How long a waiter spins at the most before it sleeps: some round trips.
+    fn spin(&self) -> Duration {
+        Duration::from_micros(50)
+    }
+    /// What waiters do meanwhile.
+    fn waiting(&self) -> &dyn Waiting {
+        &()
+    }
+    /// Takes memory that is not shared with anybody under an arena's name, for one command;
+    /// false: it has to be shared.
+    fn lend(&self, _arena: u32, _memory: &Memory) -> bool {
+        false
+    }
+    /// Forgets it: the command was not enqueued.
+    fn give_back(&self, _arena: u32) {}
+    /// Ends the session. When this has returned, memory that was lent is left alone.
+    fn close(&self);
+}
+
+impl<P: Peer> Peer for Arc<P> {
+    fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()> {
+        self.as_ref().send_arena(arena, memory, fd)
+    }
+
+    fn wait_for_end(&self) {
+        self.as_ref().wait_for_end();
+    }
+
+    fn kick(&self, sleeps: bool) {
+        self.as_ref().kick(sleeps);
+    }
+
+    fn kick_later(&self) {
+        self.as_ref().kick_later();
+    }
+
+    fn spin(&self) -> Duration {
+        self.as_ref().spin()
+    }
+
+    fn waiting(&self) -> &dyn Waiting {
+        self.as_ref().waiting()
+    }
+
+    fn shares_arenas(&self) -> bool {
+        self.as_ref().shares_arenas()
+    }
+
+    fn lend(&self, arena: u32, memory: &Memory) -> bool {
+        self.as_ref().lend(arena, memory)
+    }
+
+    fn give_back(&self, arena: u32) {
+        self.as_ref().give_back(arena);
+    }
+
+    fn close(&self) {
+        self.as_ref().close();
+    }
+}
+
+impl Peer for Socket {
+    fn send_arena(&self, _: u32, _: &Memory, fd: &OwnedFd) -> io::Result<()> {
+        let socket = self.get().ok_or(io::ErrorKind::NotConnected)?;
+        send_with_fds(socket, &[1], &[fd.as_fd()])
+    }
+
+    fn wait_for_end(&self) {
+        let mut bytes = [0; 16];
+        // The executor sends nothing here: whatever comes back is the end.
+        while let Some(socket) = self.get() {
+            match rustix::io::read(socket, &mut bytes) {
+                Ok(n) if n > 0 => {}
+                Err(rustix::io::Errno::INTR) => {}
+                _ => break,
+            }
+        }
+    }
+
+    fn close(&self) {
+        if let Some(socket) = self.get() {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+    }
+}
