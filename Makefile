@@ -31,7 +31,7 @@ else
 	@scripts/test.sh unit
 endif
 
-loom: ## every interleaving of the ring
+loom: ## every interleaving of the ring and of the library's steps
 	@scripts/test.sh loom
 
 miri: ## the ring under miri, where a nightly toolchain has it

@@ -117,7 +117,7 @@ for group in "${groups[@]}"; do
             ;;
         loom)
             run loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
-                cargo test --release --locked -p baltra-ring --lib loom
+                cargo test --release --locked -p baltra-ring -p baltra-steps --lib loom
             ;;
         miri)
             if cargo +nightly miri --version >/dev/null 2>&1; then
