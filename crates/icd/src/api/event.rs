@@ -71,7 +71,7 @@ pub unsafe extern "C" fn clGetEventInfo(
             }
             CL_EVENT_CONTEXT => answer.value(event.context.handle()),
             CL_EVENT_COMMAND_TYPE => answer.value(event.command as u32),
-            CL_EVENT_COMMAND_EXECUTION_STATUS => answer.value(event.status()),
+            CL_EVENT_COMMAND_EXECUTION_STATUS => answer.value(event.observe()),
             CL_EVENT_REFERENCE_COUNT => answer.value(event.references()),
             _ => Err(CL_INVALID_VALUE),
         }

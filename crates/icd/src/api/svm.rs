@@ -129,6 +129,7 @@ pub unsafe extern "C" fn clEnqueueSVMFree(
             more: &[],
             event_ret: event,
             step: Some(Box::new(move |_| callback::run(free))),
+            target: None,
         };
         let submitted = queue.submit(submission, &[], &Operation::Marker)?;
         queue.settle_by_itself(&submitted);

@@ -90,6 +90,8 @@ pub struct Context {
     pub properties: Vec<isize>,
     /// Where staged reads will still write into the application's memory.
     pub reads: PendingReads,
+    /// The application's own events that it has not set yet.
+    pub user_events: AtomicUsize,
     notify: Option<Notify>,
     destructors: Mutex<Vec<Job>>,
 }
@@ -146,6 +148,7 @@ impl Context {
             members,
             properties,
             reads: PendingReads::default(),
+            user_events: AtomicUsize::new(0),
             notify,
             destructors: Mutex::default(),
         });

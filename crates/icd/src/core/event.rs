@@ -10,14 +10,19 @@ use crate::core::callback;
 use crate::core::context::Context;
 use crate::core::lost;
 use crate::core::object::{Class, Object, Ref};
-use crate::core::queue::Queue;
+use crate::core::queue::{Queue, Reach};
 use baltra_opencl::*;
-use baltra_wire::{Control, Event as Slot};
-use std::sync::atomic::{AtomicI32, Ordering};
+use baltra_steps::DevicePart;
+use baltra_wire::{Control, Event as Slot, Reply, Request};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
 /// `Event::known` while the status is not final.
 const OPEN: i32 = i32::MAX;
+/// `Event::asked_ns` once the driver has said that the command runs.
+const RUNS: u64 = u64::MAX;
+/// One who polls asks the driver so often at the most, nanoseconds.
+const ASK_EVERY_NS: u64 = 100_000;
 
 type Job = Box<dyn FnOnce(i32) + Send>;
 
@@ -37,6 +42,8 @@ pub struct Event {
     number: u64,
     /// The final status, once known.
     known: AtomicI32,
+    /// When the driver was last asked where the command is; [`RUNS`]: it runs.
+    asked_ns: AtomicU64,
     /// Of an event that was born complete.
     times_ns: [u64; 4],
     waiting: Mutex<Waiting>,
@@ -96,6 +103,7 @@ impl Event {
             number,
             known: AtomicI32::new(known),
             times_ns,
+            asked_ns: AtomicU64::new(0),
             waiting: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -103,8 +111,10 @@ impl Event {
 
     /// `clCreateUserEvent`.
     pub fn user(context: &Object<Context>) -> Result<Ref<Event>, i32> {
+        let slot = context.members[0].new_event()?;
+        context.user_events.fetch_add(1, Ordering::AcqRel);
         Ok(Object::new(Event {
-            slot: context.members[0].new_event()?,
+            slot,
             context: context.share(),
             queue: None,
             command: CL_COMMAND_USER,
@@ -112,6 +122,7 @@ impl Event {
             number: 0,
             known: AtomicI32::new(OPEN),
             times_ns: [0; 4],
+            asked_ns: AtomicU64::new(0),
             waiting: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -149,10 +160,34 @@ impl Event {
         }
     }
 
+    /// As [`Event::status`], for one who may poll for `CL_RUNNING`, which the executor does not
+    /// write unasked: it would have to hear it from the driver for every command.
+    pub fn observe(&self) -> i32 {
+        let status = self.status();
+        let client = &self.context.members[self.member].client;
+        if status != CL_SUBMITTED || self.is_user() || !client.is_recent() {
+            return status;
+        }
+        let now = monotonic_ns();
+        match self.asked_ns.load(Ordering::Relaxed) {
+            RUNS => return CL_RUNNING,
+            asked if now < asked.saturating_add(ASK_EVERY_NS) => return status,
+            _ => self.asked_ns.store(now, Ordering::Relaxed),
+        }
+        match client.call(Request::EventStatus(self.slot)) {
+            Ok(Reply::Count(n)) if n as i32 == CL_RUNNING => {
+                self.asked_ns.store(RUNS, Ordering::Relaxed);
+                // It may be complete by now.
+                self.status().min(CL_RUNNING)
+            }
+            _ => self.status(),
+        }
+    }
+
     /// The command is complete where the device is: does what is left to do here.
     fn settle(&self, status: i32) -> i32 {
         if let Some(queue) = &self.queue {
-            queue.settle(self.number);
+            queue.settle(Reach::Command(self.number));
             self.known.store(status, Ordering::Release);
         }
         status
@@ -203,6 +238,7 @@ impl Event {
         self.known
             .compare_exchange(OPEN, status, Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| CL_INVALID_OPERATION)?;
+        self.context.user_events.fetch_sub(1, Ordering::AcqRel);
         let (jobs, proxies) = {
             let mut waiting = self.waiting.lock().expect("no panic under this lock");
             let jobs = std::mem::take(&mut waiting.jobs);
@@ -272,6 +308,14 @@ impl Event {
         client.watch(self.slot, Box::new(then)).map_err(lost)
     }
 
+    /// Runs the command's step, if it is complete where the device is and has one. Waits for
+    /// nothing else.
+    pub fn run_step(&self) {
+        if let Some(queue) = &self.queue {
+            queue.run_steps(self.number);
+        }
+    }
+
     /// Nanoseconds of queued, submitted, started and ended.
     pub fn times_ns(&self) -> [u64; 4] {
         if self.slot == 0 {
@@ -302,8 +346,28 @@ impl Object<Event> {
     }
 }
 
+/// An event held for its command's step.
+#[derive(Clone)]
+pub struct Held(pub Ref<Event>);
+
+impl DevicePart for Held {
+    fn status(&self) -> i32 {
+        self.0.slot_status()
+    }
+
+    fn wait(&self) -> i32 {
+        // Without hearing prints: the thread that hands them on may want to run steps.
+        let Held(event) = self;
+        let client = &event.context.members[event.member].client;
+        client.wait_event_alone(event.slot)
+    }
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
+        if self.is_user() && *self.known.get_mut() == OPEN {
+            self.context.user_events.fetch_sub(1, Ordering::AcqRel);
+        }
         let proxies = std::mem::take(&mut self.waiting.get_mut().expect("no panic").proxies);
         for (member, slot) in [(self.member, self.slot)].into_iter().chain(proxies) {
             self.context.members[member].free_event(slot);

@@ -1,41 +1,37 @@
 //! `cl_command_queue`: enqueueing, and what is left to do on this side.
 //!
 //! A command may have a *part on this side* that comes after its part on the device: a read's
-//! bytes go from the staging block to the application's memory, a staging block is given back.
-//! Such steps are kept with their command's number. Everybody who is about to tell the
-//! application that a command is complete first runs the steps up to that command
-//! ([`Queue::settle`]); large ones are also run by the session's notice thread when their time
-//! comes, so that the copy overlaps with what the application does.
+//! bytes go from the staging block to the application's memory, a staging block is given back
+//! (see [`baltra_steps`]). Everybody who is about to tell the application that a command is
+//! complete first runs the steps up to that command ([`Queue::settle`]); large ones are also run
+//! by the session's notice thread when their time comes, so that the copy overlaps with what the
+//! application does.
 
 use crate::core::callback;
 use crate::core::context::{Context, Member};
 use crate::core::device::Device;
-use crate::core::event::{Event, Waits};
+use crate::core::event::{Event, Held, Waits};
 use crate::core::lost;
 use crate::core::memory::Memory;
-use crate::core::object::{Class, Object, Ref, WeakRef};
+use crate::core::object::{Class, Object, Ref};
+use crate::core::transfer::Target;
 use baltra_opencl::*;
 use baltra_session::client::{Client, Queue as Channel};
+use baltra_steps::{Step, Steps};
 use baltra_wire::{Event as Slot, Operation};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Enqueueing looks for finished steps once so many are kept.
-const STEPS_MANY: usize = 64;
+/// Events that one command names; those of a longer wait list are gathered by markers.
+const WAITS_MAX: usize = 4096;
 
-/// Every command, for [`Queue::settle`].
-const ALL: u64 = u64::MAX;
-
-/// What is left to do on this side; told whether the device's part succeeded.
-pub type Step = Box<dyn FnOnce(bool) + Send>;
-
-struct Kept {
-    number: u64,
-    slot: Slot,
-    /// Keeps the slot until the step has been run; `None`: the slot is the step's own.
-    event: Option<Ref<Event>>,
-    run: Step,
+/// The commands that somebody wants to know settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// A command of this number and, in order, those before it.
+    Command(u64),
+    /// All commands up to this number.
+    UpTo(u64),
 }
 
 /// How a command uses a memory object.
@@ -72,8 +68,7 @@ pub struct Queue {
     pub properties: u64,
     /// `CL_QUEUE_PROPERTIES_ARRAY`
     pub property_list: Vec<u64>,
-    steps: Mutex<VecDeque<Kept>>,
-    step_count: AtomicUsize,
+    steps: Steps<Held>,
     /// Events of other queues with a part on this side, that commands here have waited for.
     behind: Mutex<Vec<(u64, Ref<Event>)>>,
     behind_count: AtomicUsize,
@@ -106,8 +101,7 @@ impl Queue {
             channel,
             properties,
             property_list,
-            steps: Mutex::default(),
-            step_count: AtomicUsize::new(0),
+            steps: Steps::new(in_order(properties)),
             behind: Mutex::default(),
             behind_count: AtomicUsize::new(0),
         }))
@@ -120,7 +114,7 @@ impl Queue {
 
     /// Whether commands run one after the other.
     pub fn in_order(&self) -> bool {
-        self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 == 0
+        in_order(self.properties)
     }
 
     /// Whether events tell times.
@@ -130,90 +124,69 @@ impl Queue {
 
     /// Whether anything is left to do on this side.
     pub fn has_local(&self) -> bool {
-        self.step_count.load(Ordering::Acquire) != 0
-            || self.behind_count.load(Ordering::Acquire) != 0
+        !self.steps.is_empty() || self.behind_count.load(Ordering::Acquire) != 0
     }
 
     /// Nothing is on its way: what the library does by itself comes behind all of it.
     pub fn is_idle(&self) -> bool {
-        let idle = self.channel.is_idle();
-        if idle && self.has_local() {
-            self.settle(match self.in_order() {
-                true => self.channel.completed(),
-                false => ALL,
-            });
+        let pushed = self.channel.pushed();
+        let idle = self.channel.completed() >= pushed;
+        if idle {
+            self.settle(Reach::UpTo(pushed));
         }
         idle
     }
 
-    /// Command `number` is complete where the device is: does what is left to do here for it
-    /// and, in order, for those before it.
-    pub fn settle(&self, number: u64) {
+    /// Whether what was enqueued, and what is enqueued next, ends without the application's doing.
+    pub fn runs_by_itself(&self) -> bool {
+        self.context.user_events.load(Ordering::Acquire) == 0
+    }
+
+    /// The commands are complete where the device is: does what is left to do here for them.
+    pub fn settle(&self, reach: Reach) {
         if !self.has_local() {
             return;
         }
         if self.behind_count.load(Ordering::Acquire) != 0 {
-            // Strictly earlier than what waits for it, or the search would not end.
-            let reached = |n: u64| match self.in_order() {
-                true => n <= number,
-                false => n == number || number == ALL,
-            };
-            let mut behind = self.behind.lock().expect("no panic under this lock");
-            let before: Vec<_> = behind.iter().filter(|b| reached(b.0)).cloned().collect();
-            drop(behind);
-            // Not under the lock: that queue may be waiting for an event of this one.
-            for (_, event) in &before {
-                event.wait();
-            }
-            behind = self.behind.lock().expect("no panic under this lock");
-            let waited = |b: &(u64, Ref<Event>)| {
-                let same = |w: &(u64, Ref<Event>)| w.0 == b.0 && Arc::ptr_eq(&w.1, &b.1);
-                before.iter().any(same)
-            };
-            behind.retain(|b| !waited(b));
-            self.behind_count.store(behind.len(), Ordering::Release);
+            self.settle_others(reach);
         }
+        let (Reach::Command(number) | Reach::UpTo(number)) = reach;
         self.run_steps(number);
     }
 
-    /// Runs the steps whose commands are complete where the device is. They run under the lock,
-    /// so that whoever finds none left knows that they have been run.
+    /// Settles what the commands have waited for in other queues.
+    fn settle_others(&self, reach: Reach) {
+        // Strictly earlier than what waits for it, or the search would not end.
+        let reached = |n: u64| match reach {
+            Reach::Command(number) if !self.in_order() => n == number,
+            Reach::Command(number) | Reach::UpTo(number) => n <= number,
+        };
+        let behind = self.behind.lock().expect("no panic under this lock");
+        let before: Vec<_> = behind.iter().filter(|b| reached(b.0)).cloned().collect();
+        drop(behind);
+        // Not under the lock: that queue may be waiting for an event of this one.
+        for (_, event) in &before {
+            event.wait();
+        }
+        let mut behind = self.behind.lock().expect("no panic under this lock");
+        let waited = |b: &(u64, Ref<Event>)| {
+            let same = |w: &(u64, Ref<Event>)| w.0 == b.0 && Arc::ptr_eq(&w.1, &b.1);
+            before.iter().any(same)
+        };
+        behind.retain(|b| !waited(b));
+        self.behind_count.store(behind.len(), Ordering::Release);
+    }
+
+    /// Runs the steps whose commands are complete where the device is: [`Steps::run`].
     pub fn run_steps(&self, number: u64) {
-        if self.step_count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let client = &self.here().client;
-        let events = client.events();
-        let in_order = self.in_order();
-        let mut steps = self.steps.lock().expect("no step panics");
-        let mut at = 0;
-        while at < steps.len() {
-            let step = &steps[at];
-            let mut status = events.status(step.slot);
-            if status > 0 && (in_order && step.number <= number) {
-                status = client.wait_event(step.slot);
-            }
-            if status > 0 {
-                if in_order {
-                    break;
-                }
-                at += 1;
-                continue;
-            }
-            let step = steps.remove(at).expect("inside");
-            (step.run)(status == CL_COMPLETE);
-            if step.event.is_none() {
-                self.here().free_event(step.slot);
-            }
-            self.step_count.store(steps.len(), Ordering::Release);
-        }
+        self.steps.run(number);
     }
 
     /// `clFinish`: an error is that of a command whose event nobody has, or of the session.
     pub fn finish(&self) -> Result<(), i32> {
         let number = self.channel.pushed();
         let result = self.channel.wait(number);
-        self.settle(if self.in_order() { number } else { ALL });
+        self.settle(Reach::UpTo(number));
         result
     }
 
@@ -241,8 +214,8 @@ impl Queue {
 
 /// What [`Object::submit`] made.
 pub struct Submitted {
-    /// The command's slot; 0 where none was wanted.
-    pub slot: Slot,
+    /// Its event, which keeps its slot; `None` where nobody has a use for one.
+    pub event: Option<Ref<Event>>,
     /// Its number in the queue.
     pub number: u64,
 }
@@ -259,6 +232,8 @@ pub struct Submission<'a, 'w> {
     pub event_ret: *mut cl_event,
     /// What is left to do here afterwards.
     pub step: Option<Step>,
+    /// The application's memory that the step writes.
+    pub target: Option<Target>,
 }
 
 impl Object<Queue> {
@@ -277,6 +252,7 @@ impl Object<Queue> {
             more: &[],
             event_ret,
             step: None,
+            target: None,
         };
         self.submit(submission, uses, operation).map(drop)
     }
@@ -294,18 +270,38 @@ impl Object<Queue> {
             more,
             event_ret,
             step,
+            target,
         } = submission;
         let mut slots = match waits.is_empty() {
             true => Vec::new(),
             false => waits.slots(self.member)?,
         };
         slots.extend_from_slice(more);
+        let mut markers = Vec::new();
+        while slots.len() > WAITS_MAX {
+            // The marker's event is one of those that are left.
+            let first = slots.drain(..WAITS_MAX).collect::<Vec<_>>();
+            let marker = self.marker(&first)?;
+            slots.push(marker.slot);
+            markers.push(marker);
+        }
+        // Their slots are needed until the command has been carried out.
+        let step = match markers.is_empty() {
+            true => step,
+            false => Some(Box::new(move |ok: bool| {
+                if let Some(step) = step {
+                    step(ok);
+                }
+                drop(markers);
+            }) as Step),
+        };
         let shared = self.context.members.len() > 1 && !uses.is_empty();
         if shared {
             crate::core::replica::prepare(self, uses, &mut slots)?;
         }
         let wanted = !event_ret.is_null();
-        let slot = match wanted || step.is_some() || shared {
+        let with_event = wanted || step.is_some() || shared;
+        let slot = match with_event {
             true => self.here().new_event()?,
             false => 0,
         };
@@ -318,14 +314,13 @@ impl Object<Queue> {
                 return Err(lost(error));
             }
         };
-        let event = (wanted || shared).then(|| Event::of_command(self, command, slot, number));
-        if let Some(run) = step {
-            self.keep(Kept {
-                number,
-                slot,
-                event: event.clone(),
-                run,
-            });
+        let event = with_event.then(|| Event::of_command(self, command, slot, number));
+        if let (Some(run), Some(event)) = (step, &event) {
+            if let Some(target) = target {
+                // Before the step can be run, which takes it out again.
+                self.context.reads.add(target, event.clone());
+            }
+            self.steps.keep(number, Held(event.clone()), run);
         }
         if !waits.is_empty() {
             self.come_behind(number, waits.with_local_part(self));
@@ -338,9 +333,9 @@ impl Object<Queue> {
                 self.come_behind(number, events);
             }
         }
-        if let Some(event) = event {
+        if let Some(event) = &event {
             if shared {
-                crate::core::replica::used(self, uses, &event);
+                crate::core::replica::used(self, uses, event);
             }
             if wanted {
                 // SAFETY: not null, and the application's place for an event, as its caller
@@ -348,7 +343,18 @@ impl Object<Queue> {
                 unsafe { event_ret.write(event.give()) };
             }
         }
-        Ok(Submitted { slot, number })
+        Ok(Submitted { event, number })
+    }
+
+    /// Enqueues a marker that waits for these.
+    fn marker(&self, slots: &[Slot]) -> Result<Ref<Event>, i32> {
+        let slot = self.here().new_event()?;
+        let number = self.channel.push(slot, slots, &Operation::Marker);
+        let number = number.map_err(|error| {
+            self.here().client.events().free(slot);
+            lost(error)
+        })?;
+        Ok(Event::of_command(self, CL_COMMAND_MARKER, slot, number))
     }
 
     fn come_behind(&self, number: u64, events: Vec<Ref<Event>>) {
@@ -358,17 +364,6 @@ impl Object<Queue> {
         let mut behind = self.behind.lock().expect("no panic under this lock");
         behind.extend(events.into_iter().map(|event| (number, event)));
         self.behind_count.store(behind.len(), Ordering::Release);
-    }
-
-    fn keep(&self, step: Kept) {
-        let mut steps = self.steps.lock().expect("no step panics");
-        steps.push_back(step);
-        self.step_count.store(steps.len(), Ordering::Release);
-        let many = steps.len() >= STEPS_MANY;
-        drop(steps);
-        if many {
-            self.run_steps(0);
-        }
     }
 
     /// Gives the application the event of a command that the library has done by itself since
@@ -397,18 +392,23 @@ impl Object<Queue> {
 
     /// Lets the notice thread run the steps up to a command when it is complete.
     pub fn settle_by_itself(&self, submitted: &Submitted) {
-        let queue: WeakRef<Queue> = Arc::downgrade(&self.share());
-        let number = submitted.number;
+        let Some(event) = submitted.event.clone() else {
+            return;
+        };
+        let queue = self.share();
+        let (number, kept) = (submitted.number, event.clone());
         let then = move |_| {
-            if let Some(queue) = queue.upgrade() {
-                // The steps alone: nothing here may wait for what this thread does elsewhere.
-                queue.run_steps(number);
-                callback::run(move || drop(queue));
-            }
+            // The steps alone: nothing here may wait for what this thread does elsewhere.
+            queue.run_steps(number);
+            callback::run(move || drop((kept, queue)));
         };
         // A lost session completes everything, and whoever looks runs the step.
-        let _ = self.here().client.watch(submitted.slot, Box::new(then));
+        let _ = event.then(Box::new(then));
     }
+}
+
+fn in_order(properties: u64) -> bool {
+    properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 == 0
 }
 
 /// Releases a queue's channel. Its ring is in use until the executor says that it is not.

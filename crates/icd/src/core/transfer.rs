@@ -12,16 +12,17 @@
 
 use crate::core::callback;
 use crate::core::copy::copy;
-use crate::core::event::{monotonic_ns, set_slot, Waits};
+use crate::core::event::{monotonic_ns, set_slot, Event, Waits};
 use crate::core::lost;
 use crate::core::memory::Memory;
-use crate::core::object::{Object, WeakRef};
-use crate::core::queue::{Queue, Step, Submission, Submitted, Use};
+use crate::core::object::{Object, Ref};
+use crate::core::queue::{Queue, Reach, Submission, Submitted, Use};
 use baltra_opencl::*;
 use baltra_session::client::{Block, Loan};
+use baltra_steps::Step;
 use baltra_wire::{Event as Slot, Operation, Payload};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of a piece of a large transfer.
@@ -63,45 +64,53 @@ impl Span {
 /// touch (a non-blocking read, then a write from the same place) must not copy before them.
 #[derive(Default)]
 pub struct PendingReads {
+    next: AtomicU64,
     count: AtomicUsize,
-    reads: Mutex<Vec<PendingRead>>,
+    reads: Mutex<Vec<(Target, Ref<Event>)>>,
 }
 
-/// One of them.
-#[derive(Clone)]
-pub struct PendingRead {
-    target: Span,
-    slot: Slot,
-    number: u64,
-    queue: WeakRef<Queue>,
+/// Where one of them writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    read: u64,
+    span: Span,
 }
 
 impl PendingReads {
-    fn add(&self, read: PendingRead) {
-        let mut reads = self.reads.lock().expect("no panic under this lock");
-        reads.push(read);
-        self.count.store(reads.len(), Ordering::Release);
-    }
-
-    fn remove(&self, target: Span) {
-        let mut reads = self.reads.lock().expect("no panic under this lock");
-        if let Some(at) = reads.iter().position(|r| r.target == target) {
-            reads.remove(at);
+    /// The target of a new read.
+    pub fn target(&self, span: Span) -> Target {
+        Target {
+            read: self.next.fetch_add(1, Ordering::Relaxed),
+            span,
         }
+    }
+
+    /// The read is on its way.
+    pub fn add(&self, target: Target, event: Ref<Event>) {
+        let mut reads = self.reads.lock().expect("no panic under this lock");
+        reads.push((target, event));
         self.count.store(reads.len(), Ordering::Release);
     }
 
-    /// The newest read that writes into `source`.
-    pub fn newest(&self, source: Span) -> Option<PendingRead> {
+    /// The read has written its target.
+    fn remove(&self, target: Target) {
+        let mut reads = self.reads.lock().expect("no panic under this lock");
+        let at = reads.iter().position(|read| read.0 == target);
+        let read = at.map(|at| reads.remove(at));
+        self.count.store(reads.len(), Ordering::Release);
+        drop(reads);
+        drop(read);
+    }
+
+    /// The event of the newest read that writes into `source`.
+    pub fn newest(&self, source: Span) -> Option<Ref<Event>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let reads = self.reads.lock().expect("no panic under this lock");
-        reads
-            .iter()
-            .rev()
-            .find(|r| r.target.overlaps(source))
-            .cloned()
+        let mut newest = reads.iter().rev();
+        let read = newest.find(|read| read.0.span.overlaps(source));
+        read.map(|read| read.1.clone())
     }
 }
 
@@ -146,6 +155,7 @@ impl<'a> Transfer<'a> {
                 std::ptr::null_mut()
             },
             step,
+            target: None,
         };
         self.queue.submit(submission, self.uses(), operation)
     }
@@ -214,6 +224,7 @@ impl<'a> Transfer<'a> {
             more: &[gate],
             event_ret: self.event_ret,
             step: Some(give_back),
+            target: None,
         };
         self.queue
             .submit(submission, self.uses(), &Operation::Barrier)?;
@@ -253,9 +264,8 @@ impl<'a> Transfer<'a> {
             return self.sent(&submitted, len);
         };
         if self.blocking {
-            if let Some(queue) = read.queue.upgrade() {
-                queue.drain()?;
-            }
+            read.flush();
+            read.wait();
             fill(bytes(&block));
             let submitted = self.submit(true, true, &[], Some(release), &operation)?;
             return self.sent(&submitted, len);
@@ -268,19 +278,14 @@ impl<'a> Transfer<'a> {
             step_context.members[member].free_event(gate);
         });
         self.submit(true, true, &[gate], Some(release), &operation)?;
-        let Some(queue) = read.queue.upgrade() else {
-            fill(bytes(&block));
-            set_slot(&context, member, gate, CL_COMPLETE);
-            return Ok(());
-        };
-        let client = queue.here().client.clone();
+        let kept = read.clone();
         let then = move |_| {
-            queue.run_steps(read.number);
+            kept.run_step();
             fill(bytes(&block));
             set_slot(&context, member, gate, CL_COMPLETE);
-            callback::run(move || drop((queue, context)));
+            callback::run(move || drop((kept, context)));
         };
-        client.watch(read.slot, Box::new(then)).map_err(lost)
+        read.then(Box::new(then))
     }
 
     fn sent(&self, submitted: &Submitted, len: usize) -> Result<(), i32> {
@@ -333,25 +338,28 @@ impl<'a> Transfer<'a> {
             self.waits.wait()?;
         }
         let context = self.queue.context.clone();
+        let target = (target.len != 0).then(|| context.reads.target(target));
         let step = Box::new(move |ok: bool| {
             if ok {
                 then();
             }
-            context.reads.remove(target);
+            if let Some(target) = target {
+                context.reads.remove(target);
+            }
         });
-        let submitted = self.submit(true, true, &[], Some(step), operation)?;
-        if target.len != 0 {
-            self.queue.context.reads.add(PendingRead {
-                target,
-                slot: submitted.slot,
-                number: submitted.number,
-                queue: Arc::downgrade(&self.queue.share()),
-            });
-        }
+        let submission = Submission {
+            command: self.command,
+            waits: self.waits,
+            more: &[],
+            event_ret: self.event_ret,
+            step: Some(step),
+            target,
+        };
+        let submitted = self.queue.submit(submission, self.uses(), operation)?;
         if self.blocking {
             return self.await_submitted(&submitted);
         }
-        if target.len >= EAGER_BYTES {
+        if target.is_some_and(|target| target.span.len >= EAGER_BYTES) {
             self.queue.settle_by_itself(&submitted);
         }
         Ok(())
@@ -359,14 +367,16 @@ impl<'a> Transfer<'a> {
 
     /// Blocks until a command is complete on both sides.
     fn await_submitted(&self, submitted: &Submitted) -> Result<(), i32> {
+        let Some(event) = &submitted.event else {
+            let result = self.queue.channel.wait(submitted.number);
+            self.queue.settle(Reach::Command(submitted.number));
+            return result;
+        };
         self.queue.channel.flush();
-        let client = &self.queue.here().client;
-        let status = client.wait_event(submitted.slot);
-        self.queue.settle(submitted.number);
-        if status < 0 {
-            return Err(status);
+        match event.wait() {
+            status if status < 0 => Err(status),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Lends the application's memory to the session, if that pays and can be had. Not out of
@@ -386,14 +396,9 @@ impl<'a> Transfer<'a> {
         let operation = operation(0, loan.payload());
         let submitted = self.submit(true, true, &[], None, &operation)?;
         loan.enqueued();
-        match (self.blocking, submitted.slot) {
-            (false, _) => Ok(()),
-            (true, 0) => {
-                let result = self.queue.channel.wait(submitted.number);
-                self.queue.settle(submitted.number);
-                result
-            }
-            (true, _) => self.await_submitted(&submitted),
+        match self.blocking {
+            true => self.await_submitted(&submitted),
+            false => Ok(()),
         }
     }
 
@@ -489,7 +494,8 @@ impl<'a> Transfer<'a> {
             self.queue.channel.wait(number)?;
             copy(block.ptr(), (target.start + at) as *mut u8, n);
         }
-        self.queue.settle(self.queue.channel.completed());
+        let completed = self.queue.channel.completed();
+        self.queue.settle(Reach::UpTo(completed));
         Ok(())
     }
 }
