@@ -4,14 +4,13 @@ use super::Caller;
 use crate::core::callback::Opaque;
 use crate::core::context::Context;
 use crate::core::memory::{Memory, New, HOST_POINTER_FLAGS};
-use crate::core::object::Object;
+use crate::core::svm;
 use baltra_opencl::*;
 use std::ffi::c_void;
 
 const DEVICE_ACCESS: u64 = (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY) as u64;
 const HOST_ACCESS: u64 =
     (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS) as u64;
-const KERNEL_READ_AND_WRITE: u64 = CL_MEM_KERNEL_READ_AND_WRITE as u64;
 
 fn at_most_one(bits: u64) -> bool {
     bits.count_ones() <= 1
@@ -20,7 +19,7 @@ fn at_most_one(bits: u64) -> bool {
 /// Checks `cl_mem_flags` of a buffer or image, and fills in the default.
 pub(super) fn check_flags(flags: u64) -> Result<u64, i32> {
     // CL_INVALID_VALUE if values specified in flags are not valid.
-    let known = DEVICE_ACCESS | HOST_ACCESS | HOST_POINTER_FLAGS | KERNEL_READ_AND_WRITE;
+    let known = DEVICE_ACCESS | HOST_ACCESS | HOST_POINTER_FLAGS;
     let use_host = flags & CL_MEM_USE_HOST_PTR as u64 != 0;
     let other = (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR) as u64;
     if flags & !known != 0
@@ -66,14 +65,27 @@ fn create(
         list.push(0);
     }
     let flags = check_flags(flags)?;
-    // CL_INVALID_BUFFER_SIZE if size is 0 or if size is greater than
-    // CL_DEVICE_MAX_MEM_ALLOC_SIZE for all devices in context.
-    let largest = context.devices.iter().map(|d| d.limits.mem_alloc_max);
-    if size == 0 || size as u64 > largest.max().unwrap_or(0) {
+    // CL_INVALID_BUFFER_SIZE if size is 0. "Implementations may return CL_INVALID_BUFFER_SIZE if
+    // size is greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE": some make such buffers, within what the
+    // device has.
+    let sizes = context.devices.iter().map(|d| {
+        let most = d.limits.mem_alloc_max;
+        match size as u64 > most {
+            true => most.max(d.number(CL_DEVICE_GLOBAL_MEM_SIZE)),
+            false => most,
+        }
+    });
+    if size == 0 || size as u64 > sizes.max().unwrap_or(0) {
         return Err(CL_INVALID_BUFFER_SIZE);
     }
     check_host_ptr(flags, host_ptr)?;
     let uses = flags & CL_MEM_USE_HOST_PTR as u64 != 0;
+    // CL_INVALID_BUFFER_SIZE if CL_MEM_USE_HOST_PTR is set in flags and host_ptr is a pointer
+    // returned by clSVMAlloc and size is greater than the size passed to clSVMAlloc.
+    let pointer = host_ptr as usize;
+    if uses && svm::has(&context, pointer) && svm::place(&context, pointer, size).is_none() {
+        return Err(CL_INVALID_BUFFER_SIZE);
+    }
     let contents = match host_ptr.is_null() {
         true => None,
         false => Some(caller.slice(size, host_ptr.cast::<u8>(), CL_INVALID_HOST_PTR)?),
@@ -191,12 +203,6 @@ pub unsafe extern "C" fn clCreateSubBuffer(
         }
         // CL_INVALID_VALUE if the region specified is out of bounds.
         inside(parent.size, region.origin, region.size)?;
-        // CL_MISALIGNED_SUB_BUFFER_OFFSET if there are no devices in context associated with
-        // buffer for which the origin field is aligned to the CL_DEVICE_MEM_BASE_ADDR_ALIGN.
-        let aligned = |d: &Object<_>| region.origin % base_align(d) == 0;
-        if !parent.context.devices.iter().any(|d| aligned(d)) {
-            return Err(CL_MISALIGNED_SUB_BUFFER_OFFSET);
-        }
         let host_ptr = match parent.host_ptr {
             0 => 0,
             pointer => pointer + region.origin,
@@ -214,11 +220,6 @@ pub unsafe extern "C" fn clCreateSubBuffer(
         };
         Ok(Memory::buffer(new, None)?.give())
     })
-}
-
-/// The alignment of a sub-buffer's origin on a device, bytes.
-pub(super) fn base_align(device: &Object<crate::core::device::Device>) -> usize {
-    device.limits.base_align
 }
 
 /// `CL_INVALID_VALUE` unless `offset..offset + len` lies within `size` bytes.

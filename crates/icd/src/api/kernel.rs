@@ -3,9 +3,9 @@
 
 use super::Caller;
 use crate::core::kernel::{ArgKind, Kernel};
-use crate::core::live;
 use crate::core::memory::Memory;
 use crate::core::object::Object;
+use crate::core::process;
 use crate::core::program::Program;
 use crate::core::sampler::Sampler;
 use crate::core::svm;
@@ -188,11 +188,11 @@ fn set_unknown(
     }
     if size == size_of::<cl_mem>() {
         match handle_at::<_cl_mem>(caller, value) {
-            Some(raw) if live::MEMORY.has(raw as usize) => {
+            Some(raw) if process::current().memory.has(raw as usize) => {
                 let memory = memory(caller, kernel, raw)?;
                 return kernel.set_memory(index, Some(memory));
             }
-            Some(raw) if live::SAMPLERS.has(raw as usize) => {
+            Some(raw) if process::current().samplers.has(raw as usize) => {
                 return kernel.set_sampler(index, caller.get::<Sampler>(raw.cast())?);
             }
             _ => {}
@@ -305,6 +305,12 @@ pub unsafe extern "C" fn clSetKernelExecInfo(
     code!(|caller| {
         let kernel = caller.get::<Kernel>(kernel)?;
         check_svm(kernel)?;
+        // "param_value_size … can be 0 and param_value NULL" unsets the pointers set before.
+        let unsets = param_value.is_null() && param_value_size == 0;
+        if unsets && param_name as i32 == CL_KERNEL_EXEC_INFO_SVM_PTRS {
+            kernel.set_svm_indirect(&[]);
+            return Ok(());
+        }
         // CL_INVALID_VALUE if param_name is not valid, if param_value is NULL or if the size
         // specified by param_value_size is not valid.
         if param_value.is_null() || param_value_size == 0 {

@@ -3,15 +3,18 @@
 //! They do not run on a session's notice thread: one that blocks, or calls what waits for the
 //! other side, would stop the session.
 
+use crate::core::process;
 use std::sync::mpsc::{channel, Sender};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// The way to the callback thread.
+pub struct Jobs(Mutex<Sender<Job>>);
+
 /// Runs `job` on the callback thread, after all jobs that were given before.
 pub fn run(job: impl FnOnce() + Send + 'static) {
-    static JOBS: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
-    let jobs = JOBS.get_or_init(|| {
+    let jobs = process::current().jobs.get_or_init(|| {
         let (sender, receiver) = channel::<Job>();
         std::thread::Builder::new()
             .name("baltra-callback".into())
@@ -21,9 +24,9 @@ pub fn run(job: impl FnOnce() + Send + 'static) {
                 }
             })
             .expect("a thread can be started");
-        Mutex::new(sender)
+        Jobs(Mutex::new(sender))
     });
-    let sender = jobs.lock().expect("no panic under this lock");
+    let sender = jobs.0.lock().expect("no panic under this lock");
     // The receiver lives as long as the process.
     let _ = sender.send(Box::new(job));
 }

@@ -3,9 +3,10 @@
 //! One processor copies about 10 GB/s, a GPU on its bus takes several times that: on 16 cores
 //! 1 GB to an H200 and back takes 62 ms with four threads instead of 217 ms.
 
+use crate::core::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
 /// Copies of so many bytes are shared.
 const SHARED_BYTES: usize = 256 << 10;
@@ -24,7 +25,10 @@ struct Part {
 // outlive the part.
 unsafe impl Send for Part {}
 
-static HELPERS: LazyLock<Mutex<Vec<Sender<Part>>>> = LazyLock::new(|| {
+/// Threads that take parts.
+pub struct Helpers(Mutex<Vec<Sender<Part>>>);
+
+fn start() -> Helpers {
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
     // On few processors the executor and the driver need them more.
     let helpers = match processors {
@@ -37,8 +41,8 @@ static HELPERS: LazyLock<Mutex<Vec<Sender<Part>>>> = LazyLock::new(|| {
         let thread = std::thread::Builder::new().name("baltra-copy".into());
         thread.spawn(move || help(&parts)).ok().map(|_| sender)
     });
-    Mutex::new(started.collect())
-});
+    Helpers(Mutex::new(started.collect()))
+}
 
 fn help(parts: &Receiver<Part>) {
     loop {
@@ -62,7 +66,10 @@ fn help(parts: &Receiver<Part>) {
 pub fn copy(source: *const u8, target: *mut u8, len: usize) {
     // Helpers that are busy with another thread's copy are not waited for.
     let helpers = match len >= SHARED_BYTES {
-        true => HELPERS.try_lock().ok().filter(|h| !h.is_empty()),
+        true => {
+            let helpers = process::current().helpers.get_or_init(start);
+            helpers.0.try_lock().ok().filter(|h| !h.is_empty())
+        }
         false => None,
     };
     let Some(helpers) = helpers else {

@@ -3,6 +3,7 @@
 use crate::core::lost;
 use crate::core::object::{Class, Object, Ref};
 use crate::core::platform::platform;
+use crate::core::process;
 use crate::core::session::Session;
 use baltra_opencl::*;
 use baltra_session::Endpoint;
@@ -47,13 +48,17 @@ pub struct Device {
     own: Mutex<HashMap<i32, Option<Vec<u8>>>>,
     parent: Option<Ref<Device>>,
     memory_bytes: u64,
-    session: Mutex<Option<Arc<Session>>>,
 }
 
 impl Class for Device {
     type Raw = _cl_device_id;
     const TAG: u32 = 0xba17_0002;
     const INVALID: i32 = CL_INVALID_DEVICE;
+
+    fn outlives_fork(object: &Object<Device>) -> bool {
+        // A part is an object of a session.
+        object.id == 0
+    }
 }
 
 /// Extensions of the device's that reach the application: those that are in the kernel language
@@ -166,7 +171,6 @@ impl Device {
             memory_bytes,
             limits: Limits::default(),
             own: Mutex::default(),
-            session: Mutex::default(),
         };
         let sizes = device
             .info(CL_DEVICE_MAX_WORK_ITEM_SIZES)
@@ -203,17 +207,10 @@ impl Device {
             // A part lives in the session that it was made in.
             return parent.session();
         }
-        let mut open = self.session.lock().expect("no panic under this lock");
-        if let Some(session) = &*open {
-            if session.client.is_lost().is_none() {
-                return Ok(session.clone());
-            }
-        }
-        let session = Session::open(&self.endpoint, &self.description.name)
-            .map(Arc::new)
-            .ok_or(CL_DEVICE_NOT_AVAILABLE)?;
-        *open = Some(session.clone());
-        Ok(session)
+        let sessions = &process::current().sessions;
+        sessions
+            .of(&self.endpoint, &self.description.name)
+            .ok_or(CL_DEVICE_NOT_AVAILABLE)
     }
 
     /// The answer to `clGetDeviceInfo`; `None`: the device does not know this parameter.
@@ -267,9 +264,9 @@ impl Device {
                 number(word(&driver()?).min(self.memory_bytes), 8)
             }
             CL_DEVICE_AVAILABLE => {
-                let session = self.session.lock().expect("no panic under this lock");
-                let lost = session.as_ref().and_then(|s| s.client.is_lost());
-                number(u64::from(lost.is_none()), 4)
+                let sessions = &process::current().sessions;
+                let lost = sessions.is_lost(&self.endpoint, &self.description.name);
+                number(u64::from(!lost), 4)
             }
             _ => driver(),
         }

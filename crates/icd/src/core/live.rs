@@ -7,18 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::RwLock;
 
 /// Handles of one kind.
+#[derive(Default)]
 pub struct Handles(RwLock<BTreeSet<usize>>);
 
-/// Memory objects.
-pub static MEMORY: Handles = Handles::new();
-/// Samplers.
-pub static SAMPLERS: Handles = Handles::new();
-
 impl Handles {
-    const fn new() -> Handles {
-        Handles(RwLock::new(BTreeSet::new()))
-    }
-
     /// A handle that is given to the application.
     pub fn add(&self, handle: usize) {
         self.0.write().expect("no panic under it").insert(handle);
@@ -41,7 +33,7 @@ mod tests {
 
     #[test]
     fn test_only_live_handles_are_known() {
-        let handles = Handles::new();
+        let handles = Handles::default();
         handles.add(0x7000);
         assert!(handles.has(0x7000) && !handles.has(0x7008));
         handles.remove(0x7000);

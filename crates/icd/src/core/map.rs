@@ -93,6 +93,10 @@ pub fn map_buffer(
         offset: offset as u64,
     };
     let (pointer, write_back) = match (host, place) {
+        (Some(host), Some(_)) if memory.is_host_in_place(member)? => {
+            nothing(&t)?;
+            (host, None)
+        }
         (None, Some(place)) => {
             nothing(&t)?;
             (place, None)

@@ -6,10 +6,10 @@
 use crate::core::callback;
 use crate::core::context::{Context, Member};
 use crate::core::image::ImageInfo;
-use crate::core::live;
 use crate::core::lost;
 use crate::core::map::Mapping;
 use crate::core::object::{Class, Object, Ref};
+use crate::core::process;
 use crate::core::replica::Coherence;
 use crate::core::svm;
 use baltra_opencl::*;
@@ -28,6 +28,8 @@ pub const HOST_POINTER_FLAGS: u64 =
 /// which is checked here (mapping for writing, for one, reads behind the scenes).
 pub const HOST_FLAGS: u64 = HOST_POINTER_FLAGS
     | (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS) as u64;
+/// Whether the driver makes a buffer of so many bytes is waited for: filling it takes far longer.
+const CONFIRMED_BYTES: usize = 16 << 20;
 /// Buffers of so many bytes start at a page.
 const PAGE_BYTES: usize = 4096;
 
@@ -37,6 +39,21 @@ pub struct Replica {
     pub id: Id,
     /// The buffer's bytes, where the device works in host memory.
     pub block: Option<Arc<Block>>,
+    /// The first of them in the block.
+    start: usize,
+    /// The bytes are those of the application's shared virtual memory.
+    is_svm: bool,
+}
+
+impl Replica {
+    fn new(id: Id, block: Option<Arc<Block>>) -> Replica {
+        Replica {
+            id,
+            block,
+            start: 0,
+            is_svm: false,
+        }
+    }
 }
 
 /// What a memory object is made of.
@@ -97,7 +114,7 @@ impl Class for Memory {
     const INVALID: i32 = CL_INVALID_MEM_OBJECT;
 
     fn ended(object: &Object<Memory>) {
-        live::MEMORY.remove(object.handle() as usize);
+        process::current().memory.remove(object.handle() as usize);
     }
 }
 
@@ -128,7 +145,7 @@ impl Memory {
 
     fn known(self) -> Ref<Memory> {
         let memory = Object::new(self);
-        live::MEMORY.add(memory.handle() as usize);
+        process::current().memory.add(memory.handle() as usize);
         memory
     }
 
@@ -177,7 +194,7 @@ impl Memory {
         let id = client.new_id();
         if let Some(make) = &self.make {
             make(member, index, id)?;
-            return Ok(Replica { id, block: None });
+            return Ok(Replica::new(id, None));
         }
         if let Some(parent) = &self.parent {
             let control = Control::SubBuffer {
@@ -188,7 +205,16 @@ impl Memory {
                 size: self.size as u64,
             };
             client.control(&control).map_err(lost)?;
-            return Ok(Replica { id, block: None });
+            // "CL_MISALIGNED_SUB_BUFFER_OFFSET if there are no devices in context associated with
+            // buffer for which the origin field … is aligned to the CL_DEVICE_MEM_BASE_ADDR_ALIGN
+            // value": some drivers make those all the same.
+            if self.origin % member.device.limits.base_align != 0 {
+                client.confirm(id).map_err(lost)?;
+            }
+            return Ok(Replica::new(id, None));
+        }
+        if let Some(storage) = self.svm_storage(index) {
+            return self.make_over_svm(member, id, storage);
         }
         let mut block = None;
         if client.host_memory() || contents.is_some() {
@@ -223,7 +249,54 @@ impl Memory {
                 client.call_then(Request::Sync, done).map_err(lost)?;
             }
         }
-        Ok(Replica { id, block })
+        // "CL_MEM_OBJECT_ALLOCATION_FAILURE if there is a failure to allocate memory for buffer
+        // object." Of a small one its commands tell.
+        if self.size >= CONFIRMED_BYTES || self.size as u64 > member.device.limits.mem_alloc_max {
+            client.confirm(id).map_err(lost)?;
+        }
+        Ok(Replica::new(id, block))
+    }
+
+    /// The shared virtual memory that the buffer is made over.
+    fn svm_storage(&self, index: usize) -> Option<svm::Storage> {
+        let client = &self.context.members[index].client;
+        if self.host_ptr == 0 || self.context.members.len() > 1 || !client.is_recent() {
+            return None;
+        }
+        svm::storage(&self.context, self.host_ptr, self.size)
+    }
+
+    fn make_over_svm(
+        &self,
+        member: &Member,
+        id: Id,
+        storage: svm::Storage,
+    ) -> Result<Replica, i32> {
+        let (backing, block, start) = match storage {
+            svm::Storage::Block(block, start) => {
+                let part = block.part(start as u64, self.size as u64);
+                (Backing::Arena(part), Some(block), start)
+            }
+            svm::Storage::Device => (Backing::Svm(self.host_ptr as u64), None, 0),
+        };
+        let control = Control::Buffer {
+            id,
+            context: member.id,
+            flags: self.flags & !HOST_FLAGS,
+            size: self.size as u64,
+            backing,
+        };
+        member.client.control(&control).map_err(lost)?;
+        if block.is_none() {
+            // Not every driver with shared virtual memory makes such buffers.
+            member.client.confirm(id).map_err(lost)?;
+        }
+        Ok(Replica {
+            id,
+            block,
+            start,
+            is_svm: true,
+        })
     }
 
     /// Whether it is an image.
@@ -249,11 +322,17 @@ impl Memory {
             return Ok(None);
         }
         let (whole, origin) = self.whole();
-        let block = whole.replica(member, None)?.block.as_ref();
-        Ok(block.map(|block| {
-            // SAFETY: a sub-buffer lies inside its parent, whose block has the parent's size.
-            unsafe { block.ptr().add(origin) }
+        let replica = whole.replica(member, None)?;
+        Ok(replica.block.as_ref().map(|block| {
+            // SAFETY: a sub-buffer lies inside its parent, whose bytes lie in the block.
+            unsafe { block.ptr().add(replica.start + origin) }
         }))
+    }
+
+    /// Whether the application's pointer leads to the very bytes that a member's device uses.
+    pub fn is_host_in_place(&self, member: usize) -> Result<bool, i32> {
+        let replica = self.whole().0.replica(member, None)?;
+        Ok(replica.is_svm && replica.block.is_some())
     }
 
     /// `CL_MEM_USES_SVM_POINTER`.
@@ -284,7 +363,7 @@ impl Drop for Memory {
                 continue;
             };
             let client = &self.context.members[index].client;
-            let Replica { id, block } = replica;
+            let Replica { id, block, .. } = replica;
             let freed: Option<Job> = match (&finale, block) {
                 (None, None) => None,
                 (finale, block) => {

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod object;
 pub mod pixel;
 pub mod platform;
+pub mod process;
 pub mod program;
 pub mod queue;
 pub mod replica;

@@ -1,5 +1,6 @@
 //! What an OpenCL handle points to.
 
+use crate::core::process::generation;
 use crate::dispatch;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +14,11 @@ pub trait Class: Send + Sync + Sized + 'static {
     const TAG: u32;
     /// The error for a handle that is not one of these, as `CL_INVALID_CONTEXT`.
     const INVALID: i32;
+
+    /// Whether a forked child may use the parent's object.
+    fn outlives_fork(_object: &Object<Self>) -> bool {
+        false
+    }
 
     /// The object is about to end; its fields are all there yet.
     fn ended(_object: &Object<Self>) {}
@@ -34,6 +40,8 @@ pub struct Object<T: Class> {
     dispatch: &'static dispatch::Table,
     tag: AtomicU32,
     references: AtomicU32,
+    /// The process that made it.
+    generation: u32,
     inner: T,
 }
 
@@ -44,24 +52,29 @@ impl<T: Class> Object<T> {
             dispatch: &dispatch::TABLE,
             tag: AtomicU32::new(T::TAG),
             references: AtomicU32::new(1),
+            generation: 0,
             inner,
         }
     }
 
     /// An object that the application does not hold yet; see [`Object::give`].
     pub fn new(inner: T) -> Ref<T> {
-        let object = Object::fixed(inner);
-        object.references.store(0, Ordering::Relaxed);
-        Arc::new(object)
+        Arc::new(Object::counted(inner))
     }
 
     /// As [`Object::new`], for an object that knows itself.
     pub fn new_cyclic(inner: impl FnOnce(&WeakRef<T>) -> T) -> Ref<T> {
-        Arc::new_cyclic(|weak| {
-            let object = Object::fixed(inner(weak));
-            object.references.store(0, Ordering::Relaxed);
-            object
-        })
+        Arc::new_cyclic(|weak| Object::counted(inner(weak)))
+    }
+
+    fn counted(inner: T) -> Object<T> {
+        Object {
+            dispatch: &dispatch::TABLE,
+            tag: AtomicU32::new(T::TAG),
+            references: AtomicU32::new(0),
+            generation: generation(),
+            inner,
+        }
     }
 
     /// Gives the application a reference: the handle to return.
@@ -149,7 +162,12 @@ pub unsafe fn get<'a, T: Class>(raw: *mut T::Raw) -> Result<&'a Object<T>, i32> 
         if tag.load(Ordering::Relaxed) != T::TAG {
             return Err(T::INVALID);
         }
-        Ok(&*object)
+        let object = &*object;
+        // The parent's sessions are the parent's alone.
+        if object.generation != generation() && !T::outlives_fork(object) {
+            return Err(T::INVALID);
+        }
+        Ok(object)
     }
 }
 

@@ -2,24 +2,24 @@
 
 use crate::core::device::Device;
 use crate::core::object::{Class, Object, Ref};
+use crate::core::process;
 use crate::core::session;
 use baltra_opencl::*;
-use std::sync::Mutex;
 
 /// The platform: all devices of all managers.
-pub struct Platform {
-    devices: Mutex<Vec<Ref<Device>>>,
-}
+pub struct Platform;
 
 impl Class for Platform {
     type Raw = _cl_platform_id;
     const TAG: u32 = 0xba17_0001;
     const INVALID: i32 = CL_INVALID_PLATFORM;
+
+    fn outlives_fork(_: &Object<Platform>) -> bool {
+        true
+    }
 }
 
-static PLATFORM: Object<Platform> = Object::fixed(Platform {
-    devices: Mutex::new(Vec::new()),
-});
+static PLATFORM: Object<Platform> = Object::fixed(Platform);
 
 /// The platform.
 pub fn platform() -> &'static Object<Platform> {
@@ -33,20 +33,27 @@ impl Platform {
     /// The devices. The managers are asked once they have something to offer, and then never
     /// again, for a device's handle is for the process's life.
     pub fn devices(&self) -> Vec<Ref<Device>> {
-        let mut devices = self.devices.lock().expect("no panic under this lock");
-        if devices.is_empty() {
-            for offer in session::list() {
-                let memory_bytes = offer.memory_bytes;
-                for description in offer.devices {
-                    let endpoint = offer.endpoint.clone();
-                    let device = Object::new(Device::root(endpoint, description, memory_bytes));
-                    // The platform's own reference, and the application's that never ends.
-                    device.retain();
-                    devices.push(device);
-                }
+        let process = process::current();
+        let _listing = process.listing.lock().expect("no panic under this lock");
+        let known = process::devices();
+        if !known.is_empty() {
+            return known.to_vec();
+        }
+        let mut devices = Vec::new();
+        for offer in session::list() {
+            let memory_bytes = offer.memory_bytes;
+            for description in offer.devices {
+                let endpoint = offer.endpoint.clone();
+                let device = Object::new(Device::root(endpoint, description, memory_bytes));
+                // The platform's own reference, and the application's that never ends.
+                device.retain();
+                devices.push(device);
             }
         }
-        devices.clone()
+        if !devices.is_empty() {
+            process::set_devices(devices.clone());
+        }
+        devices
     }
 
     /// `CL_PLATFORM_EXTENSIONS`, with versions.

@@ -1,9 +1,9 @@
 //! Samplers.
 
 use crate::core::context::Context;
-use crate::core::live;
 use crate::core::lost;
 use crate::core::object::{Class, Object, Ref};
+use crate::core::process;
 use baltra_opencl::*;
 use baltra_wire::{Control, Id};
 
@@ -28,7 +28,7 @@ impl Class for Sampler {
     const INVALID: i32 = CL_INVALID_SAMPLER;
 
     fn ended(object: &Object<Sampler>) {
-        live::SAMPLERS.remove(object.handle() as usize);
+        process::current().samplers.remove(object.handle() as usize);
     }
 }
 
@@ -60,6 +60,12 @@ impl Sampler {
                 properties: &bytes,
             };
             member.client.control(&message).map_err(lost)?;
+            // "CL_ADDRESS_REPEAT … can only be used with normalized coordinates": some drivers
+            // make such a sampler all the same.
+            let repeats = [CL_ADDRESS_REPEAT, CL_ADDRESS_MIRRORED_REPEAT];
+            if !normalized && repeats.contains(&(addressing as i32)) {
+                member.client.confirm(id).map_err(lost)?;
+            }
             ids.push(id);
         }
         let sampler = Object::new(Sampler {
@@ -70,7 +76,7 @@ impl Sampler {
             properties,
             ids,
         });
-        live::SAMPLERS.add(sampler.handle() as usize);
+        process::current().samplers.add(sampler.handle() as usize);
         Ok(sampler)
     }
 

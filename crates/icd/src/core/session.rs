@@ -161,6 +161,42 @@ pub fn list() -> Vec<Offer> {
     offers
 }
 
+/// A session, while one is open.
+type Place = Arc<Mutex<Option<Arc<Session>>>>;
+
+/// The process's sessions, by endpoint and device.
+#[derive(Default)]
+pub struct Sessions(Mutex<HashMap<(String, String), Place>>);
+
+impl Sessions {
+    fn place(&self, endpoint: &Endpoint, device: &str) -> Place {
+        let mut all = self.0.lock().expect("no panic under this lock");
+        let place = all.entry((endpoint.to_string(), device.to_owned()));
+        place.or_default().clone()
+    }
+
+    /// A device's session, opened by the first caller; a lost one is replaced.
+    pub fn of(&self, endpoint: &Endpoint, device: &str) -> Option<Arc<Session>> {
+        let place = self.place(endpoint, device);
+        let mut open = place.lock().expect("no panic under this lock");
+        if let Some(session) = &*open {
+            if session.client.is_lost().is_none() {
+                return Some(session.clone());
+            }
+        }
+        let session = Arc::new(Session::open(endpoint, device)?);
+        *open = Some(session.clone());
+        Some(session)
+    }
+
+    /// Whether a device's session has been lost and not been replaced.
+    pub fn is_lost(&self, endpoint: &Endpoint, device: &str) -> bool {
+        let place = self.place(endpoint, device);
+        let open = place.lock().expect("no panic under this lock");
+        open.as_ref().is_some_and(|s| s.client.is_lost().is_some())
+    }
+}
+
 /// An open session.
 pub struct Session {
     /// Its client end.

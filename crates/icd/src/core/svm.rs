@@ -12,12 +12,13 @@
 use crate::core::context::Context;
 use crate::core::lost;
 use crate::core::object::Object;
+use crate::core::process;
 use baltra_opencl::*;
 use baltra_session::client::{Block, Client};
 use baltra_wire::{Control, Reply, Request};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
 /// Regions begin and end with pages.
 const PAGE_BYTES: usize = 4096;
@@ -35,9 +36,10 @@ const SHARES: usize = 512;
 const TRIES: usize = 16;
 
 /// All regions of the process by their first address.
-static REGIONS: Mutex<BTreeMap<usize, Region>> = Mutex::new(BTreeMap::new());
+pub type Regions = BTreeMap<usize, Region>;
 
-struct Region {
+/// One allocation.
+pub struct Region {
     len: usize,
     context: usize,
     client: Arc<Client>,
@@ -45,7 +47,7 @@ struct Region {
     /// What the executor knows the allocation by: the region begins at or behind it.
     base: usize,
     /// Kept for its pages; `None`: a shadow.
-    block: Option<Block>,
+    block: Option<Arc<Block>>,
     /// `cl_map_flags` of what is mapped, by address.
     maps: Vec<(usize, usize, u64)>,
 }
@@ -63,8 +65,9 @@ impl Drop for View {
     }
 }
 
-fn regions() -> MutexGuard<'static, BTreeMap<usize, Region>> {
-    REGIONS.lock().expect("no panic under this lock")
+fn regions() -> MutexGuard<'static, Regions> {
+    let regions = &process::current().regions;
+    regions.lock().expect("no panic under this lock")
 }
 
 fn key(context: &Object<Context>) -> usize {
@@ -88,7 +91,7 @@ pub fn allocate(
         true => {
             let (view, block) = in_arena(client, len)?;
             let base = view.address;
-            (view, base, Some(block))
+            (view, base, Some(Arc::new(block)))
         }
         false => {
             let (view, base) = shadow(client, member.id, flags, len, align)?;
@@ -291,14 +294,44 @@ pub enum Place {
 /// Where a range lies; `None`: it is the application's own memory.
 pub fn place(context: &Object<Context>, address: usize, len: usize) -> Option<Place> {
     let all = regions();
+    let (_, region) = containing(&all, context, address, len)?;
+    Some(match region.block {
+        Some(_) => Place::Shared,
+        None => Place::Shadow,
+    })
+}
+
+/// What a buffer over a range shares its storage with.
+pub enum Storage {
+    /// A block, from this byte on.
+    Block(Arc<Block>, usize),
+    /// The device's own memory at the address.
+    Device,
+}
+
+/// The storage of a range, for a buffer made with `CL_MEM_USE_HOST_PTR`; `None`: it is the
+/// application's own memory.
+pub fn storage(context: &Object<Context>, address: usize, len: usize) -> Option<Storage> {
+    let all = regions();
+    let (start, region) = containing(&all, context, address, len)?;
+    Some(match &region.block {
+        Some(block) => Storage::Block(block.clone(), address - start),
+        None => Storage::Device,
+    })
+}
+
+/// The region in which a range lies.
+fn containing<'a>(
+    all: &'a Regions,
+    context: &Object<Context>,
+    address: usize,
+    len: usize,
+) -> Option<(usize, &'a Region)> {
     let (start, region) = all.range(..=address).next_back()?;
     let inside = region.context == key(context)
         && address - start < region.len.max(1)
         && len <= region.len - (address - start);
-    inside.then_some(match region.block {
-        Some(_) => Place::Shared,
-        None => Place::Shadow,
-    })
+    inside.then_some((*start, region))
 }
 
 /// Notes that a part is mapped.

@@ -1,0 +1,109 @@
+//! What the library keeps for the whole process, and what becomes of it in a forked child.
+//!
+//! A child has the parent's memory, the rings that the parent shares with its executors among it,
+//! and none of the parent's threads. So it starts anew: everything here is made again on first
+//! use, in the child's own sessions, and handles of the parent's objects are refused
+//! ([`crate::core::object::get`]), save for platforms and devices, which stand for no session.
+//! Nothing of the parent's is dropped or locked, since a lock may have been held by a thread that
+//! the child does not have.
+//!
+//! `vfork` and `posix_spawn` need nothing: their children only replace themselves.
+
+use crate::core::callback::Jobs;
+use crate::core::copy::Helpers;
+use crate::core::device::Device;
+use crate::core::live::Handles;
+use crate::core::object::Ref;
+use crate::core::session::Sessions;
+use crate::core::svm::Regions;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+/// The process's own.
+#[derive(Default)]
+pub struct Process {
+    /// The devices' sessions.
+    pub sessions: Sessions,
+    /// Memory objects that are alive.
+    pub memory: Handles,
+    /// Samplers that are alive.
+    pub samplers: Handles,
+    /// Shared virtual memory.
+    pub regions: Mutex<Regions>,
+    /// Threads that share large copies.
+    pub helpers: OnceLock<Helpers>,
+    /// The thread that runs callbacks.
+    pub jobs: OnceLock<Jobs>,
+    /// Held by the one who asks the managers for their devices.
+    pub listing: Mutex<()>,
+}
+
+static CURRENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// The devices are the same for parent and child: their handles are for the program's life.
+static DEVICES: AtomicPtr<Vec<Ref<Device>>> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How many forks lie between the program's start and this process.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// This process's own.
+pub fn current() -> &'static Process {
+    let mut current = CURRENT.load(Ordering::Acquire);
+    if current.is_null() {
+        mind_forks();
+        let new = Box::into_raw(Box::<Process>::default());
+        let put = CURRENT.compare_exchange(
+            std::ptr::null_mut(),
+            new,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        current = match put {
+            Ok(_) => new,
+            Err(other) => {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                other
+            }
+        };
+    }
+    // SAFETY: what is put there is never freed.
+    unsafe { &*current }
+}
+
+/// The devices, once they are known.
+pub fn devices() -> &'static [Ref<Device>] {
+    let devices = DEVICES.load(Ordering::Acquire);
+    match devices.is_null() {
+        true => &[],
+        // SAFETY: what is put there is never freed.
+        false => unsafe { &*devices },
+    }
+}
+
+/// Makes the devices known; only the holder of [`Process::listing`] does.
+pub fn set_devices(devices: Vec<Ref<Device>>) {
+    DEVICES.store(Box::into_raw(Box::new(devices)), Ordering::Release);
+}
+
+fn mind_forks() {
+    static MINDED: AtomicBool = AtomicBool::new(false);
+    if !MINDED.swap(true, Ordering::AcqRel) {
+        // SAFETY: the handler is a function of this library, which stays loaded while it is
+        // registered, and does only what a child of several threads' process may.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}
+
+/// The first thing that a forked child does.
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+    for socket in baltra_session::take_sockets() {
+        // SAFETY: a session's socket, which this process does not use: the executor is to see
+        // the parent's end when the parent ends.
+        unsafe { libc::close(socket) };
+    }
+}
