@@ -7,6 +7,7 @@ use crate::core::image::{access, formats, supported, Plan};
 use crate::core::layout::{Ground, ImageLimits};
 use crate::core::memory::Memory;
 use crate::core::object::{Object, Ref};
+use crate::core::pixel::pairs;
 use baltra_opencl::*;
 use baltra_wire::ImageFormat;
 use std::ffi::c_void;
@@ -224,7 +225,11 @@ fn create(
     let flags = inherited(flags, parent.as_deref())?;
     // CL_IMAGE_FORMAT_NOT_SUPPORTED if there are no devices in context that support image_format.
     if !supported(&context, flags, desc.image_type, format)? {
-        return Err(CL_IMAGE_FORMAT_NOT_SUPPORTED);
+        // CL_INVALID_IMAGE_FORMAT_DESCRIPTOR if values specified in image_format are not valid.
+        return Err(match pairs(format) {
+            true => CL_IMAGE_FORMAT_NOT_SUPPORTED,
+            false => CL_INVALID_IMAGE_FORMAT_DESCRIPTOR,
+        });
     }
     let plan = Plan {
         context,

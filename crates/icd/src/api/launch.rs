@@ -116,7 +116,6 @@ fn bounds(queue: &Queue, kernel: &Kernel) -> Result<Bounds, i32> {
         group_demanded: replica.group_demanded,
         group_max: replica.group_max.min(limits.max_work_group_size),
         items_max: limits.max_work_item_sizes,
-        uneven: replica.uneven,
         address_bits: limits.address_bits,
     })
 }

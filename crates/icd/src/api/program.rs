@@ -42,6 +42,11 @@ pub unsafe extern "C" fn clCreateProgramWithSource(
     })
 }
 
+/// Whether a device supports intermediate languages.
+fn takes_il(device: &Ref<Device>) -> bool {
+    !device.text(CL_DEVICE_IL_VERSION).trim().is_empty()
+}
+
 /// `clCreateProgramWithIL`
 #[no_mangle]
 pub unsafe extern "C" fn clCreateProgramWithIL(
@@ -53,8 +58,7 @@ pub unsafe extern "C" fn clCreateProgramWithIL(
     handle!(errcode_ret, |caller| {
         let context = caller.share::<Context>(context)?;
         // CL_INVALID_OPERATION if no devices in context support intermediate language programs.
-        let supported = |d: &Ref<Device>| !d.text(CL_DEVICE_IL_VERSION).is_empty();
-        if !context.devices.iter().any(supported) {
+        if !context.devices.iter().any(takes_il) {
             return Err(CL_INVALID_OPERATION);
         }
         // CL_INVALID_VALUE if il is NULL or if length is zero.
@@ -198,6 +202,11 @@ pub unsafe extern "C" fn clSetProgramSpecializationConstant(
 ) -> cl_int {
     code!(|caller| {
         let program = caller.get::<Program>(program)?;
+        // CL_INVALID_OPERATION if no devices associated with program support intermediate language
+        // programs.
+        if !program.devices.iter().any(takes_il) {
+            return Err(CL_INVALID_OPERATION);
+        }
         // CL_INVALID_PROGRAM if program is not a valid program object created from an
         // intermediate language (e.g. SPIR-V).
         if !matches!(program.origin, Origin::Il(_)) {

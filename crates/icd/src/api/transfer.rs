@@ -1,9 +1,10 @@
 //! Reads, writes, copies and fills of buffers.
 
-use super::buffer::{base_align, inside};
+use super::buffer::inside;
 use super::Caller;
 use crate::core::buffer::{self, from_to, Side};
 use crate::core::event::Waits;
+use crate::core::map::nothing;
 use crate::core::memory::Memory;
 use crate::core::object::Object;
 use crate::core::pixel::{Box3, Pitch};
@@ -28,12 +29,6 @@ pub(super) fn buffer_of<'a>(
     // CL_INVALID_MEM_OBJECT if buffer is not a valid buffer object.
     if memory.kind != CL_MEM_OBJECT_BUFFER {
         return Err(CL_INVALID_MEM_OBJECT);
-    }
-    // CL_MISALIGNED_SUB_BUFFER_OFFSET if buffer is a sub-buffer object and the offset specified
-    // when the sub-buffer object is created is not aligned to CL_DEVICE_MEM_BASE_ADDR_ALIGN for
-    // the device associated with queue.
-    if memory.origin % base_align(&queue.device) != 0 {
-        return Err(CL_MISALIGNED_SUB_BUFFER_OFFSET);
     }
     Ok(memory)
 }
@@ -70,7 +65,7 @@ pub unsafe extern "C" fn clEnqueueReadBuffer(
         // CL_INVALID_VALUE if the region being read specified by (offset, size) is out of bounds
         // or if ptr is a NULL value.
         inside(memory.size, offset, size)?;
-        if ptr.is_null() || size == 0 {
+        if ptr.is_null() {
             return Err(CL_INVALID_VALUE);
         }
         let waits = caller.waits(&queue.context, num_events, wait_list)?;
@@ -83,7 +78,10 @@ pub unsafe extern "C" fn clEnqueueReadBuffer(
             blocking: blocking_read != 0,
             uses: reads(memory),
         };
-        buffer::read(transfer, memory, offset, Span::new(ptr, size))
+        match size {
+            0 => nothing(&transfer),
+            _ => buffer::read(transfer, memory, offset, Span::new(ptr, size)),
+        }
     })
 }
 
@@ -105,7 +103,7 @@ pub unsafe extern "C" fn clEnqueueWriteBuffer(
         // CL_INVALID_VALUE if the region being written specified by (offset, size) is out of
         // bounds or if ptr is a NULL value.
         inside(memory.size, offset, size)?;
-        if ptr.is_null() || size == 0 {
+        if ptr.is_null() {
             return Err(CL_INVALID_VALUE);
         }
         let waits = caller.waits(&queue.context, num_events, wait_list)?;
@@ -118,7 +116,10 @@ pub unsafe extern "C" fn clEnqueueWriteBuffer(
             blocking: blocking_write != 0,
             uses: writes(memory),
         };
-        buffer::write(transfer, memory, offset, Span::new(ptr, size))
+        match size {
+            0 => nothing(&transfer),
+            _ => buffer::write(transfer, memory, offset, Span::new(ptr, size)),
+        }
     })
 }
 
@@ -317,9 +318,6 @@ pub unsafe extern "C" fn clEnqueueCopyBuffer(
         // size require accessing elements outside the buffers.
         inside(source.size, src_offset, size)?;
         inside(target.size, dst_offset, size)?;
-        if size == 0 {
-            return Err(CL_INVALID_VALUE);
-        }
         // CL_MEM_COPY_OVERLAP if src_buffer and dst_buffer are the same buffer or sub-buffer
         // object and the source and destination regions overlap.
         if let Some((a, b)) = same_buffer(source, target) {
@@ -330,7 +328,10 @@ pub unsafe extern "C" fn clEnqueueCopyBuffer(
         let waits = caller.waits(&queue.context, num_events, wait_list)?;
         let transfer = plain(queue, CL_COMMAND_COPY_BUFFER, &waits, event_ret);
         let (source, target) = ((source, src_offset), (target, dst_offset));
-        buffer::copy_buffer(transfer, source, target, size)
+        match size {
+            0 => nothing(&transfer),
+            _ => buffer::copy_buffer(transfer, source, target, size),
+        }
     })
 }
 

@@ -44,8 +44,8 @@ pub struct Replica {
     pub group_demanded: [usize; 3],
     /// `CL_KERNEL_WORK_GROUP_SIZE`; `usize::MAX` where the driver did not say.
     pub group_max: usize,
-    /// Work-groups at the end of the index space may be smaller.
-    pub uneven: bool,
+    /// Groups beyond the driver's description that it has run.
+    run: Mutex<Vec<[u64; 3]>>,
 }
 
 /// What an argument is, so far as the driver tells.
@@ -86,6 +86,9 @@ impl ArgKind {
     }
 }
 
+/// Groups that a kernel remembers; others are waited for each time.
+const GROUPS_MAX: usize = 64;
+
 /// Bytes of a `cl_mem` or `cl_sampler`.
 const HANDLE_BYTES: usize = size_of::<cl_mem>();
 
@@ -115,9 +118,8 @@ impl Kernel {
                 program: at.id,
                 name,
             })?;
-            let uneven = program.allows_uneven(at.member);
             let client = at.client.clone();
-            replicas.push(Replica::new(at.member, client, id, description, uneven));
+            replicas.push(Replica::new(at.member, client, id, description));
         }
         // "CL_INVALID_KERNEL_NAME if kernel_name is not found in program."
         let first = replicas.first().ok_or(CL_INVALID_KERNEL_NAME)?;
@@ -256,7 +258,6 @@ impl Replica {
         client: Arc<Client>,
         id: Id,
         description: Arc<KernelDescription>,
-        uneven: bool,
     ) -> Replica {
         let words = |param: i32| {
             let found = description.work_group.iter();
@@ -277,8 +278,22 @@ impl Replica {
             id,
             group_demanded,
             group_max: group_max.filter(|&n| n > 0).unwrap_or(usize::MAX),
-            uneven,
             description,
+            run: Mutex::default(),
+        }
+    }
+
+    /// Whether the driver has run a group beyond its own description.
+    pub fn has_run(&self, local: [u64; 3]) -> bool {
+        let run = self.run.lock().expect("no panic under this lock");
+        run.contains(&local)
+    }
+
+    /// The driver has run it.
+    pub fn remember(&self, local: [u64; 3]) {
+        let mut run = self.run.lock().expect("no panic under this lock");
+        if run.len() < GROUPS_MAX {
+            run.push(local);
         }
     }
 

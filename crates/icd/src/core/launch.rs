@@ -3,9 +3,9 @@
 //! Nothing in here allocates, looks at the clock or takes a lock that another kernel or queue
 //! takes, unless the context spans several sessions.
 
-use crate::core::event::Waits;
+use crate::core::event::{Event, Waits};
 use crate::core::kernel::{Args, Kernel, Replica};
-use crate::core::object::Object;
+use crate::core::object::{get, Object};
 use crate::core::queue::{Access, Queue, Use};
 use baltra_opencl::*;
 use baltra_wire::Operation;
@@ -21,6 +21,9 @@ pub struct Space {
     pub global: [u64; 3],
     /// Work-items in a group; zeros: the driver chooses.
     pub local: [u64; 3],
+    /// It does not keep to what the driver says of the kernel and the device. Drivers run some of
+    /// these launches all the same (NVIDIA's says 256 work-items where 1,024 run).
+    pub doubtful: bool,
 }
 
 /// What bounds an index space.
@@ -32,14 +35,13 @@ pub struct Bounds {
     pub group_max: usize,
     /// `CL_DEVICE_MAX_WORK_ITEM_SIZES`
     pub items_max: [usize; 3],
-    /// The last group in a direction may be smaller.
-    pub uneven: bool,
     /// `CL_DEVICE_ADDRESS_BITS`
     pub address_bits: u32,
 }
 
 impl Space {
-    /// Checks what the application gave, with the driver's errors.
+    /// Refuses what no driver can run. What only goes beyond the driver's own description is
+    /// [`Space::doubtful`], and the driver's to refuse.
     pub fn new(
         offset: Option<&[usize]>,
         global: &[usize],
@@ -52,6 +54,7 @@ impl Space {
             offset: [0; 3],
             global: [1; 3],
             local: [0; 3],
+            doubtful: false,
         };
         let last = u64::MAX >> (64 - bounds.address_bits.clamp(1, 64));
         for axis in 0..dimensions {
@@ -73,47 +76,43 @@ impl Space {
         // Drivers take a group of zeros as none given, which the specification does not rule out.
         let local = local.filter(|local| local.iter().any(|&n| n != 0));
         match local {
-            Some(local) => space.group(local, bounds)?,
+            // A group of no work-items is none that a driver can run.
+            Some(local) if local.contains(&0) => return Err(CL_INVALID_WORK_GROUP_SIZE),
+            Some(local) => space.group(local, bounds),
             // "If local_work_size is NULL and the kernel … is declared with reqd_work_group_size,
             // that is the work-group size."
             None if bounds.group_demanded != [0; 3] => {
-                let demanded = bounds.group_demanded;
-                space.group(&demanded[..dimensions], bounds)?;
+                let mut demanded = bounds.group_demanded;
+                demanded.iter_mut().for_each(|n| *n = (*n).max(1));
+                space.group(&demanded[..dimensions], bounds);
             }
             None => {}
         }
         Ok(space)
     }
 
-    fn group(&mut self, local: &[usize], bounds: &Bounds) -> Result<(), i32> {
+    fn group(&mut self, local: &[usize], bounds: &Bounds) {
         // "CL_INVALID_WORK_GROUP_SIZE if … the total number of work-items in the work-group … is
         // greater than the value specified by CL_KERNEL_WORK_GROUP_SIZE" or the device's.
         let items = local.iter().fold(1, |all: usize, &n| all.saturating_mul(n));
-        if items > bounds.group_max {
-            return Err(CL_INVALID_WORK_GROUP_SIZE);
-        }
+        self.doubtful |= items > bounds.group_max;
         self.local = [1; 3];
         for (axis, &n) in local.iter().enumerate() {
             // "CL_INVALID_WORK_GROUP_SIZE if local_work_size is specified and … does not match the
             // required work-group size for kernel in the program source."
             let demanded = bounds.group_demanded[axis];
-            if n == 0 || (demanded != 0 && demanded != n) {
-                return Err(CL_INVALID_WORK_GROUP_SIZE);
-            }
+            let other = demanded != 0 && demanded != n;
             // "CL_INVALID_WORK_GROUP_SIZE if … is not consistent with … or the global size is not
-            // evenly divisible" where groups must be even.
-            if !bounds.uneven && !self.global[axis].is_multiple_of(n as u64) {
-                return Err(CL_INVALID_WORK_GROUP_SIZE);
-            }
+            // evenly divisible" where groups must be even, which depends on the device, on the
+            // program's language, and on the driver.
+            let uneven = !self.global[axis].is_multiple_of(n as u64);
             // "CL_INVALID_WORK_ITEM_SIZE if the number of work-items specified in any of
             // local_work_size[0] … is greater than the corresponding values specified by
             // CL_DEVICE_MAX_WORK_ITEM_SIZES."
-            if n > bounds.items_max[axis] {
-                return Err(CL_INVALID_WORK_ITEM_SIZE);
-            }
+            let large = n > bounds.items_max[axis];
+            self.doubtful |= other || uneven || large;
             self.local[axis] = n as u64;
         }
-        Ok(())
     }
 }
 
@@ -136,6 +135,9 @@ impl Kernel {
         event_ret: *mut cl_event,
     ) -> Result<(), i32> {
         let (at, replica) = self.at_queue(queue)?;
+        if space.doubtful && !replica.has_run(space.local) {
+            return self.launch_and_see(queue, command, space, waits, event_ret);
+        }
         let mut args = self.args();
         // "CL_INVALID_KERNEL_ARGS if all the kernel arguments have not been set."
         if !args.are_late() {
@@ -153,6 +155,50 @@ impl Kernel {
             .collect();
         let operation = operation(&args, at, replica, self.kinds.len(), space)?;
         queue.enqueue(command, waits, event_ret, &uses, &operation)
+    }
+}
+
+impl Kernel {
+    /// A launch that the driver may refuse, the first of its group: waits for the driver's word
+    /// where that comes without the application's doing, so that the error is this call's, as it
+    /// is natively. Else the event has it, or `clFinish`.
+    fn launch_and_see(
+        &self,
+        queue: &Object<Queue>,
+        command: i32,
+        space: &Space,
+        waits: &Waits<'_>,
+        event_ret: *mut cl_event,
+    ) -> Result<(), i32> {
+        let certain = Space {
+            doubtful: false,
+            ..*space
+        };
+        if !queue.runs_by_itself() {
+            return self.launch(queue, command, &certain, waits, event_ret);
+        }
+        let mut event: cl_event = std::ptr::null_mut();
+        self.launch(queue, command, &certain, waits, &mut event)?;
+        // SAFETY: the launch has succeeded and has given this event, with one reference.
+        let given = unsafe { get::<Event>(event) }?.share();
+        given.flush();
+        let status = given.wait();
+        if status >= 0 {
+            let (_, replica) = self.at_queue(queue)?;
+            replica.remember(space.local);
+            if !event_ret.is_null() {
+                // SAFETY: not null, and the application's place for an event, as its caller has
+                // promised to the entry point. The reference goes with it.
+                unsafe { event_ret.write(event) };
+                return Ok(());
+            }
+        }
+        // SAFETY: the handle is the one from above.
+        unsafe { Object::<Event>::release(event.cast()) }?;
+        match status {
+            failed if failed < 0 => Err(failed),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -183,7 +229,6 @@ mod tests {
         group_demanded: [0; 3],
         group_max: 256,
         items_max: [256, 256, 64],
-        uneven: false,
         address_bits: 64,
     };
 
@@ -200,32 +245,33 @@ mod tests {
     }
 
     #[test]
-    fn test_groups_stay_inside_the_bounds() {
-        let wrong = Err(CL_INVALID_WORK_GROUP_SIZE);
-        assert!(with_local(&[64, 64], &[16, 16], &BOUNDS).is_ok());
-        assert_eq!(with_local(&[64, 64], &[32, 16], &BOUNDS), wrong);
-        assert_eq!(with_local(&[64], &[48], &BOUNDS), wrong);
-        assert_eq!(with_local(&[64, 64], &[8, 0], &BOUNDS), wrong);
-        assert_eq!(with_local(&[64], &[0], &BOUNDS).unwrap().local, [0; 3]);
-        let deep = with_local(&[1, 1, 128], &[1, 1, 128], &BOUNDS);
-        assert_eq!(deep, Err(CL_INVALID_WORK_ITEM_SIZE));
-        let uneven = Bounds {
-            uneven: true,
-            ..BOUNDS
+    fn test_what_goes_beyond_the_drivers_description_is_the_drivers_to_refuse() {
+        let doubtful = |global: &[usize], local: &[usize]| {
+            with_local(global, local, &BOUNDS).unwrap().doubtful
         };
-        assert!(with_local(&[64], &[48], &uneven).is_ok());
+        assert!(!doubtful(&[64, 64], &[16, 16]));
+        assert!(doubtful(&[64, 64], &[32, 16]));
+        assert!(doubtful(&[64], &[48]));
+        assert!(doubtful(&[1, 1, 128], &[1, 1, 128]));
     }
 
     #[test]
-    fn test_a_demanded_group_is_taken_and_no_other() {
+    fn test_a_group_of_nothing_is_refused_and_zeros_alone_are_none_given() {
+        let empty = with_local(&[64, 64], &[8, 0], &BOUNDS);
+        assert_eq!(empty, Err(CL_INVALID_WORK_GROUP_SIZE));
+        assert_eq!(with_local(&[64], &[0], &BOUNDS).unwrap().local, [0; 3]);
+    }
+
+    #[test]
+    fn test_a_demanded_group_is_taken_where_none_is_given() {
         let bounds = Bounds {
             group_demanded: [8, 4, 1],
             ..BOUNDS
         };
         let space = Space::new(None, &[16, 8], None, &bounds).unwrap();
-        assert_eq!(space.local, [8, 4, 1]);
-        let other = with_local(&[16, 8], &[4, 8], &bounds);
-        assert_eq!(other, Err(CL_INVALID_WORK_GROUP_SIZE));
+        assert_eq!((space.local, space.doubtful), ([8, 4, 1], false));
+        let other = with_local(&[16, 8], &[4, 8], &bounds).unwrap();
+        assert!(other.doubtful);
     }
 
     #[test]

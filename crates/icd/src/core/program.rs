@@ -291,30 +291,6 @@ impl Program {
         }
     }
 
-    /// Whether the program's kernels may be launched with a last group that is smaller: the
-    /// device can, and the program's language has it ("-cl-std=CL2.0" or newer, and not
-    /// "-cl-uniform-work-group-size").
-    pub fn allows_uneven(&self, member: usize) -> bool {
-        let Some(&at) = self.devices_at(member).first() else {
-            return false;
-        };
-        let device = &self.devices[at];
-        let able = match device.limits.version {
-            version if version < (2, 0) => false,
-            version if version < (3, 0) => true,
-            _ => device.number(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT) != 0,
-        };
-        let state = self.state();
-        let options = &state.builds[at].options;
-        let modern = match self.origin {
-            Origin::Source(_) => ["-cl-std=CL2", "-cl-std=CL3", "-cl-std=CLC++"]
-                .iter()
-                .any(|o| options.contains(o)),
-            _ => true,
-        };
-        able && modern && !options.contains("-cl-uniform-work-group-size")
-    }
-
     /// `clSetProgramSpecializationConstant`.
     pub fn specialize(&self, id: u32, value: &[u8]) -> Result<(), i32> {
         for replica in &self.replicas {
@@ -364,7 +340,16 @@ impl Program {
                     }
                     state.kernels[at] = kernels.iter().cloned().map(Arc::new).collect();
                 }
-                Reply::Error(_) => state.kernels[at].clear(),
+                Reply::Error(code) => {
+                    state.kernels[at].clear();
+                    let text = format!("the driver refused (error {code}) and gave no log");
+                    for &device in &mine {
+                        let log = &mut state.builds[device].log;
+                        if log.is_empty() {
+                            log.extend_from_slice(text.as_bytes());
+                        }
+                    }
+                }
                 _ => {}
             }
             for device in mine {
