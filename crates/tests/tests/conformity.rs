@@ -14,7 +14,9 @@ fn test_what_the_library_answers_is_what_the_driver_answers() {
         // The same choice of packages as for the unit tests: what they built is used again.
         .args(["test", "--release", "--locked", "--workspace"])
         .args(["--no-fail-fast", "--exclude", "baltra-tests"])
-        .args(["--test", "programs", "--test", "images", "--test", "svm"])
+        .args([
+            "--test", "programs", "--test", "images", "--test", "svm", "--test", "edges",
+        ])
         .args(["--", "--nocapture", "--test-threads=1"])
         .env("BALTRA_TEST_LIBRARY", built("libbaltra_opencl.so"))
         .env("BALTRA_ENDPOINT", daemon.endpoint());

@@ -1,0 +1,131 @@
+//! What OpenCL programs do to their library: threads on one queue, thousands of queues, forks,
+//! buffers over shared virtual memory. Each over shared memory and over TCP.
+
+use baltra_testkit::Daemon;
+use baltra_tests::{
+    by_variables, compile, daemon_with, free_port, native, nothing_panicked, root, through, Answer,
+    Running,
+};
+use std::process::Command;
+
+/// A daemon that listens on TCP as well.
+struct Both {
+    daemon: Daemon,
+    endpoint: String,
+    token: String,
+}
+
+impl Both {
+    fn start() -> Both {
+        let endpoint = format!("127.0.0.1:{}", free_port());
+        let daemon = daemon_with(&[&format!("listen.tcp={endpoint}")]);
+        daemon.text(&["tenant", "add", "red"]).unwrap();
+        let token = daemon.text(&["tenant", "token", "red"]).unwrap();
+        Both {
+            daemon,
+            endpoint: format!("tcp://{endpoint}"),
+            token: token.trim().into(),
+        }
+    }
+
+    /// A program's answers over shared memory and over TCP.
+    fn run(&self, program: &str, arguments: &[&str]) -> [Answer; 2] {
+        let program = compile(program);
+        let local = through(&self.daemon, "red", &program);
+        let mut remote = by_variables(&self.endpoint, &program);
+        remote.env("BALTRA_TOKEN", &self.token);
+        [local, remote].map(|mut command: Command| {
+            command.args(arguments);
+            Running::run(command).ok()
+        })
+    }
+}
+
+fn assert_done(answer: &Answer) {
+    assert!(answer.out.ends_with("done"), "{answer:#?}");
+}
+
+#[test]
+fn test_threads_on_one_queue_neither_hang_nor_see_old_bytes() {
+    let both = Both::start();
+    for threads in ["1", "2", "5"] {
+        for answer in both.run("threads", &[threads, "150"]) {
+            assert_done(&answer);
+        }
+    }
+    nothing_panicked(&both.daemon);
+}
+
+#[test]
+fn test_thousands_of_queues_are_had_and_used() {
+    let both = Both::start();
+    // The pause is longer than a queue's thread waits for something to do.
+    for answer in both.run("queues", &["2000", "300", "2500"]) {
+        assert_eq!(answer.line("queues"), Some("2000 0"), "{answer:#?}");
+        assert_done(&answer);
+    }
+    nothing_panicked(&both.daemon);
+}
+
+#[test]
+fn test_one_queue_too_many_is_an_opencl_error_and_the_session_goes_on() {
+    let both = Both::start();
+    let limit = ["tenant", "add", "small", "--objects", "300"];
+    both.daemon.text(&limit).unwrap();
+    let mut command = through(&both.daemon, "small", compile("queues"));
+    command.arg("1000");
+    let answer = Running::run(command).ok();
+    let had = answer.number("queues").expect("a count");
+    assert!((250..300).contains(&had), "{answer:#?}");
+    assert_eq!(answer.line("queues"), Some(&*format!("{had} -5")));
+    assert_done(&answer);
+    nothing_panicked(&both.daemon);
+}
+
+#[test]
+fn test_a_forked_child_has_its_own_session_and_its_parent_goes_on() {
+    let both = Both::start();
+    for answer in both.run("fork", &[]) {
+        for line in answer.out.lines().filter(|line| *line != "done") {
+            let (what, code) = line.rsplit_once(' ').expect("a word and a number");
+            let right = match what {
+                "parent" => code == "1",
+                // With so few descriptors a clear error is as good as work.
+                "limited" => matches!(code, "0" | "3"),
+                _ => code == "0",
+            };
+            assert!(right, "{line}: {answer:#?}");
+        }
+        assert_done(&answer);
+    }
+    nothing_panicked(&both.daemon);
+}
+
+#[test]
+fn test_pythons_processes_have_sessions_of_their_own() {
+    let python = root().join("target/venv/bin/python");
+    assert!(python.exists(), "run scripts/setup.sh test");
+    let both = Both::start();
+    let local = through(&both.daemon, "red", &python);
+    let mut remote = by_variables(&both.endpoint, &python);
+    remote.env("BALTRA_TOKEN", &both.token);
+    for mut command in [local, remote] {
+        command
+            .arg(root().join("crates/tests/programs/multiprocess.py"))
+            .env("PYOPENCL_NO_CACHE", "1")
+            .env("PYTHONUNBUFFERED", "1");
+        let answer = Running::run(command).ok();
+        assert!(!answer.out.contains("False"), "{answer:#?}");
+        assert_done(&answer);
+    }
+}
+
+#[test]
+fn test_a_buffer_over_shared_virtual_memory_has_its_storage() {
+    let both = Both::start();
+    let expected = Running::run(native(compile("svm_buffer"))).ok();
+    for answer in both.run("svm_buffer", &[]) {
+        assert_eq!(answer.out, expected.out);
+    }
+    nothing_panicked(&both.daemon);
+}
