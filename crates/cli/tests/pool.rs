@@ -211,7 +211,7 @@ fn test_a_node_s_name_is_its_own() {
 fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     let registry = registry();
     let east = node("east", &registry, "");
-    let _west = node("west", &registry, "");
+    let west = node("west", &registry, "");
     let open = || {
         let stream = east.connect().unwrap();
         let (welcome, _) = handshake::hello(&stream, &hello("device0")).unwrap();
@@ -266,15 +266,22 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     let second = lines(&out)[1].clone();
     assert!(!second.starts_with(&first), "{second}");
     assert!(second.ends_with("mover (restarts)"), "{second}");
-    // Without another device it stays, and so it is said.
-    let second = second.split(' ').next().unwrap().to_owned();
-    let stays = registry
-        .baltra(&["device", "drain", &second, "--wait", "1"])
-        .unwrap();
-    assert_eq!(stays.status.code(), Some(1));
-    let said = text(&stays.stdout);
-    assert!(said.contains("mover has to stay"), "{said}");
-    assert!(said.contains("has 1 sessions"), "{said}");
+    // A session of a program that is no instance is nobody's to move, and so it is said.
+    let other = second.split(' ').next().unwrap().to_owned();
+    let node = match other.starts_with("east/") {
+        true => &east,
+        false => &west,
+    };
+    let stream = node.connect().unwrap();
+    let device = other.split_once('/').unwrap().1;
+    let (welcome, _) = handshake::hello(&stream, &hello(device)).unwrap();
+    welcome.unwrap();
+    let asked = ["device", "drain", other.as_str(), "--wait", "10"];
+    let drained = registry.baltra(&asked).unwrap();
+    assert_eq!(drained.status.code(), Some(1), "{drained:?}");
+    let said = text(&drained.stdout);
+    assert!(said.contains(&format!("{other} has 1 sessions")), "{said}");
+    drop(stream);
     let unknown = registry
         .text(&["device", "drain", "east/nothing"])
         .unwrap_err();

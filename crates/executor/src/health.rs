@@ -60,22 +60,26 @@ impl Health {
         }
     }
 
+    /// Whether the context is lost: what commands came to is worth nothing.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
     /// The session whose work lost the context, if it is lost.
     pub fn culprit(&self) -> Option<u64> {
-        let lost = self.is_lost.load(Ordering::Acquire);
-        lost.then(|| self.culprit.load(Ordering::Relaxed))
+        self.is_lost().then(|| self.culprit.load(Ordering::Relaxed))
     }
 
     /// What a session is to be told instead of an error of the driver's. May wait for a probe.
     pub fn verdict(&self, session: u64, code: Code) -> Code {
-        if self.is_lost.load(Ordering::Acquire) {
+        if self.is_lost() {
             return CL_DEVICE_NOT_AVAILABLE;
         }
         if !is_suspicious(code) {
             return code;
         }
         let mut probed = self.probed.lock().expect("no panic under this lock");
-        if self.is_lost.load(Ordering::Acquire) {
+        if self.is_lost() {
             return CL_DEVICE_NOT_AVAILABLE;
         }
         // A code that OpenCL does not know is no common error.

@@ -25,10 +25,19 @@ pub fn compile_static(name: &str) -> PathBuf {
 /// Compiles `programs/NAME.c` as a driver's library.
 pub fn compile_driver(name: &str) -> PathBuf {
     let flags = ["-shared".into(), "-fPIC".into(), "-ldl".into()];
-    compile_with(name, &format!("lib{name}.so"), &flags)
+    compile_files(&[source(name)], &format!("lib{name}.so"), &flags)
+}
+
+fn source(name: &str) -> PathBuf {
+    root().join(format!("crates/tests/programs/{name}.c"))
 }
 
 fn compile_with(name: &str, out: &str, libraries: &[String]) -> PathBuf {
+    let files = [source(name), root().join("apps/common/clu.c")];
+    compile_files(&files, out, libraries)
+}
+
+fn compile_files(files: &[PathBuf], out: &str, libraries: &[String]) -> PathBuf {
     let directory = root().join("target/tests");
     std::fs::create_dir_all(&directory).expect("target can be written");
     let out = directory.join(out);
@@ -42,15 +51,14 @@ fn compile_with(name: &str, out: &str, libraries: &[String]) -> PathBuf {
         .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"])
         .arg("-I")
         .arg(root().join("apps/common"))
-        .arg(root().join(format!("crates/tests/programs/{name}.c")))
-        .arg(root().join("apps/common/clu.c"))
+        .args(files)
         .args(libraries)
         .args(["-lpthread", "-lm", "-o"])
         .arg(&fresh)
         .output()
         .expect("cc is installed");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}.c does not compile: {said}");
+    assert!(output.status.success(), "{files:?} do not compile: {said}");
     fresh.persist(&out).expect("target can be written");
     out
 }

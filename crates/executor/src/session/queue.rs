@@ -443,7 +443,8 @@ impl Base {
 
     /// The first `number` commands are complete: the client is told.
     pub fn publish(&mut self, number: u64) {
-        if number == self.published {
+        // With the context lost, all that waits is told by the session's end.
+        if number == self.published || self.session.shared.health.is_lost() {
             return;
         }
         self.published = number;

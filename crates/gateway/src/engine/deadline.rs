@@ -79,17 +79,18 @@ mod tests {
     }
 
     const SECOND: Duration = Duration::from_secs(1);
+    const NONE: [usize; 0] = [];
 
     #[test]
     fn test_a_call_past_its_time_is_late_and_not_before() {
         let start = Instant::now();
         let mut deadlines = Deadlines::default();
         let endless = [running(1, "a", start, 2)];
-        assert_eq!(deadlines.look(start + SECOND, &endless), []);
+        assert_eq!(deadlines.look(start + SECOND, &endless), NONE);
         assert_eq!(deadlines.look(start + 2 * SECOND, &endless), [0]);
         // The queue's next call has its own time.
         let next = [running(1, "a", start + 2 * SECOND, 2)];
-        assert_eq!(deadlines.look(start + 3 * SECOND, &next), []);
+        assert_eq!(deadlines.look(start + 3 * SECOND, &next), NONE);
     }
 
     #[test]
@@ -100,10 +101,10 @@ mod tests {
         let short = running(2, "a", start + SECOND, 2);
         let elsewhere = running(3, "b", start + SECOND, 2);
         let all = [long, short.clone(), elsewhere];
-        assert_eq!(deadlines.look(start + 2 * SECOND, &all), []);
+        assert_eq!(deadlines.look(start + 2 * SECOND, &all), NONE);
         assert_eq!(deadlines.look(start + 20 * SECOND, &all), [2]);
         // The long one has ended at 21 s: now the short one's time begins.
-        assert_eq!(deadlines.look(start + 21 * SECOND, &[short.clone()]), []);
+        assert_eq!(deadlines.look(start + 21 * SECOND, &[short.clone()]), NONE);
         assert_eq!(deadlines.look(start + 22 * SECOND, &[short]), [0]);
     }
 
@@ -119,7 +120,7 @@ mod tests {
         ];
         let mut deadlines = Deadlines::default();
         assert_eq!(deadlines.look(start + 4 * SECOND, &apart), [0]);
-        assert_eq!(deadlines.look(start + 5 * SECOND, &apart[1..]), []);
+        assert_eq!(deadlines.look(start + 5 * SECOND, &apart[1..]), NONE);
         assert_eq!(deadlines.look(start + 6 * SECOND, &apart[1..]), [0]);
     }
 }
