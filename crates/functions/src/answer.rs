@@ -4,10 +4,13 @@ use crate::call::{Body, Call, OutputShape};
 use crate::codec::{json, npy, picture};
 use crate::error::BindError;
 use crate::manifest::Codec;
-use crate::plan::Plan;
+use crate::plan::{OutputPlan, Plan};
 use crate::request::Answer;
 use crate::types::Scalar;
 use bytes::Bytes;
+
+/// The longest JSON of an array without elements.
+const EMPTY_JSON_MAX: u64 = 64 << 10;
 
 /// An output as it is sent: its real first dimension, where another output says it.
 pub(crate) struct Shown {
@@ -103,6 +106,7 @@ pub(crate) fn make(
             let mut text = vec![b'{'];
             for output in &outputs {
                 let about = &plan.outputs[output.index];
+                json_bytes_max(about, &output.shape)?;
                 if text.len() > 1 {
                     text.push(b',');
                 }
@@ -120,6 +124,7 @@ pub(crate) fn make(
                 })?;
             }
             text.extend_from_slice(b"}\n");
+            text.shrink_to_fit();
             text.into()
         }
         Codec::Png | Codec::Jpeg => {
@@ -133,6 +138,41 @@ pub(crate) fn make(
         content_type: codec.content_type(),
         headers,
     })
+}
+
+/// What an answer in the form that the client accepts may hold beside the outputs' own bytes while it is made.
+pub(crate) fn bytes_max(plan: &Plan, call: &Call, accept: Option<&str>) -> Result<u64, BindError> {
+    let shown = plan.outputs.iter().zip(&call.outputs);
+    let shown = shown.filter(|(output, _)| !output.hidden);
+    if shown.clone().next().is_none() {
+        return Ok(0);
+    }
+    match choose(&plan.answer_codecs, accept)? {
+        Codec::Raw | Codec::Npy => Ok(0),
+        Codec::Json => shown
+            .map(|(output, about)| json_bytes_max(output, &about.shape))
+            // The text grows by doubling.
+            .try_fold(0, |all: u64, bytes| {
+                Ok(all.saturating_add(bytes?.saturating_mul(2)))
+            }),
+        Codec::Png | Codec::Jpeg => Ok(shown
+            .map(|(_, about)| about.bytes.saturating_mul(2))
+            .fold(0, u64::saturating_add)),
+    }
+}
+
+/// Of an output as JSON. Brackets around nothing are refused where they are more than any array without elements needs.
+fn json_bytes_max(output: &OutputPlan, shape: &[u64]) -> Result<u64, BindError> {
+    let bytes = json::bytes_max(output.kind, output.json, shape);
+    let empty = shape.contains(&0);
+    match empty && bytes > EMPTY_JSON_MAX {
+        true => Err(BindError::Unprocessable(format!(
+            "'{}' has no elements, and its shape {shape:?} takes {bytes} bytes as JSON: accept {} instead",
+            output.name,
+            Codec::Npy.content_type()
+        ))),
+        false => Ok(bytes),
+    }
 }
 
 /// The outputs whose bytes, one after the other, are the answer in the form that the client accepts;

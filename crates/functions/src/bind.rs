@@ -5,9 +5,10 @@ mod query;
 mod text;
 
 use crate::call::{Body, Call};
+use crate::codec::picture;
 use crate::error::BindError;
 use crate::expression::Expression;
-use crate::manifest::Source;
+use crate::manifest::{Codec, Source};
 use crate::plan::{Bound, Plan};
 use crate::request::Request;
 use crate::types::Scalar;
@@ -47,6 +48,34 @@ pub(crate) fn request(plan: &Arc<Plan>, request: &Request<'_>, body: Body) -> Bi
     binding.headers(request)?;
     binding.body(request, body)?;
     plan.launch(binding.finish()?)
+}
+
+/// What unpacking a body may hold beside it.
+pub(crate) fn unpacked_bytes(plan: &Plan, request: &Request<'_>, body: &Body) -> u64 {
+    if plan.body_codecs == [Codec::Raw] || body.is_empty() {
+        return 0;
+    }
+    let binding = Binding::new(plan);
+    let content_type = body::content_type(request).ok().flatten();
+    let Ok(codec) = binding.codec(content_type.as_deref(), body) else {
+        return 0;
+    };
+    let length = body.len();
+    match codec {
+        Codec::Raw | Codec::Npy => 0,
+        // A copy in one piece and one with its odd floats quoted; "0," is an element of 8 bytes, in a list that doubles.
+        Codec::Json => {
+            let elements = length.saturating_mul(8);
+            let elements = elements.min(plan.body_bytes.saturating_mul(2));
+            elements.saturating_add(length.saturating_mul(3))
+        }
+        Codec::Png | Codec::Jpeg => {
+            let pixels = picture::pixel_bytes(codec, &body.to_bytes());
+            // As they come, converted, and as little-endian bytes.
+            let pixels = pixels.min(plan.body_bytes).saturating_mul(4);
+            pixels.saturating_add(length)
+        }
+    }
 }
 
 impl<'p> Binding<'p> {

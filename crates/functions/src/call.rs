@@ -99,6 +99,18 @@ pub struct Call {
     pub(crate) plan: Arc<Plan>,
 }
 
+impl Call {
+    /// Bytes of what goes in and of what comes out.
+    pub fn bytes(&self) -> u64 {
+        let inputs = self.buffers.iter().map(|buffer| match buffer {
+            Buffer::Input(body) | Buffer::InOut(body, _) => body.len(),
+            Buffer::Constant(_) | Buffer::Output(_) => 0,
+        });
+        let outputs = self.outputs.iter().map(|output| output.bytes);
+        inputs.chain(outputs).fold(0, u64::saturating_add)
+    }
+}
+
 /// A block of device memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Buffer {

@@ -125,6 +125,25 @@ impl Function {
         )
     }
 
+    /// What [`Function::bind`] may hold beside the body while it unpacks it.
+    pub fn unpacked_bytes(&self, request: &Request<'_>, body: &Body) -> u64 {
+        bind::unpacked_bytes(&self.plan, request, body)
+    }
+
+    /// What [`Function::answer`] may hold beside the outputs while it makes the answer; the error that it would come
+    /// to, where the call says so already.
+    pub fn answer_bytes(&self, call: &Call, accept: Option<&str>) -> Result<u64, BindError> {
+        answer::bytes_max(&self.plan, call, accept)
+    }
+
+    /// The kernels that an implementation starts, and how many arguments each is given; several times, where several
+    /// steps start it.
+    pub fn kernels(&self, implementation: usize) -> impl Iterator<Item = (&str, usize)> {
+        let implementation = self.plan.implementations.get(implementation);
+        let steps = implementation.into_iter().flat_map(|i| &i.steps);
+        steps.map(|step| (&*step.kernel, step.arguments.len()))
+    }
+
     /// Where every answer in the form that the client accepts is outputs' bytes and nothing else: those
     /// outputs, in their order. Then [`Function::answer`] can be left out.
     pub fn plain_answer(&self, accept: Option<&str>) -> Option<Vec<usize>> {

@@ -24,6 +24,7 @@ mod types;
 mod yaml;
 
 pub use call::{Argument, Body, Buffer, Call, Launch, OutputShape, Step};
+pub use codec::json::quote_odd_floats;
 pub use error::{BindError, ManifestError};
 pub use files::Files;
 pub use function::{Function, MANIFEST_FILE};

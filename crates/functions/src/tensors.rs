@@ -33,6 +33,12 @@ impl Tensor {
             .map_err(BindError::Unprocessable)
     }
 
+    /// How long the elements may be as JSON.
+    pub fn json_bytes_max(&self) -> u64 {
+        let count = self.data.len() / self.kind.size();
+        json::bytes_max(self.kind, JsonForm::Array, &[count])
+    }
+
     /// Appends the elements as the protocol's JSON `data`: a flat array.
     pub fn data_to_json(&self, out: &mut Vec<u8>) {
         let data = self.data.to_bytes();

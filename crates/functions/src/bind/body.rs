@@ -10,6 +10,18 @@ use crate::types::Type;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
+/// The essence of the content type, in lower case.
+pub(super) fn content_type(request: &Request<'_>) -> Bind<Option<String>> {
+    let Some(value) = request.headers.get(CONTENT_TYPE) else {
+        return Ok(None);
+    };
+    let text = value
+        .to_str()
+        .map_err(|_| BindError::UnsupportedType("the content type is not text".into()))?;
+    let essence = text.split(';').next().unwrap_or_default();
+    Ok(Some(essence.trim().to_ascii_lowercase()))
+}
+
 impl Binding<'_> {
     pub(super) fn body(&mut self, request: &Request<'_>, body: Body) -> Bind<()> {
         let plan = self.plan;
@@ -19,25 +31,7 @@ impl Binding<'_> {
                 false => Err(BindError::BadRequest("the function takes no body".into())),
             };
         }
-        let content_type = match request
-            .headers
-            .get(CONTENT_TYPE)
-            .map(|value| value.to_str())
-        {
-            Some(Err(_)) => {
-                return Err(BindError::UnsupportedType(
-                    "the content type is not text".into(),
-                ))
-            }
-            Some(Ok(text)) => Some(
-                text.split(';')
-                    .next()
-                    .unwrap_or_default()
-                    .trim()
-                    .to_ascii_lowercase(),
-            ),
-            None => None,
-        };
+        let content_type = content_type(request)?;
         match self.codec(content_type.as_deref(), &body)? {
             Codec::Raw => self.raw(body),
             Codec::Json => {
@@ -71,7 +65,7 @@ impl Binding<'_> {
     }
 
     /// What the client says, or what the first bytes say, or the first codec that has no sign of its own.
-    fn codec(&self, content_type: Option<&str>, body: &Body) -> Bind<Codec> {
+    pub(super) fn codec(&self, content_type: Option<&str>, body: &Body) -> Bind<Codec> {
         let codecs = &self.plan.body_codecs;
         let named = match content_type {
             // What curl sends when it is told nothing.

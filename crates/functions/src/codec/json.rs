@@ -2,13 +2,14 @@
 
 mod write;
 
-pub(crate) use write::write;
+pub(crate) use write::{bytes_max, write};
 
 use crate::error::BindError;
 use crate::manifest::JsonForm;
 use crate::plan::InputPlan;
 use crate::types::{Scalar, Type};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
 use std::fmt;
 
 /// Arrays in arrays, at most.
@@ -33,7 +34,8 @@ pub(crate) fn body(
         overflow: false,
         at: None,
     };
-    let mut from = serde_json::Deserializer::from_slice(text);
+    let text = quote_odd_floats(text);
+    let mut from = serde_json::Deserializer::from_slice(&text);
     let result = top.deserialize(&mut from).and_then(|()| from.end());
     let at = top.at.map_or("the body", |input| &inputs[input].name);
     match result {
@@ -62,6 +64,41 @@ pub(crate) fn flat(text: &[u8], kind: Type, limit: u64) -> Result<Vec<u8>, Strin
     result
         .map(|()| array.out)
         .map_err(|error| error.to_string())
+}
+
+/// `NaN`, `Infinity` and `-Infinity`, which Python writes where JSON has no number, as the texts that stand for them
+/// here. Inside of texts nothing changes.
+pub fn quote_odd_floats(text: &[u8]) -> Cow<'_, [u8]> {
+    const ODD: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+    let mut quoted = Vec::new();
+    let (mut at, mut kept, mut in_text) = (0, 0, false);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'\\' if in_text => at += 1,
+            b'"' => in_text = !in_text,
+            b'N' | b'I' | b'-' if !in_text => {
+                let odd = ODD.iter().find(|odd| text[at..].starts_with(odd));
+                if let Some(odd) = odd {
+                    quoted.extend_from_slice(&text[kept..at]);
+                    quoted.push(b'"');
+                    quoted.extend_from_slice(odd);
+                    quoted.push(b'"');
+                    kept = at + odd.len();
+                    at = kept;
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    match kept {
+        0 => Cow::Borrowed(text),
+        _ => {
+            quoted.extend_from_slice(&text[kept..]);
+            Cow::Owned(quoted)
+        }
+    }
 }
 
 struct Top<'a> {
@@ -195,6 +232,16 @@ impl Reader {
         Ok(())
     }
 
+    /// An integer as it was written: exact in the array's type, or refused.
+    fn integer<E: Error>(&mut self, depth: usize, value: i128) -> Result<(), E> {
+        let scalar = Scalar::from_integer(self.kind, value).filter(|scalar| match scalar {
+            Scalar::F32(float) => *float as i128 == value,
+            Scalar::F64(float) => *float as i128 == value,
+            _ => true,
+        });
+        self.element(depth, scalar, format_args!("{value}"))
+    }
+
     fn element<E: Error>(
         &mut self,
         depth: usize,
@@ -257,19 +304,11 @@ impl<'de> Visitor<'de> for Level<'_> {
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        self.array.element(
-            self.depth,
-            Scalar::from_integer(self.array.kind, value.into()),
-            format_args!("{value}"),
-        )
+        self.array.integer(self.depth, value.into())
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.array.element(
-            self.depth,
-            Scalar::from_integer(self.array.kind, value.into()),
-            format_args!("{value}"),
-        )
+        self.array.integer(self.depth, value.into())
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
@@ -279,7 +318,8 @@ impl<'de> Visitor<'de> for Level<'_> {
             Type::F32 => Some(value as f32)
                 .filter(|value| value.is_finite())
                 .map(Scalar::F32),
-            _ if value.fract() == 0.0 && value.abs() <= (1u64 << 53) as f64 => {
+            // From 2^53 on it may be another number than the one that was written.
+            _ if value.fract() == 0.0 && value.abs() < (1u64 << 53) as f64 => {
                 Scalar::from_integer(kind, value as i128)
             }
             _ => None,

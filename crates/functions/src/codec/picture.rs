@@ -68,6 +68,20 @@ pub(crate) fn decode(
     Ok((shape, pixels))
 }
 
+/// Bytes of a picture's pixels, from its header; 0 where it has none that can be read.
+pub(crate) fn pixel_bytes(codec: Codec, bytes: &[u8]) -> u64 {
+    let format = match codec {
+        Codec::Png => ImageFormat::Png,
+        _ => ImageFormat::Jpeg,
+    };
+    let reader = ImageReader::with_format(Cursor::new(bytes), format);
+    // Two bytes a channel, four channels: what it may be converted to.
+    let pixels = reader
+        .into_dimensions()
+        .map(|(width, height)| u64::from(width) * u64::from(height));
+    pixels.unwrap_or(0).saturating_mul(8)
+}
+
 /// Packs an array of height, width and perhaps channels.
 pub(crate) fn encode(
     codec: Codec,

@@ -73,6 +73,48 @@ fn arrays_are_read_with_their_shape() {
 }
 
 #[test]
+fn odd_floats_are_read_as_python_writes_them() {
+    let floats = one("[NaN, Infinity,-Infinity, 1]", Type::F64, JsonForm::Array).unwrap();
+    let expected = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0];
+    assert_eq!(floats.1, expected.map(f64::to_le_bytes).concat());
+    let scalar = one("NaN", Type::F32, JsonForm::Array).unwrap();
+    assert!(f32::from_le_bytes(scalar.1.try_into().unwrap()).is_nan());
+    let text = one(r#""NaN \" -Infinity""#, Type::U8, JsonForm::Text).unwrap();
+    assert_eq!(text.1, b"NaN \" -Infinity");
+    assert!(one("[NaN]", Type::I32, JsonForm::Array).is_err());
+    for wrong in ["[nan]", "[NaNs]", "[Inf]", "[--Infinity]", "[NaN NaN]"] {
+        let error = one(wrong, Type::F32, JsonForm::Array).unwrap_err();
+        assert_eq!(error.status(), 400, "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn integers_are_exact_or_refused() {
+    for (text, kind) in [
+        ("[18446744073709551615]", Type::U64),
+        ("[-9223372036854775808]", Type::I64),
+        ("[9007199254740993]", Type::I64),
+        ("[9007199254740992]", Type::F64),
+        ("[16777216]", Type::F32),
+        ("[4503599627370496.0]", Type::I64),
+    ] {
+        assert!(one(text, kind, JsonForm::Array).is_ok(), "{text} {kind}");
+    }
+    for (text, kind) in [
+        ("[18446744073709551616]", Type::U64),
+        ("[9007199254740993.0]", Type::I64),
+        ("[9007199254740992.5]", Type::I64),
+        ("[1e19]", Type::U64),
+        ("[9007199254740993]", Type::F64),
+        ("[18446744073709551615]", Type::F64),
+        ("[16777217]", Type::F32),
+    ] {
+        let error = one(text, kind, JsonForm::Array).unwrap_err();
+        assert_eq!(error.status(), 422, "{text} {kind}: {error}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused_with_its_status() {
     for (text, kind, status, part) in [
         ("[1, 256]", Type::U8, 422, "256 is no u8"),
@@ -140,9 +182,27 @@ proptest! {
         let mut text = Vec::new();
         write(&mut text, kind, JsonForm::Array, &[rows, columns], &bytes).unwrap();
         let text = String::from_utf8(text).unwrap();
+        prop_assert!(text.len() as u64 <= bytes_max(kind, JsonForm::Array, &[rows, columns]));
         let (shape, read) = one(&text, kind, JsonForm::Array).unwrap();
         prop_assert_eq!(shape, vec![rows, columns], "{}", text);
         prop_assert_eq!(read, bytes, "{}", text);
+    }
+
+    #[test]
+    fn no_json_is_longer_than_its_bound(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        index in 0usize..10,
+        columns in 0u64..5,
+        form in prop::sample::select(vec![JsonForm::Array, JsonForm::Hex, JsonForm::Text]),
+    ) {
+        let kind = if form == JsonForm::Array { Type::ALL[index] } else { Type::U8 };
+        let rows = bytes.len() as u64 / (kind.size() * columns.max(1));
+        let shape = [rows, columns, 1];
+        let length = (rows * columns * kind.size()) as usize;
+        let mut text = Vec::new();
+        if write(&mut text, kind, form, &shape, &bytes[..length]).is_ok() {
+            prop_assert!(text.len() as u64 <= bytes_max(kind, form, &shape), "{:?}", String::from_utf8(text));
+        }
     }
 
     #[test]

@@ -47,6 +47,34 @@ pub(crate) fn write(
     Ok(())
 }
 
+/// How long an array's JSON may be.
+pub(crate) fn bytes_max(kind: Type, form: JsonForm, shape: &[u64]) -> u64 {
+    let width = match kind {
+        Type::U8 => 3,
+        Type::I8 => 4,
+        Type::U16 => 5,
+        Type::I16 => 6,
+        Type::U32 => 10,
+        Type::I32 => 11,
+        Type::U64 | Type::I64 => 20,
+        Type::F32 => 16,
+        Type::F64 => 25,
+    };
+    let element = match (form, shape) {
+        (_, []) | (JsonForm::Array, _) => width + 1,
+        (JsonForm::Hex, _) => 2,
+        // A control character is six.
+        (JsonForm::Text, _) => 6,
+    };
+    // Brackets or quotes, and a comma, of each level.
+    let (mut arrays, mut bytes) = (1u64, 0u64);
+    for size in shape {
+        bytes = bytes.saturating_add(arrays.saturating_mul(3));
+        arrays = arrays.saturating_mul(*size);
+    }
+    bytes.saturating_add(arrays.saturating_mul(element))
+}
+
 fn element(out: &mut Vec<u8>, kind: Type, bytes: &[u8]) {
     // Writing to memory does not fail.
     let _ = match Scalar::from_bytes(kind, bytes) {
