@@ -15,6 +15,7 @@ pub mod client;
 pub mod clock;
 mod containers;
 pub mod counters;
+pub mod exposition;
 mod functions;
 mod grpc;
 mod incoming;

@@ -1,11 +1,13 @@
 //! `/metrics` and `/healthz`.
 
+use crate::exposition;
 use crate::functions::signals;
 use crate::operators;
 use crate::registry::Registry;
 use crate::state::Phase;
 use anyhow::{Context, Result};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::HeaderMap;
 use axum::routing::get;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -18,8 +20,6 @@ use std::fmt::Error;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-
-const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Listens on the address of `registry.metrics`.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener> {
@@ -36,7 +36,11 @@ pub(crate) async fn serve(
     listener: TcpListener,
     stopped: impl Future<Output = ()> + Send + 'static,
 ) {
-    let text = move || async move { ([(CONTENT_TYPE, FORMAT)], render(&registry)) };
+    let text = move |headers: HeaderMap| async move {
+        let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let (kind, page) = exposition::page(accept, render(&registry));
+        ([(CONTENT_TYPE, kind)], page)
+    };
     let router = axum::Router::new()
         .route("/metrics", get(text))
         .route("/healthz", get(|| async { "ok\n" }));
@@ -51,7 +55,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// The whole page.
+/// The whole page, in OpenMetrics.
 pub fn render(registry: &Arc<Registry>) -> String {
     let mut page = Page::with_prefix("baltra_registry");
     let c = &registry.counters;

@@ -409,7 +409,15 @@ async fn signals_and_metrics_say_how_many_replicas_are_wanted() {
             .any(|l| l.strip_suffix(".0").unwrap_or(l) == line);
         assert!(found, "{line} is not in\n{page}");
     }
+    assert!(page.contains("\r\ncontent-type: application/openmetrics-text; version=1.0.0"));
     assert!(page.ends_with("# EOF\n"));
+    let page = support::page_as(handle.metrics().unwrap(), "*/*").await;
+    assert!(
+        page.contains("\r\ncontent-type: text/plain; version=0.0.4"),
+        "{page}"
+    );
+    assert!(page.contains("\n# TYPE baltra_registry_allocations_total counter\n"));
+    assert!(!page.contains("# EOF"));
     handle.stop().await;
 }
 

@@ -221,10 +221,17 @@ where
     }
 }
 
-/// What a scraper gets.
+/// What a scraper of OpenMetrics gets.
 pub async fn page(address: std::net::SocketAddr) -> String {
+    page_as(address, "application/openmetrics-text").await
+}
+
+/// What a scraper gets that accepts this.
+pub async fn page_as(address: std::net::SocketAddr, accept: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
