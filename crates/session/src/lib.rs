@@ -17,3 +17,4 @@ mod tcp;
 
 pub use endpoint::{default_runtime_dir, Endpoint, EndpointError};
 pub use inherited::take_sockets;
+pub use tcp::tls::reason as tls_reason;

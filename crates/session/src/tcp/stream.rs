@@ -1,5 +1,6 @@
 //! A connected socket, plain or TLS: one thread reads, any may send.
 
+use super::tls;
 use crate::inherited::Socket;
 use baltra_ring::io::{recv, send, Part};
 use baltra_ring::Range;
@@ -43,7 +44,7 @@ impl Write for Nonblocking<'_> {
 }
 
 fn invalid(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
+    io::Error::new(io::ErrorKind::InvalidData, tls::reason(&error))
 }
 
 impl Stream {

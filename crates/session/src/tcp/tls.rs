@@ -60,6 +60,30 @@ pub(crate) fn client(host: &str, authority: Option<&Path>) -> io::Result<ClientC
     config.map_err(|e| broken(e.to_string()))
 }
 
+/// Why a TLS connection failed, with its remedy where the library has no words for it.
+pub fn reason(error: &rustls::Error) -> String {
+    use rustls::{CertificateError, Error};
+    match error {
+        // The library's own type is not public.
+        Error::InvalidCertificate(CertificateError::Other(other))
+            if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+        {
+            "the server's certificate is an authority's (CA:TRUE), which cannot be a server's own: \
+             make one with 'basicConstraints=CA:FALSE' and trust that, or sign one with the authority"
+                .to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::Other(other)) => {
+            format!("the server's certificate is invalid: {}", other.0)
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the server's certificate is not signed by an authority that is trusted here: name its \
+             certificate's file (BALTRA_TLS_CA)"
+                .to_owned()
+        }
+        error => error.to_string(),
+    }
+}
+
 /// The daemon's side.
 pub(crate) fn server(files: &TlsFiles) -> io::Result<ServerConnection> {
     let chain = certificates(&files.certificate)?;
