@@ -6,6 +6,7 @@
 //! | [`connection`] | a socket that knows what it is waiting for, and its limits |
 //! | [`scan`] | what a parser would let pass: smuggling shapes |
 //! | [`gateway`] | what all of them share |
+//! | [`budget`], [`body`], [`coding`] | what a request holds, its body, how that is encoded |
 //! | [`dispatch`], [`call`] | `/function/…`: the way of a call, without locks |
 //! | [`containers`] | functions that are containers: calls go on there, and wait until one is ready |
 //! | [`table`] | what is deployed |
@@ -13,15 +14,19 @@
 //! | [`trace`], [`spans`] | which trace a call belongs to, and telling its spans |
 //! | [`store`], [`upload`] | functions and deployments on disk |
 //! | [`faas`], [`queue`], [`logs`], [`follow`] | OpenFaaS: management, asynchronous calls, logs |
+//! | [`callback`], [`delivery`] | telling the ends of asynchronous calls |
 //! | [`inference`] | the Open Inference Protocol |
 //! | [`keys`] | who calls, how often |
 //! | [`router`], [`openapi`] | everything that is not a call |
 
 pub(crate) mod body;
+pub(crate) mod budget;
 pub(crate) mod call;
 pub(crate) mod callback;
+pub(crate) mod coding;
 pub(crate) mod connection;
 pub(crate) mod containers;
+pub(crate) mod delivery;
 pub(crate) mod dispatch;
 pub(crate) mod faas;
 pub(crate) mod follow;

@@ -28,7 +28,9 @@ pub struct Options {
     /// Whether callers may name POSIX shared memory of this host (the Open Inference Protocol's
     /// extension): any object that the gateway's user may open.
     pub shared_memory: bool,
-    /// Hosts that `X-Callback-Url` may name; `*`: any.
+    /// Hosts that `X-Callback-Url` may name; `*`: any. An address of this host or link (127.0.0.1,
+    /// ::1, 169.254.…) is called only where it is named itself, or `localhost` is; a name that
+    /// resolves to one is not enough. Empty: no callbacks.
     pub callback_hosts: Vec<String>,
     /// Who may deploy and remove.
     pub admin: AdminOptions,
@@ -51,7 +53,7 @@ impl Default for Options {
             tls_cert: None,
             tls_key: None,
             shared_memory: true,
-            callback_hosts: vec!["127.0.0.1".into(), "localhost".into(), "[::1]".into()],
+            callback_hosts: Vec::new(),
             admin: AdminOptions::default(),
             engine: engine::Options::default(),
             limits: LimitOptions::default(),
@@ -106,6 +108,9 @@ pub struct LimitOptions {
     pub head_bytes_max: usize,
     /// A request's body, bytes; a function's own limit counts where it is smaller.
     pub body_bytes_max: u64,
+    /// What requests and answers hold, all together; of several tenants, each may hold half of it.
+    /// More is refused with 503. 0: half of this host's memory.
+    pub memory_bytes_max: u64,
     /// Bytes of a function's files, unpacked.
     pub upload_bytes_max: u64,
     /// Calls that are being carried out; more are refused with 503.
@@ -118,6 +123,8 @@ pub struct LimitOptions {
     pub async_bytes_max: u64,
     /// Asynchronous calls that run at a time.
     pub async_running_max: usize,
+    /// Callbacks that wait or run; a tenth of them to one host, for each tenant.
+    pub callbacks_max: usize,
     /// From a request's first byte to the end of its headers.
     pub head_timeout_ms: u64,
     /// From the end of the headers to the end of the body.
@@ -138,12 +145,14 @@ impl Default for LimitOptions {
             connections_max: 20_000,
             head_bytes_max: 16 << 10,
             body_bytes_max: 1 << 30,
+            memory_bytes_max: 0,
             upload_bytes_max: 256 << 20,
             calls_max: 4096,
             held_max: 1024,
             async_max: 10_000,
             async_bytes_max: 1 << 30,
             async_running_max: 64,
+            callbacks_max: 10_000,
             head_timeout_ms: 10_000,
             body_timeout_ms: 60_000,
             write_timeout_ms: 60_000,
@@ -249,6 +258,7 @@ impl Options {
             ("upload_bytes_max", limits.upload_bytes_max),
             ("calls_max", limits.calls_max as u64),
             ("async_running_max", limits.async_running_max as u64),
+            ("callbacks_max", limits.callbacks_max as u64),
             ("head_timeout_ms", limits.head_timeout_ms),
             ("body_timeout_ms", limits.body_timeout_ms),
             ("write_timeout_ms", limits.write_timeout_ms),

@@ -106,7 +106,8 @@ impl Service {
         self.gateway.draining.store(true, Relaxed);
         let _ = self.stop.send(true);
         let deadline = Instant::now() + self.gateway.options.limits.drain();
-        while self.gateway.queue.open() > 0 && Instant::now() < deadline {
+        let open = || self.gateway.queue.open() + self.gateway.deliveries.open();
+        while open() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
         for worker in self.workers.drain(..) {
@@ -159,7 +160,7 @@ async fn open(options: Options, stop: &watch::Receiver<bool>) -> Result<Opened> 
         grpc_address = Some(listener.local_addr()?);
         doors.push(Door {
             listener,
-            protocol: Protocol::Grpc(grpc::routes(&gateway)),
+            protocol: Protocol::Grpc(grpc::routes(&gateway)?),
             tls: grpc_tls,
         });
     }

@@ -122,6 +122,33 @@ fn management_wants_its_password() {
 }
 
 #[test]
+fn metrics_come_in_the_form_that_a_scraper_accepts() {
+    let gateway = Gateway::start();
+    let page = |accept: &str| gateway.send("GET", "/metrics", &[("accept", accept)], b"");
+    let text = page("text/plain; version=0.0.4");
+    assert!(text
+        .header("content-type")
+        .starts_with("text/plain; version=0.0.4"));
+    let body = text.text();
+    assert!(
+        body.contains("\n# TYPE baltra_gateway_calls_total counter\n"),
+        "{body}"
+    );
+    assert!(
+        !body.contains("# EOF") && !body.contains("# UNIT"),
+        "{body}"
+    );
+    let open = page("application/openmetrics-text; version=1.0.0");
+    assert!(open
+        .header("content-type")
+        .starts_with("application/openmetrics-text"));
+    assert!(open.text().ends_with("# EOF\n"));
+    assert!(open
+        .text()
+        .contains("\n# TYPE baltra_gateway_calls counter\n"));
+}
+
+#[test]
 fn without_a_password_pages_of_other_sites_manage_nothing() {
     let gateway = Gateway::start();
     let cross = [("sec-fetch-site", "cross-site")];

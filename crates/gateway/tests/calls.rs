@@ -71,6 +71,44 @@ fn chunked_bodies_are_bodies() {
 }
 
 #[test]
+fn encoded_bodies_are_decoded_or_refused() {
+    use std::io::Write;
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let text = b"hello ".repeat(1000);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(&text).unwrap();
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    zlib.write_all(&text).unwrap();
+    let fastest = ruzstd::encoding::CompressionLevel::Fastest;
+    let zstd = ruzstd::encoding::compress_to_vec(&text[..], fastest);
+    let (gzip, zlib) = (gzip.finish().unwrap(), zlib.finish().unwrap());
+    let call = |path: &str, coding: &str, body: &[u8]| {
+        gateway.send("POST", path, &[("content-encoding", coding)], body)
+    };
+    let path = "/function/uppercase";
+    for (coding, body) in [
+        ("gzip", &gzip),
+        ("deflate", &zlib),
+        ("zstd", &zstd),
+        ("identity", &text),
+    ] {
+        let answer = call(path, coding, body);
+        assert_eq!(answer.body, text.to_ascii_uppercase(), "{coding}");
+        let accepted = call("/async-function/uppercase", coding, body);
+        assert_eq!(accepted.status, 202, "{coding}");
+    }
+    assert_eq!(call(path, "gzip", &zlib).status, 400);
+    let unknown = call(path, "br", &text);
+    assert_eq!(unknown.status, 415, "{}", unknown.text());
+    assert_eq!(unknown.header("accept-encoding"), "gzip, deflate, zstd");
+    // More than the function takes, decoded.
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    bomb.write_all(&vec![b'a'; 2 << 20]).unwrap();
+    assert_eq!(call(path, "gzip", &bomb.finish().unwrap()).status, 413);
+}
+
+#[test]
 fn query_parameters_and_codecs_are_the_function_s() {
     let gateway = Gateway::start();
     gateway.deploy(SCALE);

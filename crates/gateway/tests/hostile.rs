@@ -57,6 +57,96 @@ fn smuggling_shapes_are_refused_on_the_wire() {
 }
 
 #[test]
+fn a_request_names_one_host() {
+    let gateway = Gateway::start();
+    let status = |head: &str| {
+        let mut client = Client::connect(gateway.address());
+        client.raw(format!("GET /healthz {head}\r\n\r\n").as_bytes());
+        let status = client.receive().map_or(400, |answer| answer.status);
+        (status, status == 400 && client.is_closed())
+    };
+    for head in [
+        "HTTP/1.1",
+        "HTTP/1.1\r\nhost: a\r\nhost: a",
+        "HTTP/1.1\r\nHost: a\r\nhOST: b",
+        "HTTP/1.0\r\nhost: a\r\nhost: b",
+        "HTTP/1.1\r\nhost: a b",
+        "HTTP/1.1\r\nhost: a/b",
+        "HTTP/1.1\r\nhost: user@a",
+        "HTTP/1.1\r\nhost: a:b",
+    ] {
+        assert_eq!(status(head), (400, true), "{head}");
+    }
+    for head in [
+        "HTTP/1.0",
+        "HTTP/1.1\r\nhost: a",
+        "HTTP/1.1\r\nhost:",
+        "HTTP/1.1\r\nhost: [::1]:80",
+    ] {
+        assert_eq!(status(head).0, 200, "{head}");
+    }
+}
+
+#[test]
+fn an_array_of_nothing_is_not_made_of_brackets() {
+    let gateway = Gateway::start();
+    gateway.deploy(
+        "name: grid
+inputs:
+  - {name: text, type: u8, shape: [rows, cols], codecs: [raw, json]}
+outputs:
+  - {name: upper, type: u8, shape: [rows, cols], codecs: [json, npy, raw]}
+args: [text, upper, u64(rows * cols)]
+implementations:
+  - native: {library: test.so, symbol: uppercase}
+",
+    );
+    let refused = gateway.post("/function/grid?rows=100000000&cols=0", b"");
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(
+        refused.text().contains("application/x-npy"),
+        "{}",
+        refused.text()
+    );
+    let few = gateway.post("/function/grid?rows=3&cols=0", b"");
+    assert_eq!(few.text(), "{\"upper\":[[],[],[]]}\n");
+    let raw = [("accept", "application/x-npy")];
+    let path = "/function/grid?rows=100000000&cols=0";
+    assert_eq!(gateway.send("POST", path, &raw, b"").status, 200);
+}
+
+#[test]
+fn what_requests_hold_is_counted_bounded_and_given_back() {
+    let gateway = Gateway::start_with(|options| options.limits.memory_bytes_max = 4 << 20);
+    gateway.deploy(&UPPERCASE.replace("1MiB", "64MiB"));
+    let held = || {
+        let metrics = gateway.get("/metrics").text();
+        let name = "baltra_gateway_memory_held_bytes ";
+        let line = metrics.lines().find_map(|l| l.strip_prefix(name));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    // A body of one-byte chunks holds its bytes, and not its chunks.
+    let mut drip = Client::connect(gateway.address());
+    drip.raw(b"POST /function/uppercase HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+    drip.raw(&b"1\r\na\r\n".repeat(200 << 10));
+    let expected = ((200 << 10) - (64 << 10)) as f64;
+    until("the chunks are counted", || held() == expected);
+    let large = gateway.post("/function/uppercase", &vec![b'a'; 5 << 20]);
+    assert_eq!(large.status, 503, "{}", large.text());
+    assert!(
+        large.text().contains("memory_bytes_max"),
+        "{}",
+        large.text()
+    );
+    assert_eq!(large.header("retry-after"), "1");
+    assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
+    drip.raw(b"0\r\n\r\n");
+    let answer = drip.receive().unwrap();
+    assert_eq!(answer.body, vec![b'A'; 200 << 10]);
+    until("everything is given back", || held() == 0.0);
+}
+
+#[test]
 fn a_head_that_is_too_large_is_431() {
     let gateway = Gateway::start();
     let mut client = Client::connect(gateway.address());

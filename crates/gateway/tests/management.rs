@@ -292,7 +292,9 @@ fn receive_one(listener: &TcpListener) -> String {
 
 #[test]
 fn an_asynchronous_call_has_an_id_a_status_and_a_callback() {
-    let gateway = Gateway::start();
+    let gateway = Gateway::start_with(|options| {
+        options.callback_hosts = vec!["127.0.0.1".into()];
+    });
     gateway.deploy(UPPERCASE);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/done?x=1", listener.local_addr().unwrap());
@@ -347,4 +349,223 @@ fn an_asynchronous_call_that_fails_says_so() {
         .map(|_| gateway.post("/async-function/nap?ms=400", b"").status)
         .collect();
     assert_eq!(statuses, [202, 202, 503]);
+}
+
+#[test]
+fn callbacks_that_nobody_answers_hold_up_no_calls() {
+    let gateway = Gateway::start_with(|options| {
+        options.limits.async_max = 1;
+        options.limits.callbacks_max = 20;
+        options.callback_hosts = vec!["127.0.0.1".into(), "localhost".into()];
+    });
+    gateway.deploy(UPPERCASE);
+    // It accepts, and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let call = |host: &str| {
+        let url = format!("http://{host}:{port}/");
+        let headers = [("x-callback-url", url.as_str())];
+        gateway.send("POST", "/async-function/uppercase", &headers, b"a")
+    };
+    let accepted = |what: &str, call: &dyn Fn() -> support::Answer| {
+        let mut answer = call();
+        until(what, || {
+            let done = answer.status == 202;
+            if !done {
+                answer = call();
+            }
+            done
+        });
+        let path = format!("/system/async/{}", answer.header("x-call-id"));
+        until("it is done", || {
+            gateway.get(&path).json()["state"] == "done"
+        });
+    };
+    // A lane is a tenth of all: two wait for their answers, and a third is not even begun.
+    accepted("the first is accepted", &|| call("127.0.0.1"));
+    accepted("its place in the queue is free", &|| call("127.0.0.1"));
+    until("the host's lane is full", || {
+        call("127.0.0.1").status == 503
+    });
+    let full = call("127.0.0.1");
+    assert!(full.text().contains("callbacks_max"), "{}", full.text());
+    accepted("another host's is not", &|| call("localhost"));
+    accepted("nor is a call without one", &|| {
+        gateway.post("/async-function/uppercase", b"a")
+    });
+}
+
+#[test]
+fn callbacks_go_only_where_the_operator_says() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let call = |gateway: &Gateway, url: &str| {
+        let headers = [("x-callback-url", url)];
+        gateway.send("POST", "/async-function/uppercase", &headers, b"a")
+    };
+    let refused = call(&gateway, "http://127.0.0.1:9/");
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(
+        refused.text().contains("callback_hosts"),
+        "{}",
+        refused.text()
+    );
+    let gateway = Gateway::start_with(|options| options.callback_hosts = vec!["*".into()]);
+    gateway.deploy(UPPERCASE);
+    assert_eq!(call(&gateway, "http://169.254.169.254/").status, 400);
+    // By its name it is found out when it is called.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!(
+        "http://localhost:{}/",
+        listener.local_addr().unwrap().port()
+    );
+    let accepted = call(&gateway, &url);
+    assert_eq!(accepted.status, 202, "{}", accepted.text());
+    let path = format!("/system/async/{}", accepted.header("x-call-id"));
+    let mut told = String::new();
+    until("the callback was refused", || {
+        told = gateway.get(&path).json()["callback"].to_string();
+        told.contains("callback_hosts")
+    });
+    assert!(listener.accept().is_err());
+}
+
+#[test]
+fn a_redirect_leads_nowhere() {
+    let gateway = Gateway::start_with(|options| {
+        options.callback_hosts = vec!["127.0.0.1".into()];
+    });
+    gateway.deploy(UPPERCASE);
+    let (first, second) = (
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
+    second.set_nonblocking(true).unwrap();
+    let to = second.local_addr().unwrap();
+    let url = format!("http://{}/", first.local_addr().unwrap());
+    let headers = [("x-callback-url", url.as_str())];
+    let accepted = gateway.send("POST", "/async-function/uppercase", &headers, b"a");
+    let (mut stream, _) = first.accept().unwrap();
+    let mut start = [0; 16];
+    stream.read_exact(&mut start).unwrap();
+    let moved =
+        format!("HTTP/1.1 307 Moved\r\nlocation: http://{to}/\r\ncontent-length: 0\r\n\r\n");
+    stream.write_all(moved.as_bytes()).unwrap();
+    let path = format!("/system/async/{}", accepted.header("x-call-id"));
+    until("the redirect is reported", || {
+        let told = gateway.get(&path).json()["callback"].to_string();
+        told.contains("redirects are not followed")
+    });
+    assert!(second.accept().is_err());
+}
+
+#[test]
+fn what_cannot_be_loaded_is_not_deployed() {
+    let gateway = Gateway::start();
+    gateway.deploy(UPPERCASE);
+    let wrong = UPPERCASE.replace("symbol: uppercase", "symbol: lowercase");
+    let refused = gateway.send("POST", "/system/functions", &[TAR], &archive(&wrong));
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("lowercase"), "{detail}");
+    let home = gateway.home.path().display().to_string();
+    assert!(
+        !detail.contains(&home) && !detail.contains("/tmp"),
+        "{detail}"
+    );
+    // What was there is there, also for the next start.
+    assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
+    let gateway = gateway.restart();
+    assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
+    let refused = gateway.send(
+        "POST",
+        "/system/functions",
+        &[TAR],
+        &archive(&wrong.replace("name: uppercase", "name: other")),
+    );
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert_eq!(gateway.get("/system/store").json(), json!(["uppercase"]));
+    assert_eq!(gateway.get("/v2/models/other/ready").status, 404);
+}
+
+#[test]
+fn a_function_without_a_device_is_deployed_and_not_ready() {
+    let gateway = Gateway::start();
+    let manifest = "name: copy
+inputs: [{name: a, type: u8, shape: [n]}]
+outputs: [{name: b, type: u8, shape: [n]}]
+implementations: [{opencl: {source: copy.cl, kernel: copy, global: [n]}}]
+";
+    let files = [
+        ("function.yaml", manifest.as_bytes()),
+        (
+            "copy.cl",
+            b"kernel void copy(global uchar *a, global uchar *b) {}",
+        ),
+    ];
+    let uploaded = gateway.send("POST", "/system/functions", &[TAR], &archive_of(&files));
+    assert_eq!(uploaded.status, 201, "{}", uploaded.text());
+    assert_eq!(uploaded.json()["ready"], false);
+    let ready = gateway.get("/v2/models/copy/ready");
+    assert_eq!(ready.status, 503, "{}", ready.text());
+    let error = ready.json()["error"].as_str().unwrap().to_owned();
+    let home = gateway.home.path().display().to_string();
+    assert!(!error.contains(&home), "{error}");
+    let index = gateway.post("/v2/repository/index", b"").json();
+    assert_eq!(index[0]["state"], "LOADING");
+    let ready_ones = gateway.post("/v2/repository/index", b"{\"ready\": true}");
+    assert_eq!(ready_ones.json(), json!([]));
+}
+
+#[test]
+fn uploads_and_deletions_at_once_are_carried_out_or_refused_with_the_reason() {
+    let gateway = Gateway::start();
+    let removal = json!({"functionName": "uppercase"}).to_string();
+    let archive = archive(UPPERCASE);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let answer = gateway.send("POST", "/system/functions", &[TAR], &archive);
+                    assert_eq!(answer.status, 201, "{}", answer.text());
+                    let path = "/system/functions?deploy=false";
+                    let answer = gateway.send("POST", path, &[TAR], &archive);
+                    assert_eq!(answer.status, 201, "{}", answer.text());
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..30 {
+                    let path = "/system/functions";
+                    let answer = gateway.send("DELETE", path, &[JSON], removal.as_bytes());
+                    assert!([202, 404].contains(&answer.status), "{}", answer.text());
+                    let answer = gateway.send("DELETE", "/system/store/uppercase", &[], b"");
+                    let known = [204, 404, 409];
+                    assert!(known.contains(&answer.status), "{}", answer.text());
+                }
+            });
+        }
+    });
+    gateway.deploy(UPPERCASE);
+    assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
+    let left = std::fs::read_dir(gateway.home.path().join("state/functions")).unwrap();
+    assert_eq!(left.count(), 1);
+}
+
+#[test]
+fn a_name_that_is_a_file_and_a_directory_is_refused() {
+    let gateway = Gateway::start();
+    let files = [
+        ("function.yaml", UPPERCASE.as_bytes()),
+        ("test.so", &LIBRARY[..]),
+        ("lib", b"a"),
+        ("lib/x", b"b"),
+    ];
+    let refused = gateway.send("POST", "/system/functions", &[TAR], &archive_of(&files));
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(
+        refused.text().contains("'lib' is both"),
+        "{}",
+        refused.text()
+    );
 }

@@ -271,6 +271,11 @@ impl Engine {
         ))
     }
 
+    /// Why nothing can run a deployed function now.
+    pub fn why_not(&self, function: &Arc<Function>) -> Option<String> {
+        Some(self.unit(function)?.why_not(Instant::now()))
+    }
+
     /// What a deployed function said.
     pub fn log(&self, function: &Arc<Function>) -> Option<Arc<Log>> {
         Some(self.unit(function)?.common.log.clone())

@@ -172,6 +172,10 @@ pub struct ReplicaStatus {
     pub refused: Option<String>,
     /// For how long work of it has been past its deadline without an end, milliseconds.
     pub overdue_ms: Option<u64>,
+    /// Why it could not be loaded last, where that was the function's own fault.
+    pub failure: Option<String>,
+    /// The same, where it was the node's.
+    pub unavailable: Option<String>,
 }
 
 impl Replica {
@@ -428,6 +432,13 @@ impl Replica {
             worse => worse,
         };
         let loaded = self.loaded();
+        let last = self.refused.lock().expect("no panic under this lock");
+        let (failure, unavailable) = match last.as_ref().map(|(_, error)| error) {
+            Some(StartError::Function(why)) => (Some(why.clone()), None),
+            Some(StartError::Node(why)) => (None, Some(why.clone())),
+            None => (None, None),
+        };
+        drop(last);
         ReplicaStatus {
             implementation: self.kind(),
             node: self.node_name().to_owned(),
@@ -442,6 +453,8 @@ impl Replica {
             overdue_ms: self
                 .overdue_since()
                 .map(|at| now.saturating_duration_since(at).as_millis() as u64),
+            failure,
+            unavailable,
         }
     }
 }

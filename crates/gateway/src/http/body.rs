@@ -1,13 +1,21 @@
 //! Bodies: requests' as the frames that came, answers' as the frames that an engine gave.
 
+use crate::http::budget::Held;
 use crate::http::problem::Problem;
-use bytes::{Buf, Bytes};
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+/// Frames of that many bytes are kept as they came; smaller ones are put together, so that a body
+/// holds little more than its bytes, however it was cut.
+const FRAME_KEPT: usize = 64 << 10;
+/// The largest block that small frames are put together in.
+const BLOCK_MAX: usize = 1 << 20;
+const BLOCK_MIN: usize = 4 << 10;
 
 /// An answer's body. What a call gives needs no box.
 #[derive(Debug, Default)]
@@ -18,6 +26,8 @@ pub(crate) enum Body {
     Frames {
         frames: VecDeque<Bytes>,
         left: u64,
+        /// What the answer holds until it is sent.
+        held: Option<Held>,
     },
     Other(axum::body::Body),
 }
@@ -33,7 +43,22 @@ impl Body {
             _ => Body::Frames {
                 left: frames.iter().map(|frame| frame.len() as u64).sum(),
                 frames,
+                held: None,
             },
+        }
+    }
+
+    /// The same, and what it holds is given back when it was sent.
+    pub fn holding(self, held: Option<Held>) -> Body {
+        let frames = match (self, held.is_some()) {
+            (Body::One(bytes), true) => VecDeque::from([bytes]),
+            (Body::Frames { frames, .. }, true) => frames,
+            (other, _) => return other,
+        };
+        Body::Frames {
+            left: frames.iter().map(|frame| frame.len() as u64).sum(),
+            frames,
+            held,
         }
     }
 }
@@ -63,9 +88,12 @@ impl HttpBody for Body {
                 *this = Body::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Body::Frames { frames, left } => {
+            Body::Frames { frames, left, held } => {
                 let next = frames.pop_front();
                 *left -= next.as_ref().map_or(0, |frame| frame.len() as u64);
+                if next.is_none() {
+                    *held = None;
+                }
                 Poll::Ready(next.map(|frame| Ok(Frame::data(frame))))
             }
             Body::Other(body) => Pin::new(body).poll_frame(context),
@@ -91,9 +119,116 @@ impl HttpBody for Body {
     }
 }
 
-/// Reads a request's body to its end, `bytes_max` at most. How long it may take is the
-/// connection's business.
-pub(crate) async fn collect<B>(mut body: B, bytes_max: u64) -> Result<Vec<Bytes>, Problem>
+/// A body's frames while they come.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    frames: Vec<Bytes>,
+    /// Small frames, put together.
+    block: BytesMut,
+    bytes: u64,
+}
+
+impl Gathered {
+    /// Adds a frame.
+    pub fn push(&mut self, data: Bytes) {
+        if data.is_empty() {
+            return;
+        }
+        if self.bytes == 0 {
+            // Mostly the only one.
+            self.bytes = data.len() as u64;
+            self.frames.push(data);
+            return;
+        }
+        if let ([first], true) = (&self.frames[..], self.block.is_empty()) {
+            if first.len() < FRAME_KEPT && self.bytes == first.len() as u64 {
+                let first = self.frames.pop().unwrap_or_default();
+                self.append(&first);
+            }
+        }
+        self.bytes += data.len() as u64;
+        if data.len() < FRAME_KEPT {
+            self.append(&data);
+            return;
+        }
+        self.end_block();
+        self.frames.push(data);
+    }
+
+    fn append(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let room = self.block.capacity() - self.block.len();
+            if room == 0 {
+                self.end_block();
+                let size = usize::try_from(self.bytes).unwrap_or(BLOCK_MAX);
+                self.block = BytesMut::with_capacity(size.clamp(BLOCK_MIN, BLOCK_MAX));
+                continue;
+            }
+            let (now, later) = data.split_at(room.min(data.len()));
+            self.block.extend_from_slice(now);
+            data = later;
+        }
+    }
+
+    fn end_block(&mut self) {
+        let block = std::mem::take(&mut self.block);
+        if !block.is_empty() {
+            self.frames.push(block.freeze());
+        }
+    }
+
+    /// All bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The frames, none of them empty.
+    pub fn finish(mut self) -> Vec<Bytes> {
+        self.end_block();
+        self.frames
+    }
+}
+
+/// A request's body, and what it holds.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    pub frames: Vec<Bytes>,
+    pub held: Held,
+}
+
+impl Payload {
+    /// Bytes of the body.
+    pub fn bytes(&self) -> u64 {
+        self.frames.iter().map(|frame| frame.len() as u64).sum()
+    }
+}
+
+/// Reads a request's body to its end, `bytes_max` at most, which `held` counts. How long it may
+/// take is the connection's business.
+pub(crate) async fn collect<B>(body: B, bytes_max: u64, mut held: Held) -> Result<Payload, Problem>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let frames = gather(body, bytes_max, |bytes| held.grow(bytes)).await?;
+    Ok(Payload { frames, held })
+}
+
+/// A small body in one piece: what all of them hold is bounded by the number of connections.
+pub(crate) async fn whole<B>(body: B, bytes_max: u64) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let frames = gather(body, bytes_max, |_| Ok(())).await?;
+    Ok(baltra_functions::Body(frames).to_bytes())
+}
+
+async fn gather<B>(
+    mut body: B,
+    bytes_max: u64,
+    mut count: impl FnMut(u64) -> Result<(), Problem>,
+) -> Result<Vec<Bytes>, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -105,22 +240,19 @@ where
     if body.size_hint().lower() > bytes_max {
         return Err(too_large());
     }
-    let mut frames = Vec::with_capacity(1);
-    let mut bytes = 0u64;
+    let mut gathered = Gathered::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| broken(&error))?;
         let Ok(data) = frame.into_data() else {
             continue; // trailers say nothing to anyone here
         };
-        bytes += data.remaining() as u64;
-        if bytes > bytes_max {
+        if gathered.bytes() + data.len() as u64 > bytes_max {
             return Err(too_large());
         }
-        if !data.is_empty() {
-            frames.push(data);
-        }
+        count(data.len() as u64)?;
+        gathered.push(data);
     }
-    Ok(frames)
+    Ok(gathered.finish())
 }
 
 fn broken(error: &impl std::fmt::Display) -> Problem {
@@ -131,6 +263,7 @@ fn broken(error: &impl std::fmt::Display) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::budget::Budget;
     use http_body_util::Full;
 
     #[tokio::test]
@@ -142,19 +275,59 @@ mod tests {
         assert_eq!(whole, "abcde");
     }
 
+    fn held(bytes_max: u64) -> Held {
+        let mut options = crate::options::Options::default();
+        options.limits.memory_bytes_max = bytes_max;
+        Held::new(&Budget::new(&options, 1), None)
+    }
+
     #[tokio::test]
     async fn a_body_beyond_its_limit_is_413() {
         let body = || Full::new(Bytes::from_static(b"12345"));
-        assert_eq!(collect(body(), 5).await.unwrap(), ["12345"]);
-        let problem = collect(body(), 4).await.unwrap_err();
+        let payload = collect(body(), 5, held(1 << 20)).await.unwrap();
+        assert_eq!((payload.bytes(), payload.held.bytes()), (5, 5));
+        assert_eq!(payload.frames, ["12345"]);
+        let problem = collect(body(), 4, held(1 << 20)).await.unwrap_err();
         assert_eq!(problem.status, 413);
     }
 
     #[tokio::test]
+    async fn a_body_beyond_the_memory_is_503() {
+        let body = Full::new(Bytes::from(vec![0; 200 << 10]));
+        let problem = collect(body, 1 << 20, held(100 << 10)).await;
+        assert_eq!(problem.unwrap_err().status, 503);
+    }
+
+    #[tokio::test]
     async fn an_empty_body_has_no_frame() {
-        assert!(collect(Full::new(Bytes::new()), 0)
-            .await
-            .unwrap()
-            .is_empty());
+        let payload = collect(Full::new(Bytes::new()), 0, held(1)).await;
+        assert!(payload.unwrap().frames.is_empty());
+    }
+
+    #[test]
+    fn small_frames_are_put_together_and_large_ones_kept() {
+        let mut gathered = Gathered::default();
+        let only = Bytes::from_static(b"only");
+        gathered.push(only.clone());
+        let frames = gathered.finish();
+        assert_eq!(frames[0].as_ptr(), only.as_ptr());
+
+        let mut gathered = Gathered::default();
+        let mut expected = Vec::new();
+        for i in 0..3_000_000u32 {
+            let byte = [(i % 251) as u8];
+            gathered.push(Bytes::copy_from_slice(&byte));
+            expected.push(byte[0]);
+        }
+        let large = Bytes::from(vec![7; FRAME_KEPT]);
+        gathered.push(large.clone());
+        gathered.push(Bytes::from_static(b"end"));
+        expected.extend_from_slice(&large);
+        expected.extend_from_slice(b"end");
+        assert_eq!(gathered.bytes(), expected.len() as u64);
+        let frames = gathered.finish();
+        assert!(frames.iter().any(|frame| frame.as_ptr() == large.as_ptr()));
+        assert!(frames.len() < 20, "{} frames", frames.len());
+        assert_eq!(frames.concat(), expected);
     }
 }

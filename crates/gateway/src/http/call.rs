@@ -1,16 +1,18 @@
 //! One call: bound, carried out, answered, counted and logged, whichever way it came.
 
 use crate::engine::{CallError, Timing, Trace};
+use crate::http::body::Payload;
+use crate::http::budget::Held;
 use crate::http::gateway::{blocking, Gateway};
 use crate::http::keys::TenantIndex;
 use crate::http::meters::{Ended, Ending, Meter};
 use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
+use crate::http::text::without_paths;
 use crate::http::trace;
 use baltra_functions::manifest::Codec;
 use baltra_functions::{Answer, Call, Request as Asked};
-use bytes::Bytes;
 use http::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
 use http::StatusCode;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub(crate) struct Done {
     pub timing: Timing,
     /// When.
     pub ended: Instant,
+    /// What the answer holds until it is sent.
+    pub held: Option<Held>,
 }
 
 /// Binds a request, has it carried out, and makes the answer; counts and logs it.
@@ -33,17 +37,17 @@ pub(crate) async fn run(
     deployed: &Arc<Deployed>,
     caller: TenantIndex,
     asked: Asked<'_>,
-    frames: Vec<Bytes>,
+    payload: Payload,
     trace: &Trace,
     began: Instant,
 ) -> Result<Done, Problem> {
-    let bytes_in = frames.iter().map(|f| f.len() as u64).sum();
+    let bytes_in = payload.bytes();
     let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
     let mut metered = Metered::begin(meter, began, bytes_in);
     let bound = (deployed, meter);
-    let result = run_bound(gateway, bound, asked, frames, trace, began).await;
+    let result = run_bound(gateway, bound, asked, payload, trace, began).await;
     let place = match &result {
-        Ok((answer, ran)) => {
+        Ok((answer, ran, _)) => {
             metered.timing = ran.timing;
             metered.bytes_out = answer.body.len();
             metered.ending = Ending::Done;
@@ -75,10 +79,11 @@ pub(crate) async fn run(
     deployed
         .log
         .call(ended, || line(&asked, problem, place, ended - began, trace));
-    result.map(|(answer, ran)| Done {
+    result.map(|(answer, ran, held)| Done {
         answer,
         timing: ran.timing,
         ended,
+        held,
     })
 }
 
@@ -91,13 +96,21 @@ async fn run_bound(
     gateway: &Gateway,
     (deployed, meter): (&Arc<Deployed>, &Arc<Meter>),
     asked: Asked<'_>,
-    frames: Vec<Bytes>,
+    payload: Payload,
     trace: &Trace,
     began: Instant,
-) -> Result<(Answer, Ran), Problem> {
+) -> Result<(Answer, Ran, Option<Held>), Problem> {
     let function = &deployed.function;
-    let call = bind(deployed, asked, frames).await?;
+    let Payload { frames, mut held } = payload;
+    let body = baltra_functions::Body(frames);
+    held.grow(function.unpacked_bytes(&asked, &body))?;
+    let call = bind(deployed, asked, body).await?;
     let accept = asked.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+    // From here on: what goes in, what comes out, and the answer that is made of it.
+    held.set(
+        call.bytes()
+            .saturating_add(function.answer_bytes(&call, accept)?),
+    )?;
     let deadline = began + deployed.timeout;
     let kept = call.clone();
     let called = gateway
@@ -118,16 +131,16 @@ async fn run_bound(
             let (function, accept) = (function.clone(), accept.map(str::to_owned));
             blocking(move || function.answer(&kept, reply.outputs, accept.as_deref())).await?
         }
-    };
-    Ok((answer?, ran))
+    }?;
+    held.shrink(held.bytes().saturating_sub(answer.body.len()));
+    Ok((answer, ran, held.if_counted()))
 }
 
 async fn bind(
     deployed: &Arc<Deployed>,
     asked: Asked<'_>,
-    frames: Vec<Bytes>,
+    body: baltra_functions::Body,
 ) -> Result<Call, Problem> {
-    let body = baltra_functions::Body(frames);
     let content_type = asked.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let raw = content_type.is_some_and(|t| t.starts_with(b"application/octet-stream"));
     if body.len() < HEAVY_BYTES || raw {
@@ -156,10 +169,12 @@ pub(crate) fn problem_of(error: CallError) -> Problem {
         }
         CallError::Deadline => Problem::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
         CallError::Unavailable(why) => Problem::overload(
-            format!("nothing can run it now: {why}"),
+            format!("nothing can run it now: {}", without_paths(why)),
             Duration::from_secs(1),
         ),
-        CallError::Failed(why) => Problem::internal(format!("the function failed: {why}")),
+        CallError::Failed(why) => {
+            Problem::internal(format!("the function failed: {}", without_paths(why)))
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderValue, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -22,6 +23,65 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2
 #[derive(Debug)]
 pub(crate) struct Callback {
     url: Uri,
+    /// Addresses of this host and its links that may be called.
+    local: Local,
+}
+
+/// Addresses of this host and its links that the configuration names.
+#[derive(Clone, Debug, Default)]
+struct Local {
+    addresses: Vec<IpAddr>,
+    loopback: bool,
+}
+
+impl Local {
+    fn of(hosts: &[String]) -> Local {
+        let addresses = hosts.iter().filter_map(|host| bare(host).parse().ok());
+        Local {
+            addresses: addresses.collect(),
+            loopback: hosts
+                .iter()
+                .any(|host| host.eq_ignore_ascii_case("localhost")),
+        }
+    }
+
+    /// Whether an address may be called: one beyond this host and its links, or one that is named.
+    fn allows(&self, address: IpAddr) -> bool {
+        let address = unwrapped(address);
+        let own_link = match address {
+            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.octets()[0] == 0,
+            IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_unspecified(),
+        };
+        let loopback = address.is_loopback();
+        if !own_link && !loopback && !address.is_multicast() {
+            return true;
+        }
+        self.addresses.contains(&address) || loopback && self.loopback
+    }
+}
+
+/// The IPv4 address that an IPv6 address stands for: mapped, compatible, translated (NAT64), or
+/// relayed (6to4).
+fn unwrapped(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(ip) = address else {
+        return address;
+    };
+    let [a, b, c, d, e, f, g, h] = ip.segments();
+    let inner = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+    };
+    match [a, b, c, d, e, f] {
+        [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => inner(g, h),
+        [0, 0, 0, 0, 0, 0] if (g, h) != (0, 0) && (g, h) != (0, 1) => inner(g, h),
+        [0x2002, high, low, ..] => inner(high, low),
+        _ => address,
+    }
+}
+
+/// A host without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.trim_matches(['[', ']'])
 }
 
 /// What is told.
@@ -31,7 +91,7 @@ pub(crate) struct Outcome<'a> {
     pub function: &'a str,
     pub took: Duration,
     pub trace: &'a Trace,
-    pub result: Result<Answer, Problem>,
+    pub result: Result<&'a Answer, &'a Problem>,
 }
 
 impl Callback {
@@ -54,7 +114,47 @@ impl Callback {
                 host.chars().take(100).collect::<String>()
             )));
         }
-        Ok(Callback { url })
+        let local = Local::of(hosts);
+        // A name's addresses are looked at when they are known.
+        if bare(host)
+            .parse()
+            .is_ok_and(|address| !local.allows(address))
+        {
+            return Err(Problem::bad_request(format!(
+                "callbacks to '{host}' are not allowed: it is an address of the gateway's host or link, \
+                 which 'gateway.callback_hosts' does not name itself"
+            )));
+        }
+        Ok(Callback { url, local })
+    }
+
+    /// The host that it goes to.
+    pub fn host(&self) -> &str {
+        self.url.host().unwrap_or_default()
+    }
+
+    /// A connection to an address of the host that may be called.
+    async fn connect(&self, host: &str, port: u16) -> anyhow::Result<TcpStream> {
+        let mut refused = None;
+        let mut failed = None;
+        for address in tokio::net::lookup_host((host, port)).await? {
+            if !self.local.allows(address.ip()) {
+                refused = Some(address.ip());
+                continue;
+            }
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match (failed, refused) {
+            (Some(error), _) => Err(error.into()),
+            (None, Some(address)) => Err(anyhow::anyhow!(
+                "'{host}' is {address}, an address of the gateway's host or link, which \
+                 'gateway.callback_hosts' does not name itself"
+            )),
+            (None, None) => Err(anyhow::anyhow!("'{host}' has no address")),
+        }
     }
 
     /// Until it was taken, three times at most. The status, or what was wrong.
@@ -63,6 +163,9 @@ impl Callback {
         loop {
             let attempt = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(outcome)).await;
             let error = match attempt {
+                Ok(Ok(status)) if status.is_redirection() => {
+                    return Err(format!("answered {status}: redirects are not followed"));
+                }
                 Ok(Ok(status)) if !status.is_server_error() => return Ok(status.as_u16()),
                 Ok(Ok(status)) => format!("answered {status}"),
                 Ok(Err(error)) => error.to_string(),
@@ -77,10 +180,9 @@ impl Callback {
 
     async fn attempt(&self, outcome: &Outcome<'_>) -> anyhow::Result<StatusCode> {
         let secure = self.url.scheme_str() == Some("https");
-        let host = self.url.host().unwrap_or_default();
-        let bare = host.trim_matches(['[', ']']);
+        let bare = bare(self.host());
         let port = self.url.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let stream = TcpStream::connect((bare, port)).await?;
+        let stream = self.connect(bare, port).await?;
         let _ = stream.set_nodelay(true);
         let request = self.request(outcome)?;
         if !secure {
@@ -165,5 +267,45 @@ mod tests {
             let problem = new(url, &["127.0.0.1"]).unwrap_err();
             assert_eq!(problem.status, 400, "{url}");
         }
+    }
+
+    #[test]
+    fn addresses_of_this_host_and_link_must_be_named_themselves() {
+        for url in [
+            "http://127.0.0.1/",
+            "http://[::1]/",
+            "http://169.254.169.254/",
+            "http://[fe80::1]/",
+            "http://0.0.0.0/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::7f00:1]/",
+            "http://[64:ff9b::169.254.169.254]/",
+            "http://[2002:7f00:1::]/",
+            "http://224.0.0.1/",
+        ] {
+            let problem = new(url, &["*"]).unwrap_err();
+            assert_eq!(problem.status, 400, "{url}");
+        }
+        for url in [
+            "http://10.0.0.1/",
+            "http://[2001:db8::1]/",
+            "http://8.8.8.8/",
+        ] {
+            new(url, &["*"]).unwrap();
+        }
+        new("http://127.0.0.1/", &["127.0.0.1"]).unwrap();
+        new("http://127.0.0.1/", &["*", "localhost"]).unwrap();
+        assert!(new("http://169.254.1.1/", &["*", "localhost"]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_resolves_to_this_host_is_not_enough() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let refused = new("http://localhost/", &["*"]).unwrap();
+        let error = refused.connect("localhost", port).await.unwrap_err();
+        assert!(error.to_string().contains("callback_hosts"), "{error}");
+        let allowed = new("http://localhost/", &["localhost"]).unwrap();
+        allowed.connect("localhost", port).await.unwrap();
     }
 }

@@ -9,7 +9,7 @@ use crate::options::LimitOptions;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{ready, Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -51,6 +51,28 @@ pub(crate) struct Watch {
     busy: AtomicU32,
     /// It has no name for its end yet: TLS is being agreed on.
     pub greeted: AtomicBool,
+    /// When something of each answer was taken last, where several are under way (HTTP/2).
+    answers: Mutex<Vec<Weak<AtomicU32>>>,
+}
+
+/// An answer that is under way beside others: its request is busy until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    watch: Arc<Watch>,
+    last: Arc<AtomicU32>,
+}
+
+impl Progress {
+    /// Something of it was taken.
+    pub fn note(&self) {
+        self.last.store(self.watch.clock.now(), Relaxed);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.watch.leave();
+    }
 }
 
 /// Why a connection is ended.
@@ -96,7 +118,23 @@ impl Watch {
             active: AtomicU32::new(now),
             busy: AtomicU32::new(0),
             greeted: AtomicBool::new(false),
+            answers: Mutex::default(),
         }
+    }
+
+    /// An answer is under way now.
+    pub fn progress(watch: &Arc<Watch>) -> Progress {
+        watch.enter();
+        let last = Arc::new(AtomicU32::new(watch.clock.now()));
+        watch.answers().push(Arc::downgrade(&last));
+        Progress {
+            watch: watch.clone(),
+            last,
+        }
+    }
+
+    fn answers(&self) -> std::sync::MutexGuard<'_, Vec<Weak<AtomicU32>>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request is being answered.
@@ -137,6 +175,17 @@ impl Watch {
         if over(&self.blocked, patience.write) {
             return Some(Overdue::Write);
         }
+        let mut stalled = false;
+        self.answers().retain(|answer| {
+            let answer = answer.upgrade();
+            stalled |= answer
+                .as_ref()
+                .is_some_and(|last| over(last, patience.write));
+            answer.is_some()
+        });
+        if stalled {
+            return Some(Overdue::Write);
+        }
         let idle = self.is_idle() && over(&self.active, patience.idle);
         idle.then_some(Overdue::Idle)
     }
@@ -144,6 +193,11 @@ impl Watch {
     fn note(&self, within: Within) {
         let now = self.clock.now();
         self.active.store(now, Relaxed);
+        self.begin(within);
+    }
+
+    fn begin(&self, within: Within) {
+        let now = self.clock.now();
         let begin = |since: &AtomicU32, under_way: bool| match under_way {
             false => since.store(0, Relaxed),
             true if since.load(Relaxed) == 0 => since.store(now, Relaxed),
@@ -161,14 +215,24 @@ pub(crate) struct Watched<S> {
     watch: Arc<Watch>,
     /// None: the protocol above frames itself (HTTP/2).
     scanner: Option<Scanner>,
+    /// Bytes of HTTP/2's preface that have not come.
+    preface: usize,
 }
+
+/// What an HTTP/2 client sends first (RFC 9113, 3.4).
+const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
 impl<S> Watched<S> {
     pub fn new(stream: S, watch: Arc<Watch>, scanner: Option<Scanner>) -> Watched<S> {
+        let preface = if scanner.is_none() { PREFACE } else { 0 };
+        if preface > 0 {
+            watch.note(Within::Head);
+        }
         Watched {
             stream,
             watch,
             scanner,
+            preface,
         }
     }
 }
@@ -184,7 +248,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         let bytes = &buffer.filled()[before..];
         let Some(scanner) = &mut this.scanner else {
-            this.watch.note(Within::Nothing);
+            // Frames of HTTP/2 keep no connection open: requests do, and answers.
+            this.preface = this.preface.saturating_sub(bytes.len());
+            if this.preface == 0 {
+                this.watch.begin(Within::Nothing);
+            }
             return Poll::Ready(Ok(()));
         };
         if let Err(refusal) = scanner.feed(bytes) {
@@ -217,7 +285,9 @@ impl<S: AsyncWrite + Unpin> Watched<S> {
             Poll::Pending => {}
             Poll::Ready(_) => {
                 watch.blocked.store(0, Relaxed);
-                watch.active.store(watch.clock.now(), Relaxed);
+                if self.scanner.is_some() {
+                    watch.active.store(watch.clock.now(), Relaxed);
+                }
             }
         }
     }
@@ -340,6 +410,39 @@ mod tests {
         assert_eq!(after(&watch, 100), None);
         watch.leave();
         assert_eq!(after(&watch, 8), None);
+        assert_eq!(after(&watch, 1), Some(Overdue::Idle));
+    }
+
+    #[test]
+    fn one_answer_that_nobody_takes_is_seen_among_others() {
+        let watch = Arc::new(greeted());
+        let (stalled, taken) = (Watch::progress(&watch), Watch::progress(&watch));
+        assert_eq!(after(&watch, 3), None);
+        taken.note();
+        assert_eq!(after(&watch, 1), None);
+        assert_eq!(after(&watch, 1), Some(Overdue::Write));
+        drop(stalled);
+        taken.note();
+        assert_eq!(watch.overdue(&patience()), None);
+        drop(taken);
+        assert!(watch.is_idle());
+        assert_eq!(after(&watch, 9), Some(Overdue::Idle));
+    }
+
+    #[tokio::test]
+    async fn a_preface_may_not_drip_and_frames_keep_nothing_open() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut peer, stream) = tokio::io::duplex(1024);
+        let watch = Arc::new(greeted());
+        let mut watched = Watched::new(stream, watch.clone(), None);
+        peer.write_all(&[0; PREFACE - 1]).await.unwrap();
+        watched.read_exact(&mut [0; PREFACE - 1]).await.unwrap();
+        assert_eq!(after(&watch, 3), Some(Overdue::Head));
+        peer.write_all(&[0; 100]).await.unwrap();
+        watched.read_exact(&mut [0; 100]).await.unwrap();
+        assert_eq!(after(&watch, 5), None);
+        peer.write_all(&[0; 100]).await.unwrap();
+        watched.read_exact(&mut [0; 100]).await.unwrap();
         assert_eq!(after(&watch, 1), Some(Overdue::Idle));
     }
 

@@ -6,6 +6,8 @@
 
 use crate::engine::{Timing, Trace};
 use crate::http::body::{collect, Body};
+use crate::http::budget::Held;
+use crate::http::coding::Coding;
 use crate::http::connection::Watch;
 use crate::http::gateway::Gateway;
 use crate::http::problem::Problem;
@@ -13,9 +15,9 @@ use crate::http::text::Text;
 use crate::http::{call, containers, queue, trace};
 use axum::Router;
 use baltra_functions::{Answer, Request as Asked};
-use http::header::{HeaderName, HeaderValue, CONNECTION, CONTENT_TYPE};
+use http::header::{HeaderName, HeaderValue, CONNECTION, CONTENT_TYPE, HOST};
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
@@ -74,7 +76,8 @@ fn server_timing(timing: &Timing, total: Duration) -> HeaderValue {
 }
 
 enum Content {
-    Function(Answer),
+    /// And what it holds until it is sent.
+    Function(Answer, Option<Held>),
     Problem(Problem),
     /// Comes with headers of its own.
     Whole(Box<Response<Body>>),
@@ -102,6 +105,12 @@ impl Worker {
         let began = Instant::now();
         let (parts, body) = request.into_parts();
         let trace = trace::of(&parts.headers, &self.gateway.spans);
+        if let Err(problem) = check_host(&parts) {
+            let told = Told::of(&parts.headers);
+            let response = self.finish(parts.headers, told, problem.into(), &trace, began);
+            watch.leave();
+            return response;
+        }
         let answered = match route(parts.uri.path()) {
             Route::Function(name, rest) => {
                 let called = self.function(name, rest, &parts, body, &trace, began);
@@ -158,7 +167,10 @@ impl Worker {
         }
         gateway.keys.admit(caller)?;
         let _slot = self.slot()?;
-        let frames = collect(body, deployed.body_bytes_max).await?;
+        let coding = Coding::of(&parts.headers)?;
+        let bytes_max = deployed.body_bytes_max;
+        let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
+        let payload = coding.decode(payload, bytes_max).await?;
         let asked = Asked {
             method: &parts.method,
             path: rest,
@@ -166,14 +178,14 @@ impl Worker {
             headers: &parts.headers,
         };
         // A body may have taken its time to come.
-        let began = match frames.is_empty() {
+        let began = match payload.frames.is_empty() {
             true => began,
             false => Instant::now(),
         };
-        let done = call::run(gateway, &deployed, caller, asked, frames, trace, began).await?;
+        let done = call::run(gateway, &deployed, caller, asked, payload, trace, began).await?;
         Ok(Answered {
             status: StatusCode::OK,
-            content: Content::Function(done.answer),
+            content: Content::Function(done.answer, done.held),
             timing: done.timing,
             ended: Some(done.ended),
         })
@@ -226,7 +238,7 @@ impl Worker {
     ) -> Response<Body> {
         headers.clear();
         let mut response = match answered.content {
-            Content::Function(answer) => {
+            Content::Function(answer, held) => {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
                 for (name, value) in answer.headers {
                     let name = HeaderName::from_bytes(name.as_bytes());
@@ -234,7 +246,7 @@ impl Worker {
                         headers.insert(name, value);
                     }
                 }
-                let mut response = Response::new(Body::frames(answer.body.0));
+                let mut response = Response::new(Body::frames(answer.body.0).holding(held));
                 *response.headers_mut() = headers;
                 response
             }
@@ -261,6 +273,37 @@ impl Worker {
         }
         response
     }
+}
+
+/// RFC 9112, 3.2: a request of HTTP/1.1 has one `Host`, and no request has two.
+fn check_host(parts: &Parts) -> Result<(), Problem> {
+    let wrong = |why: &str| Err(Problem::bad_request(why).closing());
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (_, Some(_)) => wrong("the request has several 'Host' fields: send one"),
+        (None, None) if parts.version == Version::HTTP_11 => {
+            wrong("the request has no 'Host' field, which HTTP/1.1 demands")
+        }
+        (Some(host), None) if !valid_host(host.as_bytes()) => {
+            wrong("the field 'Host' is not a host and perhaps a port")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `uri-host [ ":" port ]` (RFC 9110, 7.2); empty where the target has no authority.
+fn valid_host(host: &[u8]) -> bool {
+    let (name, port) = match host.iter().rposition(|byte| matches!(byte, b':' | b']')) {
+        Some(at) if host[at] == b':' => host.split_at(at),
+        _ => (host, &[][..]),
+    };
+    let digits = port.iter().skip(1).all(u8::is_ascii_digit);
+    let named = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(byte);
+    let literal = match name {
+        [b'[', address @ .., b']'] => address.iter().all(|b| named(b) || *b == b':'),
+        _ => name.iter().all(named),
+    };
+    digits && literal
 }
 
 fn whole(response: Response<Body>) -> Answered {
@@ -307,6 +350,28 @@ fn route(path: &str) -> Route<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
+        for host in [
+            "",
+            "a",
+            "localhost:8080",
+            "[::1]",
+            "[::1]:80",
+            "a.b-c_d:",
+            "10.0.0.1",
+            "xn--e1a.example",
+        ] {
+            assert!(valid_host(host.as_bytes()), "{host}");
+        }
+        for host in [
+            "a b", "a:b", "a/b", "a@b", "[::1", "::1", "a:80:80", "a?b", "a#b", "\u{e4}", "[a]b",
+            "a\t",
+        ] {
+            assert!(!valid_host(host.as_bytes()), "{host}");
+        }
+    }
 
     #[test]
     fn paths_are_split_at_the_name() {

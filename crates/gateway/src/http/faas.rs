@@ -3,14 +3,14 @@
 //! `image` names a function of this node's store. A function itself is uploaded to the same path
 //! in one of the types of [`upload`], which stores it and deploys it under its own name.
 
+use crate::http::body::{collect, whole, Payload};
+use crate::http::coding::Coding;
 use crate::http::containers::Container;
-use crate::http::gateway::{blocking, Gateway, Wish};
+use crate::http::gateway::{blocking, DeployRequest, Gateway, Readiness};
 use crate::http::meters::Ending;
 use crate::http::problem::Problem;
 use crate::http::rfc3339;
-use crate::http::router::{
-    json, media_type, parse_json, read_json, whole, At, Params, SMALL_BYTES_MAX,
-};
+use crate::http::router::{json, media_type, parse_json, read_json, At, Params, SMALL_BYTES_MAX};
 use crate::http::table::Deployed;
 use crate::http::upload::{self, Form};
 use crate::http::usage;
@@ -54,9 +54,9 @@ pub(crate) fn check_namespace(namespace: &str) -> Result<(), Problem> {
 }
 
 impl Request {
-    fn wish(self) -> Result<Wish, Problem> {
+    fn checked(self) -> Result<DeployRequest, Problem> {
         check_namespace(&self.namespace)?;
-        Ok(Wish {
+        Ok(DeployRequest {
             name: self.service,
             image: self.image,
             labels: self.labels.unwrap_or_default(),
@@ -74,13 +74,13 @@ pub(crate) async fn deploy(
 ) -> Answer {
     let media_type = media_type(&headers);
     if let Some(form) = Form::of(&media_type) {
-        return upload(&gateway, form, &query, body).await;
+        return upload(&gateway, form, &query, &headers, body).await;
     }
     if !matches!(media_type.as_str(), "" | "application/json") {
         return Err(Problem::unsupported_type(upload::TYPES));
     }
     let request: Request = parse_json(&whole(body, SMALL_BYTES_MAX).await?)?;
-    gateway.deploy(request.wish()?).await?;
+    gateway.deploy(request.checked()?).await?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
@@ -89,35 +89,39 @@ async fn upload(
     gateway: &Arc<Gateway>,
     form: Form,
     query: &BTreeMap<String, String>,
+    headers: &HeaderMap,
     body: Body,
 ) -> Answer {
     let bytes_max = gateway.options.limits.upload_bytes_max;
     // Base64 and tar's blocks are larger than what they hold.
-    let body = whole(body, bytes_max.saturating_mul(2)).await?;
-    let store = gateway.store.clone();
-    let stored = blocking(move || store.put(&form.unpack(&body, bytes_max)?)).await?;
-    let function = stored.map_err(Problem::from)?;
-    let name = function.manifest.name.clone();
-    tracing::info!(name, digest = function.digest, "stored");
+    let body_bytes_max = bytes_max.saturating_mul(2);
+    let coding = Coding::of(headers)?;
+    let payload = collect(body, body_bytes_max, gateway.hold(None)).await?;
+    let Payload { frames, mut held } = coding.decode(payload, body_bytes_max).await?;
+    let body = baltra_functions::Body(frames);
+    // In one piece, and as files.
+    held.grow(body.len().saturating_mul(2))?;
+    let unpacked = blocking(move || form.unpack(&body.to_bytes(), bytes_max)).await?;
     let wanted = query.get("deploy").is_none_or(|v| v != "false");
-    if wanted {
-        let before = gateway.table.find(&name);
-        let (labels, annotations) = before.map_or_else(Default::default, |b| {
-            (
-                b.deployment.labels.clone(),
-                b.deployment.annotations.clone(),
-            )
-        });
-        let wish = Wish {
-            name: name.clone(),
-            image: name.clone(),
-            labels,
-            annotations,
-        };
-        gateway.deploy(wish).await?;
+    let uploaded = gateway.upload(unpacked?, wanted).await?;
+    drop(held);
+    let mut about = json!({
+        "name": uploaded.name,
+        "digest": uploaded.digest,
+        "deployed": uploaded.deployed.is_some(),
+    });
+    if let Some(deployed) = uploaded.deployed {
+        readiness(&mut about, &gateway.readiness(&deployed));
     }
-    let body = json(&json!({"name": name, "digest": function.digest, "deployed": wanted}));
-    Ok((StatusCode::CREATED, body).into_response())
+    Ok((StatusCode::CREATED, json(&about)).into_response())
+}
+
+/// Whether it takes calls, and if not, why.
+fn readiness(about: &mut Value, readiness: &Readiness) {
+    about["ready"] = (*readiness == Readiness::Ready).into();
+    if let Readiness::Building(why) | Readiness::Failed(why) = readiness {
+        about["reason"] = why.clone().into();
+    }
 }
 
 /// `PUT /system/functions`: 404 when it is not deployed yet, which makes `faas-cli` deploy it.
@@ -126,7 +130,7 @@ pub(crate) async fn update(State(gateway): Door, headers: HeaderMap, body: Body)
     if gateway.table.find(&request.service).is_none() {
         return Err(Problem::unknown_function(&request.service));
     }
-    gateway.deploy(request.wish()?).await?;
+    gateway.deploy(request.checked()?).await?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
@@ -232,6 +236,7 @@ pub(crate) async fn describe(
         .iter()
         .map(|e| (e.name().to_owned(), counts.of(*e).into()));
     let endings: serde_json::Map<String, Value> = endings.collect();
+    readiness(&mut all, &gateway.readiness(&deployed));
     all["digest"] = deployed.function.digest.clone().into();
     all["methods"] = deployed.allow.clone().into();
     all["calls"] = endings.into();
@@ -324,14 +329,7 @@ pub(crate) async fn stored(State(gateway): Door) -> Answer {
 
 /// `DELETE /system/store/{name}`
 pub(crate) async fn remove_stored(State(gateway): Door, At(name): At<String>) -> Answer {
-    let list = gateway.table.list();
-    if let Some(user) = list.iter().find(|d| d.deployment.image == name) {
-        let detail = format!("'{}' is deployed of it: remove that first", user.name());
-        return Err(Problem::new(StatusCode::CONFLICT, detail));
-    }
-    let (store, wanted) = (gateway.store.clone(), name.clone());
-    let removed = blocking(move || store.remove(&wanted)).await?;
-    match removed.map_err(|e| Problem::storage("the store", &e))? {
+    match gateway.remove_stored(&name).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(Problem::new(
             StatusCode::NOT_FOUND,

@@ -1,23 +1,28 @@
 //! What all doors and workers share: the state of one gateway.
 
-use crate::engine::Engine;
+use crate::engine::{CallError, Engine};
+use crate::http::budget::{Budget, Held};
 use crate::http::containers::Containers;
+use crate::http::delivery::Deliveries;
 use crate::http::inference::memory::Regions;
-use crate::http::keys::Keys;
+use crate::http::keys::{Keys, TenantIndex};
 use crate::http::logs::Logs;
 use crate::http::meters::Meters;
 use crate::http::problem::Problem;
 use crate::http::queue::Queue;
 use crate::http::store::{self, Files, Store};
 use crate::http::table::{Deployed, Deployment, Table};
+use crate::http::text::without_paths;
 use crate::options::Options;
 use anyhow::{Context, Result};
 use baltra_functions::Function;
 use baltra_trace::Spans;
-use std::collections::BTreeMap;
+use http::StatusCode;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::OwnedMutexGuard;
 
 /// One gateway.
 pub(crate) struct Gateway {
@@ -30,7 +35,9 @@ pub(crate) struct Gateway {
     pub store: Arc<Store>,
     pub engine: Engine,
     pub queue: Queue,
+    pub deliveries: Arc<Deliveries>,
     pub regions: Regions,
+    pub budget: Arc<Budget>,
     pub spans: Spans,
     pub started: Instant,
     pub draining: AtomicBool,
@@ -39,16 +46,64 @@ pub(crate) struct Gateway {
     pub inferences: AtomicUsize,
     /// Where what no connection waits for is done.
     pub runtime: tokio::runtime::Handle,
-    /// One change of what is deployed at a time.
-    changes: tokio::sync::Mutex<()>,
+    /// One change of a name at a time.
+    changes: Changes,
+    /// One change of the list of deployments at a time, for moments only.
+    listing: tokio::sync::Mutex<()>,
 }
 
 /// Work past its deadline usually ends sooner: what takes longer is told to probes.
 const OVERDUE_MIN: Duration = Duration::from_secs(2);
 
+/// A lock for each name that is being changed: of a deployment, or of a function in the store.
+#[derive(Debug, Default)]
+struct Changes(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Changes {
+    /// Locks names, always in the same order.
+    async fn lock(&self, names: &[&str]) -> Vec<OwnedMutexGuard<()>> {
+        let names: BTreeSet<&str> = names.iter().copied().collect();
+        let mut guards = Vec::with_capacity(names.len());
+        for name in names {
+            let lock = {
+                let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                // Whoever holds or awaits a lock has a clone of it.
+                locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+                locks.entry(name.to_owned()).or_default().clone()
+            };
+            guards.push(lock.lock_owned().await);
+        }
+        guards
+    }
+}
+
+/// Whether a deployed function takes calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It is loaded, or its next call loads it.
+    Ready,
+    /// It has never been loaded, and that goes on; or nothing can load it now.
+    Building(String),
+    /// It cannot be loaded, the function's own fault; or work of it does not end.
+    Failed(String),
+}
+
+/// A function that was uploaded.
+pub(crate) struct Uploaded {
+    pub name: String,
+    pub digest: String,
+    /// None: it is stored only.
+    pub deployed: Option<Arc<Deployed>>,
+}
+
+/// A deployment answers without waiting for a build that takes longer; the build goes on.
+const BUILD_WAIT: Duration = Duration::from_secs(10);
+/// The longest pause between attempts to load a function that nothing could load.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// What a deployment is asked for with.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct DeployRequest {
     pub name: String,
     pub image: String,
     pub labels: BTreeMap<String, String>,
@@ -68,8 +123,11 @@ impl Gateway {
         meters
             .load(&store.usage_file())
             .with_context(|| format!("cannot read {}", store.usage_file().display()))?;
+        let keys = Keys::new(&options);
+        let tenants = keys.tenant_count();
         Ok(Gateway {
-            keys: Keys::new(&options),
+            budget: Budget::new(&options, tenants),
+            keys,
             table: Table::default(),
             containers: Containers::default(),
             meters,
@@ -77,6 +135,7 @@ impl Gateway {
             store: Arc::new(store),
             engine,
             queue: Queue::new(&options.limits),
+            deliveries: Deliveries::new(options.limits.callbacks_max, tenants),
             regions: Regions::new(options.shared_memory),
             spans: Spans::from_environment("baltra-gateway", &[])?,
             started: Instant::now(),
@@ -84,9 +143,15 @@ impl Gateway {
             connections: AtomicUsize::new(0),
             inferences: AtomicUsize::new(0),
             runtime: tokio::runtime::Handle::current(),
-            changes: tokio::sync::Mutex::new(()),
+            changes: Changes::default(),
+            listing: tokio::sync::Mutex::new(()),
             options,
         })
+    }
+
+    /// What a request of the tenant holds: nothing yet. None: management's.
+    pub fn hold(&self, tenant: Option<TenantIndex>) -> Held {
+        Held::new(&self.budget, tenant)
     }
 
     /// Whether calls are taken.
@@ -113,12 +178,20 @@ impl Gateway {
     }
 
     /// Deploys what was deployed before. A function that is not what it was is left out, loudly.
-    pub async fn restore(&self) -> Result<()> {
+    pub async fn restore(self: &Arc<Self>) -> Result<()> {
         let deployments = self.store.deployments();
         for deployment in deployments.context("cannot read what was deployed")? {
             let name = deployment.name.clone();
             match self.store.get(&deployment.image) {
-                Some(Ok(function)) => self.place(deployment, Arc::new(function)).await,
+                Some(Ok(function)) => {
+                    let function = Arc::new(function);
+                    let replicas = deployment.replicas as usize;
+                    self.engine.deploy(&function, replicas).await;
+                    let deployed = self.insert(deployment, function);
+                    if replicas > 0 {
+                        self.build_aside(deployed);
+                    }
+                }
                 Some(Err(error)) => tracing::error!(name, %error, "not deployed again"),
                 None => {
                     tracing::error!(name, image = deployment.image, "not in the store any more")
@@ -128,57 +201,202 @@ impl Gateway {
         Ok(())
     }
 
-    async fn place(&self, deployment: Deployment, function: Arc<Function>) {
+    /// Takes it into the table, in place of what had its name.
+    fn insert(&self, deployment: Deployment, function: Arc<Function>) -> Arc<Deployed> {
         let log = self.logs.of(&deployment.name);
         log.push(
             "gateway",
             format!("deployed '{}' ({})", deployment.image, &function.digest),
         );
         let limits = &self.options.limits;
-        let replicas = deployment.replicas as usize;
-        let deployed = Deployed::new(deployment, function.clone(), log, &self.keys, limits);
-        self.engine.deploy(&function, replicas).await;
-        if let Some(before) = self.table.insert(Arc::new(deployed)) {
+        let deployed = Deployed::new(deployment, function, log, &self.keys, limits);
+        let deployed = Arc::new(deployed);
+        if let Some(before) = self.table.insert(deployed.clone()) {
             self.engine.remove(&before.function);
         }
+        deployed
+    }
+
+    /// Builds a function, then deploys it in place of what has its name; what cannot be built changes
+    /// nothing. A build that takes long goes on in the background, and so does one that nothing can
+    /// begin now. The name is locked.
+    async fn place(
+        self: &Arc<Self>,
+        deployment: Deployment,
+        function: Arc<Function>,
+    ) -> Result<Arc<Deployed>, Problem> {
+        let replicas = deployment.replicas as usize;
+        self.engine.deploy(&function, replicas).await;
+        let built = tokio::time::timeout(BUILD_WAIT, self.engine.warm(&function)).await;
+        if let Ok(Err(CallError::Failed(why))) = &built {
+            self.engine.remove(&function);
+            let why = without_paths(why);
+            let detail = format!("'{}' cannot be loaded: {why}", deployment.name);
+            return Err(Problem::unprocessable(detail));
+        }
+        let _one = self.listing.lock().await;
+        let saved = self.save_with(|all| {
+            all.insert(deployment.name.clone(), deployment.clone());
+        });
+        if let Err(problem) = saved.await {
+            self.engine.remove(&function);
+            return Err(problem);
+        }
+        let deployed = self.insert(deployment, function);
+        if !matches!(built, Ok(Ok(_))) {
+            self.build_aside(deployed.clone());
+        }
+        Ok(deployed)
+    }
+
+    /// Goes on loading a function until it is loaded, cannot be, or is not deployed any more.
+    fn build_aside(self: &Arc<Self>, deployed: Arc<Deployed>) {
+        let gateway = Arc::downgrade(self);
+        self.runtime.spawn(async move {
+            let mut pause = Duration::from_secs(1);
+            loop {
+                let Some(gateway) = gateway.upgrade() else {
+                    return;
+                };
+                let now = gateway.table.find(deployed.name());
+                if !now.is_some_and(|now| Arc::ptr_eq(&now.function, &deployed.function)) {
+                    return;
+                }
+                match gateway.engine.warm(&deployed.function).await {
+                    Ok(_) => return deployed.log.push("gateway", "loaded"),
+                    Err(CallError::Failed(why)) => {
+                        return deployed
+                            .log
+                            .push("gateway", format!("cannot be loaded: {why}"));
+                    }
+                    Err(error) => tracing::debug!(name = deployed.name(), %error, "not loaded"),
+                }
+                drop(gateway);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_PAUSE_MAX);
+            }
+        });
+    }
+
+    /// Whether a deployed function takes calls.
+    pub fn readiness(&self, deployed: &Deployed) -> Readiness {
+        let Some(status) = self.engine.status(&deployed.function) else {
+            return Readiness::Building("it is being deployed".to_owned());
+        };
+        if let Some(why) = self.engine.why_not_ready(&deployed.function) {
+            return Readiness::Failed(why);
+        }
+        let replicas = &status.replicas;
+        if replicas.iter().any(|replica| replica.loaded) {
+            return Readiness::Ready;
+        }
+        if let Some(why) = replicas.iter().find_map(|r| r.failure.as_deref()) {
+            return Readiness::Failed(without_paths(why));
+        }
+        let was_loaded = replicas.iter().any(|replica| replica.cold.is_some());
+        if was_loaded || deployed.deployment.replicas == 0 {
+            return Readiness::Ready;
+        }
+        let why = replicas
+            .iter()
+            .find_map(|replica| replica.unavailable.clone());
+        let why = why.or_else(|| self.engine.why_not(&deployed.function));
+        Readiness::Building(without_paths(
+            &why.unwrap_or_else(|| "it is being built".to_owned()),
+        ))
     }
 
     /// Deploys a function of the store, or replaces what has its name.
-    pub async fn deploy(self: &Arc<Self>, wish: Wish) -> Result<Arc<Deployed>, Problem> {
-        if !store::valid_name(&wish.name) {
+    pub async fn deploy(self: &Arc<Self>, asked: DeployRequest) -> Result<Arc<Deployed>, Problem> {
+        if !store::valid_name(&asked.name) {
             return Err(Problem::bad_request(
                 "a function's name is 1 to 63 lower-case letters, digits and dashes, a letter or digit at both ends",
             ));
         }
-        let image = image_name(&wish.image)?;
-        let _one = self.changes.lock().await;
-        let store = self.store.clone();
-        let loaded = blocking(move || store.get(&image).map(|f| (image, f))).await?;
-        let Some((image, function)) = loaded else {
+        let image = image_name(&asked.image)?;
+        let _changing = self.changes.lock(&[&asked.name, &image]).await;
+        self.deploy_locked(asked, image).await
+    }
+
+    async fn deploy_locked(
+        self: &Arc<Self>,
+        asked: DeployRequest,
+        image: String,
+    ) -> Result<Arc<Deployed>, Problem> {
+        let (store, wanted) = (self.store.clone(), image.clone());
+        let Some(function) = blocking(move || store.get(&wanted)).await? else {
             return Err(Problem::bad_request(format!(
                 "the image '{}' is no function of this gateway's store: upload it first ('baltra function deploy'). \
                  Container images are for Kubernetes",
-                shortened(&wish.image)
+                shortened(&asked.image)
             )));
         };
         let function = function.map_err(|error| Problem::unprocessable(error.to_string()))?;
-        let before = self.table.find(&wish.name);
+        let before = self.table.find(&asked.name);
         let deployment = Deployment {
-            name: wish.name.clone(),
+            name: asked.name,
             image,
-            labels: wish.labels,
-            annotations: wish.annotations,
+            labels: asked.labels,
+            annotations: asked.annotations,
             replicas: before.as_ref().map_or(1, |b| b.deployment.replicas.max(1)),
             created_ms: before.map_or_else(now_ms, |b| b.deployment.created_ms),
         };
-        self.save_with(|all| {
-            all.insert(wish.name.clone(), deployment.clone());
+        self.place(deployment, Arc::new(function)).await
+    }
+
+    /// Stores a function's files and deploys them under its own name. Where they cannot be deployed,
+    /// the store has what it had.
+    pub async fn upload(self: &Arc<Self>, files: Files, deploy: bool) -> Result<Uploaded, Problem> {
+        let files = Arc::new(files);
+        let (store, checked) = (self.store.clone(), files.clone());
+        let read = blocking(move || store.read(&checked)).await?;
+        let name = read.map_err(Problem::from)?.manifest.name;
+        let _changing = self.changes.lock(&[&name]).await;
+        let store = self.store.clone();
+        let stored = blocking(move || store.put(&files)).await?;
+        let stored = stored.map_err(Problem::from)?;
+        let digest = stored.function.digest.clone();
+        tracing::info!(name, digest, "stored");
+        let mut deployed = None;
+        if deploy {
+            let before = self.table.find(&name);
+            let (labels, annotations) = before.map_or_else(Default::default, |before| {
+                let deployment = &before.deployment;
+                (deployment.labels.clone(), deployment.annotations.clone())
+            });
+            let asked = DeployRequest {
+                name: name.clone(),
+                image: name.clone(),
+                labels,
+                annotations,
+            };
+            match self.deploy_locked(asked, name.clone()).await {
+                Ok(now) => deployed = Some(now),
+                Err(problem) => {
+                    let undone = blocking(move || stored.undo()).await?;
+                    undone.map_err(|error| Problem::storage("the store", &error))?;
+                    return Err(problem);
+                }
+            }
+        }
+        Ok(Uploaded {
+            name,
+            digest,
+            deployed,
         })
-        .await?;
-        self.place(deployment, Arc::new(function)).await;
-        self.table
-            .find(&wish.name)
-            .ok_or_else(|| Problem::unknown_function(&wish.name))
+    }
+
+    /// Removes a function from the store; `false`: it is not there.
+    pub async fn remove_stored(self: &Arc<Self>, name: &str) -> Result<bool, Problem> {
+        let _changing = self.changes.lock(&[name]).await;
+        let list = self.table.list();
+        if let Some(user) = list.iter().find(|d| d.deployment.image == name) {
+            let detail = format!("'{}' is deployed of it: remove that first", user.name());
+            return Err(Problem::new(StatusCode::CONFLICT, detail));
+        }
+        let (store, wanted) = (self.store.clone(), name.to_owned());
+        let removed = blocking(move || store.remove(&wanted)).await?;
+        removed.map_err(|error| Problem::storage("the store", &error))
     }
 
     /// Deploys a function that the registry has, in place of what it had before.
@@ -188,11 +406,11 @@ impl Gateway {
         files: Files,
         labels: BTreeMap<String, String>,
     ) -> Result<(), Problem> {
-        let _one = self.changes.lock().await;
+        let _changing = self.changes.lock(&[name]).await;
         let store = self.store.clone();
         let image = name.to_owned();
         let stored = blocking(move || store.put_pooled(&image, &files)).await?;
-        let function = stored.map_err(Problem::from)?;
+        let stored = stored.map_err(Problem::from)?;
         let before = self.table.find(name);
         let deployment = Deployment {
             name: name.to_owned(),
@@ -202,17 +420,19 @@ impl Gateway {
             replicas: before.as_ref().map_or(1, |b| b.deployment.replicas.max(1)),
             created_ms: before.map_or_else(now_ms, |b| b.deployment.created_ms),
         };
-        self.save_with(|all| {
-            all.insert(deployment.name.clone(), deployment.clone());
-        })
-        .await?;
-        self.place(deployment, Arc::new(function)).await;
+        let function = stored.function.clone();
+        if let Err(problem) = self.place(deployment, function).await {
+            let undone = blocking(move || stored.undo()).await?;
+            undone.map_err(|error| Problem::storage("the store", &error))?;
+            return Err(problem);
+        }
         Ok(())
     }
 
     /// Changes how many copies are wanted; `false`: there is no such function.
     pub async fn scale(self: &Arc<Self>, name: &str, replicas: u32) -> Result<bool, Problem> {
-        let _one = self.changes.lock().await;
+        let _changing = self.changes.lock(&[name]).await;
+        let _one = self.listing.lock().await;
         let Some(deployed) = self.table.find(name) else {
             return Ok(false);
         };
@@ -236,7 +456,8 @@ impl Gateway {
 
     /// `false`: there is no such function.
     pub async fn remove(self: &Arc<Self>, name: &str) -> Result<bool, Problem> {
-        let _one = self.changes.lock().await;
+        let _changing = self.changes.lock(&[name]).await;
+        let _one = self.listing.lock().await;
         if self.table.find(name).is_none() {
             return Ok(false);
         }

@@ -4,15 +4,24 @@
 //! |---|---|
 //! | [`http`] | paths |
 //! | [`message`] | JSON and the binary tensor extension |
+//! | [`datatype`] | what functions have no type of their own for |
 //! | [`grpc`] | the same over gRPC |
+//! | [`guard`] | keys, limits and deadlines of gRPC, before a message is read |
+//! | [`wire`] | what of a gRPC message is looked at before it is decoded |
+//! | [`protocol`] | configuration, statistics, loading, settings |
 //! | [`memory`] | the system shared memory extension |
 
+pub(crate) mod datatype;
 pub(crate) mod grpc;
+pub(crate) mod guard;
 pub(crate) mod http;
 pub(crate) mod memory;
 pub(crate) mod message;
+pub(crate) mod protocol;
+pub(crate) mod wire;
 
 use crate::engine::{Timing, Trace};
+use crate::http::budget::Held;
 use crate::http::call::{problem_of, Metered};
 use crate::http::gateway::{blocking, Gateway};
 use crate::http::keys::TenantIndex;
@@ -21,23 +30,28 @@ use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
 use ::http::{HeaderMap, StatusCode};
-use baltra_functions::{Body, Call, Tensor, Type};
+use baltra_functions::{Body, Call};
+use datatype::{Datatype, Output};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What the server can, as its metadata lists it.
-pub(crate) const EXTENSIONS: [&str; 3] = [
+pub(crate) const EXTENSIONS: [&str; 5] = [
     "binary_tensor_data",
     "system_shared_memory",
     "model_repository",
+    "model_configuration",
+    "statistics",
 ];
 
 /// What the server calls itself.
 pub(crate) const SERVER_NAME: &str = "baltra";
 
 /// Tensors in one request.
-const TENSORS_MAX: usize = 256;
+pub(crate) const TENSORS_MAX: usize = 256;
+/// Dimensions of one tensor.
+pub(crate) const DIMENSIONS_MAX: usize = 16;
 
 /// Bytes in a region of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +65,7 @@ pub(crate) struct Span {
 #[derive(Debug)]
 pub(crate) struct Input {
     pub name: String,
-    pub kind: Type,
+    pub datatype: Datatype,
     pub shape: Vec<u64>,
     pub data: Data,
 }
@@ -76,6 +90,16 @@ pub(crate) struct Inference {
     pub inputs: Vec<Input>,
     /// Empty: all.
     pub wanted: Vec<Wanted>,
+    /// How long the caller waits, where it says so.
+    pub timeout: Option<Duration>,
+}
+
+/// What an inference came to.
+pub(crate) struct Inferred {
+    pub tensors: Vec<Output>,
+    pub timing: Timing,
+    /// What the request and its answer hold.
+    pub held: Held,
 }
 
 /// The function of a model's name and version, and who asks for it.
@@ -96,33 +120,35 @@ pub(crate) fn model(
     Ok((deployed, caller))
 }
 
-/// The elements' type of a protocol's name.
-pub(crate) fn kind(input: &str, datatype: &str) -> Result<Type, Problem> {
-    Type::from_datatype(datatype).ok_or_else(|| {
-        let names: Vec<&str> = Type::ALL.iter().map(|t| t.datatype()).collect();
-        let datatype: String = datatype.chars().take(32).collect();
-        Problem::bad_request(format!(
-            "input '{input}': the datatype '{datatype}' is not one of {}",
-            names.join(", ")
-        ))
-    })
-}
-
-/// A shape as it came: no dimension is negative, and the bytes can be counted.
-pub(crate) fn shape(input: &str, kind: Type, shape: &[i64]) -> Result<(Vec<u64>, u64), Problem> {
+/// A shape as it came, and its elements' bytes, which can be counted: no dimension is negative.
+/// `None`: each element says its own.
+pub(crate) fn shape(
+    input: &str,
+    datatype: Datatype,
+    shape: &[i64],
+) -> Result<(Vec<u64>, Option<u64>), Problem> {
     let wrong =
         || Problem::bad_request(format!("input '{input}': the shape {shape:?} is no shape"));
-    if shape.len() > 16 {
+    if shape.len() > DIMENSIONS_MAX {
         return Err(Problem::bad_request(format!(
-            "input '{input}' has more than 16 dimensions"
+            "input '{input}' has more than {DIMENSIONS_MAX} dimensions"
         )));
     }
     let dimensions = shape.iter().map(|d| u64::try_from(*d).map_err(|_| wrong()));
     let dimensions = dimensions.collect::<Result<Vec<u64>, Problem>>()?;
-    let bytes = dimensions
-        .iter()
-        .try_fold(kind.size(), |all, d| all.checked_mul(*d))
-        .ok_or_else(wrong)?;
+    let count = |size: u64| {
+        let mut dimensions = dimensions.iter();
+        let bytes = dimensions.try_fold(size, |all, d| all.checked_mul(*d));
+        bytes.ok_or_else(wrong)
+    };
+    let bytes = match datatype.size() {
+        Some(size) => Some(count(size)?),
+        None if count(1)? == 1 => None,
+        None => {
+            let detail = format!("input '{input}': BYTES of one element are taken, not {shape:?}");
+            return Err(Problem::unprocessable(detail));
+        }
+    };
     Ok((dimensions, bytes))
 }
 
@@ -134,10 +160,9 @@ impl Gateway {
         deployed: &Arc<Deployed>,
         caller: TenantIndex,
         inference: Inference,
+        mut held: Held,
         trace: &Trace,
-    ) -> Result<(Vec<Tensor>, Timing), Problem> {
-        self.keys.admit(caller)?;
-        let _slot = self.slot()?;
+    ) -> Result<Inferred, Problem> {
         let began = Instant::now();
         let meter = deployed.meter(caller, &self.keys, &self.meters);
         let bytes_in = inference.inputs.iter().map(|i| match &i.data {
@@ -146,12 +171,12 @@ impl Gateway {
         });
         let mut metered = Metered::begin(meter, began, bytes_in.sum());
         let result = self
-            .infer_bound(deployed, caller, inference, trace, began)
+            .infer_bound(deployed, caller, inference, (&mut held, trace, began))
             .await;
         match &result {
             Ok((tensors, timing)) => {
                 metered.timing = *timing;
-                metered.bytes_out = tensors.iter().map(|t| t.data.len()).sum();
+                metered.bytes_out = tensors.iter().map(|t| t.tensor.data.len()).sum();
                 metered.ending = Ending::Done;
             }
             Err(problem) => {
@@ -189,7 +214,12 @@ impl Gateway {
             }
             ("gateway".to_owned(), text)
         });
-        result
+        let (tensors, timing) = result?;
+        Ok(Inferred {
+            tensors,
+            timing,
+            held,
+        })
     }
 
     async fn infer_bound(
@@ -197,16 +227,25 @@ impl Gateway {
         deployed: &Arc<Deployed>,
         caller: TenantIndex,
         inference: Inference,
-        trace: &Trace,
-        began: Instant,
-    ) -> Result<(Vec<Tensor>, Timing), Problem> {
-        let Inference { inputs, wanted } = inference;
+        (held, trace, began): (&mut Held, &Trace, Instant),
+    ) -> Result<(Vec<Output>, Timing), Problem> {
+        let Inference {
+            inputs,
+            wanted,
+            timeout,
+        } = inference;
         if inputs.len() > TENSORS_MAX || wanted.len() > TENSORS_MAX {
             let detail = format!("more than {TENSORS_MAX} tensors");
             return Err(Problem::unprocessable(detail));
         }
+        let texts = inputs.iter().any(|i| i.datatype == Datatype::Bytes);
         let call = self.bind_inputs(deployed, caller, inputs).await?;
-        let deadline = began + deployed.timeout;
+        let outputs = call.outputs.iter().map(|output| output.bytes);
+        // As they come, and in the answer.
+        let outputs = outputs.fold(0, u64::saturating_add).saturating_mul(2);
+        held.grow(outputs)?;
+        let timeout = timeout.map_or(deployed.timeout, |own| own.min(deployed.timeout));
+        let deadline = began + timeout;
         let meter = deployed.meter(caller, &self.keys, &self.meters);
         let kept = call.clone();
         let called = self
@@ -224,6 +263,9 @@ impl Gateway {
         let tensors = deployed
             .function
             .answer_tensors(&kept, reply.outputs, &names)?;
+        let outputs = tensors.into_iter();
+        let outputs = outputs.map(|tensor| Output::of(deployed, tensor, texts));
+        let tensors: Vec<Output> = outputs.collect();
         if wanted.iter().all(|w| w.shared.is_none()) {
             return Ok((tensors, reply.timing));
         }
@@ -231,7 +273,7 @@ impl Gateway {
         let written = blocking(move || {
             for (tensor, wanted) in tensors.iter().zip(&wanted) {
                 if let Some(span) = &wanted.shared {
-                    gateway.regions.write(caller, span, &tensor.data)?;
+                    gateway.regions.write(caller, span, &tensor.tensor.data)?;
                 }
             }
             Ok::<_, Problem>(tensors)
@@ -264,12 +306,13 @@ impl Gateway {
                     Data::Bytes(body) => body,
                     Data::Shared(span) => gateway.regions.read(caller, &span)?.into(),
                 };
-                tensors.push(Tensor {
-                    name: input.name,
-                    kind: input.kind,
-                    shape: input.shape,
-                    data,
-                });
+                let manifest = function.manifest.inputs.iter();
+                let wanted = manifest
+                    .clone()
+                    .find(|i| i.name == input.name)
+                    .map(|i| i.kind);
+                let (datatype, shape) = (input.datatype, input.shape);
+                tensors.push(datatype.bind(input.name, shape, data, wanted)?);
             }
             Ok(function.bind_tensors(tensors)?)
         };
@@ -279,8 +322,8 @@ impl Gateway {
         }
     }
 
-    /// One of the calls that the whole gateway may carry out at a time.
-    fn slot(self: &Arc<Self>) -> Result<Slot, Problem> {
+    /// One of the calls that the whole gateway may carry out at a time: before its body is read.
+    pub(crate) fn slot(self: &Arc<Self>) -> Result<Slot, Problem> {
         let before = self.inferences.fetch_add(1, Relaxed);
         let slot = Slot(self.clone());
         match before < self.options.limits.calls_max {
@@ -293,7 +336,8 @@ impl Gateway {
     }
 }
 
-struct Slot(Arc<Gateway>);
+/// Given back when it is dropped.
+pub(crate) struct Slot(Arc<Gateway>);
 
 impl Drop for Slot {
     fn drop(&mut self) {
@@ -304,21 +348,25 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baltra_functions::Type;
 
     #[test]
     fn shapes_are_counted_without_overflow() {
-        assert_eq!(shape("a", Type::F32, &[2, 3]).unwrap(), (vec![2, 3], 24));
-        assert_eq!(shape("a", Type::U8, &[]).unwrap(), (vec![], 1));
-        assert_eq!(shape("a", Type::U8, &[0, 5]).unwrap().1, 0);
+        let of = |kind, sizes: &[i64]| shape("a", Datatype::Own(kind), sizes);
+        assert_eq!(of(Type::F32, &[2, 3]).unwrap(), (vec![2, 3], Some(24)));
+        assert_eq!(of(Type::U8, &[]).unwrap(), (vec![], Some(1)));
+        assert_eq!(of(Type::U8, &[0, 5]).unwrap().1, Some(0));
+        assert_eq!(shape("a", Datatype::Bytes, &[1, 1]).unwrap().1, None);
+        assert!(shape("a", Datatype::Bytes, &[2]).is_err());
         for wrong in [&[-1][..], &[i64::MAX, i64::MAX], &[1; 17]] {
-            assert_eq!(shape("a", Type::F64, wrong).unwrap_err().status, 400);
+            assert_eq!(of(Type::F64, wrong).unwrap_err().status, 400);
         }
     }
 
     #[test]
     fn unknown_datatypes_are_named_with_the_known_ones() {
-        assert_eq!(kind("a", "FP32").unwrap(), Type::F32);
-        let problem = kind("a", "BYTES").unwrap_err();
-        assert!(problem.detail.contains("BYTES") && problem.detail.contains("UINT8"));
+        assert_eq!(Datatype::of("a", "FP32").unwrap(), Datatype::Own(Type::F32));
+        let problem = Datatype::of("a", "COMPLEX").unwrap_err();
+        assert!(problem.detail.contains("COMPLEX") && problem.detail.contains("UINT8"));
     }
 }

@@ -7,9 +7,9 @@
 use crate::http::connection::{Clock, Patience, Watch, Watched, TICK};
 use crate::http::dispatch::Worker;
 use crate::http::gateway::Gateway;
+use crate::http::inference::guard::{self, Sent};
 use crate::http::meters;
 use crate::http::scan::Scanner;
-use crate::options::LimitOptions;
 use anyhow::{Context, Result};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -240,10 +240,9 @@ async fn speak<S>(worker: Arc<Worker>, stream: S, protocol: Protocol, watch: Arc
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = &worker.gateway.options.limits;
     match protocol {
         Protocol::Http => speak_http(worker, stream, watch).await,
-        Protocol::Grpc(routes) => speak_grpc(limits, stream, routes, watch).await,
+        Protocol::Grpc(routes) => speak_grpc(&worker.gateway, stream, routes, watch).await,
     }
 }
 
@@ -266,7 +265,7 @@ where
 }
 
 async fn speak_grpc<S>(
-    limits: &LimitOptions,
+    gateway: &Arc<Gateway>,
     stream: S,
     routes: tonic::service::Routes,
     watch: Arc<Watch>,
@@ -274,10 +273,19 @@ async fn speak_grpc<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = Watched::new(stream, watch.clone(), None);
+    let limits = &gateway.options.limits;
+    let gateway = gateway.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let (mut routes, busy) = (routes.clone(), Busy::new(watch.clone()));
+        let (gateway, mut routes) = (gateway.clone(), routes.clone());
+        let (watch, busy) = (watch.clone(), Busy::new(watch.clone()));
         async move {
-            let answered = routes.call(request).await;
+            let answered = match guard::admit(&gateway, request) {
+                Ok((request, sent)) => {
+                    let answered = routes.call(request).await;
+                    answered.map(|response| sent.with(&watch, response))
+                }
+                Err(refusal) => Ok(Sent::refused(&watch, refusal)),
+            };
             drop(busy);
             answered
         }

@@ -4,6 +4,7 @@
 //! function, kept over restarts).
 
 use crate::engine::{Account, Timing};
+use crate::http::gateway::now_ms;
 use crate::http::usage::{Usage, UsageLine};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -82,6 +83,8 @@ struct Shard {
     endings: [AtomicU64; Ending::ALL.len()],
     buckets: [AtomicU64; BUCKETS],
     sum_ns: AtomicU64,
+    failed_ns: AtomicU64,
+    last_ms: AtomicU64,
     queue_ns: AtomicU64,
     cold_ns: AtomicU64,
     device_ns: AtomicU64,
@@ -140,6 +143,10 @@ impl Meter {
             }
         };
         add(&shard.sum_ns, ended.ns);
+        if ended.ending != Ending::Done {
+            add(&shard.failed_ns, ended.ns);
+        }
+        shard.last_ms.store(now_ms(), Relaxed);
         add(&shard.queue_ns, ended.timing.queue_ns);
         add(&shard.device_ns, ended.timing.device_ns);
         add(&shard.bytes_in, ended.bytes_in);
@@ -162,6 +169,8 @@ impl Meter {
                 *to += from.load(Relaxed);
             }
             counts.sum_ns += shard.sum_ns.load(Relaxed);
+            counts.failed_ns += shard.failed_ns.load(Relaxed);
+            counts.last_ms = counts.last_ms.max(shard.last_ms.load(Relaxed));
             counts.queue_ns += shard.queue_ns.load(Relaxed);
             counts.cold_ns += shard.cold_ns.load(Relaxed);
             counts.device_ns += shard.device_ns.load(Relaxed);
@@ -200,6 +209,10 @@ pub struct Counts {
     pub buckets: [u64; BUCKETS],
     /// Of all calls, nanoseconds.
     pub sum_ns: u64,
+    /// Of all calls that were not [`Ending::Done`], nanoseconds.
+    pub failed_ns: u64,
+    /// When the last one ended, milliseconds since 1970; 0: none has.
+    pub last_ms: u64,
     /// Before the device.
     pub queue_ns: u64,
     /// Loading.
@@ -298,6 +311,8 @@ impl Meters {
             add(&mut all.endings, &counts.endings);
             add(&mut all.buckets, &counts.buckets);
             all.sum_ns += counts.sum_ns;
+            all.failed_ns += counts.failed_ns;
+            all.last_ms = all.last_ms.max(counts.last_ms);
             all.queue_ns += counts.queue_ns;
             all.cold_ns += counts.cold_ns;
             all.device_ns += counts.device_ns;

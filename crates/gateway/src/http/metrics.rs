@@ -9,7 +9,9 @@ use crate::http::gateway::Gateway;
 use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
+use baltra_registry::exposition;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::HeaderMap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -20,11 +22,11 @@ use std::fmt::Error;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// `GET /metrics`
-pub(crate) async fn page(State(gateway): State<Arc<Gateway>>) -> Response {
-    ([(CONTENT_TYPE, FORMAT)], render(&gateway)).into_response()
+pub(crate) async fn page(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (kind, page) = exposition::page(accept, render(&gateway));
+    ([(CONTENT_TYPE, kind)], page).into_response()
 }
 
 fn render(gateway: &Arc<Gateway>) -> String {
@@ -284,7 +286,7 @@ impl GatewayCollector {
     }
 
     fn encode_gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let rows: [Row<Gateway>; 4] = [
+        let rows: [Row<Gateway>; 7] = [
             ("connections", "Open connections", None, |g| {
                 g.connections.load(Relaxed) as f64
             }),
@@ -296,6 +298,21 @@ impl GatewayCollector {
                 "Asynchronous calls that wait or run",
                 None,
                 |g| g.queue.open() as f64,
+            ),
+            ("callbacks", "Callbacks that wait or run", None, |g| {
+                g.deliveries.open() as f64
+            }),
+            (
+                "memory_held",
+                "What requests and answers hold",
+                Some(Unit::Bytes),
+                |g| g.budget.used() as f64,
+            ),
+            (
+                "memory_max",
+                "What requests and answers may hold",
+                Some(Unit::Bytes),
+                |g| g.budget.bytes_max() as f64,
             ),
             ("uptime", "Since the start", Some(Unit::Seconds), |g| {
                 g.started.elapsed().as_secs_f64()

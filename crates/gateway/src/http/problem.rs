@@ -116,6 +116,7 @@ impl Problem {
             ),
             _ => {
                 tracing::error!(%error, what, "cannot write");
+                let error = crate::http::text::without_paths(&error.to_string());
                 Problem::internal(format!("cannot write {what}: {error}"))
             }
         }
@@ -177,7 +178,10 @@ impl From<BindError> for Problem {
 
 impl axum::response::IntoResponse for Problem {
     fn into_response(self) -> axum::response::Response {
-        self.response().map(axum::body::Body::new)
+        let mut response = self.response().map(axum::body::Body::new);
+        // For protocols whose clients read it in another form.
+        response.extensions_mut().insert(self);
+        response
     }
 }
 

@@ -4,9 +4,10 @@
 //! are lost, which their status would have said.
 
 use crate::engine::Trace;
-use crate::http::body::{collect, Body};
-use crate::http::call::{self, Done};
+use crate::http::body::{collect, Body, Payload};
+use crate::http::call;
 use crate::http::callback::{Callback, Outcome};
+use crate::http::coding::Coding;
 use crate::http::gateway::{now_ms, Gateway};
 use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
@@ -14,7 +15,6 @@ use crate::http::table::Deployed;
 use crate::http::trace;
 use crate::options::LimitOptions;
 use baltra_functions::Request as Asked;
-use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -182,12 +182,18 @@ pub(crate) async fn accept(
         None => None,
         Some(url) => Some(Callback::new(url, &gateway.options.callback_hosts)?),
     };
+    if let Some(callback) = &callback {
+        gateway.deliveries.check(caller, callback.host())?;
+    }
     if !gateway.is_ready() {
         let detail = "the gateway is about to stop";
         return Err(Problem::overload(detail, Duration::from_secs(5)));
     }
-    let frames = collect(body, deployed.body_bytes_max).await?;
-    let place = Queue::reserve(gateway, frames.iter().map(|f| f.len() as u64).sum())?;
+    let coding = Coding::of(&parts.headers)?;
+    let bytes_max = deployed.body_bytes_max;
+    let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
+    let payload = coding.decode(payload, bytes_max).await?;
+    let place = Queue::reserve(gateway, payload.bytes())?;
     let id = trace::secret_id().map_err(|error| {
         tracing::error!(%error, "no entropy for a call's id");
         Problem::internal("the gateway has no name for the call")
@@ -210,12 +216,11 @@ pub(crate) async fn accept(
         path: rest.to_owned(),
         query: parts.uri.query().unwrap_or_default().to_owned(),
         headers: parts.headers.clone(),
-        frames,
+        payload,
         trace: *trace,
         callback,
-        place,
     };
-    gateway.runtime.spawn(waiting.carry_out());
+    gateway.runtime.spawn(waiting.carry_out(place));
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
@@ -236,22 +241,31 @@ struct Waiting {
     path: String,
     query: String,
     headers: http::HeaderMap,
-    frames: Vec<Bytes>,
+    payload: Payload,
     trace: Trace,
     callback: Option<Callback>,
-    place: Place,
 }
 
 impl Waiting {
-    async fn carry_out(mut self) {
-        let gateway = self.place.gateway.clone();
+    async fn carry_out(self, place: Place) {
+        let gateway = place.gateway.clone();
         let queue = &gateway.queue;
         // The semaphore is never closed.
         let permit = queue.running.clone().acquire_owned().await;
         queue.change(&self.id, |status| status.state = State::Running);
         let began = Instant::now();
-        let result = self.call(&gateway).await;
+        let asked = Asked {
+            method: &self.method,
+            path: &self.path,
+            query: &self.query,
+            headers: &self.headers,
+        };
+        let (deployed, caller) = (&self.deployed, self.caller);
+        let (payload, trace) = (self.payload, &self.trace);
+        let result = call::run(&gateway, deployed, caller, asked, payload, trace, began).await;
         drop(permit);
+        // Whoever does not hear of it holds up no other call.
+        drop(place);
         queue.change(&self.id, |status| {
             status.ended_ms = Some(now_ms());
             match &result {
@@ -263,17 +277,17 @@ impl Waiting {
                 }
             }
         });
-        if let Some(callback) = self.callback.take() {
+        if let Some(callback) = &self.callback {
             let outcome = Outcome {
                 call_id: &self.id,
-                function: self.deployed.name(),
+                function: deployed.name(),
                 took: began.elapsed(),
-                trace: &self.trace,
-                result: result.map(|done| done.answer),
+                trace,
+                result: result.as_ref().map(|done| &done.answer),
             };
-            let told = callback.tell(&outcome).await;
+            let told = deliver(&gateway, caller, callback, &outcome).await;
             if let Err(error) = &told {
-                self.deployed.log.call(Instant::now(), || {
+                deployed.log.call(Instant::now(), || {
                     let text = format!("the callback of {} failed: {error}", self.id);
                     ("gateway".to_owned(), text)
                 });
@@ -284,24 +298,16 @@ impl Waiting {
         }
         queue.end(&self.id);
     }
+}
 
-    async fn call(&mut self, gateway: &Gateway) -> Result<Done, Problem> {
-        let asked = Asked {
-            method: &self.method,
-            path: &self.path,
-            query: &self.query,
-            headers: &self.headers,
-        };
-        let frames = std::mem::take(&mut self.frames);
-        call::run(
-            gateway,
-            &self.deployed,
-            self.caller,
-            asked,
-            frames,
-            &self.trace,
-            Instant::now(),
-        )
-        .await
-    }
+/// Tells a call's end when it is the callback's turn.
+async fn deliver(
+    gateway: &Gateway,
+    caller: TenantIndex,
+    callback: &Callback,
+    outcome: &Outcome<'_>,
+) -> Result<u16, String> {
+    let place = gateway.deliveries.enter(caller, callback.host())?;
+    let _turn = place.turn().await?;
+    callback.tell(outcome).await
 }

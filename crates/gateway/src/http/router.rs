@@ -1,6 +1,6 @@
 //! Everything that is not a call: health, management, inference, metrics, the console.
 
-use crate::http::body::collect;
+use crate::http::body::whole;
 use crate::http::gateway::Gateway;
 use crate::http::inference::http as inference;
 use crate::http::problem::Problem;
@@ -11,7 +11,6 @@ use axum::middleware::{from_fn_with_state, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::Router;
-use bytes::{Bytes, BytesMut};
 use http::header::{HeaderName, CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri};
@@ -52,7 +51,7 @@ pub(crate) fn router(gateway: &Arc<Gateway>, console: Router) -> Router {
         .route("/openapi.json", get(openapi::page))
         // Its id cannot be guessed: who has it may ask.
         .route("/system/async/{id}", get(faas::asynchronous))
-        .nest("/v2", inference::router())
+        .nest("/v2", inference::router(gateway))
         .with_state(gateway.clone())
         .merge(guarded)
         .fallback(unknown)
@@ -60,7 +59,11 @@ pub(crate) fn router(gateway: &Arc<Gateway>, console: Router) -> Router {
 }
 
 /// Management: with a password, or from this host alone.
-async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(
+    State(gateway): State<Arc<Gateway>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     let checked =
         gateway
@@ -110,7 +113,7 @@ async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
     }
 }
 
-async fn unknown(uri: Uri) -> Problem {
+pub(crate) async fn unknown(uri: Uri) -> Problem {
     let path: String = uri.path().chars().take(100).collect();
     Problem::new(
         StatusCode::NOT_FOUND,
@@ -118,7 +121,7 @@ async fn unknown(uri: Uri) -> Problem {
     )
 }
 
-async fn wrong_method() -> Problem {
+pub(crate) async fn wrong_method() -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "this path takes other methods: see the header Allow",
@@ -162,19 +165,6 @@ pub(crate) fn json(value: &impl Serialize) -> Response {
             Problem::internal("the answer has no JSON form").into_response()
         }
     }
-}
-
-/// A body in one piece.
-pub(crate) async fn whole(body: Body, bytes_max: u64) -> Result<Bytes, Problem> {
-    let mut frames = collect(body, bytes_max).await?;
-    if frames.len() == 1 {
-        return Ok(frames.remove(0));
-    }
-    let mut whole = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
-    frames
-        .iter()
-        .for_each(|frame| whole.extend_from_slice(frame));
-    Ok(whole.freeze())
 }
 
 /// The essence of a content type, in lower case; empty where there is none.

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// The manifest's file.
 pub const MANIFEST: &str = "function.yaml";
@@ -28,6 +29,9 @@ pub enum Error {
     /// A file's name is one that is not taken.
     #[error("the file name '{0}' is refused: relative paths of letters, digits, '.', '_', '-' and '+', no part beginning with a dot")]
     Name(String),
+    /// A name stands for a file and for a directory above another.
+    #[error("'{0}' is both a file and a directory")]
+    Both(String),
     /// More files, or more bytes, than a function may have.
     #[error("{0}")]
     TooLarge(String),
@@ -40,6 +44,39 @@ pub enum Error {
     /// The disk.
     #[error("the state directory: {0}")]
     Io(#[from] io::Error),
+}
+
+/// A function that was stored, and what it replaced until this is dropped.
+#[derive(Debug)]
+pub struct Stored {
+    /// The function.
+    pub function: Arc<Function>,
+    target: PathBuf,
+    /// Whether there was one.
+    before: bool,
+    /// Where it is.
+    place: tempfile::TempDir,
+}
+
+impl Stored {
+    /// The store has what it had before.
+    pub fn undo(self) -> io::Result<()> {
+        match self.before {
+            true => renameat_with(
+                CWD,
+                self.place.path(),
+                CWD,
+                &self.target,
+                RenameFlags::EXCHANGE,
+            )?,
+            false => {
+                // Out of sight first, as in `Store::remove`.
+                fs::create_dir_all(self.place.path())?;
+                fs::rename(&self.target, self.place.path().join("undone"))?;
+            }
+        }
+        sync(self.target.parent().unwrap_or(Path::new(".")))
+    }
 }
 
 /// A function's files, by relative path.
@@ -93,18 +130,24 @@ impl Store {
         self.root.join("deployments.json")
     }
 
-    /// Stores a function under its manifest's name, in place of one that had it.
-    pub fn put(&self, files: &Files) -> Result<Function, Error> {
+    /// The function that files are; nothing is stored.
+    pub fn read(&self, files: &Files) -> Result<Function, Error> {
+        read(files, None)
+    }
+
+    /// Stores a function under its manifest's name, in place of one that had it. One change of a
+    /// name at a time.
+    pub fn put(&self, files: &Files) -> Result<Stored, Error> {
         self.put_as(files, None)
     }
 
     /// Stores a function under the name that the registry has for it.
-    pub fn put_pooled(&self, name: &str, files: &Files) -> Result<Function, Error> {
+    pub fn put_pooled(&self, name: &str, files: &Files) -> Result<Stored, Error> {
         self.put_as(files, Some(name))
     }
 
-    fn put_as(&self, files: &Files, name: Option<&str>) -> Result<Function, Error> {
-        check(files)?;
+    fn put_as(&self, files: &Files, name: Option<&str>) -> Result<Stored, Error> {
+        let function = read(files, name)?;
         let incoming = tempfile::Builder::new()
             .prefix(".incoming-")
             .tempdir_in(self.functions())?;
@@ -117,27 +160,33 @@ impl Store {
             file.write_all(bytes)?;
             file.sync_all()?;
         }
-        let mut function = Function::load(incoming.path())?;
-        if let Some(name) = name {
-            function = pooled(name, function)?;
-        }
-        let name = function.manifest.name;
-        let target = self.directory(&name).ok_or(Error::NoManifest)?;
+        let name = &function.manifest.name;
+        let target = self.directory(name).ok_or(Error::NoManifest)?;
         sync(incoming.path())?;
         // Exchanged, the old one lies where the temporary directory's owner clears it away.
-        let result = match target.exists() {
-            true => renameat_with(CWD, incoming.path(), CWD, &target, RenameFlags::EXCHANGE),
-            false => renameat_with(CWD, incoming.path(), CWD, &target, RenameFlags::NOREPLACE),
+        let before = target.exists();
+        let flags = match before {
+            true => RenameFlags::EXCHANGE,
+            false => RenameFlags::NOREPLACE,
         };
-        result.map_err(io::Error::from)?;
+        renameat_with(CWD, incoming.path(), CWD, &target, flags).map_err(io::Error::from)?;
         sync(&self.functions())?;
-        Ok(self.get(&name).ok_or(Error::NoManifest)??)
+        Ok(Stored {
+            function: Arc::new(function),
+            target,
+            before,
+            place: incoming,
+        })
     }
 
     /// A function, if it is there.
     pub fn get(&self, name: &str) -> Option<Result<Function, ManifestError>> {
         let directory = self.directory(name).filter(|d| d.is_dir())?;
-        let function = Function::load(&directory);
+        let function = Function::load(&directory).map_err(|error| ManifestError {
+            // Where the server keeps it is the server's business.
+            file: Some(MANIFEST.into()),
+            ..error
+        });
         Some(match name.contains('.') {
             true => function.and_then(|function| pooled(name, function)),
             false => function,
@@ -254,6 +303,23 @@ pub fn file_name(path: &Path) -> Result<String, Error> {
     }
 }
 
+/// The function that files are, under the name that the registry has for it, if it has one.
+fn read(files: &Files, name: Option<&str>) -> Result<Function, Error> {
+    check(files)?;
+    let text = files.get(MANIFEST).ok_or(Error::NoManifest)?;
+    let text = std::str::from_utf8(text)
+        .map_err(|_| ManifestError::new(format!("{MANIFEST} is not UTF-8")))?;
+    let contents = baltra_functions::Files::from_contents(files.clone());
+    let function = Function::from_files(text, contents).map_err(|error| ManifestError {
+        file: Some(MANIFEST.into()),
+        ..error
+    })?;
+    match name {
+        Some(name) => Ok(pooled(name, function)?),
+        None => Ok(function),
+    }
+}
+
 fn check(files: &Files) -> Result<(), Error> {
     if files.len() > FILES_MAX {
         let text = format!("a function has at most {FILES_MAX} files");
@@ -262,6 +328,11 @@ fn check(files: &Files) -> Result<(), Error> {
     for name in files.keys() {
         if file_name(Path::new(name))? != *name {
             return Err(Error::Name(name.clone()));
+        }
+        let above = Path::new(name).ancestors().skip(1);
+        let mut above = above.filter_map(Path::to_str);
+        if let Some(both) = above.find(|directory| files.contains_key(*directory)) {
+            return Err(Error::Both(both.to_owned()));
         }
     }
     match files.contains_key(MANIFEST) {
@@ -340,7 +411,7 @@ mod tests {
             "name: id\ntenant: blue\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, shape: [n]}]\n\
              implementations: [{opencl: {accelerator: id, kernel: id, global: [n]}}]\n",
         );
-        let function = store.put_pooled("id.red", &files).unwrap();
+        let function = store.put_pooled("id.red", &files).unwrap().function;
         assert_eq!(function.manifest.name, "id.red");
         assert_eq!(function.manifest.tenant, None);
         let again = store.get("id.red").unwrap().unwrap();
@@ -348,10 +419,42 @@ mod tests {
         assert_eq!(again.digest, function.digest);
         // It is nobody's to deploy, and not in the way of one that is.
         assert!(store.list().unwrap().is_empty());
-        assert_eq!(store.put(&files).unwrap().manifest.name, "id");
+        assert_eq!(store.put(&files).unwrap().function.manifest.name, "id");
         for name in ["other.red", "id", "../id.red", "id.red.x", "id."] {
             assert!(store.put_pooled(name, &files).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_is_a_file_or_a_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let mut files = manifest("name: id");
+        files.insert("lib/x".to_owned(), Bytes::from_static(b"1"));
+        files.insert("lib".to_owned(), Bytes::from_static(b"2"));
+        let error = store.put(&files).unwrap_err();
+        assert!(matches!(error, Error::Both(name) if name == "lib"));
+        assert_eq!(fs::read_dir(store.functions()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_undone_was_never_there() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let of = |description: &str| {
+            manifest(&format!(
+                "name: id\ndescription: {description}\ninputs: [{{name: a, type: u8, shape: [n]}}]\n\
+                 outputs: [{{name: b, type: u8, shape: [n]}}]\n\
+                 implementations: [{{opencl: {{accelerator: id, kernel: id, global: [n]}}}}]\n"
+            ))
+        };
+        store.put(&of("one")).unwrap().undo().unwrap();
+        assert!(store.get("id").is_none());
+        drop(store.put(&of("one")).unwrap());
+        store.put(&of("two")).unwrap().undo().unwrap();
+        let now = store.get("id").unwrap().unwrap();
+        assert_eq!(now.manifest.description, "one");
+        assert_eq!(fs::read_dir(store.functions()).unwrap().count(), 1);
     }
 
     #[test]

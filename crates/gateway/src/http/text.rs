@@ -61,9 +61,54 @@ impl<const N: usize> From<Text<N>> for http::HeaderValue {
     }
 }
 
+/// A text without the directories of this host's files: an error is for a caller, a path is not.
+pub(crate) fn without_paths(text: &str) -> String {
+    let in_name = |c: char| c.is_alphanumeric() || "._+-@%~=".contains(c);
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut before) = (text, ' ');
+    while let Some(at) = rest.find('/') {
+        let (plain, from) = rest.split_at(at);
+        out.push_str(plain);
+        before = plain.chars().next_back().unwrap_or(before);
+        let end = from.find(|c| c != '/' && !in_name(c)).unwrap_or(from.len());
+        let (path, behind) = from.split_at(end);
+        let is_path = !in_name(before) && !path.starts_with("//") && path[1..].contains('/');
+        match path.trim_end_matches('/').rsplit_once('/') {
+            Some((_, name)) if is_path => out.push_str(name),
+            _ => out.push_str(path),
+        }
+        before = path.chars().next_back().unwrap_or(before);
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_this_host_are_left_out_of_texts() {
+        for (text, shown) in [
+            ("/tmp/pocl/a/x.cl:3:5: error: no", "x.cl:3:5: error: no"),
+            (
+                "cannot reach unix:/run/user/0/baltra.sock",
+                "cannot reach unix:baltra.sock",
+            ),
+            ("'/var/lib/x/' is", "'x' is"),
+            ("(/a/b.so: cannot open)", "(b.so: cannot open)"),
+            (
+                "http://host/a/b stays, and/or 1/2/3 too",
+                "http://host/a/b stays, and/or 1/2/3 too",
+            ),
+            ("/function stays", "/function stays"),
+            ("a \u{e4}/b/c /\u{e4}/d", "a \u{e4}/b/c d"),
+            ("", ""),
+        ] {
+            assert_eq!(without_paths(text), shown, "{text}");
+        }
+    }
 
     #[test]
     fn milliseconds_have_three_places() {

@@ -5,7 +5,7 @@ use crate::http::store::{self, file_name, Error, Files, MANIFEST};
 use base64::Engine as _;
 use bytes::Bytes;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 /// A tar archive of the function's directory.
@@ -68,10 +68,19 @@ fn unpack_tar(archive: impl Read, bytes_max: u64) -> Result<Files, Error> {
     let bounded = archive.take(bytes_max.saturating_mul(2).saturating_add(1 << 20));
     let mut archive = tar::Archive::new(bounded);
     let (mut files, mut bytes) = (Files::new(), 0u64);
+    let mut directories = BTreeSet::new();
     for entry in archive.entries()? {
         let entry = entry?;
         let kind = entry.header().entry_type();
-        if kind.is_dir() || kind.is_pax_global_extensions() {
+        if kind.is_pax_global_extensions() {
+            continue;
+        }
+        if kind.is_dir() {
+            // Its files bring it along; the archive's own top is no name.
+            directories.extend(file_name(&entry.path()?));
+            if directories.len() > 10_000 {
+                return Err(too_large(bytes_max));
+            }
             continue;
         }
         let path = entry.path()?.into_owned();
@@ -88,7 +97,13 @@ fn unpack_tar(archive: impl Read, bytes_max: u64) -> Result<Files, Error> {
         entry.take(size).read_to_end(&mut content)?;
         files.insert(name, content.into());
     }
-    Ok(without_directory(files))
+    match directories
+        .into_iter()
+        .find(|name| files.contains_key(name))
+    {
+        Some(both) => Err(Error::Both(both)),
+        None => Ok(without_directory(files)),
+    }
 }
 
 /// An archive of a directory has the directory's name before every file's.
@@ -163,7 +178,7 @@ impl From<store::Error> for Problem {
             Error::TooLarge(text) => {
                 Problem::new(http::StatusCode::PAYLOAD_TOO_LARGE, text.clone())
             }
-            Error::Name(_) | Error::NoManifest | Error::Manifest(_) => {
+            Error::Name(_) | Error::Both(_) | Error::NoManifest | Error::Manifest(_) => {
                 Problem::unprocessable(error.to_string())
             }
         }
@@ -231,6 +246,24 @@ mod tests {
             Form::Tar.unpack(&archive, 1000),
             Err(Error::Name(_))
         ));
+    }
+
+    #[test]
+    fn a_name_is_not_both_a_file_and_a_directory() {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, kind) in [
+            (MANIFEST, tar::EntryType::Regular),
+            ("lib", tar::EntryType::Regular),
+            ("lib/", tar::EntryType::Directory),
+        ] {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            builder.append_data(&mut header, name, &b""[..]).unwrap();
+        }
+        let archive = builder.into_inner().unwrap();
+        let unpacked = Form::Tar.unpack(&archive, 1000);
+        assert!(matches!(unpacked, Err(Error::Both(name)) if name == "lib"));
     }
 
     #[test]

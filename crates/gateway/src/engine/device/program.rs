@@ -91,7 +91,7 @@ impl Program {
             }
         };
         let kernels = kernels.into_iter().map(|k| (k.name.clone(), k)).collect();
-        Ok(Program {
+        let program = Program {
             client: client.clone(),
             context,
             id,
@@ -99,7 +99,24 @@ impl Program {
             function: function.clone(),
             constants: Mutex::default(),
             new_key,
-        })
+        };
+        if matches!(wanted, Some(Implementation::Opencl(_))) {
+            program.check_kernels(implementation)?;
+        }
+        Ok(program)
+    }
+
+    /// Whether every kernel that the manifest starts is there, with as many arguments as it is given.
+    fn check_kernels(&self, implementation: usize) -> Result<(), StartError> {
+        for (name, given) in self.function.kernels(implementation) {
+            let taken = self.kernel(name)?.args.len();
+            if taken != given {
+                return Err(StartError::Function(format!(
+                    "the kernel {name} takes {taken} arguments, the manifest gives it {given}"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Keeps what the driver made of the source. Blocks.

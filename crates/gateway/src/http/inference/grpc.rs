@@ -1,10 +1,12 @@
 //! The same over gRPC.
 
+use super::datatype::{self, Datatype, Output};
 use super::memory::Description;
-use super::{kind, model, shape, Data, Inference, Input, Span, Wanted};
+use super::{guard, message, protocol, wire};
+use super::{model, shape, Data, Inference, Inferred, Input, Span, Wanted};
 use super::{EXTENSIONS, SERVER_NAME};
 use crate::engine::Timing;
-use crate::http::gateway::Gateway;
+use crate::http::gateway::{Gateway, Readiness};
 use crate::http::problem::Problem;
 use crate::http::trace;
 use crate::proto::grpc_inference_service_server::{
@@ -17,24 +19,34 @@ use crate::proto::model_metadata_response::TensorMetadata;
 use crate::proto::repository_index_response::ModelIndex;
 use crate::proto::system_shared_memory_status_response::RegionStatus;
 use crate::proto::*;
-use baltra_functions::{Body, Tensor, Type};
-use bytes::{BufMut, Bytes, BytesMut};
+use baltra_functions::{Body, Type};
+use bytes::Bytes;
 use http::HeaderMap;
+use prost::Message as _;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
-/// Room for a message's own fields beside its tensors.
-const FIELDS_BYTES: usize = 1 << 20;
+/// The service's description, for reflection.
+const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inference.bin"));
 
-/// The service over a gateway.
-pub(crate) fn routes(gateway: &Arc<Gateway>) -> tonic::service::Routes {
-    let bytes_max = usize::try_from(gateway.options.limits.body_bytes_max).unwrap_or(usize::MAX);
+/// The service over a gateway, and its reflection.
+pub(crate) fn routes(gateway: &Arc<Gateway>) -> anyhow::Result<tonic::service::Routes> {
+    // The guard knows each function's own limit.
+    let bytes_max = gateway.options.limits.body_bytes_max;
+    let bytes_max = bytes_max.saturating_add(guard::FIELDS_BYTES);
     let service = GrpcInferenceServiceServer::new(Service(gateway.clone()))
-        .max_decoding_message_size(bytes_max.saturating_add(FIELDS_BYTES))
+        .max_decoding_message_size(usize::try_from(bytes_max).unwrap_or(usize::MAX))
         .max_encoding_message_size(usize::MAX);
-    tonic::service::Routes::new(service)
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+    };
+    Ok(tonic::service::Routes::new(service)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?))
 }
 
 struct Service(Arc<Gateway>);
@@ -101,44 +113,6 @@ fn span(parameters: &Parameters) -> Result<Option<Span>, Status> {
     }
 }
 
-/// Elements in the field of their type.
-fn contents(input: &str, kind: Type, contents: &InferTensorContents) -> Result<Bytes, Status> {
-    let mut bytes = BytesMut::new();
-    let wrong = || {
-        Status::invalid_argument(format!(
-            "input '{input}': an element is no {}",
-            kind.datatype()
-        ))
-    };
-    macro_rules! narrowed {
-        ($from:expr, $type:ty) => {{
-            for value in &$from {
-                let narrow = <$type>::try_from(*value).map_err(|_| wrong())?;
-                bytes.put_slice(&narrow.to_le_bytes());
-            }
-        }};
-    }
-    match kind {
-        Type::U8 => narrowed!(contents.uint_contents, u8),
-        Type::U16 => narrowed!(contents.uint_contents, u16),
-        Type::U32 => narrowed!(contents.uint_contents, u32),
-        Type::I8 => narrowed!(contents.int_contents, i8),
-        Type::I16 => narrowed!(contents.int_contents, i16),
-        Type::I32 => narrowed!(contents.int_contents, i32),
-        Type::U64 => narrowed!(contents.uint64_contents, u64),
-        Type::I64 => narrowed!(contents.int64_contents, i64),
-        Type::F32 => contents
-            .fp32_contents
-            .iter()
-            .for_each(|v| bytes.put_f32_le(*v)),
-        Type::F64 => contents
-            .fp64_contents
-            .iter()
-            .for_each(|v| bytes.put_f64_le(*v)),
-    }
-    Ok(bytes.freeze())
-}
-
 fn read_inputs(
     inputs: Vec<InferInputTensor>,
     raw: Vec<Bytes>,
@@ -149,37 +123,44 @@ fn read_inputs(
     let mut left = input_bytes_max;
     let mut read = Vec::with_capacity(inputs.len());
     for input in inputs {
-        let kind = kind(&input.name, &input.datatype)?;
-        let (shape, bytes) = shape(&input.name, kind, &input.shape)?;
-        let wrong = |why: &str| Status::invalid_argument(format!("input '{}': {why}", input.name));
-        left = left
-            .checked_sub(bytes)
-            .ok_or_else(|| Problem::too_large("what the inputs hold", input_bytes_max))?;
-        let data = match (span(&input.parameters)?, &input.contents) {
+        let name = &input.name;
+        let datatype = Datatype::of(name, &input.datatype)?;
+        let (shape, bytes) = shape(name, datatype, &input.shape)?;
+        let wrong = |why: &str| Status::invalid_argument(format!("input '{name}': {why}"));
+        let too_large = || Problem::too_large("what the inputs hold", input_bytes_max);
+        if bytes.is_some_and(|bytes| bytes > left) {
+            return Err(too_large().into());
+        }
+        known_parameters(&input.parameters, &SHARED_MEMORY)?;
+        let given = Some(&input.contents).filter(|given| !given.is_empty());
+        let data = match (span(&input.parameters)?, given) {
             (Some(span), None) => Data::Shared(span),
             (None, Some(given)) if !is_raw => {
-                Data::Bytes(Body::from_bytes(contents(&input.name, kind, given)?))
+                Data::Bytes(typed(name, datatype, given, bytes.unwrap_or(left))?)
             }
             (None, None) if is_raw => {
                 let raw = raw.next().ok_or_else(|| wrong("has no raw contents"))?;
                 Data::Bytes(Body::from_bytes(raw))
             }
-            (None, None) if bytes == 0 => Data::Bytes(Body::default()),
+            (None, None) if bytes == Some(0) => Data::Bytes(Body::default()),
             _ => {
                 let why =
                     "exactly one of contents, raw contents and shared memory has its elements";
                 return Err(wrong(why));
             }
         };
-        if let Data::Bytes(data) = &data {
-            if data.len() != bytes {
-                let why = format!("{} bytes are not of the shape {shape:?}", data.len());
-                return Err(wrong(&why));
-            }
+        let held = match &data {
+            Data::Bytes(data) => data.len(),
+            Data::Shared(span) => bytes.unwrap_or(span.bytes),
+        };
+        if bytes.is_some_and(|bytes| held != bytes) {
+            let why = format!("{held} bytes are not of the shape {shape:?}");
+            return Err(wrong(&why));
         }
+        left = left.checked_sub(held).ok_or_else(too_large)?;
         read.push(Input {
             name: input.name,
-            kind,
+            datatype,
             shape,
             data,
         });
@@ -190,7 +171,77 @@ fn read_inputs(
     }
 }
 
-fn write_output(tensor: &Tensor, shared: Option<&Span>) -> (InferOutputTensor, Bytes) {
+/// Elements in the field of their datatype.
+fn typed(name: &str, datatype: Datatype, given: &[u8], bytes: u64) -> Result<Body, Status> {
+    let kind = match datatype {
+        Datatype::Own(kind) => kind,
+        Datatype::Bool => Type::U8,
+        Datatype::Bytes => {
+            let given = InferTensorContents::decode(given)
+                .map_err(|error| Status::invalid_argument(format!("input '{name}': {error}")))?;
+            return match &given.bytes_contents[..] {
+                [one] => Ok(datatype::element(one.to_vec())),
+                _ => Err(Status::invalid_argument(format!(
+                    "input '{name}': BYTES of one element are taken"
+                ))),
+            };
+        }
+        Datatype::Fp16 | Datatype::Bf16 => {
+            let own = datatype.name();
+            let text = format!("input '{name}': {own} has no typed contents: send raw ones");
+            return Err(Status::invalid_argument(text));
+        }
+    };
+    wire::contents(name, datatype.name(), kind, given, bytes).map(Body::from)
+}
+
+/// Parameters of a tensor in shared memory.
+const SHARED_MEMORY: [&str; 3] = [
+    "shared_memory_region",
+    "shared_memory_offset",
+    "shared_memory_byte_size",
+];
+
+/// Parameters of an output.
+const OUTPUT: [&str; 4] = [
+    "classification",
+    "shared_memory_region",
+    "shared_memory_offset",
+    "shared_memory_byte_size",
+];
+
+/// What is asked for is honoured or refused, never ignored.
+fn known_parameters(parameters: &Parameters, known: &[&str]) -> Result<(), Status> {
+    match parameters
+        .keys()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        None => Ok(()),
+        Some(name) => {
+            let name: String = name.chars().take(64).collect();
+            Err(Status::invalid_argument(format!(
+                "the parameter '{name}' is not offered here"
+            )))
+        }
+    }
+}
+
+/// How long the caller waits; sequences and priorities are refused.
+fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Status> {
+    let is_sequence = |name: &String| name.starts_with("sequence_");
+    if parameters.keys().any(is_sequence) {
+        return Err(message::sequences().into());
+    }
+    known_parameters(parameters, &["timeout", "priority"])?;
+    let (us, priority) = (
+        number(parameters, "timeout")?,
+        number(parameters, "priority")?,
+    );
+    Ok(message::timeout(us, priority)?)
+}
+
+fn write_output(output: &Output, shared: Option<&Span>) -> (InferOutputTensor, Bytes) {
+    let tensor = &output.tensor;
     let mut parameters = Parameters::new();
     let mut raw = Bytes::new();
     match shared {
@@ -219,7 +270,7 @@ fn write_output(tensor: &Tensor, shared: Option<&Span>) -> (InferOutputTensor, B
     }
     let output = InferOutputTensor {
         name: tensor.name.clone(),
-        datatype: tensor.kind.datatype().to_owned(),
+        datatype: output.datatype.to_owned(),
         shape: tensor.shape.iter().map(|d| *d as i64).collect(),
         parameters,
         contents: None,
@@ -274,7 +325,7 @@ impl GrpcInferenceService for Service {
         let found = model(&self.0, &headers, &at.name, &at.version);
         match found {
             Ok((deployed, _)) => {
-                let ready = self.0.engine.why_not_ready(&deployed.function).is_none();
+                let ready = self.0.readiness(&deployed) == Readiness::Ready;
                 Ok(Response::new(ModelReadyResponse { ready }))
             }
             Err(problem) if problem.status == 404 => {
@@ -329,6 +380,7 @@ impl GrpcInferenceService for Service {
         let request = request.into_inner();
         let name = &request.model_name;
         let (deployed, caller) = model(&self.0, &headers, name, &request.model_version)?;
+        let timeout = timeout(&request.parameters)?;
         let bytes_max = deployed.body_bytes_max;
         let inputs = read_inputs(request.inputs, request.raw_input_contents, bytes_max)?;
         let mut wanted = Vec::with_capacity(request.outputs.len());
@@ -338,14 +390,25 @@ impl GrpcInferenceService for Service {
                     "classification is not offered here",
                 ));
             }
+            known_parameters(&output.parameters, &OUTPUT)?;
             wanted.push(Wanted {
                 shared: span(&output.parameters)?,
                 name: output.name,
             });
         }
         let spans: Vec<Option<Span>> = wanted.iter().map(|w| w.shared.clone()).collect();
-        let inference = Inference { inputs, wanted };
-        let (tensors, timing) = self.0.infer(&deployed, caller, inference, &trace).await?;
+        let inference = Inference {
+            inputs,
+            wanted,
+            timeout,
+        };
+        let held = self.0.hold(Some(caller));
+        let inferred = self.0.infer(&deployed, caller, inference, held, &trace);
+        let Inferred {
+            tensors,
+            timing,
+            held,
+        } = inferred.await?;
         let written = tensors
             .iter()
             .enumerate()
@@ -359,7 +422,11 @@ impl GrpcInferenceService for Service {
             outputs,
             raw_output_contents,
         };
-        Ok(with_metadata(response, &timing, &trace))
+        let mut response = with_metadata(response, &timing, &trace);
+        if let Some(held) = held.if_counted() {
+            response.extensions_mut().insert(Arc::new(held));
+        }
+        Ok(response)
     }
 
     async fn repository_index(
@@ -367,15 +434,132 @@ impl GrpcInferenceService for Service {
         request: Request<RepositoryIndexRequest>,
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
         self.0.keys.caller(&headers(request.metadata()))?;
+        let only_ready = request.into_inner().ready;
         let all = self.0.table.list();
-        let models = all.iter().map(|deployed| ModelIndex {
-            name: deployed.name().to_owned(),
-            version: deployed.function.manifest.version.clone(),
-            state: "READY".to_owned(),
-            reason: String::new(),
+        let models = all.iter().filter_map(|deployed| {
+            let (state, reason) = protocol::state(self.0.readiness(deployed));
+            let shown = !only_ready || state == "READY";
+            shown.then(|| ModelIndex {
+                name: deployed.name().to_owned(),
+                version: deployed.function.manifest.version.clone(),
+                state: state.to_owned(),
+                reason,
+            })
         });
         let models = models.collect();
         Ok(Response::new(RepositoryIndexResponse { models }))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<ModelConfigRequest>,
+    ) -> Result<Response<ModelConfigResponse>, Status> {
+        let headers = headers(request.metadata());
+        let at = request.into_inner();
+        let (deployed, _) = model(&self.0, &headers, &at.name, &at.version)?;
+        let config = Some(protocol::config(&deployed));
+        Ok(Response::new(ModelConfigResponse { config }))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<ModelStatisticsRequest>,
+    ) -> Result<Response<ModelStatisticsResponse>, Status> {
+        let headers = headers(request.metadata());
+        self.0.keys.caller(&headers)?;
+        let at = request.into_inner();
+        let functions = match at.name.as_str() {
+            "" => self.0.table.list(),
+            name => vec![model(&self.0, &headers, name, &at.version)?.0],
+        };
+        let model_stats = protocol::statistics(&self.0, &functions);
+        Ok(Response::new(ModelStatisticsResponse { model_stats }))
+    }
+
+    async fn repository_model_load(
+        &self,
+        request: Request<RepositoryModelLoadRequest>,
+    ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
+        let asked = request.into_inner();
+        let parameters: Vec<String> = asked.parameters.into_keys().collect();
+        protocol::load(&self.0, &asked.model_name, &parameters).await?;
+        Ok(Response::new(RepositoryModelLoadResponse {}))
+    }
+
+    async fn repository_model_unload(
+        &self,
+        request: Request<RepositoryModelUnloadRequest>,
+    ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
+        let asked = request.into_inner();
+        let parameters: Vec<String> = asked.parameters.into_keys().collect();
+        protocol::unload(&self.0, &asked.model_name, &parameters).await?;
+        Ok(Response::new(RepositoryModelUnloadResponse {}))
+    }
+
+    async fn trace_setting(
+        &self,
+        request: Request<TraceSettingRequest>,
+    ) -> Result<Response<TraceSettingResponse>, Status> {
+        if !request.into_inner().settings.is_empty() {
+            return Err(protocol::fixed_trace().into());
+        }
+        let settings = protocol::trace_settings(&self.0);
+        let settings = settings.into_iter().map(|(name, value)| {
+            let value = trace_setting_response::SettingValue { value: vec![value] };
+            (name.to_owned(), value)
+        });
+        let settings = settings.collect();
+        Ok(Response::new(TraceSettingResponse { settings }))
+    }
+
+    async fn log_settings(
+        &self,
+        request: Request<LogSettingsRequest>,
+    ) -> Result<Response<LogSettingsResponse>, Status> {
+        use log_settings_response::setting_value::ParameterChoice;
+        if !request.into_inner().settings.is_empty() {
+            return Err(protocol::fixed_log().into());
+        }
+        let settings = protocol::log_settings().into_iter().map(|(name, value)| {
+            let choice = match value {
+                serde_json::Value::Bool(on) => ParameterChoice::BoolParam(on),
+                serde_json::Value::String(text) => ParameterChoice::StringParam(text),
+                number => {
+                    let number = number.as_u64().and_then(|n| n.try_into().ok());
+                    ParameterChoice::Uint32Param(number.unwrap_or_default())
+                }
+            };
+            let value = log_settings_response::SettingValue {
+                parameter_choice: Some(choice),
+            };
+            (name.to_owned(), value)
+        });
+        let settings = settings.collect();
+        Ok(Response::new(LogSettingsResponse { settings }))
+    }
+
+    async fn cuda_shared_memory_status(
+        &self,
+        request: Request<CudaSharedMemoryStatusRequest>,
+    ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
+        match request.into_inner().name.is_empty() {
+            true => Ok(Response::new(CudaSharedMemoryStatusResponse::default())),
+            false => Err(protocol::no_cuda().into()),
+        }
+    }
+
+    async fn cuda_shared_memory_register(
+        &self,
+        _: Request<CudaSharedMemoryRegisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryRegisterResponse>, Status> {
+        Err(protocol::no_cuda().into())
+    }
+
+    async fn cuda_shared_memory_unregister(
+        &self,
+        _: Request<CudaSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryUnregisterResponse>, Status> {
+        Ok(Response::new(CudaSharedMemoryUnregisterResponse {}))
     }
 
     async fn system_shared_memory_status(
@@ -445,7 +629,7 @@ mod tests {
             datatype: datatype.into(),
             shape: shape.into(),
             parameters: Parameters::new(),
-            contents,
+            contents: contents.map_or_else(Bytes::new, |c| c.encode_to_vec().into()),
         }
     }
 
@@ -466,7 +650,9 @@ mod tests {
         let raw = vec![Bytes::from_static(&[255, 255, 2, 0])];
         let other = read_inputs(vec![input("INT16", &[2], None)], raw, 100).unwrap();
         assert_eq!(bytes_of(&one), bytes_of(&other));
-        let json = Tensor::data_from_json(Type::I16, b"[-1, 2]", 100).unwrap();
+        let json = Datatype::Own(Type::I16)
+            .from_json("a", "[-1, 2]", 100)
+            .unwrap();
         assert_eq!(bytes_of(&one), json.to_bytes());
     }
 
@@ -484,7 +670,8 @@ mod tests {
             (input("UINT8", &[1], None), vec![]),
             (input("UINT8", &[1], None), raw(b"xy")),
             (input("UINT8", &[-1], None), raw(b"xy")),
-            (input("BYTES", &[1], None), raw(b"xy")),
+            (input("BYTES", &[2], None), raw(b"xy")),
+            (input("COMPLEX", &[1], None), raw(b"xy")),
         ];
         for (input, raw) in cases {
             let text = format!("{input:?}");

@@ -1,23 +1,29 @@
 //! `/v2/…`: elements come as JSON numbers, as binary data behind the JSON, or in shared memory.
 
 use super::memory::Description;
-use super::message::{read_request, write_response, HEADER_LENGTH};
-use super::{model, EXTENSIONS, SERVER_NAME};
+use super::message::{self, read_request, write_response, HEADER_LENGTH};
+use super::{model, protocol, Inferred, EXTENSIONS, SERVER_NAME};
 use crate::engine::{Timing, Trace};
-use crate::http::body::collect;
-use crate::http::gateway::{blocking, Gateway};
-use crate::http::problem::{Problem, PROBLEM_JSON};
-use crate::http::router::{json, media_type, read_json, At};
+use crate::http::body::{collect, whole, Payload};
+use crate::http::coding::Coding;
+use crate::http::gateway::{blocking, Gateway, Readiness};
+use crate::http::problem::Problem;
+use crate::http::router::{
+    guard, json, media_type, parse_json, read_json, unknown, wrong_method, At, SMALL_BYTES_MAX,
+};
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::middleware::{from_fn, from_fn_with_state, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use baltra_functions::Body as Bodies;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::Deserialize;
 use serde_json::{json, Value};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,31 +33,26 @@ const HEAVY_BYTES: u64 = 64 << 10;
 type Door = State<Arc<Gateway>>;
 
 /// A problem as this protocol's clients read it: with a member `error`.
-struct Refused(Problem);
-
-impl From<Problem> for Refused {
-    fn from(problem: Problem) -> Refused {
-        Refused(problem)
-    }
+async fn name_errors(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let Some(problem) = response.extensions_mut().remove::<Problem>() else {
+        return response;
+    };
+    let mut body: Value = serde_json::from_slice(&problem.json()).unwrap_or_default();
+    body["error"] = problem.detail.clone().into();
+    response.headers_mut().remove(CONTENT_LENGTH);
+    let (parts, _) = response.into_parts();
+    Response::from_parts(parts, Body::from(body.to_string()))
 }
 
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        let mut body: Value = serde_json::from_slice(&self.0.json()).unwrap_or_default();
-        body["error"] = self.0.detail.clone().into();
-        let mut response = (self.0.status, body.to_string()).into_response();
-        response
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        self.0.fill(response.headers_mut());
-        response
-    }
-}
-
-type Answer = Result<Response, Refused>;
+type Answer = Result<Response, Problem>;
 
 /// Everything below `/v2`.
-pub(crate) fn router() -> Router<Arc<Gateway>> {
+pub(crate) fn router(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
+    let management = Router::new()
+        .route("/repository/models/{name}/load", post(load))
+        .route("/repository/models/{name}/unload", post(unload))
+        .route_layer(from_fn_with_state(gateway.clone(), guard));
     Router::new()
         .route("/", get(server))
         .route(
@@ -65,6 +66,28 @@ pub(crate) fn router() -> Router<Arc<Gateway>> {
         .route("/models/{name}/versions/{version}/ready", get(ready))
         .route("/models/{name}/infer", post(infer))
         .route("/models/{name}/versions/{version}/infer", post(infer))
+        .route("/models/{name}/config", get(config))
+        .route("/models/{name}/versions/{version}/config", get(config))
+        .route("/models/stats", get(all_statistics))
+        .route("/models/{name}/stats", get(statistics))
+        .route("/models/{name}/versions/{version}/stats", get(statistics))
+        .route("/trace/setting", get(trace_settings).post(set_trace))
+        .route(
+            "/models/{name}/trace/setting",
+            get(trace_settings).post(set_trace),
+        )
+        .route("/logging", get(log_settings).post(set_log))
+        .route("/cudasharedmemory/status", get(no_regions))
+        .route("/cudasharedmemory/unregister", post(no_unregister))
+        .route("/cudasharedmemory/region/{region}/status", get(no_region))
+        .route(
+            "/cudasharedmemory/region/{region}/register",
+            post(no_region),
+        )
+        .route(
+            "/cudasharedmemory/region/{region}/unregister",
+            post(no_unregister),
+        )
         .route("/repository/index", post(index))
         .route("/systemsharedmemory/status", get(regions))
         .route("/systemsharedmemory/unregister", post(unregister))
@@ -77,6 +100,10 @@ pub(crate) fn router() -> Router<Arc<Gateway>> {
             "/systemsharedmemory/region/{region}/unregister",
             post(unregister),
         )
+        .merge(management)
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(name_errors))
 }
 
 /// A function that takes no calls is asked again so soon.
@@ -112,27 +139,139 @@ async fn metadata(State(gateway): Door, At(at): At<Model>, headers: HeaderMap) -
 
 async fn ready(State(gateway): Door, At(at): At<Model>, headers: HeaderMap) -> Answer {
     let (deployed, _) = model(&gateway, &headers, &at.name, &at.version)?;
-    match gateway.engine.why_not_ready(&deployed.function) {
-        None => Ok(json(&json!({"name": deployed.name(), "ready": true}))),
-        Some(why) => Err(Problem::overload(why, READY_AGAIN).into()),
+    match gateway.readiness(&deployed) {
+        Readiness::Ready => Ok(json(&json!({"name": deployed.name(), "ready": true}))),
+        Readiness::Building(why) | Readiness::Failed(why) => {
+            let detail = format!("'{}' is not ready: {why}", deployed.name());
+            Err(Problem::overload(detail, READY_AGAIN))
+        }
     }
 }
 
-/// Which of them take calls.
-async fn index(State(gateway): Door, headers: HeaderMap) -> Answer {
+async fn config(State(gateway): Door, At(at): At<Model>, headers: HeaderMap) -> Answer {
+    let (deployed, _) = model(&gateway, &headers, &at.name, &at.version)?;
+    Ok(json(&protocol::config_json(&deployed)))
+}
+
+async fn statistics(State(gateway): Door, At(at): At<Model>, headers: HeaderMap) -> Answer {
+    let (deployed, _) = model(&gateway, &headers, &at.name, &at.version)?;
+    let statistics = protocol::statistics(&gateway, &[deployed]);
+    Ok(json(&protocol::statistics_json(&statistics)))
+}
+
+async fn all_statistics(State(gateway): Door, headers: HeaderMap) -> Answer {
     gateway.keys.caller(&headers)?;
+    let statistics = protocol::statistics(&gateway, &gateway.table.list());
+    Ok(json(&protocol::statistics_json(&statistics)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct IndexRequest {
+    #[serde(default)]
+    ready: bool,
+}
+
+/// A body that may be left out.
+async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Problem> {
+    let body = whole(body, SMALL_BYTES_MAX).await?;
+    match body.is_empty() {
+        true => Ok(T::default()),
+        false => parse_json(&body),
+    }
+}
+
+/// What is deployed, or what of it takes calls.
+async fn index(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
+    gateway.keys.caller(&headers)?;
+    let asked: IndexRequest = optional(body).await?;
     let all = gateway.table.list();
-    let models = all.iter().map(|deployed| {
+    let models = all.iter().filter_map(|deployed| {
+        let (state, reason) = protocol::state(gateway.readiness(deployed));
         let version = &deployed.function.manifest.version;
-        let why = gateway.engine.why_not_ready(&deployed.function);
-        let state = match why {
-            None => "READY",
-            Some(_) => "UNAVAILABLE",
-        };
-        let reason = why.unwrap_or_default();
-        json!({"name": deployed.name(), "version": version, "state": state, "reason": reason})
+        let shown = !asked.ready || state == "READY";
+        shown.then(|| {
+            json!({"name": deployed.name(), "version": version, "state": state, "reason": reason})
+        })
     });
     Ok(json(&models.collect::<Vec<Value>>()))
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct RepositoryRequest {
+    #[serde(default)]
+    parameters: BTreeMap<String, IgnoredAny>,
+}
+
+impl RepositoryRequest {
+    fn names(self) -> Vec<String> {
+        self.parameters.into_keys().collect()
+    }
+}
+
+async fn load(State(gateway): Door, At(name): At<String>, body: Body) -> Answer {
+    let asked: RepositoryRequest = optional(body).await?;
+    protocol::load(&gateway, &name, &asked.names()).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+async fn unload(State(gateway): Door, At(name): At<String>, body: Body) -> Answer {
+    let asked: RepositoryRequest = optional(body).await?;
+    protocol::unload(&gateway, &name, &asked.names()).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+async fn trace_settings(State(gateway): Door, headers: HeaderMap) -> Answer {
+    gateway.keys.caller(&headers)?;
+    let settings = protocol::trace_settings(&gateway);
+    let settings = settings.into_iter().map(|(name, value)| match name {
+        "trace_level" => (name.to_owned(), json!([value])),
+        _ => (name.to_owned(), json!(value)),
+    });
+    Ok(json(&settings.collect::<serde_json::Map<String, Value>>()))
+}
+
+/// Asked to change nothing, it says how things are.
+async fn set_trace(state: Door, headers: HeaderMap, body: Body) -> Answer {
+    state.keys.caller(&headers)?;
+    let asked: BTreeMap<String, IgnoredAny> = optional(body).await?;
+    match asked.is_empty() {
+        true => trace_settings(state, headers).await,
+        false => Err(protocol::fixed_trace()),
+    }
+}
+
+async fn log_settings(State(gateway): Door, headers: HeaderMap) -> Answer {
+    gateway.keys.caller(&headers)?;
+    let settings = protocol::log_settings();
+    let settings = settings
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value));
+    Ok(json(&settings.collect::<serde_json::Map<String, Value>>()))
+}
+
+async fn set_log(state: Door, headers: HeaderMap, body: Body) -> Answer {
+    state.keys.caller(&headers)?;
+    let asked: BTreeMap<String, IgnoredAny> = optional(body).await?;
+    match asked.is_empty() {
+        true => log_settings(state, headers).await,
+        false => Err(protocol::fixed_log()),
+    }
+}
+
+async fn no_regions(State(gateway): Door, headers: HeaderMap) -> Answer {
+    gateway.keys.caller(&headers)?;
+    Ok(json(&json!([])))
+}
+
+/// Clients forget all regions before they begin.
+async fn no_unregister(State(gateway): Door, headers: HeaderMap) -> Answer {
+    gateway.keys.caller(&headers)?;
+    Ok(StatusCode::OK.into_response())
+}
+
+async fn no_region(State(gateway): Door, headers: HeaderMap) -> Answer {
+    gateway.keys.caller(&headers)?;
+    Err(protocol::no_cuda())
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -188,9 +327,9 @@ async fn infer(
     body: Body,
 ) -> Answer {
     let (deployed, caller) = model(&gateway, &headers, &at.name, &at.version)?;
-    if headers.contains_key(CONTENT_ENCODING) {
-        return Err(Problem::unsupported_type("sent as it is: no content encoding").into());
-    }
+    gateway.keys.admit(caller)?;
+    let _slot = gateway.slot()?;
+    let coding = Coding::of(&headers)?;
     let length = header_length(&headers)?;
     let known = [
         "",
@@ -201,7 +340,7 @@ async fn infer(
     let media_type = media_type(&headers);
     // `curl -d` calls it a form.
     if !known.contains(&media_type.as_str()) && media_type != "application/x-www-form-urlencoded" {
-        return Err(Problem::unsupported_type("application/json").into());
+        return Err(Problem::unsupported_type("application/json"));
     }
     // Numbers in JSON are longer than their bytes; what they come to is bounded again.
     let bytes_max = deployed
@@ -209,18 +348,30 @@ async fn infer(
         .saturating_mul(8)
         .saturating_add(1 << 20);
     let bytes_max = bytes_max.min(gateway.options.limits.body_bytes_max);
-    let frames = Bodies(collect(body, bytes_max).await?);
+    let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
+    let payload = coding.decode(payload, bytes_max).await?;
+    let Payload { frames, mut held } = payload;
+    let frames = Bodies(frames);
     let input_bytes_max = deployed.body_bytes_max;
+    held.grow(message::read_bytes(frames.len(), length, input_bytes_max))?;
+    let light = frames.len().min(length.unwrap_or(u64::MAX)) < HEAVY_BYTES;
     let read = move || read_request(&frames, length, input_bytes_max);
-    let (inference, form) = match length.unwrap_or(u64::MAX) < HEAVY_BYTES {
+    let (inference, form) = match light {
         true => read()?,
         false => blocking(read).await??,
     };
-    let (tensors, timing) = gateway.infer(&deployed, caller, inference, &trace).await?;
-    let bytes: u64 = tensors.iter().map(|t| t.data.len()).sum();
+    let inferred = gateway.infer(&deployed, caller, inference, held, &trace);
+    let Inferred {
+        tensors,
+        timing,
+        mut held,
+    } = inferred.await?;
+    held.grow(message::written_bytes(&form, &tensors))?;
+    let bytes: u64 = tensors.iter().map(|t| t.tensor.data.len()).sum();
+    let held = held.if_counted();
     let written = match bytes < HEAVY_BYTES {
-        true => write_response(&deployed, &form, &tensors),
-        false => blocking(move || write_response(&deployed, &form, &tensors)).await?,
+        true => write_response(&deployed, &form, &tensors, held),
+        false => blocking(move || write_response(&deployed, &form, &tensors, held)).await?,
     };
     let mut response = written.map_err(|error| Problem::internal(error.to_string()))?;
     response.extensions_mut().insert::<Timing>(timing);

@@ -1,20 +1,26 @@
 //! Requests and answers of `/infer`: JSON, and the binary data behind it.
 
-use super::{kind, shape, Data, Inference, Input, Span, Wanted};
+use super::datatype::{Datatype, Output};
+use super::{shape, Data, Inference, Input, Span, Wanted, DIMENSIONS_MAX, TENSORS_MAX};
 use crate::http::body::Body as Frames;
+use crate::http::budget::Held;
 use crate::http::problem::Problem;
 use crate::http::router::parse_json;
 use crate::http::table::Deployed;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use baltra_functions::{Body as Bodies, Tensor};
+use baltra_functions::{quote_odd_floats, Body as Bodies, Tensor};
 use bytes::Bytes;
 use http::header::{HeaderName, CONTENT_TYPE};
 use http::HeaderValue;
+use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
 
 /// Where the JSON ends and the binary data begins.
 pub(crate) const HEADER_LENGTH: HeaderName =
@@ -26,8 +32,9 @@ struct RequestBody {
     id: Option<String>,
     #[serde(default)]
     parameters: Parameters,
+    #[serde(deserialize_with = "few::<_, _, TENSORS_MAX>")]
     inputs: Vec<RequestInput>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few::<_, _, TENSORS_MAX>")]
     outputs: Vec<RequestOutput>,
 }
 
@@ -35,6 +42,7 @@ struct RequestBody {
 struct RequestInput {
     name: String,
     datatype: String,
+    #[serde(deserialize_with = "few::<_, _, DIMENSIONS_MAX>")]
     shape: Vec<i64>,
     #[serde(default)]
     parameters: Parameters,
@@ -49,25 +57,23 @@ struct RequestOutput {
     parameters: Parameters,
 }
 
+/// What a request or a tensor is asked for with: honoured or refused, never ignored.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Parameters {
-    #[serde(default)]
     binary_data_size: Option<u64>,
-    #[serde(default)]
     binary_data: Option<bool>,
-    #[serde(default)]
     binary_data_output: Option<bool>,
-    #[serde(default)]
     shared_memory_region: Option<String>,
-    #[serde(default)]
     shared_memory_offset: Option<u64>,
-    #[serde(default)]
     shared_memory_byte_size: Option<u64>,
-    #[serde(default)]
     classification: Option<u64>,
-    /// Others are allowed, and mean nothing here.
-    #[serde(flatten)]
-    _others: HashMap<String, serde::de::IgnoredAny>,
+    priority: Option<u64>,
+    /// Microseconds.
+    timeout: Option<u64>,
+    sequence_id: Option<IgnoredAny>,
+    sequence_start: Option<IgnoredAny>,
+    sequence_end: Option<IgnoredAny>,
 }
 
 impl Parameters {
@@ -86,12 +92,90 @@ impl Parameters {
     }
 }
 
+/// Calls that belong together.
+pub(crate) fn sequences() -> Problem {
+    Problem::bad_request(
+        "sequences are not offered here: each call stands alone ('sequence_id', 'sequence_start', 'sequence_end')",
+    )
+}
+
+/// How long the caller waits, of microseconds; 0: as long as the function may take.
+pub(crate) fn timeout(us: Option<u64>, priority: Option<u64>) -> Result<Option<Duration>, Problem> {
+    if priority.is_some_and(|priority| priority > 0) {
+        return Err(Problem::bad_request(
+            "'priority' is not offered here: calls of a function have none",
+        ));
+    }
+    Ok(us.filter(|us| *us > 0).map(Duration::from_micros))
+}
+
+/// What [`read_request`] may hold beside a body: its JSON in one piece, with its odd floats quoted
+/// and its data apart, and the elements, in lists that double.
+pub(crate) fn read_bytes(body: u64, length: Option<u64>, input_bytes_max: u64) -> u64 {
+    let json = length.unwrap_or(body).min(body);
+    let elements = json
+        .saturating_mul(8)
+        .min(input_bytes_max.saturating_mul(2));
+    elements.saturating_add(json.saturating_mul(4))
+}
+
+/// What [`write_response`] may hold beside the tensors.
+pub(crate) fn written_bytes(form: &Form, tensors: &[Output]) -> u64 {
+    let texts = tensors
+        .iter()
+        .map(|tensor| match form.is_text(&tensor.tensor) {
+            // The text grows by doubling.
+            true => tensor.json_bytes_max().saturating_mul(2),
+            false => 0,
+        });
+    texts.fold(0, u64::saturating_add)
+}
+
+/// A list of at most `MAX` items: more are not even read.
+fn few<'de, D, T, const MAX: usize>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Few<T, const MAX: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Few<T, MAX> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX}")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if all.len() == MAX {
+                    return Err(A::Error::invalid_length(MAX + 1, &self));
+                }
+                all.push(item);
+            }
+            Ok(all)
+        }
+    }
+
+    from.deserialize_seq(Few::<T, MAX>(PhantomData))
+}
+
 /// How the answer is to be written.
 pub(crate) struct Form {
     id: Option<String>,
     /// By output name.
     outputs: HashMap<String, (bool, Option<Span>)>,
     binary: bool,
+}
+
+impl Form {
+    /// Whether it is written as JSON.
+    fn is_text(&self, tensor: &Tensor) -> bool {
+        let asked = self.outputs.get(&tensor.name);
+        let (binary, shared) = asked.map_or((self.binary, &None), |(b, s)| (*b, s));
+        !binary && shared.is_none()
+    }
 }
 
 /// `length` bytes of JSON (none: all), and binary data; inputs of `input_bytes_max` together.
@@ -107,32 +191,31 @@ pub(crate) fn read_request(
             "Inference-Header-Content-Length is more than the body has",
         ));
     }
-    let request: RequestBody = parse_json(&body.slice(0, length).to_bytes())?;
+    let text = body.slice(0, length).to_bytes();
+    let request: RequestBody = parse_json(&quote_odd_floats(&text))?;
     let mut at = length;
     let mut left = input_bytes_max;
     let mut inputs = Vec::with_capacity(request.inputs.len());
     for input in request.inputs {
-        let kind = kind(&input.name, &input.datatype)?;
-        let (shape, bytes) = shape(&input.name, kind, &input.shape)?;
+        let datatype = Datatype::of(&input.name, &input.datatype)?;
+        let (shape, bytes) = shape(&input.name, datatype, &input.shape)?;
         let wrong = |why: &str| Problem::bad_request(format!("input '{}': {why}", input.name));
-        left = left
-            .checked_sub(bytes)
-            .ok_or_else(|| Problem::too_large("what the inputs hold", input_bytes_max))?;
+        if bytes.is_some_and(|bytes| bytes > left) {
+            return Err(Problem::too_large("what the inputs hold", input_bytes_max));
+        }
         let span = input.parameters.span()?;
         let data = match (input.data, input.parameters.binary_data_size, span) {
             (Some(json), None, None) => {
-                let data = Tensor::data_from_json(kind, json.get().as_bytes(), bytes).map_err(
-                    |error| Problem::unprocessable(format!("input '{}': {error}", input.name)),
-                )?;
-                if data.len() != bytes {
-                    let count = data.len() / kind.size();
+                let data = datatype.from_json(&input.name, json.get(), bytes.unwrap_or(left))?;
+                if bytes.is_some_and(|bytes| data.len() != bytes) {
+                    let count = data.len() / datatype.size().unwrap_or(1);
                     let why = format!("{count} elements are not of the shape {shape:?}");
                     return Err(wrong(&why));
                 }
                 Data::Bytes(data)
             }
             (None, Some(size), None) => {
-                if size != bytes {
+                if bytes.is_some_and(|bytes| size != bytes) {
                     let why = format!("{size} bytes of binary data are not of the shape {shape:?}");
                     return Err(wrong(&why));
                 }
@@ -149,9 +232,17 @@ pub(crate) fn read_request(
                 return Err(wrong(why));
             }
         };
+        let held = match (&data, bytes) {
+            (_, Some(bytes)) => bytes,
+            (Data::Bytes(data), None) => data.len(),
+            (Data::Shared(span), None) => span.bytes,
+        };
+        left = left
+            .checked_sub(held)
+            .ok_or_else(|| Problem::too_large("what the inputs hold", input_bytes_max))?;
         inputs.push(Input {
             name: input.name,
-            kind,
+            datatype,
             shape,
             data,
         });
@@ -161,7 +252,17 @@ pub(crate) fn read_request(
             "there are bytes behind the last input's",
         ));
     }
-    let binary = request.parameters.binary_data_output.unwrap_or(false);
+    let asked = &request.parameters;
+    let sequence = [
+        &asked.sequence_id,
+        &asked.sequence_start,
+        &asked.sequence_end,
+    ];
+    if sequence.iter().any(|part| part.is_some()) {
+        return Err(sequences());
+    }
+    let timeout = timeout(asked.timeout, asked.priority)?;
+    let binary = asked.binary_data_output.unwrap_or(false);
     let mut form = Form {
         id: request.id,
         outputs: HashMap::new(),
@@ -181,7 +282,12 @@ pub(crate) fn read_request(
             shared,
         });
     }
-    Ok((Inference { inputs, wanted }, form))
+    let inference = Inference {
+        inputs,
+        wanted,
+        timeout,
+    };
+    Ok((inference, form))
 }
 
 #[derive(Serialize)]
@@ -197,7 +303,8 @@ struct ResponseOutput<'a> {
 pub(crate) fn write_response(
     deployed: &Deployed,
     form: &Form,
-    tensors: &[Tensor],
+    tensors: &[Output],
+    held: Option<Held>,
 ) -> serde_json::Result<Response> {
     let mut text = b"{\"model_name\":".to_vec();
     serde_json::to_writer(&mut text, deployed.name())?;
@@ -209,7 +316,8 @@ pub(crate) fn write_response(
     }
     text.extend(b",\"outputs\":[");
     let mut behind: Vec<Bytes> = Vec::new();
-    for (i, tensor) in tensors.iter().enumerate() {
+    for (i, output) in tensors.iter().enumerate() {
+        let tensor = &output.tensor;
         let asked = form.outputs.get(&tensor.name);
         let binary = asked.map_or(form.binary, |(binary, _)| *binary);
         let shared = asked.and_then(|(_, shared)| shared.as_ref());
@@ -225,24 +333,27 @@ pub(crate) fn write_response(
         if i > 0 {
             text.push(b',');
         }
-        let output = ResponseOutput {
+        let about = ResponseOutput {
             name: &tensor.name,
-            datatype: tensor.kind.datatype(),
+            datatype: output.datatype,
             shape: &tensor.shape,
             parameters,
         };
-        serde_json::to_writer(&mut text, &output)?;
-        if shared.is_none() && !binary {
+        serde_json::to_writer(&mut text, &about)?;
+        if form.is_text(tensor) {
             // Inside the object that was just written.
             text.pop();
             text.extend(b",\"data\":");
-            tensor.data_to_json(&mut text);
+            output.data_to_json(&mut text)?;
             text.push(b'}');
         }
     }
     text.extend(b"]}");
     if behind.is_empty() {
-        return Ok(([(CONTENT_TYPE, "application/json")], text).into_response());
+        text.shrink_to_fit();
+        let body = Frames::frames(vec![text.into()]).holding(held);
+        let kind = [(CONTENT_TYPE, "application/json")];
+        return Ok((kind, Body::new(body)).into_response());
     }
     let headers = [
         (
@@ -252,7 +363,7 @@ pub(crate) fn write_response(
         (HEADER_LENGTH, HeaderValue::from(text.len())),
     ];
     behind.insert(0, text.into());
-    Ok((headers, Body::new(Frames::frames(behind))).into_response())
+    Ok((headers, Body::new(Frames::frames(behind).holding(held))).into_response())
 }
 
 #[cfg(test)]
@@ -294,7 +405,7 @@ mod tests {
         let input = |rest: &str| {
             format!(r#"{{"inputs": [{{"name": "a", "datatype": "UINT8", "shape": [2]{rest}}}]}}"#)
         };
-        let cases: [(&str, &[u8], u16); 10] = [
+        let cases: [(&str, &[u8], u16); 11] = [
             ("", b"", 400),
             (r#", "data": [1]"#, b"", 400),
             (r#", "data": [1, 256]"#, b"", 422),
@@ -309,6 +420,11 @@ mod tests {
             ),
             (r#", "parameters": {"shared_memory_region": "r"}"#, b"", 400),
             (r#", "parameters": {"binary_data_size": -1}"#, b"", 422),
+            (
+                r#", "data": [1, 2], "parameters": {"unheard_of": 1}"#,
+                b"",
+                422,
+            ),
         ];
         for (rest, behind, status) in cases {
             let problem = read(&input(rest), behind).map(|_| ()).unwrap_err();
@@ -317,6 +433,39 @@ mod tests {
         let large =
             r#"{"inputs": [{"name": "a", "datatype": "UINT8", "shape": [2000000], "data": []}]}"#;
         assert_eq!(read(large, b"").map(|_| ()).unwrap_err().status, 413);
+    }
+
+    #[test]
+    fn what_a_request_asks_for_is_honoured_or_refused() {
+        let with = |parameters: &str| {
+            let text = format!(r#"{{"inputs": [], "parameters": {{{parameters}}}}}"#);
+            read(&text, b"").map(|(inference, _)| inference.timeout)
+        };
+        assert_eq!(with("").unwrap(), None);
+        assert_eq!(with(r#""timeout": 0, "priority": 0"#).unwrap(), None);
+        let waited = with(r#""timeout": 1500"#).unwrap();
+        assert_eq!(waited, Some(Duration::from_micros(1500)));
+        for (refused, status) in [
+            (r#""sequence_id": 0"#, 400),
+            (r#""sequence_id": "a", "sequence_start": true"#, 400),
+            (r#""priority": 1"#, 400),
+            (r#""else": 1"#, 422),
+        ] {
+            assert_eq!(with(refused).unwrap_err().status, status, "{refused}");
+        }
+    }
+
+    #[test]
+    fn more_tensors_or_dimensions_than_may_be_are_refused() {
+        let tensor = r#"{"name": "a", "datatype": "UINT8", "shape": [SHAPE], "data": []}"#;
+        let of = |count: usize, dimensions: usize| {
+            let shape = vec!["0"; dimensions].join(",");
+            let inputs = vec![tensor.replace("SHAPE", &shape); count].join(",");
+            read(&format!(r#"{{"inputs": [{inputs}]}}"#), b"").map(|_| ())
+        };
+        of(TENSORS_MAX, DIMENSIONS_MAX).unwrap();
+        assert_eq!(of(TENSORS_MAX + 1, 1).unwrap_err().status, 422);
+        assert_eq!(of(1, DIMENSIONS_MAX + 1).unwrap_err().status, 422);
     }
 
     proptest! {

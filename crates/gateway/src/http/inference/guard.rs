@@ -1,0 +1,342 @@
+//! gRPC's door: keys, limits and deadlines as HTTP has them, before a message is read.
+//!
+//! Of a request without a key nothing is read. A message's length is in front of it: one that is
+//! longer than its function takes is refused then, and what comes is counted ([`Held`]) and must
+//! have come within `body_timeout_ms`. An answer counts until it is sent, and its connection ends
+//! where the peer takes nothing of it for `write_timeout_ms`.
+
+use super::wire::{model_name, Model};
+use super::Slot;
+use crate::http::budget::Held;
+use crate::http::connection::{Progress, Watch};
+use crate::http::gateway::Gateway;
+use crate::http::keys::TenantIndex;
+use crate::http::problem::Problem;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body as HttpBody, Frame};
+use hyper::body::Incoming;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{ready, Context, Poll};
+use tokio::time::Sleep;
+use tonic::body::Body;
+use tonic::Status;
+
+/// Messages that carry no tensors.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// A model's name is within so many bytes of a message that is larger than that.
+const NAME_WITHIN: usize = 4 << 10;
+/// Room for a message's own fields beside its tensors.
+pub(crate) const FIELDS_BYTES: u64 = 1 << 20;
+/// A message's compression flag and length.
+const PREFIX: usize = 5;
+/// An answer goes out in pieces of that many bytes, so that its progress is seen.
+const PIECE: usize = 256 << 10;
+
+/// What a request holds, from its first byte to its answer's last.
+struct Ticket {
+    held: Mutex<Held>,
+    _slot: Option<Slot>,
+}
+
+/// Who may use a method.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Method {
+    /// Anyone: probes, and what describes the service.
+    Open,
+    /// Management.
+    Admin,
+    /// Callers with a key.
+    Small,
+    Infer,
+}
+
+impl Method {
+    fn of(path: &str) -> Method {
+        let Some(name) = path.strip_prefix("/inference.GRPCInferenceService/") else {
+            return match path.starts_with("/grpc.reflection.") {
+                true => Method::Open,
+                false => Method::Small,
+            };
+        };
+        match name {
+            "ServerLive" | "ServerReady" | "ServerMetadata" => Method::Open,
+            "RepositoryModelLoad" | "RepositoryModelUnload" => Method::Admin,
+            "ModelInfer" => Method::Infer,
+            _ => Method::Small,
+        }
+    }
+}
+
+/// A request that may be read, or the answer that refuses it.
+pub(crate) fn admit(
+    gateway: &Arc<Gateway>,
+    request: Request<Incoming>,
+) -> Result<(Request<Guarded<Incoming>>, Sent), Response<Body>> {
+    let method = Method::of(request.uri().path());
+    let ticket = ticket(gateway, method, request.headers());
+    let ticket = ticket.map_err(|problem| Status::from(problem).into_http())?;
+    let ticket = Arc::new(ticket);
+    let limits = &gateway.options.limits;
+    let request = request.map(|inner| Guarded {
+        inner,
+        gateway: gateway.clone(),
+        ticket: ticket.clone(),
+        infers: method == Method::Infer,
+        deadline: Box::pin(tokio::time::sleep(limits.body_timeout())),
+        at: At::default(),
+    });
+    Ok((request, Sent(ticket)))
+}
+
+fn ticket(gateway: &Arc<Gateway>, method: Method, headers: &HeaderMap) -> Result<Ticket, Problem> {
+    let tenant: Option<TenantIndex> = match method {
+        Method::Open => None,
+        Method::Admin => {
+            gateway.keys.check_admin(headers)?;
+            None
+        }
+        Method::Small | Method::Infer => Some(gateway.keys.caller(headers)?),
+    };
+    let mut slot = None;
+    if let (Method::Infer, Some(tenant)) = (method, tenant) {
+        gateway.keys.admit(tenant)?;
+        slot = Some(gateway.slot()?);
+    }
+    Ok(Ticket {
+        held: Mutex::new(gateway.hold(tenant)),
+        _slot: slot,
+    })
+}
+
+/// Where in a request's body the next byte is.
+#[derive(Debug, Default)]
+struct At {
+    prefix: [u8; PREFIX],
+    /// Bytes of the prefix that are there.
+    known: usize,
+    /// Bytes of the message that are not.
+    left: u64,
+    /// Its beginning, as long as the model's name is not known.
+    head: Option<Vec<u8>>,
+    length: u64,
+}
+
+/// A request's body, looked at before it is kept.
+pub(crate) struct Guarded<B> {
+    inner: B,
+    gateway: Arc<Gateway>,
+    ticket: Arc<Ticket>,
+    infers: bool,
+    deadline: Pin<Box<Sleep>>,
+    at: At,
+}
+
+impl<B> Guarded<B> {
+    fn look(&mut self, mut data: &[u8]) -> Result<(), Status> {
+        let counted = {
+            let held = self.ticket.held.lock();
+            let mut held = held.unwrap_or_else(PoisonError::into_inner);
+            held.grow(data.len() as u64)
+        };
+        counted.map_err(Status::from)?;
+        while !data.is_empty() {
+            if self.at.left == 0 && self.at.known < PREFIX {
+                let now = data.len().min(PREFIX - self.at.known);
+                let known = self.at.known;
+                self.at.prefix[known..known + now].copy_from_slice(&data[..now]);
+                self.at.known += now;
+                data = &data[now..];
+                if self.at.known == PREFIX {
+                    self.begin()?;
+                }
+                continue;
+            }
+            let now = data
+                .len()
+                .min(usize::try_from(self.at.left).unwrap_or(usize::MAX));
+            self.look_for_name(&data[..now])?;
+            self.at.left -= now as u64;
+            data = &data[now..];
+            if self.at.left == 0 {
+                self.end()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A message's length is known.
+    fn begin(&mut self) -> Result<(), Status> {
+        let [_, length @ ..] = self.at.prefix;
+        let length = u64::from(u32::from_be_bytes(length));
+        let limits = &self.gateway.options.limits;
+        let bytes_max = match self.infers {
+            true => limits.body_bytes_max.saturating_add(FIELDS_BYTES),
+            false => SMALL_BYTES_MAX,
+        };
+        if length > bytes_max {
+            return Err(too_large(length, bytes_max));
+        }
+        self.at.left = length;
+        self.at.length = length;
+        self.at.head = (length > SMALL_BYTES_MAX).then(Vec::new);
+        match length {
+            0 => self.end(),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Status> {
+        let named = self.at.head.is_none();
+        self.at = At::default();
+        match named {
+            true => Ok(()),
+            false => Err(unnamed()),
+        }
+    }
+
+    /// A message that is larger than any name needs must be no larger than its function takes.
+    fn look_for_name(&mut self, data: &[u8]) -> Result<(), Status> {
+        let Some(head) = &mut self.at.head else {
+            return Ok(());
+        };
+        let room = NAME_WITHIN - head.len();
+        head.extend_from_slice(&data[..room.min(data.len())]);
+        let name = match model_name(head) {
+            Model::Named(name) => name,
+            Model::Unknown if head.len() < NAME_WITHIN => return Ok(()),
+            Model::Unknown | Model::Malformed => return Err(unnamed()),
+        };
+        let found = self.gateway.table.find(name);
+        let deployed = found.ok_or_else(|| Problem::unknown_function(name))?;
+        // Typed contents are longer than their elements; what they come to is bounded again.
+        let bytes_max = deployed.body_bytes_max.saturating_mul(2);
+        let bytes_max = bytes_max.saturating_add(FIELDS_BYTES);
+        if self.at.length > bytes_max {
+            return Err(too_large(self.at.length, bytes_max));
+        }
+        self.at.head = None;
+        Ok(())
+    }
+}
+
+fn too_large(length: u64, bytes_max: u64) -> Status {
+    let problem = Problem::too_large(&format!("the message of {length} bytes"), bytes_max);
+    problem.into()
+}
+
+fn unnamed() -> Status {
+    Status::invalid_argument(format!(
+        "a message of more than {SMALL_BYTES_MAX} bytes has its 'model_name' within the first {NAME_WITHIN}: \
+         write fields in their order"
+    ))
+}
+
+impl<B> HttpBody for Guarded<B>
+where
+    B: HttpBody<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        if this.deadline.as_mut().poll(context).is_ready() {
+            let late = "the message did not come in time ('gateway.limits.body_timeout_ms')";
+            return Poll::Ready(Some(Err(Status::deadline_exceeded(late))));
+        }
+        let frame = ready!(Pin::new(&mut this.inner).poll_frame(context));
+        let Some(frame) = frame else {
+            return Poll::Ready(None);
+        };
+        let looked = match frame {
+            Ok(frame) => match frame.data_ref().map(|data| this.look(data)) {
+                Some(Err(status)) => Err(status),
+                _ => Ok(frame),
+            },
+            Err(error) => Err(Status::cancelled(error.to_string())),
+        };
+        Poll::Ready(Some(looked))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+}
+
+/// An answer's part of what its request holds.
+pub(crate) struct Sent(Arc<Ticket>);
+
+impl Sent {
+    /// The answer, which holds what its request does until it is sent.
+    pub fn with(self, watch: &Arc<Watch>, response: Response<Body>) -> Response<Answering> {
+        let (mut parts, inner) = response.into_parts();
+        let body = Answering {
+            inner,
+            rest: Bytes::new(),
+            progress: Watch::progress(watch),
+            own: parts.extensions.remove(),
+            _ticket: Some(self.0),
+        };
+        Response::from_parts(parts, body)
+    }
+
+    /// An answer to a request that was refused.
+    pub fn refused(watch: &Arc<Watch>, response: Response<Body>) -> Response<Answering> {
+        response.map(|inner| Answering {
+            inner,
+            rest: Bytes::new(),
+            progress: Watch::progress(watch),
+            own: None,
+            _ticket: None,
+        })
+    }
+}
+
+/// An answer's body on its way.
+pub(crate) struct Answering {
+    inner: Body,
+    /// Of the frame that is being sent.
+    rest: Bytes,
+    progress: Progress,
+    /// What its outputs hold.
+    own: Option<Arc<Held>>,
+    _ticket: Option<Arc<Ticket>>,
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        this.progress.note();
+        if this.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut this.inner).poll_frame(context));
+            match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => {
+                    this.own = None;
+                    return Poll::Ready(other);
+                }
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.inner.is_end_stream()
+    }
+}
