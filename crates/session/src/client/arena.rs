@@ -77,9 +77,15 @@ pub struct Block {
     offset: u64,
     len: u64,
     range: Range,
+    fresh: bool,
 }
 
 impl Block {
+    /// Whether its arena has just been made for it alone: no page of it has been touched.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
     /// How messages name it.
     pub fn payload(&self) -> Payload {
         Payload {
@@ -199,11 +205,13 @@ impl Arenas {
         let taken = len.next_multiple_of(128);
         let align = align.clamp(128, 4096);
         let small = Self::small_bytes(shared);
-        let (arena, offset, taken) = if taken >= LARGE_BYTES.min(small / 2) {
-            self.take_large(shared, taken)?
-        } else {
-            self.take_small(shared, taken, align)?
+        let next = self.next;
+        let large = taken >= LARGE_BYTES.min(small / 2);
+        let (arena, offset, taken) = match large {
+            true => self.take_large(shared, taken)?,
+            false => self.take_small(shared, taken, align)?,
         };
+        let fresh = large && self.next != next;
         let range = self.arenas[&arena]
             .range
             .slice(offset, len)
@@ -214,6 +222,7 @@ impl Arenas {
             offset,
             len: taken,
             range,
+            fresh,
         })
     }
 
