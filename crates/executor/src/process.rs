@@ -135,7 +135,7 @@ impl Shared {
         let device = Device::open(&options.driver, &options.device)?;
         let context = Context::new(&[device])
             .map_err(|code| anyhow::anyhow!("the driver makes no context ({code})"))?;
-        let description = driver::describe(device, &options.name, options.host_memory);
+        let description = driver::describe(device, &context, &options.name, options.host_memory);
         let gpu = device.is_gpu() && !description.host_memory;
         let pinning = match gpu {
             true => context.queue(device, 0).ok().map(Arc::new),

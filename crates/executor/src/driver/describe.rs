@@ -16,9 +16,15 @@ const VENDOR_PARAMS: [std::ops::RangeInclusive<u32>; 7] = [
     0x4250..=0x4256, // Intel: IP version, slices
 ];
 
-/// The device as its driver describes it. `host_memory` false forces the client to copy even
-/// where the device could use its memory in place.
-pub fn describe(device: Device, name: &str, host_memory: bool) -> DeviceDescription {
+/// The device as its driver describes it; `context`: one over it. (A GPU's context takes a tenth of
+/// a second, and those of several processes come one after the other.) `host_memory` false forces
+/// the client to copy even where the device could use its memory in place.
+pub fn describe(
+    device: Device,
+    context: &Context,
+    name: &str,
+    host_memory: bool,
+) -> DeviceDescription {
     let handles = [
         CL_DEVICE_PLATFORM as u32,
         CL_DEVICE_PARENT_DEVICE as u32,
@@ -37,17 +43,13 @@ pub fn describe(device: Device, name: &str, host_memory: bool) -> DeviceDescript
             let value = device.driver.platform_info(param).ok()?;
             Some(Info { param, value })
         });
-    let context = Context::new(&[device]).ok();
     DeviceDescription {
         name: name.into(),
         platform: platform.collect(),
         device: answers.collect(),
         host_memory: host_memory && works_in_host_memory(device),
-        clock_offset_ns: context
-            .as_ref()
-            .and_then(|c| clock_offset_ns(c, device))
-            .unwrap_or(0),
-        image_formats: context.as_ref().map_or_else(Vec::new, image_formats),
+        clock_offset_ns: clock_offset_ns(context, device).unwrap_or(0),
+        image_formats: image_formats(context),
     }
 }
 
