@@ -1,8 +1,8 @@
 //! Memory that the client shares.
 //!
-//! On a GPU an arena is pinned ([`crate::driver::Pinned`]) when the first transfer from or to it
-//! comes, a large one when the second does: pinning costs about what it saves on one transfer of
-//! the whole, and blocks that are used once are the large ones.
+//! On a GPU an arena is pinned ([`crate::driver::Pinned`]) by its first transfer; a large one once
+//! transfers have moved half as many bytes as it has: pinning costs about what it saves on one
+//! transfer of the whole.
 
 use crate::account::Charge;
 use crate::driver::{Code, Pinned};
@@ -11,17 +11,38 @@ use baltra_opencl::CL_INVALID_VALUE;
 use baltra_ring::{Memory, Range};
 use baltra_wire::Payload;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 /// Arenas up to so many bytes are pinned at the first transfer: 1.5 ms.
 const AT_ONCE_BYTES: u64 = 16 << 20;
+
+/// Lets go of an arena that nothing uses any more. For a large one that takes tens of
+/// milliseconds, which is no command queue's time.
+pub fn let_go(arena: Arc<Arena>) {
+    static GONE: LazyLock<Option<Mutex<Sender<Arc<Arena>>>>> = LazyLock::new(|| {
+        let (sender, gone) = channel();
+        let thread = std::thread::Builder::new().name("arenas".into());
+        let started = thread.spawn(move || gone.iter().for_each(drop));
+        started.is_ok().then(|| Mutex::new(sender))
+    });
+    if arena.len() <= AT_ONCE_BYTES {
+        return;
+    }
+    if let Some(sender) = &*GONE {
+        let sender = sender.lock().expect("no panic under this lock");
+        // The thread lives as long as the process.
+        let _ = sender.send(arena);
+    }
+}
 
 /// One arena.
 pub struct Arena {
     /// Let go of before the memory.
     pin: OnceLock<Option<Pinned>>,
-    used: AtomicBool,
+    /// Bytes moved before it was pinned.
+    moved: AtomicU64,
     memory: Memory,
     /// For mapping it a second time, at an address ([`super::svm`]).
     pub fd: OwnedFd,
@@ -35,7 +56,7 @@ impl Arena {
     pub fn new(memory: Memory, fd: OwnedFd, offset: u64, charge: Charge) -> Arena {
         Arena {
             pin: OnceLock::new(),
-            used: false.into(),
+            moved: 0.into(),
             memory,
             fd,
             offset,
@@ -55,15 +76,16 @@ impl Arena {
     }
 
     /// Whether the device reaches it by itself; pins it when it is time to. Asked once a
-    /// transfer, which may wait for another thread's pinning.
-    pub fn is_pinned(&self, shared: &Shared) -> bool {
+    /// transfer, of so many bytes, which may wait for another thread's pinning.
+    pub fn is_pinned(&self, shared: &Shared, bytes: u64) -> bool {
         let Some(queue) = &shared.pinning else {
             return false;
         };
         if let Some(pin) = self.pin.get() {
             return pin.is_some();
         }
-        if self.len() > AT_ONCE_BYTES && !self.used.swap(true, Ordering::Relaxed) {
+        let moved = self.moved.fetch_add(bytes, Ordering::Relaxed);
+        if self.len() > AT_ONCE_BYTES && moved.saturating_add(bytes) < self.len() / 2 {
             return false;
         }
         let pin = || {

@@ -3,7 +3,7 @@
 use super::deferred::{After, What};
 use super::objects::{Context, Kernel, Memory, NameTaken, Object, Program};
 use super::queue::QueueHandle;
-use super::{pixels, Arena, Session, Violation};
+use super::{arena, pixels, Arena, Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
 use baltra_opencl::*;
@@ -348,7 +348,7 @@ impl Session {
         for what in self.deferred.due() {
             match what {
                 What::Object(id, notify) => self.release(id, notify),
-                What::Arena(arena) => drop(arena),
+                What::Arena(arena) => arena::let_go(arena),
                 What::Svm(address) => self.svm_free(address),
             }
         }

@@ -323,7 +323,7 @@ impl Session {
     fn pinned_payload(&self, payload: Payload) -> Result<(Range, bool), Code> {
         let arena = self.arena(payload.arena)?;
         let range = arena.slice(payload)?;
-        let pinned = arena.is_pinned(&self.shared);
+        let pinned = arena.is_pinned(&self.shared, payload.len);
         Ok((range, pinned))
     }
 

@@ -351,7 +351,10 @@ impl Lane {
     fn tight(&self, payload: Payload, size: [u64; 3], unit: u64) -> Result<Range, Code> {
         let bytes = pixels::volume(size).and_then(|v| v.checked_mul(unit));
         match bytes {
-            Some(bytes) if bytes > 0 && bytes <= payload.len => self.session.payload(payload),
+            // Pinned, the driver copies without staging: whether it is makes no other difference.
+            Some(bytes) if bytes > 0 && bytes <= payload.len => {
+                self.session.pinned_payload(payload).map(|(host, _)| host)
+            }
             _ => Err(CL_INVALID_VALUE),
         }
     }
@@ -499,7 +502,7 @@ impl Lane {
                 address,
                 payload,
             } => {
-                let host = self.session.payload(payload)?;
+                let (host, _) = self.session.pinned_payload(payload)?;
                 let device = self.session.svm_range(address, payload.len)?;
                 self.count(direction, payload.len);
                 let (target, source) = match direction {
