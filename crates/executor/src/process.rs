@@ -298,10 +298,15 @@ struct Running {
     overdue: bool,
 }
 
+/// Commands that began within this of each other may have come to the device in any order.
+const TOGETHER_NS: u64 = 1_000_000_000;
+
 /// The session whose commands hold the device past their time, if it is certain.
 fn culprit(running: impl Iterator<Item = Running>) -> Option<u64> {
-    let longest = running.min_by_key(|r| (r.since_ns, !r.overdue))?;
-    longest.overdue.then_some(longest.session)
+    let (overdue, others): (Vec<_>, Vec<_>) = running.partition(|r| r.overdue);
+    let first = overdue.iter().min_by_key(|r| r.since_ns)?;
+    let waits = |r: &Running| r.since_ns.saturating_add(TOGETHER_NS) < first.since_ns;
+    (!others.iter().any(waits)).then_some(first.session)
 }
 
 type Ended = Arc<Mutex<Vec<(u64, String)>>>;
@@ -713,17 +718,18 @@ mod tests {
 
     #[test]
     fn test_who_waits_behind_a_living_sessions_command_is_not_to_blame() {
+        const SECOND: u64 = 1_000_000_000;
         assert_eq!(culprit([].into_iter()), None);
-        let all = || [running(1, 10, false), running(2, 20, true)].into_iter();
+        let all = || [running(1, SECOND, false), running(2, 3 * SECOND, true)].into_iter();
         assert_eq!(culprit(all()), None);
         assert_eq!(culprit(all().skip(1)), Some(2));
         let all = [
-            running(1, 30, false),
-            running(2, 20, true),
-            running(3, 10, true),
+            running(1, 4 * SECOND, false),
+            running(2, 2 * SECOND, true),
+            running(3, SECOND, true),
         ];
         assert_eq!(culprit(all.into_iter()), Some(3));
-        let all = [running(1, 30, false), running(2, 30, true)];
+        let all = [running(1, 4 * SECOND, false), running(2, 5 * SECOND, true)];
         assert_eq!(culprit(all.into_iter()), Some(2));
     }
 }

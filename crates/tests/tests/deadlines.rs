@@ -283,8 +283,11 @@ async fn endless_calls_do_not_stop_others(engine: Engine) {
         assert_eq!(one.await.unwrap().unwrap_err(), CallError::Deadline);
     }
     innocent.await.unwrap();
-    let stats = engine.status(&spin).unwrap().stats;
-    assert!(stats.overruns >= 1, "{stats:?}");
+    let patience = Instant::now() + PATIENCE;
+    while engine.status(&spin).unwrap().stats.overruns == 0 {
+        assert!(Instant::now() < patience, "{:?}", engine.status(&spin));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     assert_eq!(engine.status(&copy).unwrap().stats.overruns, 0);
     answers(&engine, &copy, &[9; 16]).await;
     // The other inputs of the same function are as welcome as before, once it is let in again.

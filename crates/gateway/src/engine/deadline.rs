@@ -9,6 +9,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+/// Calls that began within this of each other may have come to the device in any order.
+const TOGETHER: Duration = Duration::from_secs(1);
+
 /// The call that a queue runs, or that waits in the driver behind other queues' calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
@@ -48,7 +51,9 @@ impl Deadlines {
         let mut late = Vec::new();
         for (index, r) in running.iter().enumerate() {
             let before = self.seen.get(&r.lane).filter(|s| s.since == r.since);
-            let waits = oldest.get(r.place.as_str()).is_some_and(|at| *at < r.since);
+            let waits = oldest
+                .get(r.place.as_str())
+                .is_some_and(|at| *at + TOGETHER < r.since);
             let began = match before {
                 _ if waits => now,
                 Some(seen) => seen.began,
@@ -98,10 +103,10 @@ mod tests {
         let start = Instant::now();
         let mut deadlines = Deadlines::default();
         let long = running(1, "a", start, 30);
-        let short = running(2, "a", start + SECOND, 2);
-        let elsewhere = running(3, "b", start + SECOND, 2);
+        let short = running(2, "a", start + 2 * SECOND, 2);
+        let elsewhere = running(3, "b", start + 2 * SECOND, 2);
         let all = [long, short.clone(), elsewhere];
-        assert_eq!(deadlines.look(start + 2 * SECOND, &all), NONE);
+        assert_eq!(deadlines.look(start + 3 * SECOND, &all), NONE);
         assert_eq!(deadlines.look(start + 20 * SECOND, &all), [2]);
         // The long one has ended at 21 s: now the short one's time begins.
         assert_eq!(deadlines.look(start + 21 * SECOND, &[short.clone()]), NONE);
@@ -116,7 +121,7 @@ mod tests {
         assert_eq!(deadlines.look(start + 2 * SECOND, &both), [0, 1]);
         let apart = [
             running(1, "a", start, 2),
-            running(2, "a", start + SECOND, 2),
+            running(2, "a", start + 2 * SECOND, 2),
         ];
         let mut deadlines = Deadlines::default();
         assert_eq!(deadlines.look(start + 4 * SECOND, &apart), [0]);
