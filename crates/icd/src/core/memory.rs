@@ -208,7 +208,7 @@ impl Memory {
             // "CL_MISALIGNED_SUB_BUFFER_OFFSET if there are no devices in context associated with
             // buffer for which the origin field … is aligned to the CL_DEVICE_MEM_BASE_ADDR_ALIGN
             // value": some drivers make those all the same.
-            if self.origin % member.device.limits.base_align != 0 {
+            if !self.origin.is_multiple_of(member.device.limits.base_align) {
                 client.confirm(id).map_err(lost)?;
             }
             return Ok(Replica::new(id, None));
