@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 use tokio_rustls::TlsConnector;
 
 /// How long a gateway may take to be connected.
@@ -206,11 +206,14 @@ impl Gateway {
         }
         let name = ServerName::try_from(bare.to_owned())?;
         let stream = self.connector()?.connect(name, stream).await;
-        exchange(
-            TokioIo::new(stream.context("no TLS with the gateway")?),
-            request,
-        )
-        .await
+        let stream = stream.map_err(|error| {
+            let inner = error
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<TlsError>());
+            let reason = inner.map_or_else(|| error.to_string(), baltra_session::tls_reason);
+            anyhow!("no TLS with the gateway at {host}:{port}: {reason}")
+        })?;
+        exchange(TokioIo::new(stream), request).await
     }
 
     fn request(&self, who: As, call: Call, host: &str, port: u16) -> Result<Request<Full<Bytes>>> {

@@ -20,8 +20,7 @@ pub struct Door {
         long,
         env = "BALTRA_GATEWAY_ADMIN",
         value_name = "USER:PASSWORD",
-        hide_env_values = true,
-        hide = true
+        hide_env_values = true
     )]
     pub admin: Option<String>,
     /// The tenant's key, for calls
@@ -29,8 +28,7 @@ pub struct Door {
         long,
         env = "BALTRA_API_KEY",
         value_name = "KEY",
-        hide_env_values = true,
-        hide = true
+        hide_env_values = true
     )]
     pub key: Option<String>,
     /// Certificates to trust besides the public roots, PEM

@@ -19,8 +19,7 @@ pub struct RegistryAt {
         long,
         env = "BALTRA_REGISTRY_TOKEN",
         value_name = "TOKEN",
-        hide_env_values = true,
-        hide = true
+        hide_env_values = true
     )]
     pub registry_token: Option<String>,
 }

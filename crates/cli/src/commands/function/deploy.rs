@@ -45,14 +45,20 @@ pub fn deploy(gateway: &Gateway, paths: &[PathBuf], as_json: bool) -> Result<()>
         let call = Call::new(Method::POST, "/system/functions")
             .header(CONTENT_TYPE, HeaderValue::from_static(TAR))
             .bytes(archive);
-        gateway
-            .ask(As::Admin, call)
+        let answer = gateway
+            .json(As::Admin, call)
             .with_context(|| format!("{name} ({}) is not deployed", path.display()))?;
-        match as_json {
-            true => answers.push(
-                json!({"name": name, "digest": function.digest, "url": gateway.function(name)}),
-            ),
-            false => println!("{name} is deployed: {}", gateway.function(name)),
+        let url = gateway.function(name);
+        let reason = answer["reason"].as_str();
+        match (as_json, reason) {
+            (true, _) => answers.push(json!({
+                "name": name,
+                "digest": function.digest,
+                "url": url,
+                "ready": answer["ready"],
+            })),
+            (false, None) => println!("{name} is deployed: {url}"),
+            (false, Some(why)) => println!("{name} is deployed, but not ready: {url}: {why}"),
         }
     }
     if as_json {

@@ -2,50 +2,9 @@
 
 use crate::output::Table;
 use anyhow::{bail, Context, Result};
+use baltra_functions::templates::{Template, TEMPLATES};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// Something to start from.
-struct Template {
-    name: &'static str,
-    about: &'static str,
-    files: &'static [(&'static str, &'static str)],
-}
-
-/// The first is taken where none is named.
-const TEMPLATES: [Template; 2] = [
-    Template {
-        name: "numbers",
-        about: "numbers in, numbers out: JSON, NumPy or raw; an OpenCL kernel",
-        files: &[
-            (
-                "function.yaml",
-                include_str!("../../../templates/numbers/function.yaml"),
-            ),
-            (
-                "function.cl",
-                include_str!("../../../templates/numbers/function.cl"),
-            ),
-        ],
-    },
-    Template {
-        name: "picture",
-        about: "a picture in, a picture out: PNG, JPEG or raw; an OpenCL kernel",
-        files: &[
-            (
-                "function.yaml",
-                include_str!("../../../templates/picture/function.yaml"),
-            ),
-            (
-                "function.cl",
-                include_str!("../../../templates/picture/function.cl"),
-            ),
-        ],
-    },
-];
-
-/// What stands in a template for the function's name.
-const PLACEHOLDER: &str = "NAME";
 
 /// What there is to start from.
 pub fn list() {
@@ -62,39 +21,36 @@ pub fn init(name: &str, template: Option<&str>, dir: Option<&Path>) -> Result<()
         bail!("'{name}' is no function's name: up to 63 lower-case letters, digits and '-', a letter or digit at both ends");
     }
     let template = match template {
-        None => &TEMPLATES[0],
-        Some(wanted) => {
-            let found = TEMPLATES.iter().find(|t| t.name == wanted);
-            found.with_context(|| {
-                let names: Vec<&str> = TEMPLATES.iter().map(|t| t.name).collect();
-                format!(
-                    "there is no template '{wanted}': there are {}",
-                    names.join(", ")
-                )
-            })?
-        }
+        None => TEMPLATES[0],
+        Some(wanted) => Template::find(wanted).with_context(|| {
+            let names: Vec<&str> = TEMPLATES.iter().map(|t| t.name).collect();
+            format!(
+                "there is no template '{wanted}': there are {}",
+                names.join(", ")
+            )
+        })?,
     };
+    let files = template.files_for(name);
     let dir = dir.map_or_else(|| PathBuf::from(name), Path::to_owned);
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    if let Some((file, _)) = template
-        .files
-        .iter()
-        .find(|(file, _)| dir.join(file).exists())
-    {
+    if let Some((file, _)) = files.iter().find(|(file, _)| dir.join(file).exists()) {
         bail!(
             "{} is there already: choose another directory with --dir",
             dir.join(file).display()
         );
     }
-    for (file, text) in template.files {
+    for (file, text) in &files {
         let path = dir.join(file);
         let made = std::fs::File::create_new(&path);
-        let written =
-            made.and_then(|mut f| f.write_all(text.replace(PLACEHOLDER, name).as_bytes()));
+        let written = made.and_then(|mut f| f.write_all(text.as_bytes()));
         written.with_context(|| format!("cannot write {}", path.display()))?;
         println!("{}", path.display());
     }
-    println!("next: baltra function deploy {}", dir.display());
+    let dir = dir.display();
+    match files.iter().any(|(file, _)| file == "Makefile") {
+        true => println!("next: make -C {dir} && baltra function deploy {dir}"),
+        false => println!("next: baltra function deploy {dir}"),
+    }
     Ok(())
 }
 
@@ -117,6 +73,18 @@ mod tests {
             let name = format!("my-{}", template.name);
             let home = dir.path().join(&name);
             init(&name, Some(template.name), Some(&home)).unwrap();
+            if home.join("Makefile").exists() {
+                let made = std::process::Command::new("make")
+                    .arg("-C")
+                    .arg(&home)
+                    .output();
+                let made = made.unwrap();
+                assert!(
+                    made.status.success(),
+                    "{}",
+                    String::from_utf8_lossy(&made.stderr)
+                );
+            }
             let function = baltra_functions::Function::load(&home).unwrap();
             assert_eq!(function.manifest.name, name);
             let error = init(&name, Some(template.name), Some(&home)).unwrap_err();
@@ -131,6 +99,9 @@ mod tests {
             assert!(init(name, None, Some(dir.path())).is_err(), "{name}");
         }
         let error = init("a", Some("nothing"), Some(dir.path())).unwrap_err();
-        assert!(error.to_string().contains("numbers, picture"), "{error}");
+        assert!(
+            error.to_string().contains("opencl, picture, native"),
+            "{error}"
+        );
     }
 }
