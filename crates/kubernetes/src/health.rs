@@ -1,6 +1,7 @@
 //! `/healthz` and `/metrics` of a daemon.
 
 use anyhow::{Context, Result};
+use baltra_registry::exposition;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::service::service_fn;
@@ -122,7 +123,9 @@ pub async fn serve(
             };
             let metrics = metrics.clone();
             let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
-                let answer = answer(request.uri().path(), &metrics);
+                let accept = request.headers().get(http::header::ACCEPT);
+                let accept = accept.and_then(|accept| accept.to_str().ok());
+                let answer = answer(request.uri().path(), accept, &metrics);
                 async move { Ok::<_, Infallible>(answer) }
             });
             tokio::spawn(async move {
@@ -134,15 +137,20 @@ pub async fn serve(
     Ok(at)
 }
 
-fn answer(path: &str, metrics: &impl Fn() -> String) -> Response<Full<Bytes>> {
-    let (status, text) = match path {
-        "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
-        "/metrics" => (StatusCode::OK, metrics()),
-        _ => (StatusCode::NOT_FOUND, "not here\n".to_owned()),
+fn answer(
+    path: &str,
+    accept: Option<&str>,
+    metrics: &impl Fn() -> String,
+) -> Response<Full<Bytes>> {
+    let plain = |status, text: &str| (status, ("text/plain; charset=utf-8", text.to_owned()));
+    let (status, (kind, text)) = match path {
+        "/healthz" => plain(StatusCode::OK, "ok\n"),
+        "/metrics" => (StatusCode::OK, exposition::page_of_text(accept, metrics())),
+        _ => plain(StatusCode::NOT_FOUND, "not here\n"),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    let kind = http::HeaderValue::from_static("text/plain; version=0.0.4");
+    let kind = http::HeaderValue::from_static(kind);
     response.headers_mut().insert("content-type", kind);
     response
 }

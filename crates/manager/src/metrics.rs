@@ -4,8 +4,10 @@ use crate::accounts::Used;
 use crate::node::{Device, Node};
 use crate::service::read_leases;
 use anyhow::{Context, Result};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::HeaderMap;
 use axum::routing::get;
+use baltra_registry::exposition;
 use baltra_ring::lease::LATENCY_BUCKETS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
@@ -32,7 +34,11 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener> {
 pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
     let text = {
         let node = node.clone();
-        move || async move { ([(CONTENT_TYPE, FORMAT)], render(&node)) }
+        move |headers: HeaderMap| async move {
+            let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+            let (kind, page) = exposition::page(accept, render(&node));
+            ([(CONTENT_TYPE, kind)], page)
+        }
     };
     let router = axum::Router::new()
         .route("/metrics", get(text))
@@ -46,9 +52,7 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
     }
 }
 
-const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The whole page.
+/// The whole page, in OpenMetrics.
 pub fn render(node: &Arc<Node>) -> String {
     read_leases(node);
     let mut registry = Registry::with_prefix("baltra");
