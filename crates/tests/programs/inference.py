@@ -96,4 +96,66 @@ for name, client, module in [("http", http_client, http), ("grpc", grpc_client, 
         shm.destroy_shared_memory_region(region)
     print(name, "shared memory")
 
+for name, client, module in [("http", http_client, http), ("grpc", grpc_client, grpc)]:
+    how = {} if name == "http" else {"as_json": True}
+    config = client.get_model_config("scale", **how)
+    config = config.get("config", config)
+    assert [i["name"] for i in config["input"]] == ["values", "factor"], config
+    assert config["input"][0]["data_type"] == "TYPE_FP32", config
+    statistics = client.get_inference_statistics("scale", **how)["model_stats"][0]
+    assert int(statistics["inference_count"]) > 0, statistics
+    assert int(statistics["inference_stats"]["success"]["ns"]) > 0, statistics
+    assert "nothing" in refused(lambda: client.get_inference_statistics("nothing"))
+    # It is stored, and comes back.
+    client.unload_model("scale")
+    assert not client.is_model_ready("scale")
+    client.load_model("scale")
+    assert client.is_model_ready("scale")
+    assert "nothing" in refused(lambda: client.load_model("nothing"))
+    assert "config" in refused(lambda: client.load_model("scale", config="{}"))
+    assert "nothing" in refused(lambda: client.unload_model("nothing"))
+    trace = client.get_trace_settings(**how)
+    assert trace.get("settings", trace)["trace_level"] in (["OFF"], {"value": ["OFF"]}), trace
+    assert "OTEL" in refused(lambda: client.update_trace_settings(settings={"trace_rate": "5"}))
+    client.get_log_settings(**how)
+    assert "RUST_LOG" in refused(lambda: client.update_log_settings({"log_verbose_level": 1}))
+    client.unregister_cuda_shared_memory()
+    client.get_cuda_shared_memory_status()
+    print(name, "management")
+
+    # Sequences are refused, and so is what nobody has heard of; a time limit is kept.
+    inputs = inputs_of(module)
+    assert "sequence" in refused(lambda: client.infer("scale", inputs, sequence_id=3, sequence_start=True))
+    assert "priority" in refused(lambda: client.infer("scale", inputs, priority=2))
+    assert "unheard" in refused(lambda: client.infer("scale", inputs, parameters={"unheard": 1}))
+    assert np.array_equal(client.infer("scale", inputs, timeout=60_000_000).as_numpy("scaled"), values * 3)
+
+    # Half precision, texts, and truths are bound to what a function has.
+    half = module.InferInput("values", [3], "FP16")
+    half.set_data_from_numpy(values.astype(np.float16))
+    assert np.array_equal(client.infer("scale", [half]).as_numpy("scaled"), values * 2)
+    text = module.InferInput("text", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"hello"], dtype=np.object_))
+    assert client.infer("uppercase", [text]).as_numpy("upper")[0] == b"HELLO"
+    flags = module.InferInput("text", [2], "BOOL")
+    flags.set_data_from_numpy(np.array([True, False]))
+    assert client.infer("uppercase", [flags]).as_numpy("upper").tobytes() == b"\x01\x00"
+    print(name, "datatypes")
+
+for coding in ("gzip", "deflate"):
+    result = http_client.infer("scale", inputs_of(http), request_compression_algorithm=coding,
+                               response_compression_algorithm=coding)
+    assert np.array_equal(result.as_numpy("scaled"), values * 3), coding
+odd = np.array([np.nan, np.inf, -np.inf], dtype=np.float32)
+tensor = http.InferInput("values", [3], "FP32")
+tensor.set_data_from_numpy(odd, binary_data=False)
+wanted = [http.InferRequestedOutput("scaled", binary_data=False)]
+result = http_client.infer("scale", [tensor], outputs=wanted)
+assert np.array_equal(result.as_numpy("scaled"), odd, equal_nan=True), result.get_response()
+text = http.InferInput("text", [1], "BYTES")
+text.set_data_from_numpy(np.array(["hello"], dtype=np.object_), binary_data=False)
+wanted = [http.InferRequestedOutput("upper", binary_data=False)]
+assert http_client.infer("uppercase", [text], outputs=wanted).as_numpy("upper")[0] in (b"HELLO", "HELLO")
+print("http compression, odd floats and texts")
+
 print("ok")

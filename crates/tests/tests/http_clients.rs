@@ -1,7 +1,7 @@
 //! The HTTP door with other people's clients, unmodified: faas-cli, Triton's, schemathesis.
 
 use baltra_testkit::{Options, Service};
-use baltra_tests::{baltra, root, Running};
+use baltra_tests::{baltra, daemon_with, root, Running};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -91,6 +91,149 @@ fn test_triton_s_client_infers_over_http_and_grpc() {
         .arg(grpc_address(&gateway));
     let answer = Running::run(command).ok();
     assert!(answer.out.ends_with("ok"), "{}", answer.out);
+}
+
+/// The commands of a section of docs/http.md, without their prompt.
+fn documented(section: &str, programs: &[&str]) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("docs/http.md")).unwrap();
+    let (_, text) = text.split_once(section).expect("the section is there");
+    let text = text.split("\n## ").next().unwrap_or_default();
+    let text = text.replace("\\\n", " ");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("$ "));
+    let lines = lines.filter(|line| programs.iter().any(|program| line.starts_with(program)));
+    lines.map(str::to_owned).collect()
+}
+
+fn shell(command: &str, home: &Path) {
+    let ran = Command::new("sh")
+        .args(["-ec", command])
+        .current_dir(home)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{command}: {said}");
+}
+
+/// What curl and the command line say to a gateway with this certificate.
+fn trusted(home: &Path, certificate: &str, key: &str, trust: &str) -> [Result<String, String>; 2] {
+    let path = |name: &str| home.join(name).display().to_string();
+    let options = Options {
+        set: vec![
+            format!("gateway.tls_cert={}", path(certificate)),
+            format!("gateway.tls_key={}", path(key)),
+        ],
+        ..Options::default()
+    };
+    let gateway = Service::start(baltra(), "gateway", &options).expect("a gateway starts");
+    let port = gateway
+        .url()
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .trim_end_matches('/')
+        .to_owned();
+    let url = format!("https://localhost:{port}");
+    let run = |command: &mut Command| {
+        let ran = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match ran.status.success() {
+            true => Ok(text(&ran.stdout)),
+            false => Err(text(&ran.stderr)),
+        }
+    };
+    let curl = run(Command::new("curl").args([
+        "-sS",
+        "--cacert",
+        &path(trust),
+        &format!("{url}/healthz"),
+    ]));
+    let mut list = Command::new(baltra());
+    list.args(["function", "list", "--gateway", &url, "--ca", &path(trust)]);
+    [curl, run(&mut list)]
+}
+
+#[test]
+fn test_the_documented_certificates_work_and_an_authority_s_own_is_explained() {
+    let home = tempfile::tempdir().unwrap();
+    let commands = documented("### Certificates", &["openssl", "printf"]);
+    assert_eq!(commands.len(), 5, "{commands:#?}");
+    shell(&commands[0], home.path());
+    let [curl, list] = trusted(home.path(), "cert.pem", "key.pem", "cert.pem");
+    assert_eq!(curl.unwrap(), "ok\n");
+    list.unwrap();
+    for command in &commands[1..] {
+        shell(command, home.path());
+    }
+    let [curl, list] = trusted(home.path(), "cert.pem", "key.pem", "ca.pem");
+    assert_eq!(curl.unwrap(), "ok\n");
+    list.unwrap();
+    // Without the option that makes it a server's.
+    let authority = commands[0].replace("-addext basicConstraints=critical,CA:FALSE", "");
+    assert_ne!(authority, commands[0]);
+    shell(&authority, home.path());
+    let [_, list] = trusted(home.path(), "cert.pem", "key.pem", "cert.pem");
+    let error = list.unwrap_err();
+    assert!(
+        error.contains("CA:TRUE") && error.contains("basicConstraints=CA:FALSE"),
+        "{error}"
+    );
+    assert!(!error.contains("Other("), "{error}");
+}
+
+const COPY: &str = "name: copy
+inputs: [{name: a, type: u8, shape: [n]}]
+outputs: [{name: b, type: u8, shape: [n]}]
+implementations: [{opencl: {source: copy.cl, kernel: copy, global: [n]}}]
+";
+
+#[test]
+fn test_a_kernel_that_cannot_be_built_is_refused_at_deployment() {
+    let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
+    let _node = daemon_with(&[&format!("node.registry={}", registry.url())]);
+    let options = Options {
+        set: vec![format!("gateway.engine.registry={}", registry.url())],
+        ..Options::default()
+    };
+    let gateway = Service::start(baltra(), "gateway", &options).expect("a gateway starts");
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("function.yaml"), COPY).unwrap();
+    let path = home.path().display().to_string();
+    let deploy = |source: &str| {
+        std::fs::write(home.path().join("copy.cl"), source).unwrap();
+        let said = gateway.baltra(&["function", "deploy", &path]).unwrap();
+        let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
+        (said.status.success(), text.into_owned())
+    };
+    let right = "kernel void copy(global uchar *a, global uchar *b) { b[get_global_id(0)] = a[get_global_id(0)]; }";
+    let (done, said) = deploy(right);
+    assert!(done, "{said}");
+    let url = format!("{}/function/copy", gateway.url());
+    let call = || {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-H", "content-type: application/octet-stream"]);
+        curl.args(["--data-binary", "same", &url]);
+        String::from_utf8(curl.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(call(), "same");
+    for (source, word) in [
+        (
+            "kernel void copy(global uchar *a, global uchar *b) { nonsense; }",
+            "nonsense",
+        ),
+        (
+            "kernel void other(global uchar *a, global uchar *b) {}",
+            "no kernel copy",
+        ),
+        ("kernel void copy(global uchar *a) {}", "1 arguments"),
+    ] {
+        let (done, said) = deploy(source);
+        assert!(!done && said.contains(word), "{said}");
+        // The manifest's path is the caller's own; behind it speaks the gateway.
+        let (_, reason) = said.split_once("is not deployed").expect("a reason");
+        assert!(!reason.contains('/'), "{reason}");
+        // What was deployed before goes on.
+        assert_eq!(call(), "same");
+    }
 }
 
 /// From `BALTRA_FAAS_CLI`, `target/tools` or the path.
