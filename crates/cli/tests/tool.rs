@@ -59,8 +59,12 @@ fn test_a_relative_runtime_directory_starts_where_it_is_given() {
         let output = command.args(program).output().unwrap();
         text(&output.stdout).trim().to_owned()
     };
-    let flag = run(&mut |command| drop(command.args(["--runtime-dir", "run"])));
-    let variable = run(&mut |command| drop(command.env("BALTRA_RUNTIME_DIR", "./run")));
+    let flag = run(&mut |command| {
+        command.args(["--runtime-dir", "run"]);
+    });
+    let variable = run(&mut |command| {
+        command.env("BALTRA_RUNTIME_DIR", "./run");
+    });
     assert_eq!([flag, variable], [daemon.endpoint(), daemon.endpoint()]);
 }
 

@@ -109,7 +109,10 @@ mod tests {
         assert_eq!(deadlines.look(start + 3 * SECOND, &all), NONE);
         assert_eq!(deadlines.look(start + 20 * SECOND, &all), [2]);
         // The long one has ended at 21 s: now the short one's time begins.
-        assert_eq!(deadlines.look(start + 21 * SECOND, &[short.clone()]), NONE);
+        assert_eq!(
+            deadlines.look(start + 21 * SECOND, std::slice::from_ref(&short)),
+            NONE
+        );
         assert_eq!(deadlines.look(start + 22 * SECOND, &[short]), [0]);
     }
 

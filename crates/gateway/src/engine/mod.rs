@@ -653,17 +653,17 @@ impl Inner {
                 let in_a_row = unit.overran(now, allowed);
                 let (tenant, place) = (unit.tenant(), &running[index].place);
                 tracing::warn!(function = name, tenant, place, in_a_row, "{text}");
+                // Calls that timed out behind it are not a sign that their replicas are sick. Once
+                // only: if the work does not end, the node may be cut off.
+                for unit in self.units.load().values() {
+                    let replicas = unit.replicas();
+                    let here = replicas
+                        .iter()
+                        .filter(|r| r.place().map(Place::name).as_ref() == Some(place));
+                    here.for_each(|r| r.worked());
+                }
             }
             runner.abort(&text);
-            // Whoever waited for the device behind it was no sign that something is sick.
-            for unit in self.units.load().values() {
-                let replicas = unit.replicas();
-                let here = replicas.iter().filter(|r| {
-                    let place = r.place().map(Place::name);
-                    place.as_ref() == Some(&running[index].place)
-                });
-                here.for_each(|r| r.worked());
-            }
         }
     }
 }

@@ -284,7 +284,7 @@ async fn speak_grpc<S>(
                     let answered = routes.call(request).await;
                     answered.map(|response| sent.with(&watch, response))
                 }
-                Err(refusal) => Ok(Sent::refused(&watch, refusal)),
+                Err(refusal) => Ok(Sent::refused(&watch, refusal.into_http())),
             };
             drop(busy);
             answered

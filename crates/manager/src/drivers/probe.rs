@@ -37,10 +37,7 @@ pub(crate) fn program(configured: &Path) -> Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let leads_astray = |prefix: &&str| text.starts_with(*prefix);
-        if ["OCL_ICD_", "BALTRA_", "OTEL_"]
-            .iter()
-            .any(|p| leads_astray(&p))
-        {
+        if ["OCL_ICD_", "BALTRA_", "OTEL_"].iter().any(leads_astray) {
             command.env_remove(name);
         }
     }

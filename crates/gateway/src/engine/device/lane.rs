@@ -140,6 +140,8 @@ impl Flight {
     }
 }
 
+// One call is the common case, and a box for it is an allocation for each call.
+#[allow(clippy::large_enum_variant)]
 enum Load {
     One(Pending),
     Many {

@@ -71,7 +71,7 @@ impl Datatype {
     }
 
     /// Elements of JSON, which come to `bytes` at most.
-    pub fn from_json(self, input: &str, json: &str, bytes: u64) -> Result<Body, Problem> {
+    pub fn parse_json(self, input: &str, json: &str, bytes: u64) -> Result<Body, Problem> {
         let wrong = |why: String| Problem::unprocessable(format!("input '{input}': {why}"));
         match self {
             Datatype::Own(kind) => Tensor::data_from_json(kind, json.as_bytes(), bytes)
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn json_has_texts_and_truths() {
-        let read = |datatype: Datatype, json| datatype.from_json("a", json, 100);
+        let read = |datatype: Datatype, json| datatype.parse_json("a", json, 100);
         let flags = read(Datatype::Bool, "[[true, false], [true,true]]").unwrap();
         assert_eq!(flags.to_bytes(), &[1u8, 0, 1, 1][..]);
         let text = read(Datatype::Bytes, r#"["a\u00e4"]"#).unwrap();

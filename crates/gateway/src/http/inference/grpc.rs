@@ -651,7 +651,7 @@ mod tests {
         let other = read_inputs(vec![input("INT16", &[2], None)], raw, 100).unwrap();
         assert_eq!(bytes_of(&one), bytes_of(&other));
         let json = Datatype::Own(Type::I16)
-            .from_json("a", "[-1, 2]", 100)
+            .parse_json("a", "[-1, 2]", 100)
             .unwrap();
         assert_eq!(bytes_of(&one), json.to_bytes());
     }

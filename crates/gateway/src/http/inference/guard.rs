@@ -70,15 +70,13 @@ impl Method {
     }
 }
 
-/// A request that may be read, or the answer that refuses it.
+/// A request that may be read, or why it is refused.
 pub(crate) fn admit(
     gateway: &Arc<Gateway>,
     request: Request<Incoming>,
-) -> Result<(Request<Guarded<Incoming>>, Sent), Response<Body>> {
+) -> Result<(Request<Guarded<Incoming>>, Sent), Status> {
     let method = Method::of(request.uri().path());
-    let ticket = ticket(gateway, method, request.headers());
-    let ticket = ticket.map_err(|problem| Status::from(problem).into_http())?;
-    let ticket = Arc::new(ticket);
+    let ticket = Arc::new(ticket(gateway, method, request.headers())?);
     let limits = &gateway.options.limits;
     let request = request.map(|inner| Guarded {
         inner,

@@ -206,7 +206,7 @@ pub(crate) fn read_request(
         let span = input.parameters.span()?;
         let data = match (input.data, input.parameters.binary_data_size, span) {
             (Some(json), None, None) => {
-                let data = datatype.from_json(&input.name, json.get(), bytes.unwrap_or(left))?;
+                let data = datatype.parse_json(&input.name, json.get(), bytes.unwrap_or(left))?;
                 if bytes.is_some_and(|bytes| data.len() != bytes) {
                     let count = data.len() / datatype.size().unwrap_or(1);
                     let why = format!("{count} elements are not of the shape {shape:?}");
