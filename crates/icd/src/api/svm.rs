@@ -130,6 +130,7 @@ pub unsafe extern "C" fn clEnqueueSVMFree(
             event_ret: event,
             step: Some(Box::new(move |_| callback::run(free))),
             target: None,
+            times: None,
         };
         let submitted = queue.submit(submission, &[], &Operation::Marker)?;
         queue.settle_by_itself(&submitted);

@@ -4,11 +4,12 @@
 use crate::core::copy::copy;
 use crate::core::memory::Memory;
 use crate::core::object::Object;
+use crate::core::pieces::MakeOperation;
 use crate::core::pixel::{copy_box, Box3, Pitch};
 use crate::core::queue::{Access, Use};
 use crate::core::transfer::{Span, Transfer};
 use baltra_opencl::*;
-use baltra_wire::{Direction, Operation, Region};
+use baltra_wire::{Direction, Id, Operation, Region};
 
 /// A blocking transfer of more bytes waits for what is on its way and copies in place, rather
 /// than copying twice.
@@ -51,12 +52,7 @@ pub fn write(t: Transfer<'_>, m: &Object<Memory>, offset: usize, from: Span) -> 
         }
     }
     let buffer = m.id_in(t.queue.member)?;
-    t.write_linear(from, &|at, payload| Operation::Buffer {
-        direction: Direction::Write,
-        buffer,
-        offset: offset as u64 + at,
-        payload,
-    })
+    t.write_linear(from, range(Direction::Write, buffer, offset))
 }
 
 /// `clEnqueueReadBuffer`.
@@ -70,8 +66,13 @@ pub fn read(t: Transfer<'_>, m: &Object<Memory>, offset: usize, to: Span) -> Res
         return Ok(());
     }
     let buffer = m.id_in(t.queue.member)?;
-    t.read_linear(to, &|at, payload| Operation::Buffer {
-        direction: Direction::Read,
+    t.read_linear(to, range(Direction::Read, buffer, offset))
+}
+
+/// The commands of a transfer that begins at an offset of a buffer.
+pub fn range(direction: Direction, buffer: Id, offset: usize) -> MakeOperation {
+    Box::new(move |at, payload| Operation::Buffer {
+        direction,
         buffer,
         offset: offset as u64 + at,
         payload,

@@ -1,5 +1,6 @@
 //! `cl_context`: devices, and for each session among them a context of its own.
 
+use crate::core::blocks::Blocks;
 use crate::core::callback;
 use crate::core::device::Device;
 use crate::core::lost;
@@ -9,8 +10,8 @@ use crate::core::session::Session;
 use crate::core::svm;
 use crate::core::transfer::PendingReads;
 use baltra_opencl::*;
-use baltra_session::client::{Client, Queue};
-use baltra_wire::{Control, Event, Id};
+use baltra_session::client::{Block, Client, Queue};
+use baltra_wire::{Control, Direction, Event, Id};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -27,8 +28,10 @@ pub struct Member {
     /// The session's (root) device.
     pub device: Ref<Device>,
     session: Arc<Session>,
-    /// The queue that moves memory objects between members.
-    mover: OnceLock<Arc<Queue>>,
+    /// Blocks that outlive a command.
+    pub blocks: Blocks,
+    /// The library's own queues, to the device and from it ([`Member::mover`]).
+    movers: [OnceLock<Arc<Queue>>; 2],
     /// Slots whose handles are gone but whose commands are not complete.
     orphans: Mutex<Vec<Event>>,
     orphan_count: AtomicUsize,
@@ -55,13 +58,23 @@ impl Member {
         self.client.new_event().map_err(lost)
     }
 
-    /// The queue for moves between members.
-    pub fn mover(&self) -> Result<&Arc<Queue>, i32> {
-        if let Some(mover) = self.mover.get() {
+    /// The library's own queue for bytes in this direction: large transfers, and moves of memory
+    /// objects between members.
+    pub fn mover(&self, direction: Direction) -> Result<&Arc<Queue>, i32> {
+        let mover = &self.movers[match direction {
+            Direction::Write => 0,
+            Direction::Read => 1,
+        }];
+        if let Some(mover) = mover.get() {
             return Ok(mover);
         }
         let queue = self.client.open_queue(self.id, 0, 0).map_err(lost)?;
-        Ok(self.mover.get_or_init(|| queue))
+        Ok(mover.get_or_init(|| queue))
+    }
+
+    /// A block of shared memory ([`Client::allocate`]).
+    pub fn allocate(&self, len: u64, align: u64) -> Result<Block, i32> {
+        self.blocks.allocate(len, align)
     }
 
     /// Gives a slot back, now or once its command is complete.
@@ -126,8 +139,9 @@ impl Context {
                 id: session.client.new_id(),
                 client: session.client.clone(),
                 device: device.root_device().share(),
+                blocks: Blocks::new(&session.client),
                 session,
-                mover: OnceLock::new(),
+                movers: Default::default(),
                 orphans: Mutex::default(),
                 orphan_count: AtomicUsize::new(0),
             });
@@ -190,7 +204,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         for member in &self.members {
             member.session.forget(member.id);
-            if let Some(mover) = member.mover.get() {
+            for mover in member.movers.iter().filter_map(OnceLock::get) {
                 give_up(&member.client, mover);
             }
             // A session that is over has released everything.

@@ -15,7 +15,7 @@ use baltra_opencl::*;
 use baltra_steps::DevicePart;
 use baltra_wire::{Control, Event as Slot, Reply, Request};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// `Event::known` while the status is not final.
 const OPEN: i32 = i32::MAX;
@@ -46,8 +46,19 @@ pub struct Event {
     asked_ns: AtomicU64,
     /// Of an event that was born complete.
     times_ns: [u64; 4],
+    /// When this side carried the command out; `None`: the executor does.
+    times: Option<Arc<Times>>,
     waiting: Mutex<Waiting>,
     changed: Condvar,
+}
+
+/// When this side carried a command out, by the device's clock; 0: not yet.
+#[derive(Default)]
+pub struct Times {
+    /// The beginning.
+    pub began_ns: AtomicU64,
+    /// The end.
+    pub ended_ns: AtomicU64,
 }
 
 #[derive(Default)]
@@ -77,36 +88,42 @@ pub fn monotonic_ns() -> u64 {
 
 impl Event {
     /// The event of a command that has been pushed.
-    pub fn of_command(queue: &Object<Queue>, command: i32, slot: Slot, number: u64) -> Ref<Event> {
-        Event::new(queue, command, slot, number, OPEN, [0; 4])
-    }
-
-    /// The event of a command that is complete already.
-    pub fn complete(queue: &Object<Queue>, command: i32, times_ns: [u64; 4]) -> Ref<Event> {
-        Event::new(queue, command, 0, 0, CL_COMPLETE, times_ns)
-    }
-
-    fn new(
+    pub fn of_command(
         queue: &Object<Queue>,
         command: i32,
         slot: Slot,
         number: u64,
-        known: i32,
-        times_ns: [u64; 4],
+        times: Option<Arc<Times>>,
     ) -> Ref<Event> {
-        Object::new(Event {
+        let mut event = Event::new(queue, command, OPEN);
+        event.slot = slot;
+        event.number = number;
+        event.times = times;
+        Object::new(event)
+    }
+
+    /// The event of a command that is complete already.
+    pub fn complete(queue: &Object<Queue>, command: i32, times_ns: [u64; 4]) -> Ref<Event> {
+        let mut event = Event::new(queue, command, CL_COMPLETE);
+        event.times_ns = times_ns;
+        Object::new(event)
+    }
+
+    fn new(queue: &Object<Queue>, command: i32, known: i32) -> Event {
+        Event {
             context: queue.context.clone(),
             queue: Some(queue.share()),
             command,
             member: queue.member,
-            slot,
-            number,
+            slot: 0,
+            number: 0,
             known: AtomicI32::new(known),
-            times_ns,
             asked_ns: AtomicU64::new(0),
+            times_ns: [0; 4],
+            times: None,
             waiting: Mutex::default(),
             changed: Condvar::new(),
-        })
+        }
     }
 
     /// `clCreateUserEvent`.
@@ -123,6 +140,7 @@ impl Event {
             known: AtomicI32::new(OPEN),
             times_ns: [0; 4],
             asked_ns: AtomicU64::new(0),
+            times: None,
             waiting: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -322,7 +340,17 @@ impl Event {
             return self.times_ns;
         }
         let client = &self.context.members[self.member].client;
-        client.events().times(self.slot)
+        let mut times = client.events().times(self.slot);
+        if let Some(own) = &self.times {
+            let load = |ns: &AtomicU64| ns.load(Ordering::Acquire);
+            let (began, ended) = (load(&own.began_ns), load(&own.ended_ns));
+            // The executor has seen no more of the command than that it is over.
+            times[0] = times[0].min(began);
+            times[1] = times[1].min(began);
+            times[2] = began;
+            times[3] = ended.max(began + 1);
+        }
+        times
     }
 }
 

@@ -104,8 +104,7 @@ fn stage(
     address: usize,
 ) -> Result<Arc<baltra_session::client::Block>, i32> {
     let bytes = layout.bytes(layout.extent());
-    let block = member.client.allocate(bytes.len() as u64, 128);
-    let block = Arc::new(block.map_err(lost)?);
+    let block = Arc::new(member.allocate(bytes.len() as u64, 128)?);
     // SAFETY: the application's memory holds the image with its pitches, as it promised to
     // clCreateImage; the block is fresh and as long as the tight box.
     unsafe {

@@ -1,7 +1,6 @@
 //! Mapped images: pixels in a staging block, or in the application's own memory.
 
 use crate::core::image::{region, transfer};
-use crate::core::lost;
 use crate::core::map::{nothing, remember, wants_contents, Gather, Mapping, Target, WriteBack};
 use crate::core::memory::Memory;
 use crate::core::object::Object;
@@ -32,9 +31,7 @@ pub fn map_image(
     let layout = *image.pixels()?;
     let bytes = layout.bytes(size);
     let tight = bytes.tight();
-    let client = &t.queue.here().client;
-    let block = client.allocate(bytes.len() as u64, 4096);
-    let block = Arc::new(block.map_err(lost)?);
+    let block = Arc::new(t.queue.here().allocate(bytes.len() as u64, 4096)?);
     // "… the pointer value returned will be derived from the host_ptr specified to clCreateImage"
     // with CL_MEM_USE_HOST_PTR.
     let host = (image.host_ptr != 0).then(|| image.host_ptr + layout.offset(origin));

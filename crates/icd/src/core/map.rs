@@ -2,14 +2,15 @@
 //!
 //! What a map hands out is, in this order: the application's own memory (with
 //! `CL_MEM_USE_HOST_PTR`; bytes are copied at map and unmap), the buffer's bytes in place (where
-//! the device works in host memory; nothing is copied), or a staging block that is read at map
-//! and written back at unmap.
+//! the device works in host memory; nothing is copied), or a block of shared memory that is read
+//! at map and written back at unmap ([`crate::core::blocks`]).
 
+use crate::core::buffer::range;
 use crate::core::copy::copy;
 use crate::core::event::Waits;
-use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::Object;
+use crate::core::pieces::PIECE_BYTES;
 use crate::core::queue::Queue;
 use crate::core::transfer::{writes, Span, Transfer};
 use baltra_opencl::*;
@@ -34,7 +35,8 @@ pub struct Mapping {
 
 /// How changed bytes get to the device.
 pub struct WriteBack {
-    /// What is sent; `None`: the part of the buffer in place is the target.
+    /// What is sent; `None`: the part of the buffer in place is the target, or, without `gather`,
+    /// the bytes are sent as a write's are.
     pub block: Option<Arc<Block>>,
     /// Fills the block (or the place) from the application's memory; `None`: the application
     /// has been given the block itself.
@@ -122,41 +124,7 @@ pub fn map_buffer(
             (host, Some(back))
         }
         (host, None) => {
-            let client = &t.queue.here().client;
-            let block = client.allocate(len as u64, 4096).map_err(lost)?;
-            let block = Arc::new(block);
-            let pointer = host.unwrap_or(block.ptr() as usize);
-            if contents {
-                let buffer = memory.id_in(member)?;
-                let from = block.clone();
-                let to = Span {
-                    start: pointer,
-                    len: if host.is_some() { len } else { 0 },
-                };
-                let bring = move || {
-                    if host.is_some() {
-                        copy(from.ptr(), pointer as *mut u8, len);
-                    }
-                };
-                t.read_into(block.clone(), to, bring, |payload| Operation::Buffer {
-                    direction: Direction::Read,
-                    buffer,
-                    offset: offset as u64,
-                    payload,
-                })?;
-            } else {
-                nothing(&t)?;
-            }
-            let gather = host.map(|host| {
-                Box::new(move |bytes: &mut [u8]| {
-                    copy(host as *const u8, bytes.as_mut_ptr(), bytes.len());
-                }) as Gather
-            });
-            let back = WriteBack {
-                block: Some(block),
-                gather,
-                target,
-            };
+            let (pointer, back) = map_apart(&t, memory, host, (offset, len), contents)?;
             (pointer, Some(back))
         }
     };
@@ -168,6 +136,55 @@ pub fn map_buffer(
     };
     remember(memory, mapping);
     Ok(pointer)
+}
+
+/// Maps a buffer whose bytes are the device's.
+fn map_apart(
+    t: &Transfer<'_>,
+    memory: &Object<Memory>,
+    host: Option<usize>,
+    (offset, len): (usize, usize),
+    contents: bool,
+) -> Result<(usize, WriteBack), i32> {
+    let here = t.queue.here();
+    let buffer = memory.id_in(t.queue.member)?;
+    let operation = range(Direction::Read, buffer, offset);
+    let target = Target::Buffer {
+        offset: offset as u64,
+    };
+    if let Some(host) = host {
+        if contents {
+            t.read_linear(Span { start: host, len }, operation)?;
+        } else {
+            nothing(t)?;
+        }
+        let mut back = WriteBack {
+            block: None,
+            gather: None,
+            target,
+        };
+        if len <= PIECE_BYTES {
+            back.block = Some(Arc::new(here.allocate(len as u64, 4096)?));
+            back.gather = Some(Box::new(move |bytes: &mut [u8]| {
+                copy(host as *const u8, bytes.as_mut_ptr(), bytes.len());
+            }));
+        }
+        return Ok((host, back));
+    }
+    let block = here.blocks.for_map(buffer, len)?;
+    if contents {
+        t.then(Span::NONE, &operation(0, block.part(0, len as u64)), || ())?;
+    } else {
+        nothing(t)?;
+    }
+    here.blocks.map(&block);
+    let pointer = block.ptr() as usize;
+    let back = WriteBack {
+        block: Some(block),
+        gather: None,
+        target,
+    };
+    Ok((pointer, back))
 }
 
 /// Whether this side may act now, after waiting if the call is blocking.
@@ -189,8 +206,7 @@ pub fn nothing(t: &Transfer<'_>) -> Result<(), i32> {
         return Ok(());
     }
     if t.blocking {
-        let nowhere = Span { start: 0, len: 0 };
-        return t.then(nowhere, &Operation::Marker, || ());
+        return t.then(Span::NONE, &Operation::Marker, || ());
     }
     let uses = t.uses.as_slice();
     t.queue
@@ -223,17 +239,37 @@ pub fn unmap(
     let Some(back) = mapping.write_back else {
         return nothing(&t);
     };
-    if mapping.flags & WRITES == 0 {
-        let keep = back.block;
-        return match t.may_be_local()? {
-            true => nothing(&t),
-            // The map's own read may still be on its way into the block.
-            false => t.then(Span { start: 0, len: 0 }, &Operation::Marker, || drop(keep)),
-        };
-    }
     let member = queue.member;
+    if let (Some(block), None) = (&back.block, &back.gather) {
+        queue.here().blocks.unmap(block);
+    }
+    if mapping.flags & WRITES == 0 {
+        if t.may_be_local()? {
+            keep(memory, member, back.block);
+            return nothing(&t);
+        }
+        // The map's own read may still be on its way into the block.
+        let owner = Arc::downgrade(&memory.share());
+        return t.then(Span::NONE, &Operation::Marker, move || {
+            if let Some(memory) = owner.upgrade() {
+                keep(&memory, member, back.block);
+            }
+        });
+    }
     match (back.block, back.target) {
         (None, Target::Image { .. }) => Err(CL_INVALID_OPERATION),
+        (None, Target::Buffer { offset }) if back.gather.is_none() => {
+            let from = Span {
+                start: mapping.pointer,
+                len: mapping.len,
+            };
+            let buffer = memory.id_in(member)?;
+            let t = Transfer {
+                uses: writes(memory),
+                ..t
+            };
+            t.write_linear(from, range(Direction::Write, buffer, offset as usize))
+        }
         (None, Target::Buffer { offset }) => {
             let place = memory.in_place(member)?.ok_or(CL_INVALID_OPERATION)?;
             let gather = back.gather.ok_or(CL_INVALID_OPERATION)?;
@@ -248,7 +284,7 @@ pub fn unmap(
             t.local(run)
         }
         (Some(block), target) => {
-            let payload = block.payload();
+            let payload = block.part(0, mapping.len.min(block.len()) as u64);
             let operation = match target {
                 Target::Buffer { offset } => Operation::Buffer {
                     direction: Direction::Write,
@@ -267,9 +303,13 @@ pub fn unmap(
                 uses: writes(memory),
                 ..t
             };
-            let at_place = Span { start: 0, len: 0 };
             let Some(gather) = back.gather else {
-                return t.then(at_place, &operation, || drop(block));
+                let owner = Arc::downgrade(&memory.share());
+                return t.then(Span::NONE, &operation, move || {
+                    if let Some(memory) = owner.upgrade() {
+                        keep(&memory, member, Some(block));
+                    }
+                });
             };
             // The application may change its memory until what the command waits for is over.
             let from = Span {
@@ -293,17 +333,14 @@ pub fn unmap(
                     other => other,
                 });
             }
-            let into = block.clone();
-            Transfer {
-                command: CL_COMMAND_UNMAP_MEM_OBJECT,
-                event_ret: std::ptr::null_mut(),
-                ..t
-            }
-            .local(move || {
-                // SAFETY: the block is the mapping's own, and nobody else holds it now.
-                gather(unsafe { std::slice::from_raw_parts_mut(into.ptr(), into.len()) });
-            })?;
-            t.then(at_place, &operation, || drop(block))
+            t.write_later(None, block, gather, operation)
         }
+    }
+}
+
+/// A buffer that is not mapped any more keeps the block for the next time.
+fn keep(memory: &Memory, member: usize, block: Option<Arc<Block>>) {
+    if let (Some(block), Ok(id), false) = (block, memory.id_in(member), memory.is_image()) {
+        memory.context.members[member].blocks.keep(id, block);
     }
 }

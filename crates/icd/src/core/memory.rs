@@ -3,18 +3,21 @@
 //! On a device that works in host memory a buffer's bytes are a block of the session's arena,
 //! and reads, writes and maps are this library's own copies. Elsewhere they are the device's.
 
+use crate::core::buffer::range;
 use crate::core::callback;
 use crate::core::context::{Context, Member};
 use crate::core::image::ImageInfo;
 use crate::core::lost;
 use crate::core::map::Mapping;
 use crate::core::object::{Class, Object, Ref};
+use crate::core::pieces::{self, PIECE_BYTES};
 use crate::core::process;
 use crate::core::replica::Coherence;
 use crate::core::svm;
+use crate::core::transfer::Span;
 use baltra_opencl::*;
 use baltra_session::client::Block;
-use baltra_wire::{Backing, Control, Id, Request};
+use baltra_wire::{Backing, Control, Direction, Id, Request};
 use std::sync::{Arc, Mutex, OnceLock};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -216,14 +219,15 @@ impl Memory {
         if let Some(storage) = self.svm_storage(index) {
             return self.make_over_svm(member, id, storage);
         }
+        // More than a piece follows the creation as a write's pieces do.
+        let apart = !client.host_memory() && self.size > PIECE_BYTES;
         let mut block = None;
-        if client.host_memory() || contents.is_some() {
+        if client.host_memory() || contents.is_some() && !apart {
             let align = match self.size {
                 n if n >= PAGE_BYTES => PAGE_BYTES,
                 _ => 128,
             };
-            let new = client.allocate(self.size as u64, align as u64);
-            let new = Arc::new(new.map_err(lost)?);
+            let new = Arc::new(member.allocate(self.size as u64, align as u64)?);
             if let Some(contents) = contents {
                 let n = contents.len().min(self.size);
                 crate::core::copy::copy(contents.as_ptr(), new.ptr(), n);
@@ -242,6 +246,15 @@ impl Memory {
             backing,
         };
         client.control(&control).map_err(lost)?;
+        if let Some(contents) = contents.filter(|_| apart) {
+            let from = Span::new(contents.as_ptr(), contents.len().min(self.size));
+            let sent = pieces::write(member, from, &range(Direction::Write, id, 0));
+            if let Err(code) = sent {
+                // A session that is over has released everything.
+                let _ = client.release(id, None);
+                return Err(code);
+            }
+        }
         if !client.host_memory() {
             if let Some(block) = block.take() {
                 // The device has its copy when the control channel has got so far.
@@ -362,8 +375,10 @@ impl Drop for Memory {
             let Some(replica) = replica.take() else {
                 continue;
             };
-            let client = &self.context.members[index].client;
+            let member = &self.context.members[index];
+            let client = &member.client;
             let Replica { id, block, .. } = replica;
+            member.blocks.forget(id);
             let freed: Option<Job> = match (&finale, block) {
                 (None, None) => None,
                 (finale, block) => {

@@ -1,6 +1,7 @@
 //! The objects behind the handles, and their side of the session.
 
 pub mod args;
+pub mod blocks;
 pub mod buffer;
 pub mod build;
 pub mod callback;
@@ -14,10 +15,12 @@ pub mod include;
 pub mod kernel;
 pub mod launch;
 pub mod layout;
+pub mod linear;
 pub mod live;
 pub mod map;
 pub mod memory;
 pub mod object;
+pub mod pieces;
 pub mod pixel;
 pub mod platform;
 pub mod process;
@@ -28,6 +31,7 @@ pub mod sampler;
 pub mod session;
 pub mod svm;
 pub mod transfer;
+pub mod workers;
 
 use baltra_session::client::Lost;
 

@@ -16,6 +16,7 @@ use crate::core::live::Handles;
 use crate::core::object::Ref;
 use crate::core::session::Sessions;
 use crate::core::svm::Regions;
+use crate::core::workers::Workers;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -34,6 +35,8 @@ pub struct Process {
     pub helpers: OnceLock<Helpers>,
     /// The thread that runs callbacks.
     pub jobs: OnceLock<Jobs>,
+    /// Threads for large transfers.
+    pub workers: Workers,
     /// Held by the one who asks the managers for their devices.
     pub listing: Mutex<()>,
 }

@@ -10,7 +10,7 @@
 use crate::core::callback;
 use crate::core::context::{Context, Member};
 use crate::core::device::Device;
-use crate::core::event::{Event, Held, Waits};
+use crate::core::event::{Event, Held, Times, Waits};
 use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::{Class, Object, Ref};
@@ -234,6 +234,8 @@ pub struct Submission<'a, 'w> {
     pub step: Option<Step>,
     /// The application's memory that the step writes.
     pub target: Option<Target>,
+    /// When it was carried out, if this side does that.
+    pub times: Option<Arc<Times>>,
 }
 
 impl Object<Queue> {
@@ -253,6 +255,7 @@ impl Object<Queue> {
             event_ret,
             step: None,
             target: None,
+            times: None,
         };
         self.submit(submission, uses, operation).map(drop)
     }
@@ -271,6 +274,7 @@ impl Object<Queue> {
             event_ret,
             step,
             target,
+            times,
         } = submission;
         let mut slots = match waits.is_empty() {
             true => Vec::new(),
@@ -314,7 +318,7 @@ impl Object<Queue> {
                 return Err(lost(error));
             }
         };
-        let event = with_event.then(|| Event::of_command(self, command, slot, number));
+        let event = with_event.then(|| Event::of_command(self, command, slot, number, times));
         if let (Some(run), Some(event)) = (step, &event) {
             if let Some(target) = target {
                 // Before the step can be run, which takes it out again.
@@ -354,7 +358,13 @@ impl Object<Queue> {
             self.here().client.events().free(slot);
             lost(error)
         })?;
-        Ok(Event::of_command(self, CL_COMMAND_MARKER, slot, number))
+        Ok(Event::of_command(
+            self,
+            CL_COMMAND_MARKER,
+            slot,
+            number,
+            None,
+        ))
     }
 
     fn come_behind(&self, number: u64, events: Vec<Ref<Event>>) {
@@ -374,20 +384,23 @@ impl Object<Queue> {
         }
         let mut times = [0; 4];
         if self.profiles() {
-            let offset = self.device.description().clock_offset_ns;
             let ended = crate::core::event::monotonic_ns();
-            let device = |ns: u64| ns.wrapping_add_signed(offset);
             times = [
                 started_ns,
                 started_ns,
                 started_ns,
                 ended.max(started_ns + 1),
             ]
-            .map(device);
+            .map(|ns| self.device_ns(ns));
         }
         let event = Event::complete(self, command, times);
         // SAFETY: as in `submit`.
         unsafe { event_ret.write(event.give()) };
+    }
+
+    /// A time of `CLOCK_MONOTONIC` by the device's clock.
+    pub fn device_ns(&self, ns: u64) -> u64 {
+        ns.wrapping_add_signed(self.device.description().clock_offset_ns)
     }
 
     /// Lets the notice thread run the steps up to a command when it is complete.

@@ -123,8 +123,8 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
         Some(image) => image.layout.len() as u64,
         None => memory.size as u64,
     };
-    let out = Arc::new(source.client.allocate(len, 128).map_err(lost)?);
-    let into = Arc::new(target.client.allocate(len, 128).map_err(lost)?);
+    let out = Arc::new(source.allocate(len, 128)?);
+    let into = Arc::new(target.allocate(len, 128)?);
 
     let mut after: Vec<Slot> = Vec::new();
     if let Some(writer) = &state.writer {
@@ -136,7 +136,7 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
     let read = source.new_event()?;
     let id = memory.id_in(from)?;
     let operation = all(memory, id, Direction::Read, out.payload())?;
-    let mover = source.mover()?;
+    let mover = source.mover(Direction::Read)?;
     mover.push(read, &after, &operation).map_err(lost)?;
     mover.flush();
 
@@ -144,7 +144,7 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
     let arrival = target.new_event()?;
     let id = memory.id_in(to)?;
     let operation = all(memory, id, Direction::Write, into.payload())?;
-    let mover = target.mover()?;
+    let mover = target.mover(Direction::Write)?;
     mover.push(arrival, &[gate], &operation).map_err(lost)?;
     mover.flush();
 

@@ -2,40 +2,28 @@
 //!
 //! Where the device works in host memory and nothing is on its way, a transfer is a copy on the
 //! spot. Else bytes go through a *staging block* of the session: a write fills it when it is
-//! enqueued, a read empties it as its step on this side (see [`crate::core::queue`]). Large
-//! blocking transfers go in pieces, so that the copies here and the device's overlap and the
-//! staging stays small.
-//!
-//! Where the session is a socket, a large linear transfer *lends* it the application's memory
-//! instead: the kernel copies from and to it, and nothing else does. The session leaves the
-//! memory alone when the command is complete or has failed, as the application is told then.
+//! enqueued, a read empties it as its step on this side (see [`crate::core::queue`]). Large ones
+//! take other ways ([`crate::core::linear`]).
 
 use crate::core::callback;
-use crate::core::copy::copy;
-use crate::core::event::{monotonic_ns, set_slot, Event, Waits};
+use crate::core::event::{monotonic_ns, set_slot, Event, Times, Waits};
 use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::{Object, Ref};
 use crate::core::queue::{Queue, Reach, Submission, Submitted, Use};
+use crate::core::{pieces, replica, workers};
 use baltra_opencl::*;
-use baltra_session::client::{Block, Loan};
+use baltra_session::client::Block;
 use baltra_steps::Step;
 use baltra_wire::{Event as Slot, Operation, Payload};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of a piece of a large transfer.
-const PIECE_BYTES: usize = 4 << 20;
-/// Pieces on their way at once.
-const PIECES_MAX: usize = 4;
 /// Reads of so many bytes are also emptied by the notice thread.
 const EAGER_BYTES: usize = 64 << 10;
-/// Transfers of so many bytes lend the application's memory where they can.
-const LENT_BYTES_MIN: usize = 64 << 10;
-/// A blocking read of so many bytes first waits for what is on its way: the other side then
-/// needs no staging either, which is worth more than a round trip.
-const LENT_ALONE_BYTES_MIN: usize = 512 << 10;
+/// Blocking writes of so many bytes wait for the device: the next one gets the same block, where
+/// blocks of many writes on their way would have to be populated and pinned first.
+const AWAITED_BYTES: usize = 512 << 10;
 
 /// A range of the application's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +42,9 @@ impl Span {
             len,
         }
     }
+
+    /// No memory at all.
+    pub const NONE: Span = Span { start: 0, len: 0 };
 
     fn overlaps(self, other: Span) -> bool {
         self.start < other.start + other.len && other.start < self.start + self.len
@@ -114,6 +105,32 @@ impl PendingReads {
     }
 }
 
+/// Runs `then` when a read is over: on a session's notice thread, or at once.
+fn behind(read: Ref<Event>, then: impl FnOnce() + Send + 'static) -> Result<(), i32> {
+    let kept = read.clone();
+    let over = move |_| {
+        kept.run_step();
+        then();
+        callback::run(move || drop(kept));
+    };
+    read.then(Box::new(over))
+}
+
+/// What this side does for a command: its status.
+pub type Job = Box<dyn FnOnce() -> i32 + Send>;
+
+/// How a command that this side carries out is begun ([`Transfer::between`]).
+pub struct Begin {
+    /// The application's memory that it writes.
+    pub target: Span,
+    /// A read that has to be over first.
+    pub after: Option<Ref<Event>>,
+    /// On a thread of its own, for what takes long; else on the session's notice thread.
+    pub apart: bool,
+    /// What is done.
+    pub job: Job,
+}
+
 /// One transfer on its way into a queue.
 #[derive(Clone, Copy)]
 pub struct Transfer<'a> {
@@ -132,38 +149,30 @@ pub struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    fn uses(&self) -> &[Use<'a>] {
+    pub(super) fn uses(&self) -> &[Use<'a>] {
         self.uses.as_slice()
     }
 
-    fn submit(
+    pub(super) fn submit(
         &self,
-        first: bool,
-        last: bool,
         more: &[Slot],
         step: Option<Step>,
         operation: &Operation<'_>,
     ) -> Result<Submitted, i32> {
-        let none = Waits::default();
         let submission = Submission {
             command: self.command,
-            waits: if first { self.waits } else { &none },
+            waits: self.waits,
             more,
-            event_ret: if last {
-                self.event_ret
-            } else {
-                std::ptr::null_mut()
-            },
+            event_ret: self.event_ret,
             step,
             target: None,
+            times: None,
         };
         self.queue.submit(submission, self.uses(), operation)
     }
 
     fn stage(&self, len: usize) -> Result<Arc<Block>, i32> {
-        let client = &self.queue.here().client;
-        let block = client.allocate(len as u64, 128).map_err(lost)?;
-        Ok(Arc::new(block))
+        self.queue.here().allocate(len as u64, 128).map(Arc::new)
     }
 
     /// Whether this side may do it on the spot: everything before it is complete.
@@ -203,41 +212,109 @@ impl<'a> Transfer<'a> {
             self.on_the_spot(run);
             return Ok(());
         }
-        let gate = self.queue.here().new_event()?;
-        let marker = Operation::Marker;
-        // The first command is complete when all before it is; the second waits for the gate,
-        // which the notice thread opens after having run our part.
-        let before = self.queue.here().new_event()?;
-        let slots = self.waits.slots(self.queue.member)?;
-        let pushed = self.queue.channel.push(before, &slots, &marker);
-        pushed.map_err(lost)?;
-        let step_context = self.queue.context.clone();
+        self.between(Begin {
+            target: Span::NONE,
+            after: None,
+            apart: false,
+            job: Box::new(|| {
+                run();
+                CL_COMPLETE
+            }),
+        })
+    }
+
+    /// Enqueues a command that this side carries out when everything before it is complete. Two
+    /// commands hold its place: the first is complete when all before it is, the second waits for
+    /// a gate that is opened when the job is done. The first is left out if there is nothing to
+    /// wait for.
+    pub(super) fn between(&self, begin: Begin) -> Result<(), i32> {
+        let (queue, member) = (self.queue, self.queue.member);
+        let here = queue.here();
+        let mut slots = self.waits.slots(member)?;
+        if queue.context.members.len() > 1 {
+            replica::prepare(queue, self.uses(), &mut slots)?;
+        }
+        let gate = here.new_event()?;
+        let mut before = 0;
+        // Out of order a marker that names nothing would wait for everything.
+        if !slots.is_empty() || (queue.in_order() && !queue.is_idle()) {
+            before = here.new_event()?;
+            let pushed = queue.channel.push(before, &slots, &Operation::Marker);
+            pushed.map_err(lost)?;
+        }
+        let times = Arc::new(Times::default());
+        self.hold_place(begin.target, (before, gate), &times)?;
+        let Begin {
+            after, apart, job, ..
+        } = begin;
+        let context = queue.context.clone();
+        let offset_ns = queue.device.description().clock_offset_ns;
+        let carry_out = move |status: i32| {
+            let run = move || {
+                let now = || monotonic_ns().wrapping_add_signed(offset_ns);
+                times.began_ns.store(now(), Ordering::Release);
+                let status = match status {
+                    CL_COMPLETE => job(),
+                    failed => failed,
+                };
+                times.ended_ns.store(now(), Ordering::Release);
+                set_slot(&context, member, gate, status);
+                callback::run(move || drop(context));
+            };
+            match apart {
+                true => workers::run(run),
+                false => run(),
+            }
+        };
+        let client = here.client.clone();
+        let start = move || {
+            if before == 0 {
+                return carry_out(CL_COMPLETE);
+            }
+            let then = move |done: baltra_wire::Completion| carry_out(done.status);
+            // Where the session is lost, it is called at once.
+            let _ = client.watch(before, Box::new(then));
+        };
+        match after {
+            Some(read) => behind(read, start),
+            None => {
+                start();
+                Ok(())
+            }
+        }
+    }
+
+    /// The second of the two commands of [`Transfer::between`], which the application's event is.
+    fn hold_place(
+        &self,
+        target: Span,
+        (before, gate): (Slot, Slot),
+        times: &Arc<Times>,
+    ) -> Result<(), i32> {
+        let context = self.queue.context.clone();
         let member = self.queue.member;
+        let target = (target.len != 0).then(|| context.reads.target(target));
         let give_back = Box::new(move |_: bool| {
-            step_context.members[member].free_event(gate);
-            step_context.members[member].free_event(before);
+            if let Some(target) = target {
+                context.reads.remove(target);
+            }
+            context.members[member].free_event(gate);
+            context.members[member].free_event(before);
         });
-        let nothing = Waits::default();
         let submission = Submission {
             command: self.command,
-            waits: &nothing,
+            // Complete by then where the device is; what is left of them on this side comes first.
+            waits: self.waits,
             more: &[gate],
             event_ret: self.event_ret,
             step: Some(give_back),
-            target: None,
+            target,
+            times: Some(times.clone()),
         };
+        let marker = Operation::Marker;
         self.queue
-            .submit(submission, self.uses(), &Operation::Barrier)?;
-        let context = self.queue.context.clone();
-        let then = move |done: baltra_wire::Completion| {
-            if done.status == CL_COMPLETE {
-                run();
-            }
-            set_slot(&context, member, gate, done.status);
-            callback::run(move || drop(context));
-        };
-        let client = &self.queue.here().client;
-        client.watch(before, Box::new(then)).map_err(lost)
+            .submit(submission, self.uses(), &marker)
+            .map(drop)
     }
 
     /// Writes `len` bytes that `fill` puts into the staging block. `source`: where it reads
@@ -260,35 +337,48 @@ impl<'a> Transfer<'a> {
         let release: Step = Box::new(move |_| drop(step_block));
         let Some(read) = self.queue.context.reads.newest(source) else {
             fill(bytes(&block));
-            let submitted = self.submit(true, true, &[], Some(release), &operation)?;
+            let submitted = self.submit(&[], Some(release), &operation)?;
             return self.sent(&submitted, len);
         };
         if self.blocking {
             read.flush();
             read.wait();
             fill(bytes(&block));
-            let submitted = self.submit(true, true, &[], Some(release), &operation)?;
+            let submitted = self.submit(&[], Some(release), &operation)?;
             return self.sent(&submitted, len);
         }
+        self.write_later(Some(read), block, fill, operation)
+    }
+
+    /// Writes what `fill` puts into the operation's block once everything before it is complete.
+    /// The command goes only then: over a socket its bytes go with it.
+    pub fn write_later(
+        &self,
+        after: Option<Ref<Event>>,
+        block: Arc<Block>,
+        fill: impl FnOnce(&mut [u8]) + Send + 'static,
+        operation: Operation<'static>,
+    ) -> Result<(), i32> {
         let (context, member) = (self.queue.context.clone(), self.queue.member);
-        let gate = context.members[member].new_event()?;
-        let step_context = context.clone();
-        let release: Step = Box::new(move |ok| {
-            release(ok);
-            step_context.members[member].free_event(gate);
-        });
-        self.submit(true, true, &[gate], Some(release), &operation)?;
-        let kept = read.clone();
-        let then = move |_| {
-            kept.run_step();
-            fill(bytes(&block));
-            set_slot(&context, member, gate, CL_COMPLETE);
-            callback::run(move || drop((kept, context)));
-        };
-        read.then(Box::new(then))
+        // Released by the application meanwhile, it stays until the end.
+        let memory = self.uses.map(|used| used.memory.share());
+        self.between(Begin {
+            target: Span::NONE,
+            after,
+            apart: true,
+            job: Box::new(move || {
+                fill(bytes(&block));
+                let sent = pieces::write_block(&context.members[member], &operation);
+                drop(memory);
+                sent.err().unwrap_or(CL_COMPLETE)
+            }),
+        })
     }
 
     fn sent(&self, submitted: &Submitted, len: usize) -> Result<(), i32> {
+        if self.blocking && len >= AWAITED_BYTES {
+            return self.await_submitted(submitted);
+        }
         if len >= EAGER_BYTES {
             // Gives the staging block back early.
             self.queue.settle_by_itself(submitted);
@@ -354,6 +444,7 @@ impl<'a> Transfer<'a> {
             event_ret: self.event_ret,
             step: Some(step),
             target,
+            times: None,
         };
         let submitted = self.queue.submit(submission, self.uses(), operation)?;
         if self.blocking {
@@ -366,7 +457,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Blocks until a command is complete on both sides.
-    fn await_submitted(&self, submitted: &Submitted) -> Result<(), i32> {
+    pub(super) fn await_submitted(&self, submitted: &Submitted) -> Result<(), i32> {
         let Some(event) = &submitted.event else {
             let result = self.queue.channel.wait(submitted.number);
             self.queue.settle(Reach::Command(submitted.number));
@@ -378,130 +469,7 @@ impl<'a> Transfer<'a> {
             _ => Ok(()),
         }
     }
-
-    /// Lends the application's memory to the session, if that pays and can be had. Not out of
-    /// order: there the session may learn of a piece's end before that of the pieces before.
-    fn lend(&self, span: Span) -> Option<Loan> {
-        if span.len < LENT_BYTES_MIN || !self.queue.in_order() {
-            return None;
-        }
-        // SAFETY: the application has promised that its memory is valid and its to share until
-        // the command is complete, and the session leaves it alone from then on (`Loan`).
-        let memory = unsafe { baltra_ring::Memory::borrowed(span.start as *mut u8, span.len) };
-        self.queue.here().client.lend(&memory)
-    }
-
-    /// A transfer straight from or to the application's memory.
-    fn run_lent(&self, loan: Loan, operation: &MakeOperationAt<'_>) -> Result<(), i32> {
-        let operation = operation(0, loan.payload());
-        let submitted = self.submit(true, true, &[], None, &operation)?;
-        loan.enqueued();
-        match self.blocking {
-            true => self.await_submitted(&submitted),
-            false => Ok(()),
-        }
-    }
-
-    /// Writes application memory to a buffer, in pieces if it is long and the call blocking.
-    pub fn write_linear(self, source: Span, operation: &MakeOperationAt<'_>) -> Result<(), i32> {
-        if self.queue.context.reads.newest(source).is_none() {
-            if let Some(loan) = self.lend(source) {
-                if self.blocking {
-                    self.waits.wait()?;
-                }
-                return self.run_lent(loan, operation);
-            }
-        }
-        let pieces = self.blocking && source.len > PIECE_BYTES && self.queue.in_order();
-        if !pieces || self.queue.context.reads.newest(source).is_some() {
-            let start = source.start;
-            let fill = move |bytes: &mut [u8]| {
-                copy(start as *const u8, bytes.as_mut_ptr(), bytes.len());
-            };
-            return self.write(source.len, source, fill, |p| operation(0, p));
-        }
-        self.waits.wait()?;
-        let mut flying: VecDeque<(Arc<Block>, u64)> = VecDeque::new();
-        let mut at = 0;
-        while at < source.len {
-            let n = PIECE_BYTES.min(source.len - at);
-            let block = match flying.len() >= PIECES_MAX {
-                true => {
-                    let (block, number) = flying.pop_front().expect("not empty");
-                    self.queue.channel.wait(number)?;
-                    block
-                }
-                false => self.stage(PIECE_BYTES)?,
-            };
-            copy((source.start + at) as *const u8, block.ptr(), n);
-            let last = at + n == source.len;
-            let operation = operation(at as u64, block.part(0, n as u64));
-            let step: Option<Step> = last.then(|| {
-                let all: Vec<_> = flying.drain(..).chain([(block.clone(), 0)]).collect();
-                Box::new(move |_: bool| drop(all)) as Step
-            });
-            let submitted = self.submit(at == 0, last, &[], step, &operation)?;
-            self.queue.channel.flush();
-            if last {
-                self.queue.settle_by_itself(&submitted);
-            } else {
-                flying.push_back((block, submitted.number));
-            }
-            at += n;
-        }
-        Ok(())
-    }
-
-    /// Reads from a buffer into application memory, in pieces if it is long and the call
-    /// blocking.
-    pub fn read_linear(self, target: Span, operation: &MakeOperationAt<'_>) -> Result<(), i32> {
-        if let Some(loan) = self.lend(target) {
-            if !self.blocking {
-                // Whoever writes from the same memory next has to know of it.
-                let operation = operation(0, loan.payload());
-                self.then(target, &operation, || ())?;
-                loan.enqueued();
-                return Ok(());
-            }
-            self.waits.wait()?;
-            if target.len >= LENT_ALONE_BYTES_MIN && !self.queue.is_idle() {
-                self.become_local()?;
-            }
-            return self.run_lent(loan, operation);
-        }
-        if !(self.blocking && target.len > PIECE_BYTES && self.queue.in_order()) {
-            let start = target.start;
-            let drain = move |bytes: &[u8]| copy(bytes.as_ptr(), start as *mut u8, bytes.len());
-            return self.read(target.len, target, drain, |p| operation(0, p));
-        }
-        self.waits.wait()?;
-        let mut flying: VecDeque<(Arc<Block>, usize, usize, u64)> = VecDeque::new();
-        let mut asked = 0;
-        while asked < target.len || !flying.is_empty() {
-            if asked < target.len && flying.len() < PIECES_MAX {
-                let n = PIECE_BYTES.min(target.len - asked);
-                let block = self.stage(PIECE_BYTES)?;
-                let last = asked + n == target.len;
-                let operation = operation(asked as u64, block.part(0, n as u64));
-                // The event's step keeps its completion behind our copies, which come first.
-                let submitted = self.submit(asked == 0, last, &[], None, &operation)?;
-                self.queue.channel.flush();
-                flying.push_back((block, asked, n, submitted.number));
-                asked += n;
-                continue;
-            }
-            let (block, at, n, number) = flying.pop_front().expect("not empty");
-            self.queue.channel.wait(number)?;
-            copy(block.ptr(), (target.start + at) as *mut u8, n);
-        }
-        let completed = self.queue.channel.completed();
-        self.queue.settle(Reach::UpTo(completed));
-        Ok(())
-    }
 }
-
-/// What makes the command of the bytes from an offset on out of a payload.
-pub type MakeOperationAt<'o> = dyn Fn(u64, Payload) -> Operation<'static> + 'o;
 
 /// A staging block's bytes. The executor may write them at any time, as a peer that breaks the
 /// protocol; they are plain bytes, and no decision rests on them.

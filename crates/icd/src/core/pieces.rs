@@ -1,0 +1,230 @@
+//! Large transfers of ordinary memory, piece by piece through blocks of the session.
+//!
+//! The device reaches the blocks by itself, and the same few serve every transfer: nothing as
+//! large as the transfer is allocated, pinned or copied through. Copies here and the device's
+//! overlap. The pieces travel in a queue of the library's own, one for each direction, so that
+//! bytes go both ways at once whatever queues the application has.
+
+use crate::core::context::Member;
+use crate::core::copy::copy;
+use crate::core::lost;
+use crate::core::transfer::Span;
+use baltra_opencl::*;
+use baltra_ring::Memory;
+use baltra_session::client::{Block, Queue as Channel};
+use baltra_wire::{Direction, Event as Slot, Operation, Payload};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes of a piece. Shorter transfers are one.
+pub const PIECE_BYTES: usize = 4 << 20;
+/// Bytes of the first one: the device begins early.
+const FIRST_BYTES: usize = 1 << 20;
+/// Pieces on their way at once.
+const PIECES_MAX: usize = 4;
+
+/// Makes the command that moves the bytes from an offset on, given their payload.
+pub type MakeOperation = Box<dyn Fn(u64, Payload) -> Operation<'static> + Send>;
+
+/// A piece that the device has.
+struct Piece {
+    block: Block,
+    slot: Slot,
+    at: usize,
+    len: usize,
+}
+
+/// One transfer.
+struct Pieces<'a> {
+    member: &'a Member,
+    channel: &'a Arc<Channel>,
+    operation: &'a MakeOperation,
+    flying: VecDeque<Piece>,
+}
+
+/// Writes application memory, in the calling thread. The caller has seen to everything that the
+/// transfer waits for, and to the object's staying until the end.
+pub fn write(member: &Member, source: Span, operation: &MakeOperation) -> Result<(), i32> {
+    let mut pieces = Pieces::new(member, Direction::Write, operation)?;
+    if let Some(done) = pieces.lend(source) {
+        return done;
+    }
+    let mut at = 0;
+    let mut result = Ok(());
+    while at < source.len && result.is_ok() {
+        let len = piece_len(at, source.len);
+        result = pieces.block(|_| ()).and_then(|block| {
+            copy((source.start + at) as *const u8, block.ptr(), len);
+            pieces.send(block, at, len)
+        });
+        at += len;
+    }
+    result.and(pieces.drain(|_| ()))
+}
+
+/// Reads into application memory; else as [`write`].
+pub fn read(member: &Member, target: Span, operation: &MakeOperation) -> Result<(), i32> {
+    let mut pieces = Pieces::new(member, Direction::Read, operation)?;
+    if let Some(done) = pieces.lend(target) {
+        return done;
+    }
+    let take = |piece: &Piece| {
+        let into = (target.start + piece.at) as *mut u8;
+        copy(piece.block.ptr(), into, piece.len);
+    };
+    let mut at = 0;
+    let mut result = Ok(());
+    while at < target.len && result.is_ok() {
+        let len = piece_len(at, target.len);
+        result = pieces
+            .block(take)
+            .and_then(|block| pieces.send(block, at, len));
+        at += len;
+    }
+    result.and(pieces.drain(take))
+}
+
+/// Sends a command whose bytes lie in a block, and waits for its end.
+pub fn write_block(member: &Member, operation: &Operation<'_>) -> Result<(), i32> {
+    let slot = push(member, member.mover(Direction::Write)?, operation)?;
+    end(member, slot)
+}
+
+fn push(member: &Member, channel: &Channel, operation: &Operation<'_>) -> Result<Slot, i32> {
+    let slot = member.new_event()?;
+    match channel.push(slot, &[], operation) {
+        Ok(_) => {
+            channel.flush();
+            Ok(slot)
+        }
+        Err(error) => {
+            member.client.events().free(slot);
+            Err(lost(error))
+        }
+    }
+}
+
+/// Waits for a command's end.
+fn end(member: &Member, slot: Slot) -> Result<(), i32> {
+    let status = member.client.wait_event(slot);
+    member.free_event(slot);
+    match status {
+        CL_COMPLETE => Ok(()),
+        code => Err(code),
+    }
+}
+
+/// Bytes of the piece that begins at `at`.
+fn piece_len(at: usize, len: usize) -> usize {
+    let most = match at {
+        0 => FIRST_BYTES,
+        _ => PIECE_BYTES,
+    };
+    most.min(len - at)
+}
+
+impl<'a> Pieces<'a> {
+    fn new(
+        member: &'a Member,
+        direction: Direction,
+        operation: &'a MakeOperation,
+    ) -> Result<Pieces<'a>, i32> {
+        Ok(Pieces {
+            member,
+            channel: member.mover(direction)?,
+            operation,
+            flying: VecDeque::new(),
+        })
+    }
+
+    /// The whole in one, where the session takes the application's memory as it is.
+    fn lend(&self, span: Span) -> Option<Result<(), i32>> {
+        // SAFETY: the application has promised that its memory is valid and its to share until
+        // the command is complete, and the session leaves it alone from then on (`Loan`).
+        let memory = unsafe { Memory::borrowed(span.start as *mut u8, span.len) };
+        let loan = self.member.client.lend(&memory)?;
+        let sent = self.push(&(self.operation)(0, loan.payload()));
+        Some(sent.and_then(|slot| {
+            loan.enqueued();
+            end(self.member, slot)
+        }))
+    }
+
+    /// A block for the next piece: the oldest one's, once that is over and `done` has seen it, or
+    /// a new one.
+    fn block(&mut self, done: impl Fn(&Piece)) -> Result<Block, i32> {
+        if self.flying.len() < PIECES_MAX {
+            let block = self.member.allocate(PIECE_BYTES as u64, 128);
+            // Where memory is short, fewer have to do.
+            if block.is_ok() || self.flying.is_empty() {
+                return block;
+            }
+        }
+        self.oldest(done).expect("not empty")
+    }
+
+    fn send(&mut self, block: Block, at: usize, len: usize) -> Result<(), i32> {
+        let payload = block.part(0, len as u64);
+        let slot = self.push(&(self.operation)(at as u64, payload))?;
+        self.flying.push_back(Piece {
+            block,
+            slot,
+            at,
+            len,
+        });
+        Ok(())
+    }
+
+    fn push(&self, operation: &Operation<'_>) -> Result<Slot, i32> {
+        push(self.member, self.channel, operation)
+    }
+
+    /// Waits for the oldest piece; its block.
+    fn oldest(&mut self, done: impl Fn(&Piece)) -> Option<Result<Block, i32>> {
+        let piece = self.flying.pop_front()?;
+        Some(end(self.member, piece.slot).map(|()| {
+            done(&piece);
+            piece.block
+        }))
+    }
+
+    /// Waits for all of them; the first error.
+    fn drain(&mut self, done: impl Fn(&Piece)) -> Result<(), i32> {
+        let mut result = Ok(());
+        while let Some(ended) = self.oldest(&done) {
+            result = result.and(ended.map(drop));
+        }
+        result
+    }
+}
+
+impl Drop for Pieces<'_> {
+    fn drop(&mut self) {
+        // The device is done with the blocks before others get them.
+        let _ = self.drain(|_| ());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_pieces_cover_a_transfer_without_gaps() {
+        for len in [
+            1,
+            FIRST_BYTES,
+            FIRST_BYTES + 1,
+            PIECE_BYTES,
+            5 * PIECE_BYTES + 77,
+        ] {
+            let mut at = 0;
+            while at < len {
+                let n = piece_len(at, len);
+                assert!((1..=PIECE_BYTES).contains(&n), "{len}: {n} at {at}");
+                at += n;
+            }
+            assert_eq!(at, len);
+        }
+    }
+}
