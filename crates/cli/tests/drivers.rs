@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What is installed on a host: a driver without devices, one with two GPUs, a second one for the
-/// first of these GPUs, a file that is no library, and PoCL.
+/// first of these GPUs, a file that is not a library, and PoCL.
 struct Host {
     home: tempfile::TempDir,
 }

@@ -266,7 +266,7 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     let second = lines(&out)[1].clone();
     assert!(!second.starts_with(&first), "{second}");
     assert!(second.ends_with("mover (restarts)"), "{second}");
-    // A session of a program that is no instance is nobody's to move, and so it is said.
+    // A session of a program that is not an instance cannot be moved, and is reported.
     let other = second.split(' ').next().unwrap().to_owned();
     let node = match other.starts_with("east/") {
         true => &east,

@@ -4,7 +4,7 @@
 //! `CL_INVALID_COMMAND_QUEUE`, everything that follows with `CL_OUT_OF_RESOURCES`, and builds and
 //! new contexts with −9999. Each of these may have another reason, so that a probe decides: a marker
 //! on a queue made before the first session, which needs no memory and no other command. Only the
-//! end of the process helps, so that whoever asks is told `CL_DEVICE_NOT_AVAILABLE` from then on.
+//! end of the process helps, so that every later call returns `CL_DEVICE_NOT_AVAILABLE`.
 
 use crate::driver::{Code, Context, Device, Queue};
 use baltra_opencl::*;
@@ -82,7 +82,7 @@ impl Health {
         if self.is_lost() {
             return CL_DEVICE_NOT_AVAILABLE;
         }
-        // A code that OpenCL does not know is no common error.
+        // A code that OpenCL does not define is not an ordinary error.
         let recent = probed.is_some_and(|at| at.elapsed() < PROBE_EVERY);
         if recent && !is_unknown(code) {
             return code;

@@ -408,7 +408,7 @@ impl Server {
         culprit(running)
     }
 
-    /// This process cannot go on, because of a session's work. Everybody is told.
+    /// This process cannot go on, because of a session's work. All clients are notified.
     fn fail(&mut self, cause: Cause, session: u64) {
         let culprit = self.sessions.get(&session);
         let tenant = culprit.map_or_else(String::new, |s| s.start.tenant.clone());

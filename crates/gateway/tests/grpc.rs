@@ -30,7 +30,7 @@ const RESOURCE_EXHAUSTED: u32 = 8;
 const UNAVAILABLE: u32 = 14;
 const UNAUTHENTICATED: u32 = 16;
 
-/// A body that is sent when it is told, and ends when the sender does.
+/// A body whose frames the test sends, and which ends with the sender.
 struct Told(mpsc::UnboundedReceiver<Bytes>);
 
 impl hyper::body::Body for Told {

@@ -117,7 +117,7 @@ impl Memories {
         };
         match (self.class(function, value), value) {
             (Some(class), _) => self.unify(to, class),
-            // A pointer that may be null is in a memory whose first word is nobody's.
+            // A pointer that may be null is in a memory whose first word no object has.
             (None, Value::Null | Value::Bits(0)) => {
                 self.null.insert(to, true);
             }

@@ -94,7 +94,7 @@ fn test_buffers_are_made_where_the_driver_makes_them() {
             1 << 30,
         ];
         for flags in flags {
-            // Which of two faults is told is the driver's own.
+            // The driver chooses which of two faults it reports.
             let empty = if flags == 0 { 0 } else { 64 };
             for (size, pointer) in [(64, null_mut()), (64, place), (empty, null_mut())] {
                 let mut code = -1;

@@ -52,7 +52,7 @@ pub struct Resolved {
     pub text: Option<Vec<u8>>,
     /// The options, without directories.
     pub options: String,
-    /// Files below one directory, which the compiler is told of by `-I`: names and contents.
+    /// Files below one directory, passed to the compiler with `-I`: names and contents.
     pub files: Vec<(String, Vec<u8>)>,
 }
 

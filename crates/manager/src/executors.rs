@@ -467,7 +467,7 @@ struct Sharing {
     isolation: Isolation,
     /// The tenant has an executor of its own where others share one.
     apart: bool,
-    /// The tenant may have one that is nobody's yet.
+    /// The tenant may have an executor without a tenant.
     fresh: bool,
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 const AT_ONCE_BYTES: u64 = 16 << 20;
 
 /// Lets go of an arena that nothing uses any more. For a large one that takes tens of
-/// milliseconds, which is no command queue's time.
+/// milliseconds, too long for a command queue's thread.
 pub fn let_go(arena: Arc<Arena>) {
     static GONE: LazyLock<Option<Mutex<Sender<Arc<Arena>>>>> = LazyLock::new(|| {
         let (sender, gone) = channel();
@@ -76,7 +76,7 @@ impl Arena {
     }
 
     /// Whether the device reaches it by itself; pins it when it is time to. Asked once a
-    /// transfer, of so many bytes, which may wait for another thread's pinning.
+    /// transfer, of `bytes`, which may wait for another thread's pinning.
     pub fn is_pinned(&self, shared: &Shared, bytes: u64) -> bool {
         let Some(queue) = &shared.pinning else {
             return false;

@@ -267,7 +267,7 @@ impl Session {
         self.close(reason);
     }
 
-    /// The error that the client is told in place of one of the driver's.
+    /// The error reported to the client in place of the driver's.
     fn verdict(&self, code: Code) -> Code {
         self.shared.health.verdict(self.start.session, code)
     }

@@ -148,7 +148,7 @@ impl InOrder {
         {
             self.base.trace(number, trace, parent, commands);
             if event == 0 && command.waits.is_empty() {
-                // Nobody waits for this one: its end is told with what is behind it.
+                // No client waits for this one: its end is reported with that of the next.
                 if self.completed + 1 == number {
                     self.completed = number;
                 }

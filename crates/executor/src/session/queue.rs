@@ -443,7 +443,7 @@ impl Base {
 
     /// The first `number` commands are complete: the client is told.
     pub fn publish(&mut self, number: u64) {
-        // With the context lost, all that waits is told by the session's end.
+        // With the context lost, the session's end completes everything that waits.
         if number == self.published || self.session.shared.health.is_lost() {
             return;
         }

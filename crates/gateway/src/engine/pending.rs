@@ -122,7 +122,7 @@ impl Waiter {
         !self.reply.is_closed()
     }
 
-    /// The caller is told. If it has gone, its account is charged all the same.
+    /// Answers the caller. If it has gone, its account is still charged.
     pub fn answer(self, outcome: Outcome) {
         if let Err(Outcome::Done { timing, .. }) = self.reply.send(outcome) {
             if let Some(account) = self.late {

@@ -52,7 +52,7 @@ pub(crate) struct Gateway {
     listing: tokio::sync::Mutex<()>,
 }
 
-/// Work past its deadline usually ends sooner: what takes longer is told to probes.
+/// Work past its deadline usually ends sooner: longer work is reported to probes.
 const OVERDUE_MIN: Duration = Duration::from_secs(2);
 
 /// A lock for each name that is being changed: of a deployment, or of a function in the store.

@@ -179,7 +179,7 @@ impl Event {
     }
 
     /// As [`Event::status`], for one who may poll for `CL_RUNNING`, which the executor does not
-    /// write unasked: it would have to hear it from the driver for every command.
+    /// write unasked: that would need a callback from the driver for every command.
     pub fn observe(&self) -> i32 {
         let status = self.status();
         let client = &self.context.members[self.member].client;

@@ -31,7 +31,7 @@ pub const HOST_POINTER_FLAGS: u64 =
 /// which is checked here (mapping for writing, for one, reads behind the scenes).
 pub const HOST_FLAGS: u64 = HOST_POINTER_FLAGS
     | (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS) as u64;
-/// Whether the driver makes a buffer of so many bytes is waited for: filling it takes far longer.
+/// Creating a buffer of at least this many bytes waits for the driver: filling it takes far longer.
 const CONFIRMED_BYTES: usize = 16 << 20;
 /// Buffers of so many bytes start at a page.
 const PAGE_BYTES: usize = 4096;

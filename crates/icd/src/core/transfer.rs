@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 /// Reads of so many bytes are also emptied by the notice thread.
 const EAGER_BYTES: usize = 64 << 10;
-/// Blocking writes of so many bytes wait for the device: the next one gets the same block, where
+/// Blocking writes of at least this many bytes wait for the device: the next one gets the same block, where
 /// blocks of many writes on their way would have to be populated and pinned first.
 const AWAITED_BYTES: usize = 512 << 10;
 

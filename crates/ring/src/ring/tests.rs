@@ -238,7 +238,7 @@ mod loom_models {
             });
             let parked = consumer.park(|| false);
             let run = writer.join().unwrap();
-            assert!(!parked || run, "parked for ever");
+            assert!(!parked || run, "parked forever");
         });
     }
 

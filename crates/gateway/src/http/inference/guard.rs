@@ -26,7 +26,7 @@ use tonic::Status;
 
 /// Messages that carry no tensors.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// A model's name is within so many bytes of a message that is larger than that.
+/// In a larger message, the model's name lies within this many bytes.
 const NAME_WITHIN: usize = 4 << 10;
 /// Room for a message's own fields beside its tensors.
 pub(crate) const FIELDS_BYTES: u64 = 1 << 20;
