@@ -19,7 +19,7 @@ use baltra_wire::Direction;
 
 /// Transfers of at least this many bytes use the application's memory as it is, where they can.
 const LENT_BYTES_MIN: usize = 64 << 10;
-/// A blocking read of at least this many bytes first waits for what is on its way: the other side then
+/// A blocking read of at least this many bytes first waits for what is on its way: the other side
 /// needs no staging either, which is worth more than a round trip.
 const LENT_ALONE_BYTES_MIN: usize = 512 << 10;
 
