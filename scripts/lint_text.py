@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Checks the text of the tree: line lengths, white space, and phrases that a reader has to decode.
+
+usage: scripts/lint_text.py [PATH …]     default: every tracked text file, and the subjects of commits
+                                         that the upstream branch lacks
+       scripts/lint_text.py --counts     findings per rule and folder instead of lines
+
+A line that has to keep a phrase (a protocol's own word, another program's output) ends with the
+comment `text-ok`. Exit status: 0 clean, 1 findings, 2 usage.
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# (name, pattern, what to write instead). The patterns see whole lines, code and comments alike.
+PHRASES = [
+    (
+        "is-no",
+        r"(?<!here )(?<!hat )\b(?:is|are|was|were|be) no\b"
+        r"(?! (?:longer|more|less|fewer|later|earlier|greater|larger|smaller|worse|better|such)\b)",
+        "'is not a' (but 'there is no' is fine)",
+    ),
+    ("for-ever", r"\bfor ever\b", "forever, indefinitely"),
+    ("in-vain", r"\bin vain\b", "without success"),
+    ("so-long-as", r"\bso long as\b", "while, if"),
+    ("besides", r"\b[Bb]esides\b", "also, in addition to"),
+    ("so-many", r"\b[Ss]o many\b", "that many, N"),
+    ("else-adverb", r"(?:^|//.*|# .*|\* .*)[,;] else (?!if\b|\{)\w+", "otherwise"),
+    ("clause-subject", r"(?:^|[.:] |//[/!]? |# )(?:Who|Whose)\b(?![^.]*\?)", "name the subject"),
+    ("what-is-is", r"\bWhat [^.?]*\b(?:is|are|was|does|do|has), (?:is|are|was|has|does)\b", "name it"),
+    ("machines-hear", r"(?i)(?<![a-z])(?:hears?|heard)(?![a-z])", "receive, read"),
+    (
+        "machines-tell",
+        r"(?i)(?<![a-z])(?<!\.)(?:tells?|told|telling)(?![a-z])",
+        "send, report, notify, export",
+    ),
+    ("machines-know", r"(?i)(?<![a-z])(?:knows?|knew)(?![a-z])", "has, holds, finds, can compute"),
+    ("owned-by-nobody", r"\b(?:nobody|somebody)'s\b", "name the owner"),
+    (
+        "wish-type",
+        r"\b(?:struct|enum|trait|type) \w*(?:Told|Asked|Heard|Wish|Wants?|Wanted|Known)\b",
+        "a noun for what it holds",
+    ),
+]
+PHRASES = [(name, re.compile(pattern), remedy) for name, pattern, remedy in PHRASES]
+
+# Columns by the file's ending, as .editorconfig has them.
+WIDTHS = {"rs": 100, "py": 100, "sv": 100, "c": 100, "h": 100, "cpp": 100, "hpp": 100, "cl": 100, "js": 100}
+WIDTHS["md"] = 120
+
+# Records of past runs keep their words; this file holds the phrases; the licence is another's text.
+SKIPPED = re.compile(
+    r"^(?:bench/results/|LICENSE$|Cargo\.lock$|scripts/lint_text\.py$)"
+    r"|\.(?:svg|png|ppm|lock|json|bin|img|snap|hex|pem|gz)$"
+)
+
+
+def tracked():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    return [name for name in listed.decode().split("\0") if name and not SKIPPED.search(name)]
+
+
+def text_of(name):
+    """The file's lines, or none where it is not UTF-8 text or is a link."""
+    path = ROOT / name
+    if path.is_symlink() or not path.is_file():
+        return []
+    data = path.read_bytes()
+    try:
+        return [] if b"\0" in data else data.decode().split("\n")
+    except UnicodeDecodeError:
+        return []
+
+
+def findings_in(name, lines):
+    suffix = name.rpartition(".")[2]
+    width = WIDTHS.get(suffix)
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        if suffix == "md" and line.lstrip().startswith("```"):
+            fenced = not fenced
+        table = suffix == "md" and (fenced or line.startswith("|") or "](" in line)
+        if width and len(line) > width and not table and "http" not in line:
+            yield number, "width", f"{len(line)} columns, {width} allowed"
+        if line.endswith((" ", "\t")) and suffix != "md":
+            yield number, "white-space", "white space at the end of the line"
+        if "text-ok" in line:
+            continue
+        for rule, pattern, remedy in PHRASES:
+            found = pattern.search(line)
+            if found:
+                yield number, rule, f"'{found.group().strip()}': {remedy}"
+
+
+def subjects():
+    """Subjects of the commits that the upstream branch lacks; the last commit's without an upstream."""
+    for span in ("@{upstream}..HEAD", "-1"):
+        log = subprocess.run(["git", "log", "--format=%h %s", span], cwd=ROOT, capture_output=True, text=True)
+        if log.returncode == 0:
+            return log.stdout.splitlines()
+    return []
+
+
+def main(arguments):
+    if any(a in ("-h", "--help") for a in arguments):
+        print(__doc__.strip())
+        return 0
+    counts = "--counts" in arguments
+    names = [a for a in arguments if a != "--counts"]
+    if any(a.startswith("-") for a in names):
+        print(f"error: unknown option in {' '.join(names)} (--help lists them)", file=sys.stderr)
+        return 2
+    everything = tracked()
+    chosen = [n for n in everything if not names or any(n == p or n.startswith(p.rstrip("/") + "/") for p in names)]
+    table = collections.Counter()
+    total = 0
+    for name in chosen:
+        for number, rule, text in findings_in(name, text_of(name)):
+            total += 1
+            if counts:
+                table[rule, "/".join(name.split("/")[:2])] += 1
+            else:
+                print(f"{name}:{number}: {rule}: {text}")
+    if not names:
+        for commit in subjects():
+            short, _, subject = commit.partition(" ")
+            if len(subject) > 72:
+                total += 1
+                print(f"commit {short}: width: {len(subject)} columns in the subject, 72 allowed")
+            for rule, pattern, remedy in PHRASES:
+                if pattern.search(subject):
+                    total += 1
+                    print(f"commit {short}: {rule}: {remedy}")
+    for (rule, folder), number in sorted(table.items()):
+        print(f"{number:6d}  {rule:16s} {folder}")
+    if total:
+        print(f"{total} findings in {len(chosen)} files", file=sys.stderr)
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
