@@ -1,4 +1,4 @@
-# `make demo` shows it, `make test` proves it; both do all their set-up.
+# `make demo` runs a demonstration, `make test` runs the tests; both install their dependencies.
 CARGO ?= cargo
 OUT := target
 
@@ -8,90 +8,90 @@ OUT := target
 
 all: build apps
 
-help: ## what there is to make
+help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: setup ## an OpenCL program, natively and through Baltra: the same picture
+demo: setup ## an OpenCL program produces the same picture natively and through Baltra
 	@scripts/demo.sh
 
-test: ## what CI runs: all groups but board and kubernetes; the last line counts
+test: ## runs what CI runs: all groups except board and kubernetes; the last line counts tests
 	@scripts/test.sh
 
-test-all: ## every group, board and kubernetes included (root)
+test-all: ## every group, including board and kubernetes (root)
 	@scripts/test.sh all
 
-lint: ## formatting, clippy, and cargo-deny where it is installed
+lint: ## formatting, clippy and cargo-deny
 	@scripts/test.sh format clippy deny
 
 unit: crate = $(firstword $(subst ::, ,$(T)))
-unit: ## the crates' own tests; make unit T=wire::limits: one crate's tests with that in their name
+unit: ## unit tests of the crates; make unit T=wire::limits: tests of one crate whose name contains the rest
 ifdef T
 	@$(CARGO) test --release --locked -p baltra-$(crate) -- $(patsubst $(crate)::%,%,$(filter-out $(crate),$(T)))
 else
 	@scripts/test.sh unit
 endif
 
-loom: ## every interleaving of the ring and of the library's steps
+loom: ## model checks of the ring and of the library's steps
 	@scripts/test.sh loom
 
-miri: ## the ring under miri, where a nightly toolchain has it
+miri: ## the ring under miri, if a nightly toolchain has it
 	@scripts/test.sh miri
 
-integration: ## real daemons, real drivers, real programs
+integration: ## tests with real daemons, drivers and programs
 	@scripts/test.sh integration
 
-fuzz: ## a minute of hostile bytes for every decoder
+fuzz: ## fuzzes every decoder for a minute
 	@scripts/test.sh fuzz
 
-test-messages: ## the message library: shared memory, TCP, faults, hostile bytes
+test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages
 
-test-drivers: ## programs on PoCL, Intel's CPU runtime, rusticl and Oclgrind, natively and through Baltra
+test-drivers: ## runs programs on PoCL, Intel's CPU runtime, rusticl and Oclgrind, natively and through Baltra
 	@scripts/test.sh drivers
 
-test-hdl: ## the unit benches of the board's modules
+test-hdl: ## unit benches and proofs of the board's modules
 	@scripts/test.sh hdl
 
-test-board: ## the board's model against Linux' TCP, curl and hostile frames (root)
+test-board: ## tests the board's model with Linux' TCP, curl and hostile frames (root)
 	@scripts/test.sh board
 
-test-vm: ## the VM door with real guests under QEMU, two at once
+test-vm: ## tests the VM door with two real guests under QEMU
 	@scripts/test.sh vm
 
-test-kubernetes: ## chart, webhook and controllers on a real API server, applications on a real node (root)
+test-kubernetes: ## tests chart, webhook and controllers on a real API server, applications on a real node (root)
 	@scripts/test.sh kubernetes
 
-board-demo: ## the FPGA board, live: ping, curl and tcpdump against its RTL (root)
+board-demo: ## demonstrates the live FPGA board with ping, curl and tcpdump (root)
 	@scripts/board-demo.sh
 
-board-synth: ## the board placed and routed for an ECP5-85: area, clock, slack; writes bench/results/board
+board-synth: ## places and routes the board for an ECP5-85: area, clock, slack; writes bench/results/board
 	@scripts/setup.sh base
 	@hdl/syn/shell.py --write
 
-soak: build apps ## an hour of good, endless, crashing, vanishing and hostile clients on all doors; SOAK_S=seconds
+soak: build apps ## runs good, endless, crashing, vanishing and hostile clients on all doors for an hour; SOAK_S=seconds
 	@scripts/soak.py --seconds $(or $(SOAK_S),3600)
 
-cluster-demo: build ## ranks that pass messages: the paper's example by shared memory, TCP and half on a board; heat on a plate
+cluster-demo: build ## demonstrates message passing: the paper's example over shared memory, TCP and on boards; a heat equation
 	@scripts/cluster-demo.sh
 
-cts: ## Khronos' conformance tests: make cts CTS=path/to/OpenCL-CTS
+cts: ## runs Khronos' conformance tests: make cts CTS=path/to/OpenCL-CTS
 	@scripts/cts.sh $(CTS) --prefix "$(CURDIR)/target/release/baltra run --standalone --"
 
-mpi-programs: build ## OSU's benchmarks and NAS IS, unmodified: make mpi-programs OSU=path/to/osu NPB=path/to/NPB3.4-MPI
+mpi-programs: build ## runs unmodified OSU benchmarks and NAS IS: make mpi-programs OSU=path/to/osu NPB=path/to/NPB3.4-MPI
 	@scripts/setup.sh fabric
 	@scripts/mpi-programs.py $(if $(OSU),--osu $(OSU)) $(if $(NPB),--npb $(NPB))
 
-bench-opencl: setup build apps ## natively and through Baltra, interleaved; writes bench/results/opencl
+bench-opencl: setup build apps ## measures OpenCL natively and through Baltra; writes bench/results/opencl
 	@scripts/setup.sh bench
 	@scripts/photo.sh
 	@$(MAKE) -s -C bench/opencl
 	@bench/opencl/run.py
 
-bench-http: setup build apps ## the HTTP door beside nginx; writes bench/results/http
+bench-http: setup build apps ## compares the HTTP door with nginx; writes bench/results/http
 	@scripts/setup.sh bench
 	@bench/http/run.py
 
-bench-cluster: setup build ## five functions on three nodes beside three native ones; writes bench/results/cluster
+bench-cluster: setup build ## compares five functions on three nodes with three native ones; writes bench/results/cluster
 	@scripts/setup.sh bench
 	@bench/cluster/run.py
 
@@ -100,23 +100,23 @@ bench-cluster-kubernetes: setup build ## the same in a Kubernetes cluster of thr
 	@scripts/kubernetes/build.sh control node
 	@target/venv/bin/python bench/cluster/run.py --kubernetes
 
-bench-board: build ## the board in cycles, and its live model's speed; writes bench/results/board
+bench-board: build ## measures the board in cycles, and the speed of its live model; writes bench/results/board
 	@scripts/setup.sh base board bench
 	@$(MAKE) -s -C hdl/board bench tuned
 	@bench/board/run.py
 	@bench/board/three_ways.py --write
 
-bench-messages: humboldt build ## messages beside MPICH and Open MPI, the paper's tables with boards; writes bench/results/messages
+bench-messages: humboldt build ## compares messages with MPICH and Open MPI, reproduces the paper's tables; writes bench/results/messages
 	@scripts/setup.sh bench fabric board
 	@bench/messages/run.py
 	@bench/messages/boards.py
 
-bench-vm: setup build apps ## the VM door: guest and host, shared memory and TCP; writes bench/results/vm
+bench-vm: setup build apps ## measures the VM door: guest and host, shared memory and TCP; writes bench/results/vm
 	@scripts/setup.sh vm
 	@scripts/guest.sh
 	@bench/vm/run.py
 
-bench-kubernetes: build ## webhook, placement, deaths and moves in a cluster of 100 nodes in name only (root); writes bench/results/kubernetes
+bench-kubernetes: build ## measures webhook, placement, recovery and moves in a cluster of 100 fake nodes (root); writes bench/results/kubernetes
 	@scripts/setup.sh base kubernetes
 	@scripts/kubernetes/build.sh control
 	@target/venv/bin/python bench/kubernetes/run.py
@@ -124,13 +124,13 @@ bench-kubernetes: build ## webhook, placement, deaths and moves in a cluster of 
 setup:
 	@scripts/setup.sh base
 
-humboldt: setup ## libhumboldt, the message library
+humboldt: setup ## builds libhumboldt, the message library
 	@$(MAKE) -s -C humboldt
 
-build: setup ## the daemon, the library and the command line
+build: setup ## builds the daemons, the library and the command line
 	@$(CARGO) build --release --locked
 
-apps: setup ## the example applications
+apps: setup ## builds the example applications
 	@$(MAKE) -s -C apps
 	@$(MAKE) -s -C apps/functions
 	@$(MAKE) -s -C bench/opencl

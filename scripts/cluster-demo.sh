@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The message door: the paper's example over shared memory, over TCP, on two nodes, half on a board and on two, over raw Ethernet
-# and TCP, by changes of words in the map file; 96 kernels on six boards; then a heat equation on one rank and on several. Leaves target/demo/heat.png and nothing running.
+# Demonstrates the message door: the paper's example over shared memory, over TCP, on two nodes, half on a board and on
+# two boards, over raw Ethernet and TCP, by changes of the map file; 96 kernels on six boards; then a heat equation on
+# one rank and on several. Leaves target/demo/heat.png and no running program.
 #   scripts/cluster-demo.sh [--quick]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,8 +32,8 @@ step "On two nodes: shared memory in each, TCP between them"
 run nodes $fork/map-nodes.xml
 cat "$work/shm.out"
 for other in tcp nodes; do cmp "$work/shm.out" "$work/$other.out"; done
-echo "the same answers each time"
-# Each run's messages, bytes and time: names of reports and what they are called.
+echo "all runs have the same results"
+# Prints messages, bytes and time of each run. Arguments: NAME=TITLE of each report.
 report() {
     python3 - "$work" "$@" <<'PY'
 import json, sys
@@ -46,7 +47,7 @@ PY
 }
 report shm="shared memory" tcp=TCP nodes="two nodes"
 
-step "Four ranks, in software, on two boards, half and half over raw Ethernet and over TCP: live models, C made hardware"
+step "Four ranks, in software, on two boards, half and half over raw Ethernet and over TCP: live models, C synthesized to hardware"
 scripts/setup.sh fabric
 four=$fork/logical-4.xml
 sed 's/ hw / sw /' $fork/map-boards.xml >"$work/map-software.xml"
@@ -62,7 +63,7 @@ run4 all "$work/map-all.xml"
 run4 all-tcp "$work/map-all-tcp.xml"
 for place in half half-tcp all all-tcp; do cmp "$work/software.out" "$work/$place.out"; done
 cat "$work/software.out"
-echo "the same answer each time"
+echo "all runs have the same result"
 report software="software" half="half on a board, raw Ethernet" half-tcp="half on a board, TCP" all="two boards, raw Ethernet" all-tcp="two boards, TCP"
 
 step "96 ranks in software, and on six boards of 16 processors"
@@ -87,10 +88,10 @@ for ranks in 1 2 4; do
     seconds=$(awk '/^seconds/ {print $2}' "$work/heat.$ranks")
     digest=$(awk '/^digest/ {print $2}' "$work/heat.$ranks")
     [[ -n $first ]] || { first=$seconds; reference=$digest; }
-    [[ $digest == "$reference" ]] || { echo "error: $ranks ranks have another answer ($digest, not $reference)" >&2; exit 1; }
+    [[ $digest == "$reference" ]] || { echo "error: the result of $ranks ranks differs ($digest instead of $reference)" >&2; exit 1; }
     awk -v r=$ranks -v s="$seconds" -v f="$first" 'BEGIN {printf "%d rank%s  %8.3f s   speed-up %.2f\n", r, (r > 1 ? "s" : " "), s, f / s}'
 done
-echo "the same plate each time, bit for bit ($reference)"
+echo "all plates are identical, bit for bit ($reference)"
 python3 scripts/heat_picture.py "$out/heat.pgm" "$out/heat.png"
 rm "$out/heat.pgm"
 step "The picture: $out/heat.png"

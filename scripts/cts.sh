@@ -56,14 +56,14 @@ while (($#)); do
         --at-once) at_once=$2 ;;
       esac
       shift 2 ;;
-    -*) echo "error: $1 is no option (--help lists them)" >&2; exit 2 ;;
+    -*) echo "error: unknown option '$1' (--help lists the options)" >&2; exit 2 ;;
     *) source=$1; shift ;;
   esac
 done
 if ((built)); then
   [[ -d $out/build/test_conformance ]] || { echo "error: nothing is built in $out: leave --built out" >&2; exit 2; }
 elif [[ -z $source || ! -d $source/test_conformance/basic ]]; then
-  echo "error: '${source}' is no OpenCL-CTS source tree: give the directory that holds test_conformance/" >&2
+  echo "error: '${source}' is not an OpenCL-CTS source tree (name the directory that contains test_conformance/)" >&2
   exit 2
 else
   source=$(cd "$source" && pwd)

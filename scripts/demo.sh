@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An ordinary OpenCL program on a photograph: natively, through Baltra, and four copies at once; then
-# functions on the same device, over HTTP. Leaves the pictures in target/demo and nothing running.
+# Runs an ordinary OpenCL program on a photograph natively, through Baltra, and as four concurrent copies; then
+# calls functions on the same device over HTTP. Leaves the pictures in target/demo and no running program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/demo
@@ -15,7 +15,7 @@ make -s -C apps sobel
 make -s -C apps/functions
 scripts/photo.sh
 
-# Directories of its own: a daemon that runs already is not disturbed.
+# Uses its own directories, so that a running daemon is not disturbed.
 run=$(mktemp -d "${TMPDIR:-/tmp}/baltra-demo.XXXXXX")
 export BALTRA_RUNTIME_DIR=$run/run
 finish() {
@@ -32,13 +32,13 @@ step "Starting Baltra on this host"
 for tenant in ada bea cleo dora; do "$baltra" tenant add $tenant >/dev/null; done
 
 sobel="target/apps/sobel --input $out/photo.ppm --repeat 40 --json"
-step "The same program, natively and through Baltra, by turns"
+step "The same program, alternately native and through Baltra"
 for round in 1 2 3; do
     $sobel --output "$out/native.png" >"$run/native.$round.json"
     "$baltra" run --tenant ada -- $sobel --output "$out/baltra.png" >"$run/baltra.$round.json"
 done
 cmp "$out/native.png" "$out/baltra.png"
-echo "the two pictures are the same, byte for byte"
+echo "the two pictures are identical, byte for byte"
 
 step "Four copies at once, each a tenant of its own"
 "$baltra" tenant usage --json >"$run/before.json"
@@ -51,15 +51,15 @@ done
 for pid in "${pids[@]}"; do wait "$pid"; done
 ended=$(date +%s.%N)
 for tenant in ada bea cleo dora; do cmp "$out/native.png" "$run/$tenant.png"; done
-echo "all four pictures are the native one"
-# Usage reaches the books each second.
+echo "all four pictures equal the native one"
+# The manager updates its usage accounts every second.
 sleep 1.2
 "$baltra" tenant usage --json >"$run/after.json"
 
 python3 scripts/demo_table.py "$run" "$began" "$ended"
 step "The picture: $out/baltra.png (from $out/photo.ppm)"
 
-step "Functions that anyone can curl"
+step "Functions called with curl"
 "$baltra" function deploy target/functions
 url=$("$baltra" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["daemons"]["gateway"]["url"])')
 call() { curl --silent --show-error --fail "$@"; }
@@ -69,9 +69,9 @@ for round in first second; do
 done
 digest=$(call --data-binary "@$out/photo.png" "$url/function/sha256" | od -An -v -tx1 | tr -d ' \n')
 [[ $digest == "$(sha256sum <"$out/photo.png" | cut -d' ' -f1)" ]]
-echo "sha256: sha256sum agrees"
+echo "sha256: equals the result of sha256sum"
 call --data-binary "@$out/photo.ppm" "$url/function/compress" >"$run/photo.ppm.gz"
 gunzip -c "$run/photo.ppm.gz" | cmp - "$out/photo.ppm"
-echo "compress: gunzip gives the photograph back, $(stat -c %s "$run/photo.ppm.gz") of $(stat -c %s "$out/photo.ppm") bytes"
+echo "compress: gunzip restores the photograph, $(stat -c %s "$run/photo.ppm.gz") of $(stat -c %s "$out/photo.ppm") bytes"
 "$baltra" function list
 step "The picture: $out/edges.png (from $out/photo.png)"

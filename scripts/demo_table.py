@@ -1,4 +1,4 @@
-"""Prints what the demonstration measured: demo_table.py DIRECTORY BEGAN ENDED."""
+"""Prints the measurements of the demonstration: demo_table.py DIRECTORY BEGAN ENDED."""
 import json
 import pathlib
 import statistics
@@ -26,7 +26,7 @@ print(f"{'added':<28}{shared - native:>+7.2f} ms  ({100 * (shared / native - 1):
 
 before = {u["tenant"]: u["busy_ns"] for u in load("before.json")}
 print()
-print(f"{'four at once':<12}{'median':>10}{'device busy':>14}{'of the time':>14}")
+print(f"{'four copies':<12}{'median':>10}{'device busy':>14}{'of wall time':>14}")
 for usage in sorted(load("after.json"), key=lambda u: u["tenant"]):
     tenant = usage["tenant"]
     path = where / f"{tenant}.json"

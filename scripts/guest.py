@@ -1,9 +1,9 @@
-"""Boots guests under QEMU's emulation and talks to their shells over the serial line.
+"""Boots guests under QEMU's emulation and controls their shells over the serial line.
 
-On a busy host the emulated timer is late enough for the kernel to call it broken (hence no_timer_check).
-Two traps of the emulator that the arguments below avoid: QEMU 7.2 corrupts flags after cmpxchg16b
-(hence -cx16), and with a single possible processor it makes the guest's atomic operations plain ones,
-which other processes of the host see half done (hence maxcpus=2)."""
+On a busy host the emulated timer is so late that the kernel considers it broken (hence no_timer_check).
+The arguments below avoid two defects of the emulator: QEMU 7.2 corrupts flags after cmpxchg16b
+(hence -cx16), and with a single possible processor it translates the guest's atomic operations to plain
+ones, which other processes of the host can observe half done (hence maxcpus=2)."""
 import os
 import re
 import select
@@ -16,15 +16,15 @@ VM = ROOT / "target/vm"
 
 
 class GuestError(Exception):
-    """A guest did not do what it was told."""
+    """A command failed in a guest, or the guest ended."""
 
 
 class Guest:
-    """A running guest. `command` carries out a shell's line in it."""
+    """A running guest. `command` runs a line in its shell."""
 
     def __init__(self, name, device, net=False, serial=None, interrupts=False, patience=180):
-        """`device`: QEMU's arguments. `net`: the user network; `serial`: a port at this socket, which QEMU makes, or the
-        daemon's (a list); `interrupts`: an IOMMU, which vfio needs."""
+        """`device`: QEMU's arguments. `net`: the user network; `serial`: a port at this socket, created by QEMU, or by the
+        daemon (a list); `interrupts`: an IOMMU, which vfio needs."""
         self.name = name
         self.text = ""
         arguments = [
@@ -32,7 +32,7 @@ class Guest:
             "-m", "256", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
             "-nodefaults", "-kernel", str(VM / "vmlinuz"), "-initrd", str(VM / "initramfs"),
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check" + (" vf.virtio" if net or serial else "") + (" vf.vfio intel_iommu=on" if interrupts else ""),
-            # The IOMMU first: what comes before it is not behind it.
+            # The IOMMU comes first, because it does not cover devices listed before it.
             *(["-device", "intel-iommu,intremap=on"] if interrupts else []),
             *device,
         ]
@@ -51,13 +51,13 @@ class Guest:
         self.patience = patience
 
     def ready(self):
-        """Waits until the guest takes commands."""
+        """Waits until the guest accepts commands."""
         self._until("@@ready", self.patience)
         self.boot_s = time.monotonic() - self.started
         return self
 
     def _until(self, mark, patience):
-        """What the guest says before a line that begins with the mark, and the rest of that line."""
+        """The guest's output before a line that begins with the mark, and the rest of that line."""
         deadline = time.monotonic() + patience
         pattern = re.compile(rf"^{mark}(.*)\n", re.M)
         while True:
@@ -67,35 +67,35 @@ class Guest:
                 return before, found.group(1)
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                raise GuestError(f"{self.name}: no {mark} within {patience} s; it said:\n{self.text}")
+                raise GuestError(f"{self.name}: no {mark} within {patience} s; output:\n{self.text}")
             bytes_ = os.read(self.process.stdout.fileno(), 65536)
             if not bytes_:
-                raise GuestError(f"{self.name} ended ({self.process.wait()}); it said:\n{self.text}")
+                raise GuestError(f"{self.name} ended ({self.process.wait()}); output:\n{self.text}")
             self.text += bytes_.decode(errors="replace").replace("\r", "")
 
     def start(self, line):
-        """Has a line carried out; `end` waits for it."""
+        """Starts a shell line; `end` waits for it."""
         self.process.stdin.write(line.encode() + b"\n")
 
     def end(self, patience=None):
-        """What the line said, and its status."""
+        """The output of the line, and its status."""
         text, status = self._until("@@", patience or self.patience)
         return text, int(status)
 
     def command(self, line, patience=None):
-        """Has a line carried out: what it said. A failure is an error."""
+        """Runs a shell line and returns its output. A failure is an error."""
         text, status = self.attempt(line, patience)
         if status:
             raise GuestError(f"{self.name}: {line}: status {status}:\n{text}")
         return text
 
     def attempt(self, line, patience=None):
-        """Has a line carried out: what it said, and its status."""
+        """Runs a shell line and returns its output and status."""
         self.start(line)
         return self.end(patience)
 
     def says_end(self):
-        """Whether what was started has ended; `end` tells how."""
+        """Whether the started line has ended; `end` returns its status."""
         while select.select([self.process.stdout], [], [], 0)[0]:
             bytes_ = os.read(self.process.stdout.fileno(), 65536)
             if not bytes_:
@@ -104,7 +104,7 @@ class Guest:
         return re.search(r"^@@", self.text, re.M) is not None
 
     def kill(self):
-        """As a power failure."""
+        """Ends the guest like a power failure."""
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()

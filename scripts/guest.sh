@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes what a guest of the VM door's tests is: target/vm/vmlinuz and target/vm/initramfs, and the static
-# guest programs target/vm/bin/vfun and target/vm/lib/libvfun.a (with vfun.h in target/vm/include).
-# Kernel and shell are unpacked from their Debian packages, not installed. Safe to run again.
-# OpenCL programs (make build apps first) go there as they are on the host, with the libraries that they load.
+# Builds the guest of the VM door's tests: target/vm/vmlinuz and target/vm/initramfs, the static guest programs
+# target/vm/bin/vfun and target/vm/lib/libvfun.a, and vfun.h in target/vm/include. Kernel and shell are unpacked
+# from their Debian packages without installing them. The script can be run again at any time.
+# OpenCL programs (run make build apps first) are copied from the host unchanged, with their libraries.
 #   scripts/guest.sh            everything
-#   scripts/guest.sh programs   the static programs alone
+#   scripts/guest.sh programs   only the static programs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/vm
 mkdir -p "$out/bin" "$out/lib" "$out/include" "$out/packages"
 
-# Static: one file runs in any guest. The flags would rebuild everything else, hence a target's own directory.
+# Static linking gives one file for any guest. The flags would rebuild all crates, hence a target directory of its own.
 RUSTFLAGS='-C target-feature=+crt-static' cargo rustc --quiet --release --locked -p baltra-vguest \
   --target x86_64-unknown-linux-gnu --lib --crate-type staticlib
 RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --release --locked -p baltra-vguest \
@@ -21,7 +21,7 @@ objcopy --strip-debug "$built/libbaltra_vguest.a" "$out/lib/libvfun.a"
 cp crates/vguest/include/vfun.h "$out/include/"
 [[ ${1:-} == programs ]] && exit
 
-# package FILE…: unpacks a package's newest version, unless the files are there.
+# package FILE…: unpacks the newest version of a package, unless the files exist.
 unpack() {
   local package=$1 file
   for file in "${@:2}"; do
@@ -34,7 +34,7 @@ unpack() {
 }
 kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ {print $2; exit}')
 if [[ -z $kernel ]]; then
-  echo "error: no package linux-image-cloud-amd64 (apt-get update?)" >&2
+  echo "error: package linux-image-cloud-amd64 not found (run apt-get update)" >&2
   exit 3
 fi
 unpack "$kernel" "boot/vmlinuz-*"
@@ -57,7 +57,7 @@ for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev vir
   irqbypass vfio vfio_virqfd vfio_iommu_type1 vfio-pci-core vfio-pci; do
   find "$out/unpacked/lib/modules" -name "$module.ko" -exec cp {} "$tree/lib/" \;
 done
-# The loader's place is the library's: the programs are the host's, unchanged.
+# The loader keeps the path that it has on the host, because the programs are copied unchanged.
 mkdir -p "$tree/opencl" "$tree/lib64"
 cp target/apps/sobel target/apps/matmul "$tree/opencl/"
 objcopy --strip-debug target/release/libbaltra_opencl.so "$tree/opencl/libOpenCL.so.1"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Colours a grey picture (binary PGM) from black over red and yellow to white: heat_picture.py in.pgm out.png"""
+"""Colors a gray picture (binary PGM) from black through red and yellow to white: heat_picture.py in.pgm out.png"""
 import struct
 import sys
 import zlib
@@ -8,10 +8,10 @@ with open(sys.argv[1], "rb") as source:
     kind, size, _ = source.readline(), source.readline(), source.readline()
     grey = source.read()
 if kind != b"P5\n":
-    sys.exit(f"error: {sys.argv[1]} is no binary PGM")
+    sys.exit(f"error: {sys.argv[1]} is not a binary PGM (it must begin with P5)")
 width, height = map(int, size.split())
 
-# Small values spread out: most of a plate is cold.
+# Spreads small values, because most of a plate is cold.
 def colour(value):
     heat = (value / 255) ** 0.5
     return bytes(min(255, max(0, int(255 * (3 * heat - shift)))) for shift in (0, 1, 2))

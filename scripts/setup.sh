@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian 12 or Ubuntu 24.04, and nothing else. Safe to run again: what is
-# there is not touched, and a second run takes well under a second.
+# Installs missing packages on Debian 12 or Ubuntu 24.04, and nothing else. A second run changes nothing and
+# takes well under a second.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
 usage: scripts/setup.sh [GROUP …]
 
-  base    build and run Baltra and the example applications (the default group)
-  test    base, and what the tests need (clinfo; clients in target/venv)
-  board   base, and what the board's model, its demo and its tests need
-  vm      base, and what the VM door's tests and its benchmark need
-  fabric  base, and what kernels on boards need: the board's model, compilers and a processor for kernels in C
-  kubernetes  base, and what a whole Kubernetes on this host needs: its builder, a node's programs, Prometheus
-  drivers base, and three more OpenCL drivers beside PoCL: Mesa's rusticl, Oclgrind, Intel's (in target/venv)
-  bench   base, and what the benchmarks and scripts/cts.sh need
-  all     every group
+  base        builds and runs Baltra and the example applications (default)
+  test        base, plus the dependencies of the tests (clinfo; clients in target/venv)
+  board       base, plus the dependencies of the board's model, its demonstration and its tests
+  vm          base, plus the dependencies of the VM door's tests and benchmark
+  fabric      base, plus kernels on boards: the board's model, compilers and a processor for kernels in C
+  kubernetes  base, plus a complete Kubernetes cluster on this host: its builder, a node's programs, Prometheus
+  drivers     base, plus three OpenCL drivers in addition to PoCL: rusticl, Oclgrind, Intel's (in target/venv)
+  bench       base, plus the dependencies of the benchmarks and of scripts/cts.sh
+  all         all groups
 
-Options: --check   install nothing; list what is missing, exit 1 if anything is
-         --quiet   say nothing unless something is installed (that is the default on success)
+Options: --check   installs nothing; lists missing packages, exits with 1 if there are any
+         --quiet   prints messages only if packages are installed (the default)
 
 example: scripts/setup.sh base test
 TEXT
@@ -74,11 +74,11 @@ pins=$python_base
 
 missing_packages() {
   if ! command -v dpkg-query > /dev/null; then
-    echo "error: this is no Debian or Ubuntu: install the equivalents of: $packages" >&2
+    echo "error: this host is not Debian or Ubuntu; install the equivalents of: $packages" >&2
     exit 3
   fi
   local have name
-  # One call for all. A package that dpkg has never heard of goes to stderr and is missing too.
+  # One call for all packages. Packages unknown to dpkg are reported on stderr and count as missing.
   # shellcheck disable=SC2086 # a list
   have=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $packages 2> /dev/null || true)
   for name in $packages; do
@@ -90,7 +90,7 @@ missing_packages() {
   done
 }
 
-# A list beside the environment names the Python it was made by and the pins that are in it.
+# .pins in the environment holds the version of its Python and the installed pins.
 python_version() { python3 -c 'import sys; print(sys.version_info[:2])'; }
 
 missing_python() {

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""A soak: well-behaved, endless, crashing, vanishing and hostile clients on all doors, by chance.
+"""A soak test: random well-behaved, endless, crashing, vanishing and hostile clients on all doors.
 
     make soak                                  an hour
-    scripts/soak.py --seconds 300 --seed 7     five minutes, a seed of one's choice
+    scripts/soak.py --seconds 300 --seed 7     five minutes, with a chosen seed
 
-It starts the daemons of one host in directories of their own, with a tenant for well-behaved clients
-and one for the others, and lets WORKERS clients run at a time: OpenCL programs over shared memory and
+The script starts the daemons of one host in directories of their own, with a tenant for well-behaved
+clients and one for the others, and keeps WORKERS clients running: OpenCL programs over shared memory and
 TCP, HTTP calls, calls by the VM door's protocol, jobs of ranks. Well-behaved clients must get the
 right bytes each time; over HTTP they may be refused with 503 and a Retry-After, which is counted.
 
-At its end every door answers within its patience; sessions, processes, descriptors, memory of the
-host and of the device are what they were after the first calls; the books agree: the gateway
-counts each call that was made, and the manager's device time is its tenants' together.
-The last line is "N passed, N failed", a check each; --json writes what was counted.
+At the end every door must respond within its patience. Sessions, processes, descriptors, memory of the
+host and of the device must be back at their values after the first calls. Counts must agree: the gateway
+counts each completed call, and the manager's device time is the sum of its tenants' times.
+The last line is "N passed, N failed", one check each; --json writes the counts.
 """
 
 import argparse
@@ -37,8 +37,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BALTRA = ROOT / "target/release/baltra"
 VFUN = ROOT / "target/release/vfun"
-# Seconds until a door has to answer once the load is over, and until what clients left is freed. Nothing but a door that is
-# stuck takes this long, on any host.
+# Seconds until a door has to respond after the load, and until resources of ended clients are freed. Only a door
+# that is stuck takes this long, on any host.
 PATIENCE_S = 180
 WORKERS = 6
 GOOD, BAD = "good", "bad"
@@ -51,11 +51,11 @@ def free_port():
 
 
 class Failure(Exception):
-    """A well-behaved client that did not get what it asked for."""
+    """A well-behaved client did not get the expected result."""
 
 
 def children(pid):
-    """A process and all that descend from it."""
+    """A process and all of its descendants."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -121,7 +121,7 @@ grpc_address = ""
             stdout=open(work / "vfun.log", "w"),
             stderr=subprocess.STDOUT,
         )
-        self.until("the VM door answers", lambda: self.ask("vm", "ls").returncode == 0)
+        self.until("the VM door responds", lambda: self.ask("vm", "ls").returncode == 0)
         attached = self.baltra("vm", "attach", "guest", "--functions", "sha256,uppercase")
         self.vm_socket = re.search(r"path=([^,]+)", attached)[1]
 
@@ -164,7 +164,7 @@ grpc_address = ""
         return sum(value for (n, labels), value in values if n == name and having in labels)
 
     def snapshot(self):
-        """What must not grow."""
+        """Values that must not grow."""
         daemons = self.daemons()
         snapshot = {name: measured(pid) for name, pid in daemons.items()}
         tree = set().union(*(children(pid) for pid in daemons.values()))
@@ -186,14 +186,14 @@ grpc_address = ""
 
 
 class Clients:
-    """One method a kind of client. A good one raises Failure where its answer is wrong."""
+    """One method per kind of client. A good client raises Failure if its result is wrong."""
 
     def __init__(self, host, work):
         self.host = host
         self.program = work / "client"
         source = ROOT / "scripts/soak/client.c"
         subprocess.run(["cc", "-O2", source, "-lOpenCL", "-o", self.program], check=True)
-        self.calls = Counter()  # HTTP calls that were made to their end, by function
+        self.calls = Counter()  # completed HTTP calls, by function
         self.lock = threading.Lock()
         self.counted = Counter()
 
@@ -233,7 +233,7 @@ class Clients:
         self.opencl_to_its_end(rng, BAD, "leak")
 
     def opencl_killed(self, rng, what):
-        """Killed once it has started its kernel, or at any moment before."""
+        """A client that is killed after it has started its kernel, or at any moment before."""
         command, env = self.opencl(rng, BAD, what)
         client = subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -252,7 +252,7 @@ class Clients:
         self.opencl_killed(rng, "busy")
 
     def opencl_hostile(self, rng):
-        """Bytes that are not a hello, on either socket, some of them slowly."""
+        """Sends bytes that are not a hello to either socket, some of them slowly."""
         if rng.random() < 0.5:
             s = socket.socket(socket.AF_UNIX)
             s.connect(str(self.host.run / "baltra.sock"))
@@ -294,7 +294,7 @@ class Clients:
                 raise Failure(f"HTTP uppercase of {text!r}: {data!r}")
 
     def http_spin_good(self, rng):
-        """A function that others call with an input on which it never ends."""
+        """Calls a function that other clients call with an input for which it never ends."""
         words = [rng.randrange(8, 1 << 30) for _ in range(rng.randrange(1, 100))]
         data = self.post("spin", struct.pack(f"<{len(words)}I", *words), (200, 500, 503, 504))
         if data is not None and list(struct.unpack(f"<{len(words)}I", data)) != [w + 1 for w in words]:
@@ -307,7 +307,7 @@ class Clients:
         self.post("crash", struct.pack("<2I", 7, rng.randrange(100)), (500, 503, 504))
 
     def http_vanishing(self, rng):
-        """Gone in the middle of its head, its body or its call."""
+        """Disconnects within its head, its body or its call."""
         head = b"POST /function/spin HTTP/1.1\r\nHost: soak\r\nContent-Length: 8\r\n\r\n"
         whole = head + struct.pack("<2I", 7, 7)
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.host.http)) as s:
@@ -383,7 +383,7 @@ class Clients:
         self.ranks(rng, kill=True)
 
 
-# How often each kind of client comes, among all.
+# Relative frequency of each kind of client.
 KINDS = {
     "opencl_good": 12,
     "opencl_misuse": 2,
@@ -407,7 +407,7 @@ KINDS = {
 
 
 def load(clients, seconds, seed):
-    """Runs clients by chance; returns the failures of good ones."""
+    """Runs random clients; returns the failures of good ones."""
     end = time.monotonic() + seconds
     failures = []
 
@@ -456,7 +456,7 @@ class Checks:
 
 
 def answers(checks, clients, rng):
-    """Every door, once more."""
+    """Calls every door once more."""
     for name, client in (
         ("opencl_answers", clients.opencl_good),
         ("http_answers", clients.http_good),
@@ -470,13 +470,13 @@ def answers(checks, clients, rng):
             body = struct.pack("<2I", 8, 9)
             return clients.post("spin", body, (200, 500, 503, 504)) == struct.pack("<2I", 9, 10)
 
-        clients.host.until("the function that others called without end answers", once)
+        clients.host.until("the function that other clients called with endless inputs responds", once)
 
     checks.attempt("misused_function_answers", spin)
 
 
 def grown(before, after):
-    """What is more than before, beyond what caches and allocators keep."""
+    """Values that have grown by more than caches and allocators keep."""
     problems = []
     for name, was in before.items():
         for key, value in was.items():
@@ -499,28 +499,28 @@ def grown(before, after):
 
 
 def books(host, clients):
-    """Where counts of one thing differ."""
+    """Differences between counts of the same event."""
     problems = []
     for name, made in clients.calls.items():
         counted = host.total(host.http, "baltra_gateway_calls_total", f'function="{name}"')
-        # Calls of clients that vanish may be in the gateway's books; they are of spin alone.
+        # The gateway may count calls of clients that vanish; these are all calls of spin.
         vanished = clients.counted["http_vanishing"] if name == "spin" else 0
         if not made <= counted <= made + vanished:
             problems.append(
-                f"{made} calls of {name} and at most {vanished} that vanished, {counted:.0f} in the books"
+                f"{made} calls of {name} and at most {vanished} that vanished, but the gateway counted {counted:.0f}"
             )
     usage = json.loads(host.baltra("tenant", "usage", "--json"))
     for line in usage:
         having = f'tenant="{line["tenant"]}"'
-        # The metrics are read later, and what nobody waits for may have ended in between.
+        # The metrics are read later, and calls without a waiting client may have ended meanwhile.
         tasks = host.total(host.metrics, "baltra_tasks_total", having)
         if tasks < line["tasks"]:
-            problems.append(f"{line['tenant']}: {line['tasks']} tasks in the books, {tasks:.0f} in the metrics")
+            problems.append(f"{line['tenant']}: {line['tasks']} tasks in the usage account, {tasks:.0f} in the metrics")
         if line["sessions_open"] and line["tenant"] in (GOOD, BAD):
             problems.append(f"{line['tenant']}: {line['sessions_open']} sessions open")
     missing = {GOOD, BAD} - {line["tenant"] for line in usage}
     if missing:
-        problems.append(f"not in the books: {', '.join(missing)}")
+        problems.append(f"without a usage account: {', '.join(missing)}")
     return problems
 
 
@@ -528,9 +528,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=int, default=3600, help="how long the load lasts (3600)")
+    parser.add_argument("--seconds", type=int, default=3600, help="duration of the load (3600)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--json", type=Path, help="where to write what was counted")
+    parser.add_argument("--json", type=Path, help="file for the counts")
     parser.add_argument("--keep", action="store_true", help="keep the daemons' directories")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
@@ -541,7 +541,7 @@ def main():
         host = Host(work)
         clients = Clients(host, work)
         rng = random.Random(options.seed)
-        # Everything has been used once: executors run, caches are filled.
+        # By now executors run and caches are filled.
         for kind in KINDS:
             checks.attempt(f"first_{kind}", lambda kind=kind: getattr(clients, kind)(rng))
         before = host.snapshot()
@@ -551,7 +551,7 @@ def main():
 
         def settled():
             host.until(
-                "nothing is left behind",
+                "no resources are left over",
                 lambda: not grown(before, host.snapshot()),
             )
 

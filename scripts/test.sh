@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the groups of tests that are named, else those of `make test`, and ends with "N passed, N failed".
+# Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed".
 # `make test`: format clippy unit loom miri fuzz integration messages hdl vm deny
 # (drivers: the part of integration that runs programs on four vendors' OpenCL drivers)
-# Beside them: board (the live model against Linux' TCP) and kubernetes (a cluster that is built from source and kept in
-# target/kubernetes), both as root; `all` names every group.
+# Other groups: board (the live model with Linux' TCP) and kubernetes (a cluster that is built from source and kept in
+# target/kubernetes), both as root; `all` runs every group.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
@@ -38,7 +38,7 @@ count() {
 # takes 11 minutes on two idle cores.
 LIMIT=${BALTRA_TEST_LIMIT:-5400}
 
-# run NAME COMMAND…: one group in a log; counts tests if its runner says how many, else one.
+# run NAME COMMAND…: runs a group with a log; adds the counts of its test runner, or counts the group as one test.
 run() {
     local name=$1 log=$logs/$1.log started=$SECONDS status
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Kubernetes and what runs beside it, each from its pinned source (components/go.mod), into
-# target/kubernetes/bin. What is there and up to date costs a second.
+# Builds Kubernetes and its companion programs from their pinned sources (components/go.mod) into
+# target/kubernetes/bin. Up-to-date programs cost a second.
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/../..")
 cd "$root/scripts/kubernetes/components"
@@ -26,7 +26,7 @@ export GOTOOLCHAIN=local CGO_ENABLED=0 GOWORK=off
 # The pinned version of a module of go.mod.
 version() { awk -v module="$1" '$1 == module && $2 != "=>" {print $2; exit}' go.mod; }
 
-# build NAME PACKAGE [LINKER FLAGS]: one binary. Go looks whether the one that is there is up to date.
+# build NAME PACKAGE [LINKER FLAGS]: one binary. Go checks whether the existing one is up to date.
 build() {
   local started=$SECONDS
   printf '%s %s …\n' "$(date +%H:%M:%S)" "$1"
@@ -44,7 +44,7 @@ control() {
   monitors
 }
 
-# What kwok makes of nodes and Pods; it does not start without.
+# kwok's stages of nodes and Pods, without which kwok does not start.
 stages() {
   local file source
   source=$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
@@ -55,7 +55,7 @@ stages() {
   done > "$place/kwok-stages.yaml"
 }
 
-# The Prometheus operator's definitions, for the chart's monitors. Nothing of it is compiled.
+# The Prometheus operator's definitions, for the chart's monitors; they need no compilation.
 monitors() {
   local module=github.com/prometheus-operator/prometheus-operator directory name
   directory=$(go mod download -json "$module@v0.92.1" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/example/prometheus-operator-crd
@@ -80,20 +80,20 @@ for stage in "$@"; do
   case $stage in
     -h | --help) usage; exit 0 ;;
     control | node) chosen+=("$stage") ;;
-    *) echo "error: '$stage' is no stage (--help lists them)" >&2; exit 2 ;;
+    *) echo "error: unknown stage '$stage' (--help lists the stages)" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$bin"
 
-# This host's Go if it is new enough, else the one that scripts/setup.sh kubernetes installs.
+# Uses this host's Go if it is recent enough, otherwise the one that scripts/setup.sh kubernetes installs.
 wanted=go$(awk '$1 == "go" {print $2; exit}' go.mod)
 have=$(go env GOVERSION 2> /dev/null || true)
 if [[ $(printf '%s\n%s\n' "$wanted" "$have" | sort -V | tail -n 1) != "$have" ]]; then
   PATH=$root/target/venv/bin:$PATH
-  have=$(go env GOVERSION) || { echo "error: no Go: scripts/setup.sh kubernetes installs one" >&2; exit 3; }
+  have=$(go env GOVERSION) || { echo "error: go not found (scripts/setup.sh kubernetes installs it)" >&2; exit 3; }
 fi
 
-# Without these stamps every component calls itself v0.0.0-master, and kubectl warns.
+# Without these stamps every component reports v0.0.0-master as its version, and kubectl warns.
 release=$(version k8s.io/kubernetes)
 IFS=. read -r major minor _ <<< "${release#v}"
 kubernetes=

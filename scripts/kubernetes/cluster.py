@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A whole Kubernetes for the life of one command, in network, process and mount namespaces of its own.
+"""Runs a complete Kubernetes cluster for the lifetime of one command, in network, process and mount namespaces of its own.
 
     scripts/kubernetes/cluster.py [--fake N] [--nodes N] [--logs DIRECTORY] [--] COMMAND…
 
-    --fake N   N nodes whose Pods run in name only (kwok)
+    --fake N   N fake nodes, whose Pods do not run (kwok)
     --nodes N  real nodes, node1 …: kubelet, containerd, kube-proxy, each in namespaces of its own
-    --logs     where every component's log goes (default: target/kubernetes/logs)
+    --logs     directory of all logs (default: target/kubernetes/logs)
 
 example: scripts/kubernetes/cluster.py --fake 3 -- kubectl get nodes
 
-The command finds kubectl, helm and (with --nodes) ctr in PATH and the cluster in KUBECONFIG, as its administrator. When
-it ends everything ends; nothing of the host is changed. Root, and scripts/kubernetes/build.sh before.
+The command finds kubectl, helm and (with --nodes) ctr in PATH, and the cluster in KUBECONFIG, as its administrator.
+When the command ends, the cluster ends; the host is unchanged. Needs root, and scripts/kubernetes/build.sh before.
 
 Tests use the class: isolate() once, then Cluster()."""
 
@@ -30,12 +30,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACE = Path(os.environ.get("BALTRA_KUBERNETES", ROOT / "target/kubernetes"))
 BIN = PLACE / "bin"
 INSIDE = "BALTRA_KUBERNETES_INSIDE"
-# Of the bridge between the control plane and the nodes: a kubelet refuses a loopback address.
+# The bridge between the control plane and the nodes, because a kubelet refuses a loopback address.
 ADDRESS = "192.168.77.1"
 API_PORT = 6443
 PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
 PATIENCE_S = 180
-# What the kubelet and kube-proxy would set for the whole kernel, and the values that they look for.
+# Kernel-wide settings of the kubelet and kube-proxy, with the values that they check.
 SYSCTLS = {
     "vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
     "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000,
@@ -43,20 +43,20 @@ SYSCTLS = {
 
 
 class Failed(Exception):
-    """A command or a component did not do what the cluster needs; the text says what it said."""
+    """A command or a component failed; the text has its output."""
 
 
 def isolate():
-    """Goes on in namespaces of its own: the caller's program starts again there, and everything in them dies with it."""
+    """Restarts the caller's program in namespaces of its own, whose processes die with it."""
     if INSIDE in os.environ:
         return
     if os.geteuid() != 0:
-        sys.exit("error: namespaces with a network of their own need root")
+        sys.exit("error: network namespaces need root (run this as root)")
     if not (BIN / "kube-apiserver").exists():
-        sys.exit(f"error: no Kubernetes in {BIN}: scripts/kubernetes/build.sh first")
+        sys.exit(f"error: {BIN} has no Kubernetes (run scripts/kubernetes/build.sh)")
     home = tempfile.mkdtemp(prefix="bk-")
     group = f"baltra-{os.getpid()}"
-    # A shell is process 1: it reaps what containers leave behind.
+    # Process 1 is a shell, because it reaps the orphans of containers.
     command = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "--kill-child",
                "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv]
     try:
@@ -80,7 +80,7 @@ def _quietly(act):
 
 
 def control_groups(name):
-    """Where a control group of this name is, or would be: one place, or one a controller."""
+    """The paths of a control group with this name: one path, or one per controller."""
     base = Path("/sys/fs/cgroup")
     if (base / "cgroup.controllers").exists():
         return [base / name]
@@ -88,7 +88,7 @@ def control_groups(name):
 
 
 def run(*command, **more):
-    """What a command prints; Failed if it fails."""
+    """Returns the output of a command; raises Failed if it fails."""
     ended = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
     if ended.returncode != 0:
         raise Failed(f"{' '.join(map(str, command))}: {ended.stderr.strip() or ended.stdout.strip()}")
@@ -96,7 +96,7 @@ def run(*command, **more):
 
 
 def until(what, holds, patience_s=PATIENCE_S, pause_s=0.1):
-    """Waits until holds() is true, and returns what it returned. An exception of Failed counts as not yet."""
+    """Waits until holds() is true, and returns its result. A Failed exception counts as false."""
     deadline = time.monotonic() + patience_s
     last = ""
     while True:
@@ -111,7 +111,7 @@ def until(what, holds, patience_s=PATIENCE_S, pause_s=0.1):
 
 
 class Certificates:
-    """A certificate authority and what it signs, by openssl."""
+    """A certificate authority and its certificates, by openssl."""
 
     def __init__(self, directory, name):
         self.directory = directory
@@ -130,7 +130,7 @@ class Certificates:
         return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path]
 
     def sign(self, name, subject, addresses=("DNS:localhost",)):
-        """Makes name.crt and name.key, good for both ends of a connection."""
+        """Creates name.crt and name.key, for servers and clients."""
         request, extensions = self.directory / f"{name}.csr", self.directory / f"{name}.ext"
         self._openssl("req", *self._new_key(self.directory / f"{name}.key"), "-subj", subject, "-out", request)
         extensions.write_text("keyUsage=critical,digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n"
@@ -140,7 +140,7 @@ class Certificates:
 
 
 class Process:
-    """A program that can be killed and started again, with one log over all its lives."""
+    """A program that can be killed and started again, with one log for all of its runs."""
 
     def __init__(self, name, command, log, environment=None):
         self.name = name
@@ -175,7 +175,7 @@ class Process:
 
 
 class Cluster:
-    """Control plane, on request fake nodes or a real one. Inside isolate()."""
+    """Control plane, with fake or real nodes on request. Requires isolate()."""
 
     def __init__(self, fake=0, nodes=0, logs=None, progress=True):
         assert INSIDE in os.environ, "isolate() first"
@@ -193,25 +193,25 @@ class Cluster:
         self._control_plane()
         self.nodes = []
         if nodes:
-            import node  # only where there is one: its programs are another stage of the build
+            import node  # only with real nodes, whose programs are another build stage
             node.start(self, nodes)
         if fake:
             self.fake_nodes(fake)
 
-    # ---- its parts
+    # ---- components
 
     def say(self, text):
         if self.progress:
             print(f"[{time.monotonic() - self.started:5.1f} s] {text}", file=sys.stderr, flush=True)
 
     def _private_system(self):
-        """A network, mutable directories and sysctls that are nobody else's."""
+        """Creates a private network, private mutable directories and sysctls."""
         run("mount", "-t", "tmpfs", "-o", "size=12g", "tmpfs", self.home)
         run("mount", "--make-rshared", "/")
         run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
         for name in ("upper", "work", "sysctl"):
             (self.home / name).mkdir()
-        # The kubelet's and its plug-ins' usual places, on a host that need not have them.
+        # The usual directories of the kubelet and its plug-ins, which the host may lack.
         run("mount", "-t", "overlay", "overlay", "-o",
             f"lowerdir=/var/lib,upperdir={self.home}/upper,workdir={self.home}/work", "/var/lib")
         for name, value in SYSCTLS.items():
@@ -233,14 +233,14 @@ class Cluster:
         self.ca.sign("admin", "/O=system:masters/CN=admin")
         self.ca.sign("controller-manager", "/CN=system:kube-controller-manager")
         self.ca.sign("scheduler", "/CN=system:kube-scheduler")
-        # Who may say to an extension of the API on whose behalf it asks.
+        # Authenticates the API server to extension servers, to which it forwards the user's identity.
         self.front = Certificates(self.certificates, "front")
         self.front.sign("front-proxy", "/CN=front-proxy")
         run("openssl", "genrsa", "-out", self.certificates / "accounts.key", "2048")
         run("openssl", "rsa", "-in", self.certificates / "accounts.key", "-pubout", "-out", self.certificates / "accounts.pub")
 
     def kubeconfig(self, name, token=None):
-        """The file by which a client is `name`: by its certificate, or by a token."""
+        """The kubeconfig of client `name`, with its certificate or a token."""
         user = {"token": token} if token else {"client-certificate": str(self.certificates / f"{name}.crt"),
                                                "client-key": str(self.certificates / f"{name}.key")}
         path = self.home / f"{name}.kubeconfig"
@@ -254,7 +254,7 @@ class Cluster:
         return path
 
     def start(self, name, *command, **environment):
-        """Starts a program and keeps it by its name."""
+        """Starts a program and registers it by name."""
         self.processes[name] = Process(name, command, self.logs / f"{name}.log", environment or None)
         return self.processes[name]
 
@@ -273,7 +273,7 @@ class Cluster:
                    "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
                    f"--kubelet-client-certificate={crt}/admin.crt", f"--kubelet-client-key={crt}/admin.key",
                    "--kubelet-preferred-address-types=InternalIP",
-                   # Webhooks and extensions are reached at their Services' endpoints: a cluster of fake nodes has no proxy.
+                   # Reaches webhooks and extensions at their Services' endpoints, because fake nodes have no proxy.
                    "--enable-aggregator-routing=true", f"--requestheader-client-ca-file={self.front.path}",
                    "--requestheader-allowed-names=front-proxy", "--requestheader-username-headers=X-Remote-User",
                    "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -306,7 +306,7 @@ class Cluster:
         until("the API server is ready", answers)
 
     def fake_nodes(self, count, first=0):
-        """Makes nodes fake-0 … that kwok keeps ready, and whose Pods it calls running."""
+        """Creates nodes fake-0 …; kwok reports them as ready and their Pods as running."""
         if "kwok" not in self.processes:
             self.start("kwok", BIN / "kwok", f"--kubeconfig={os.environ['KUBECONFIG']}", f"--config={PLACE}/kwok-stages.yaml",
                        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40")
@@ -321,10 +321,10 @@ class Cluster:
         self.kubectl("wait", "--for=condition=Ready", f"--timeout={PATIENCE_S}s", *(f"node/{name}" for name in names))
         self.say(f"{count} fake nodes ready")
 
-    # ---- what tests say to it
+    # ---- interface for tests
 
     def kubectl(self, *words, input=None):
-        """What kubectl prints; Failed if it refuses."""
+        """Returns the output of kubectl; raises Failed if it fails."""
         return run(BIN / "kubectl", *words, input=input)
 
     def apply(self, objects):
@@ -340,7 +340,7 @@ class Cluster:
         return found["items"] if found["kind"] == "List" else found
 
     def account(self, namespace, name):
-        """A kubeconfig with what the service account may do, and no more."""
+        """A kubeconfig with exactly the rights of the service account."""
         token = self.kubectl("create", "token", "-n", namespace, name, "--duration=24h").strip()
         return self.kubeconfig(f"{namespace}-{name}", token)
 
@@ -348,7 +348,7 @@ class Cluster:
         return base64.b64decode(self.get("-n", namespace, "secret", name)["data"][key])
 
     def restart(self, name):
-        """Kills a component and starts it again with the same words."""
+        """Kills a component and starts it again with the same arguments."""
         process = self.processes[name]
         process.kill()
         process.start()
@@ -370,7 +370,7 @@ def main():
     arguments = parser.parse_args()
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        parser.error("no command: try -- bash")
+        parser.error("a command is missing (for example -- bash)")
     isolate()
     cluster = Cluster(fake=arguments.fake, nodes=arguments.nodes, logs=arguments.logs)
     status = subprocess.run(command).returncode
@@ -379,7 +379,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.modules["cluster"] = sys.modules["__main__"]  # one module, however node.py calls it
+    sys.modules["cluster"] = sys.modules["__main__"]  # one module, also when node.py imports it
     try:
         main()
     except Failed as error:

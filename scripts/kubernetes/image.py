@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Container images without Docker: a root directory becomes an archive that every container runtime imports.
+"""Container images without Docker: converts a root directory to an archive that every container runtime imports.
 
     scripts/kubernetes/image.py OUT.tar NAME:TAG ROOT [COMMAND…]
 
@@ -48,7 +48,7 @@ def write(archive, name, root, command):
 def closure(root, files):
     """Copies files of this host ({path in the image: path here}, a directory with all below it) and the shared
     libraries that they need, each at the path where the linker looks for it."""
-    # As on this host: what a linker's script calls /lib may be what ldd calls /usr/lib.
+    # Paths as on this host: a linker's script may use /lib for a library that ldd reports in /usr/lib.
     for name in ("bin", "lib", "lib64", "sbin"):
         if Path(f"/{name}").is_symlink():
             (root / "usr" / name).mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The images of Baltra and of the example application, from what is built and installed on this host.
+"""Builds the images of Baltra and of the example application from programs built and packages installed on this host.
 
     scripts/kubernetes/images.py DIRECTORY     writes baltra.tar and sobel.tar, for `ctr images import` and the like
 
-Baltra's holds the daemons, the library and PoCL as the device; sobel's two OpenCL programs as their author would ship
-them, with the distribution's loader, and nothing of Baltra."""
+Baltra's image holds the daemons, the library and PoCL as the device. sobel's image holds two OpenCL programs as their
+author would ship them, with the distribution's loader, and nothing of Baltra."""
 
 import glob
 import os
@@ -19,22 +19,22 @@ BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 VERSION = "0.1.0"
 NAMES = {"baltra": f"docker.io/library/baltra:{VERSION}", "sobel": "docker.io/library/sobel:1"}
-# What PoCL needs beside its library: its built-in kernels, and a linker with what clang hands it for every kernel.
+# PoCL's dependencies in addition to its library: built-in kernels, and a linker with the files that clang passes to it.
 POCL = ["/etc/OpenCL/vendors/pocl.icd", *glob.glob(f"{LIBRARIES}/libpocl.so.*"), f"{LIBRARIES}/pocl", "/usr/share/pocl",
         "/usr/bin/ld", *(f"{LIBRARIES}/{name}" for name in (
             "libc.so", "libc.so.6", "libc_nonshared.a", "libm.so", "libm.so.6", "libmvec.so.1", "libgcc_s.so.1", "crti.o", "crtn.o"))]
-# The directory of the compiler's own, by which clang finds the rest.
+# The compiler's own directory, relative to which clang finds its other files.
 COMPILER = ["libgcc.a", "libgcc_s.so", "crtbegin.o", "crtbeginS.o", "crtendS.o"]
 
 
 def device():
-    """PoCL with all that it needs, as closure wants its files."""
+    """PoCL with its dependencies, in the format of closure."""
     compiler = max(glob.glob("/usr/lib/gcc/x86_64-linux-gnu/*/libgcc.a"), key=lambda p: int(Path(p).parent.name))
     return {path: path for path in [*POCL, *(f"{Path(compiler).parent}/{name}" for name in COMPILER)]}
 
 
 def baltra(root):
-    """Fills root; the image's command."""
+    """Fills root; returns the image's command."""
     files = device()
     for directory, name in (("local/bin", "baltra"), ("local/bin", "baltra-native-worker"), ("local/lib", "libbaltra_opencl.so")):
         files[f"/usr/{directory}/{name}"] = BALTRA.parent / name
@@ -45,7 +45,7 @@ def baltra(root):
 
 
 def sobel(root):
-    """Fills root; the image's command."""
+    """Fills root; returns the image's command."""
     closure(root, {**{f"/usr/local/bin/{name}": ROOT / "target/apps" / name for name in ("sobel", "matmul")},
                    "/bin/sh": "/bin/busybox", "/bin/busybox": "/bin/busybox",
                    "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1": f"{LIBRARIES}/libOpenCL.so.1"})
@@ -61,7 +61,7 @@ def make(name, archive):
         root = Path(root)
         root.chmod(0o755)
         command = {"baltra": baltra, "sobel": sobel}[name](root)
-        # An entry point, so that a Pod's args are the words of `baltra`.
+        # An entry point, so that a Pod's args are arguments of `baltra`.
         write(archive, NAMES[name], root, command)
 
 

@@ -1,9 +1,9 @@
-"""Baltra's chart in a cluster of cluster.py.
+"""Installs Baltra's chart in a cluster of cluster.py.
 
-On a real node as any user installs it. On fake nodes its objects as they are, its daemons as processes of this host: a
-fake node runs no container, so each daemon of the chart is started here with the words, the configuration and the
-environment that the chart gives it, and the rights of its own service account: what it may not do there it may not
-do here. The chart's Services lead to these processes."""
+On a real node the chart is installed as by any user. On fake nodes, which run no containers, the objects are applied
+unchanged and each daemon of the chart is started as a process of this host, with the arguments, the configuration and
+the environment of the chart, and with the rights of its own service account, so that a missing right fails here, too.
+The chart's Services lead to these processes."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ WORKLOADS = ("Deployment", "DaemonSet", "StatefulSet")
 
 
 class Ended(Exception):
-    """A daemon ended by itself; the text has the end of its log."""
+    """A daemon ended unexpectedly; the text has the end of its log."""
 
 
 def render(*more):
@@ -32,19 +32,19 @@ def render(*more):
 
 
 def install_on_node(cluster, *more, names=("baltra", "sobel")):
-    """Makes the images, gives them to the nodes, installs the chart with more values and waits until a device is shown."""
-    import images  # only where there is a node: programs of the second stage
+    """Builds the images, loads them into the nodes, installs the chart with more values and waits until a device is listed."""
+    import images  # only with real nodes: uses programs of the second build stage
     import node
     for name in names:
         archive = cluster.home / f"{name}.tar"
         images.make(name, archive)
         node.load(cluster, archive)
-    cluster.say("images made and loaded")
-    # A cluster without DNS: a fixed address.
+    cluster.say("images built and loaded")
+    # The cluster has no DNS, so the address is fixed.
     values = ["registry.clusterIP=10.96.0.80", "webhook.replicas=1", "controller.replicas=1", *more]
     run(BIN / "helm", "install", "baltra", CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "180s",
         *(f"--set={value}" for value in values))
-    until("the device is shown", lambda: cluster.get("devices"))
+    until("the device is listed", lambda: cluster.get("devices"))
     cluster.say("chart installed")
 
 
@@ -65,11 +65,11 @@ class Installation:
         self.registry = Registry("127.0.0.1:7480", self.token("operator"))
         self.start("webhook", "Deployment", "webhook", health=9466)
         self.start("controller", "Deployment", "controller", health=9467)
-        until("the webhook's certificate is known", self._certified)
+        until("the webhook's certificate is published", self._certified)
 
     @staticmethod
     def _here(item):
-        """A Service without its selector, and with an endpoint on this host; everything else as it is."""
+        """A Service without its selector, with an endpoint on this host; other objects are unchanged."""
         if item["kind"] != "Service" or "selector" not in item["spec"]:
             return [item]
         item = {**item, "spec": {k: v for k, v in item["spec"].items() if k not in ("selector", "clusterIP")}}
@@ -95,7 +95,7 @@ class Installation:
         return next(item for item in self.objects if item["kind"] == kind and item["metadata"]["name"] == f"baltra-{name}")
 
     def start(self, name, kind, component, health):
-        """Starts a daemon of the chart, once more under another name and port if need be, and waits until it is well."""
+        """Starts a daemon of the chart, possibly a second one under another name and port, and waits until it is healthy."""
         pod = self.object(kind, component)["spec"]["template"]["spec"]
         container = pod["containers"][0]
         home = self.cluster.home / name
@@ -121,7 +121,7 @@ class Installation:
         return word.replace("/configuration/", f"{home}/configuration/")
 
     def _volumes(self, pod, container, home):
-        """What the container would find at its mounts, below home."""
+        """Creates the contents of the container's mounts below home."""
         sources = {volume["name"]: volume for volume in pod.get("volumes", [])}
         for mount in container.get("volumeMounts", []):
             inside = home / mount["mountPath"].lstrip("/")
@@ -146,4 +146,4 @@ class Installation:
                 raise Ended(f"the {name} ended:\n{process.tail()}")
             with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
                 return answer.status == 200
-        until(f"the {name} is well", well)
+        until(f"the {name} is healthy", well)

@@ -1,5 +1,5 @@
 """Real nodes for cluster.py: containerd, the kubelet and kube-proxy, each node in a network and a mount namespace of its
-own within the cluster's, so that several are on one host as they would be on several."""
+own within the cluster's, so that several nodes run on one host as they would on several hosts."""
 
 import os
 import shutil
@@ -10,8 +10,8 @@ from cluster import ADDRESS, BIN, PATIENCE_S, PODS, Failed, control_groups, run,
 
 PAUSE = "docker.io/baltra/pause:1"
 
-# What a node finds at its start: an address on the cluster's bridge, routes to the others' Pods, mutable directories that
-# are nobody else's. Then it waits to be entered.
+# Prepares a node: an address on the cluster's bridge, routes to the Pods of other nodes, private mutable
+# directories. Then it waits, so that commands can enter its namespaces.
 PREPARE = """set -e
 mount --make-rprivate /
 umount /var/lib
@@ -42,7 +42,7 @@ def pods(number):
 def start(cluster, count):
     """Starts node1 … and waits until they are ready."""
     if not (BIN / "kubelet").exists():
-        raise Failed(f"no kubelet in {BIN}: scripts/kubernetes/build.sh node")
+        raise Failed(f"{BIN} has no kubelet (run scripts/kubernetes/build.sh node)")
     cluster.nodes = [Node(cluster, number) for number in range(1, count + 1)]
     _pause(cluster)
     for node in cluster.nodes:
@@ -68,18 +68,18 @@ class Node:
                                     OWN=self.address, DOOR=ADDRESS)
         self.process = holder.running.pid
 
-        def told(file):
+        def reported(file):
             if not holder.alive():
                 raise SystemExit(f"error: {self.name} has no namespaces:\n{holder.tail()}")
             return (self.home / file).exists()
-        until(f"{self.name} has its namespaces", lambda: told("separate"))
+        until(f"{self.name} has its namespaces", lambda: reported("separate"))
         run("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", self.process)
         run("ip", "link", "set", self.name, "master", "node0", "up")
         run("ip", "route", "add", self.pods, "via", self.address)
-        until(f"{self.name} is prepared", lambda: told("prepared"))
+        until(f"{self.name} is prepared", lambda: reported("prepared"))
 
     def inside(self, *command):
-        """The command as one that is carried out in the node."""
+        """The command line that runs a command in the node."""
         return ["nsenter", "--target", self.process, "--net", "--mount", "--", *command]
 
     def start(self, name, *command, **environment):
@@ -90,7 +90,7 @@ class Node:
         for own in control_groups(self.group):
             for directory in (own.parent, own):
                 directory.mkdir(exist_ok=True)
-                for file in ("cpuset.cpus", "cpuset.mems"):  # a new cpuset of the first version is empty, and takes no process
+                for file in ("cpuset.cpus", "cpuset.mems"):  # a new cpuset of cgroup v1 is empty, and accepts no process
                     if (directory.parent / file).exists() and (directory / file).exists():
                         (directory / file).write_text((directory.parent / file).read_text())
 
@@ -108,7 +108,7 @@ state = "{home}/containerd-state"
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "{PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
-  # A score below our own needs CAP_SYS_RESOURCE, and runc dies without a word where that is missing.
+  # A score below our own needs CAP_SYS_RESOURCE; without it, runc dies without a message.
   restrict_oom_score_adj = true
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = ["/usr/lib/cni"]
@@ -118,7 +118,7 @@ state = "{home}/containerd-state"
 """)
         os.environ.setdefault("CONTAINERD_ADDRESS", f"{home}/containerd.sock")
         self.start("containerd", BIN / "containerd", "-c", configuration, TMPDIR=str(self.cluster.home))
-        until("containerd answers", lambda: self.ctr("version"))
+        until("containerd responds", lambda: self.ctr("version"))
 
     def ctr(self, *words):
         return run(*self.inside(BIN / "ctr", "--address", self.home / "containerd.sock", *words))
@@ -156,13 +156,13 @@ nodeStatusUpdateFrequency: 5s
         cluster.ca.sign(user, "/CN=system:kube-proxy")
         self.start("kube-proxy", BIN / "kube-proxy", f"--kubeconfig={cluster.kubeconfig(user)}", f"--hostname-override={self.name}",
                    "--proxy-mode=nftables", f"--cluster-cidr={PODS}", "--metrics-bind-address=127.0.0.1:10249",
-                   # The table of connections is the whole kernel's: leave its sizes alone.
+                   # The connection table belongs to the whole kernel, so kube-proxy must not change its sizes.
                    "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0",
                    "--conntrack-tcp-timeout-close-wait=0")
 
 
 def _pause(cluster):
-    """The image that holds a Pod's namespaces: busybox, which sleeps."""
+    """The image that holds a Pod's namespaces: a busybox that sleeps."""
     root = cluster.home / "pause"
     (root / "bin").mkdir(parents=True)
     shutil.copy("/bin/busybox", root / "bin/busybox")
@@ -173,7 +173,7 @@ def _pause(cluster):
 
 
 def load(cluster, archive):
-    """Gives the nodes an image's archive."""
+    """Loads an image's archive into the nodes."""
     for node in cluster.nodes:
         node.ctr("--namespace", "k8s.io", "images", "import", archive)
     Path(archive).unlink()

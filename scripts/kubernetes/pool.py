@@ -1,4 +1,4 @@
-"""A registry's other side for tests and figures: its API, and managers of nodes that are in name only."""
+"""Clients of a registry for tests and benchmarks: its API, and managers of fake nodes."""
 
 import subprocess
 import tempfile
@@ -42,7 +42,7 @@ class Registry:
 
 
 class Manager:
-    """A manager's words to the registry, without devices: so many of them, each as busy as its instances make it."""
+    """Sends a manager's messages for a number of fake devices, each with the utilization of its instances."""
 
     def __init__(self, registry, node, devices=1, exclusive=False, load=10.0, accelerators=None, model="example-1000"):
         self.registry = registry
@@ -50,7 +50,7 @@ class Manager:
         self.id = f"{node}-{'0' * 32}"
         self.load = load
         self.started = time.monotonic()
-        # What is loaded on each device: (digest, name), or nothing.
+        # The accelerator loaded on each device: (digest, name), or nothing.
         self.loaded = dict(accelerators or {})
         self.orders = {}
         self.failures = {}
@@ -63,14 +63,14 @@ class Manager:
         reply = self.registry.call("Nodes", "Register", node={
             "name": self.node, "id": self.id, "endpoints": [f"tcp://{self.node}:7473"], "version": "1", "metrics": ""},
             devices=self.devices)
-        self._hear(reply)
+        self._accept(reply)
         self.heartbeat()
 
-    def _hear(self, reply):
+    def _accept(self, reply):
         self.orders = {order.device: order for order in reply.orders}
 
     def busy(self, device, instances):
-        """Percent of a device's time that its instances take."""
+        """Percentage of a device's time that its instances use."""
         return self.load * len(instances)
 
     def heartbeat(self):
@@ -92,10 +92,10 @@ class Manager:
                 raise
             self.register()
             return
-        self._hear(reply)
+        self._accept(reply)
 
     def reconfigure(self, device, instance, digest, name, tenant=""):
-        """Asks for another accelerator on a device, as a session of the instance would; loads it if it may."""
+        """Requests another accelerator on a device, like a session of the instance, and loads it if permitted."""
         where = {"node": self.node, "id": self.id, "device": device, "digest": digest}
         reply = self.registry.call("Nodes", "Reconfiguration", instance=instance, name=name, tenant=tenant, **where)
         if reply.allowed and not reply.unchanged:
@@ -105,7 +105,7 @@ class Manager:
 
 
 class Managers:
-    """Many managers, whose heartbeats one thread sends, each time after it has called `before`."""
+    """Many managers, whose heartbeats one thread sends, after a call of `before` each time."""
 
     def __init__(self, managers, every_s=1.0, before=lambda: None):
         self.before = before
@@ -129,7 +129,7 @@ class Managers:
                 try:
                     manager.heartbeat()
                 except grpc.RpcError:
-                    pass  # the registry is away: it may be
+                    pass  # tests may stop the registry
             self.ended.wait(max(0.05, self.every_s - (time.monotonic() - began)))
 
     def end(self):

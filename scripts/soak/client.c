@@ -1,4 +1,4 @@
-/* One OpenCL client of the soak, well-behaved or not. Prints one line and ends.
+/* An OpenCL client of the soak test, well-behaved or not. Prints one line and ends.
  *
  *   client good SECONDS    tasks (write, kernel, read) whose bytes are checked, on queues of both kinds, until SECONDS have passed
  *   client endless         starts a kernel that does not end, prints "started", waits
@@ -105,7 +105,7 @@ static int good(double seconds) {
     must(clEnqueueReadBuffer(queue, b, CL_TRUE, 0, count * sizeof *out, out, 1, &ran, NULL), "clEnqueueReadBuffer");
     for (size_t i = 0; i < count; i++)
       if (out[i] != in[i] * factor + (cl_uint)i) {
-        printf("task %lu, word %zu of %zu: %u in place of %u\n", tasks, i, count, out[i], in[i] * factor + (cl_uint)i);
+        printf("task %lu, word %zu of %zu: %u instead of %u\n", tasks, i, count, out[i], in[i] * factor + (cl_uint)i);
         return EXIT_WRONG;
       }
     clReleaseEvent(written);
@@ -122,7 +122,7 @@ static int good(double seconds) {
   return 0;
 }
 
-/* A kernel that only ends with its executor: the wait ends when the device is taken away, or with this process. */
+/* A kernel that ends only with its executor: the wait ends when the executor ends, or with this process. */
 static int endless(void) {
   cl_command_queue queue = make_queue(0);
   cl_uint word = 0;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Webhook and controllers against a real API server: what Pods get, what is refused and why, what survives which death.
+"""Tests webhook and controllers on a real API server: allocations, refusals with reasons, recovery from failures.
 
     scripts/kubernetes/build.sh && target/venv/bin/python scripts/kubernetes/tests/api_test.py [PART OF A NAME …]
 
 Nodes are fake (kwok) and so are their managers' devices; registry, webhook, controllers and everything of Kubernetes
-are real. Nothing here depends on how long something takes, beyond a patience."""
+are real. No test depends on time, except for a patience."""
 
 import base64
 import contextlib
@@ -49,7 +49,7 @@ def deployment(name, replicas, annotations, namespace="default"):
 
 
 def scraped(monitor, cluster):
-    """What the Prometheus operator makes of a ServiceMonitor, as a section of Prometheus' own configuration. (The
+    """A ServiceMonitor, converted like the Prometheus operator does to a section of Prometheus' own configuration. (The
     distribution's Prometheus is built without discovery in a cluster.)"""
     endpoint = monitor["spec"]["endpoints"][0]
     selector = ",".join(f"{key}={value}" for key, value in monitor["spec"]["selector"]["matchLabels"].items())
@@ -66,8 +66,8 @@ def scraped(monitor, cluster):
 
 @contextlib.contextmanager
 def answering(port):
-    """The containers of every fake Pod: a server that answers at any Pod's address. It says what it was sent; a path with
-    'slow' in it is answered when its event is set. Addresses of Pods are kwok's, and this network's own meanwhile."""
+    """The containers of every fake Pod: a server that listens at any Pod's address and returns its requests; a path with
+    'slow' in it gets its reply when the event is set. The Pods' addresses are kwok's, and local to this network."""
     go_on = threading.Event()
 
     class Container(BaseHTTPRequestHandler):
@@ -162,10 +162,10 @@ class Tests:
     def allocated(pod):
         return pod["metadata"]["annotations"]["baltra.io/allocated"].split(",")
 
-    # ---- what one gets
+    # ---- resources of a Pod
 
     def test_a_deployment_with_two_annotations(self):
-        """Its Pods run where their devices are, with library, socket and identity; the pool is shown."""
+        """A Deployment's Pods run on the nodes of their devices, with library, socket and identity; the pool is listed."""
         self.create(deployment("sobel", 4, {"baltra.io/device": "vendor=Example", "baltra.io/accelerator": "sobel"}))
         for p in self.running(4):
             node = {device.split("/")[0] for device in self.allocated(p)}
@@ -192,7 +192,7 @@ class Tests:
         assert self.allocated(self.running(1)[0])
 
     def test_load_is_spread(self):
-        """Eight Pods one after the other on the four devices that hold any program, all as busy as each other: two each."""
+        """Eight Pods one after another on the four devices that hold any program, with equal load: two per device."""
         self.works(0.0)
         try:
             until("all are idle", lambda: all(d.utilization == 0 for d in self.registry.call("Operators", "Devices").devices))
@@ -214,7 +214,7 @@ class Tests:
         assert not self.instances()
 
     def test_a_pod_that_came_and_went_unseen_holds_nothing(self):
-        """Made and deleted while the controller looks away, it is released by the controller, not by its lease's end."""
+        """A Pod that is created and deleted while the controller is stopped is released by the controller, before its lease ends."""
         controller = self.cluster.processes["controller"].running
         released = self.counted("instances_released")
         controller.send_signal(signal.SIGSTOP)
@@ -224,11 +224,11 @@ class Tests:
             self.cluster.kubectl("delete", "pod", "brief", "--wait=true")
         finally:
             controller.send_signal(signal.SIGCONT)
-        until("its instance is gone", lambda: not self.instances())
+        until("the instance is released", lambda: not self.instances())
         assert self.counted("instances_released") == released + 1
 
     def test_a_pod_that_somebody_else_refuses_holds_nothing_for_long(self):
-        """Refused after the webhook has given it a device, it is never seen: its instance ends by itself."""
+        """A Pod that is refused after the webhook has allocated a device never exists, so its instance ends with its lease."""
         meta = {"name": "somebody-else"}
         self.cluster.apply([
             {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": meta,
@@ -246,13 +246,13 @@ class Tests:
                 return False
         try:
             until("the policy is in force", refuses)
-            assert self.instances(), "it was refused before it was given a device"
-            until("it holds nothing", lambda: not self.instances(), patience_s=90)
+            assert self.instances(), "the Pod was refused before a device was allocated"
+            until("the refused Pod holds no device", lambda: not self.instances(), patience_s=90)
         finally:
             self.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "somebody-else")
 
     def test_prometheus_scrapes_what_the_chart_says(self):
-        """A real one, told by the chart's monitors and rules: each daemon answers, and each alert can be evaluated."""
+        """A real Prometheus, configured by the chart's monitors and rules, scrapes each daemon and evaluates each alert."""
         home = self.cluster.home / "prometheus"
         home.mkdir()
         objects = render("--set", "monitoring.serviceMonitors=true,monitoring.rules=true,gateway.enabled=false")
@@ -289,8 +289,8 @@ class Tests:
             self.cluster.processes["prometheus"].stop()
 
     def test_the_horizontal_autoscaler_follows_the_registry(self):
-        """The cluster's own one reads the external metric: busy devices make replicas up to the Function's bound, and idle ones
-        take them away."""
+        """The cluster's autoscaler reads the external metric: busy devices add replicas up to the Function's bound, and idle ones
+        remove them."""
         meta = {"name": "edges", "namespace": "default"}
         metric = {"name": "baltra_function_replicas_desired", "selector": {"matchLabels": {"function": "edges"}}}
         self.cluster.apply([
@@ -306,7 +306,7 @@ class Tests:
         self.works(95.0)
         try:
             self.running(3, "app=edges")
-            until("it stays at the bound", lambda: self.scaler()["currentReplicas"] == self.scaler()["desiredReplicas"] == 3)
+            until("the autoscaler stays at the bound", lambda: self.scaler()["currentReplicas"] == self.scaler()["desiredReplicas"] == 3)
         finally:
             self.works(LOAD)
         self.running(1, "app=edges")
@@ -317,15 +317,15 @@ class Tests:
         return self.cluster.get("horizontalpodautoscaler", "-n", "default", "edges")["status"]
 
     def works(self, percent):
-        """Each instance takes so much of its device from now on."""
+        """Sets the load of each instance on its device."""
         for manager in self.managers.by_node.values():
             manager.load = percent
 
-    # ---- functions that are containers
+    # ---- container functions
 
     def test_a_container_is_started_by_a_call_and_stopped_when_nobody_calls(self):
-        """A Deployment of none: calls wait until it is ready, all of them are answered, it stays while one is under way, and goes
-        when none is; it comes again with the next."""
+        """A Deployment without replicas: calls wait until it is ready, all calls are served, the container stays during a call, stops
+        without calls, and starts again with the next one."""
         key, admin = self.installation.token("client"), base64.b64encode(f"admin:{self.installation.token('admin')}".encode()).decode()
         meta = {"name": "echo", "namespace": "default"}
 
@@ -355,34 +355,34 @@ class Tests:
                      "spec": {"selector": {"app": "echo"}, "ports": [{"name": "http", "port": 80, "targetPort": 18080}]}},
                     {"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": meta,
                      "spec": {"container": {"deployment": "echo", "idleSeconds": 4, "timeoutSeconds": 60}}}])
-                until("the gateway knows it", lambda: measured("container_endpoints") == 0 and called("/first")[0] == 201)
+                until("the gateway serves the function", lambda: measured("container_endpoints") == 0 and called("/first")[0] == 201)
                 assert self.counted("containers_started") == started + 1
-                until("the object says so", lambda: said() == {"Ready": ("True", "Registered"), "Active": ("True", "Serving")})
-                until("an event says why", lambda: "Deployment echo scaled to 1" in self.cluster.kubectl("describe", "function", "echo"))
-                until("it is stopped", lambda: replicas() == 0 and not self.pods("app=echo"))
+                until("the object is Serving", lambda: said() == {"Ready": ("True", "Registered"), "Active": ("True", "Serving")})
+                until("an event has the reason", lambda: "Deployment echo scaled to 1" in self.cluster.kubectl("describe", "function", "echo"))
+                until("the container is stopped", lambda: replicas() == 0 and not self.pods("app=echo"))
                 assert self.counted("containers_stopped") == stopped + 1
-                until("the object says so", lambda: said()["Active"] == ("False", "Stopped"))
+                until("the object is Stopped", lambda: said()["Active"] == ("False", "Stopped"))
 
-                # Many at once, for one replica; what they are sent, and what they send, goes through as it is.
+                # Many calls at once for one replica; requests and replies pass through unchanged.
                 for status, headers, body in pool.map(called, [f"/a/{i}?b=c" for i in range(20)]):
                     assert status == 201 and headers["X-Own"] == "yes" and "cold;dur=" in headers["Server-Timing"]
                     assert body["sent"] == "abc" and body["path"].startswith("/a/") and body["path"].endswith("?b=c")
                     assert body["headers"]["content-type"] == "text/plain" and body["headers"]["traceparent"].startswith("00-")
-                    assert "x-api-key" not in body["headers"], "the gateway's key went to a container"
+                    assert "x-api-key" not in body["headers"], "the gateway's key reached a container"
                 assert self.counted("containers_started") == started + 2
                 assert measured("cold_starts_total") >= 2 and measured("calls_held") == 0
 
-                # One that is under way for longer than the idle time keeps it.
+                # A call that takes longer than the idle time keeps the container.
                 slow = pool.submit(called, "/slow")
-                until("it is under way", lambda: measured("calls_running") == 1)
+                until("the call runs", lambda: measured("calls_running") == 1)
                 [before] = [p["metadata"]["uid"] for p in self.running(1, "app=echo")]
                 time.sleep(10)
                 assert [p["metadata"]["uid"] for p in self.running(1, "app=echo")] == [before]
                 go_on.set()
                 assert slow.result()[0] == 201
-                until("it is stopped again", lambda: replicas() == 0)
+                until("the container is stopped again", lambda: replicas() == 0)
 
-                # What cannot be started is waited for no longer than was said.
+                # Calls of a container that cannot start wait for the configured time only.
                 self.cluster.apply([{"apiVersion": "baltra.io/v1alpha1", "kind": "Function", "metadata": {"name": "nobody", "namespace": "default"},
                                      "spec": {"container": {"deployment": "nobody", "timeoutSeconds": 3}}}])
 
@@ -391,16 +391,16 @@ class Tests:
                         called("/", "nobody")
                     except HTTPError as error:
                         return error.code == 504 and error.headers["Retry-After"]
-                    raise AssertionError("nobody answered")
-                until("nobody answers", late)
-                until("the object says why", lambda: any(
+                    raise AssertionError("no reply within the deadline")
+                until("the call times out", late)
+                until("the object has the reason", lambda: any(
                     c["reason"] == "Failed" and "nobody" in c["message"]
                     for c in self.cluster.get("function", "-n", "default", "nobody")["status"]["conditions"]))
         finally:
             self.cluster.processes["gateway"].stop()
             self.cluster.kubectl("delete", "service", "echo", "-n", "default", "--ignore-not-found")
 
-    # ---- what is refused
+    # ---- refusals
 
     def test_wrong_annotations_are_refused_with_the_reason(self):
         self.refused("baltra.io/devise", annotations={"baltra.io/devise": "x"})
@@ -416,20 +416,20 @@ class Tests:
         self.refused("count", annotations={"baltra.io/vendor": "Example", "baltra.io/count": "9"})
 
     def test_memory_is_promised_once(self):
-        """Of a device's 8 GiB two Pods get 6 and 2; a third waits for its 4, and is told why; more than all is refused."""
+        """Two Pods get 6 and 2 of a device's 8 GiB; a third waits for 4, with the reason; more than 8 is refused."""
         def asks(size):
             return {"baltra.io/device": "fake-0/device0", "baltra.io/memory": size}
         self.create(pod("six", annotations=asks("6Gi")), pod("two", annotations=asks("2Gi")))
         self.running(2)
         self.create(pod("four", annotations=asks("4Gi")))
         self.gated("four")
-        until("it is said why", lambda: "0 of its 8589934592 bytes of memory" in self.cluster.kubectl("describe", "pod", "four"))
+        until("the reason is shown", lambda: "0 of its 8589934592 bytes of memory" in self.cluster.kubectl("describe", "pod", "four"))
         self.refused("fake-0/device0", "memory", annotations=asks("9Gi"))
         self.cluster.kubectl("delete", "pod", "six")
         assert [self.allocated(p) for p in self.running(2)] == [["fake-0/device0"]] * 2
 
     def test_functions_say_what_is_wrong_with_them(self):
-        """A function's files are checked, and what devices it may have is its namespace's affair; what was right before stays."""
+        """A function's files are checked, its namespace restricts its devices, and the previous valid version stays in service."""
         manifest = ("name: each\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, shape: [n]}]\n"
                     "implementations: [{opencl: {source: each.cl, kernel: each, global: [n]}}]\n")
         kernel = "kernel void each(global const uchar *a, global uchar *b) { b[get_global_id(0)] = a[get_global_id(0)]; }"
@@ -445,16 +445,16 @@ class Tests:
         def registered():
             return {f.name: f.content_bytes for f in self.registry.call("Functions", "Functions").functions}
         applied(manifest)
-        until("it is registered", lambda: ready() == ("True", "") and registered().get("each.default", 0) > 0)
+        until("the function is registered", lambda: ready() == ("True", "") and registered().get("each.default", 0) > 0)
         before = registered()
         applied(manifest.replace("shape: [n]}]\noutputs", "shape: [m]}]\noutputs"))
-        until("it says what is wrong", lambda: ready()[0] == "False" and "line 3" in ready()[1])
+        until("the error is reported", lambda: ready()[0] == "False" and "line 3" in ready()[1])
         assert registered() == before
         applied(manifest)
-        until("it is right again", lambda: ready() == ("True", ""))
+        until("the function is valid again", lambda: ready() == ("True", ""))
         self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "without", "annotations": {"baltra.io/devices": "none"}}}])
         applied(manifest, "without")
-        until("it may have no devices", lambda: ready("without")[0] == "False" and "may not use devices" in ready("without")[1])
+        until("the namespace allows no devices", lambda: ready("without")[0] == "False" and "may not use devices" in ready("without")[1])
         assert "each.without" not in registered()
         self.cluster.kubectl("delete", "namespace", "without")
 
@@ -479,9 +479,9 @@ class Tests:
         for name, rule in (("closed", {"baltra.io/devices": "none"}), ("bounded", {"baltra.io/instances-max": "2"}),
                            ("elsewhere", {"baltra.io/devices": "node=fake-1"})):
             self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": rule}}])
-            until("its account", lambda: self.cluster.get("-n", name, "serviceaccount", "default"))
+            until("the service account", lambda: self.cluster.get("-n", name, "serviceaccount", "default"))
         asked = {"baltra.io/device": "vendor=Example"}
-        until("the rule is known", lambda: self.refused("closed", namespace="closed", annotations=asked))
+        until("the rule is in force", lambda: self.refused("closed", namespace="closed", annotations=asked))
         for i in range(2):
             self.create(pod(f"p{i}", namespace="bounded", annotations=asked))
         self.refused("2", namespace="bounded", annotations=asked)
@@ -491,29 +491,29 @@ class Tests:
         for name in ("closed", "bounded", "elsewhere"):
             self.cluster.kubectl("delete", "namespace", name)
 
-    # ---- who has to move
+    # ---- moves
 
     def test_replacements_come_first(self):
-        """A device is drained: its Pods stay while nobody serves in their place, and go then."""
+        """When a device is drained, its Pods stay until their replacements serve."""
         self.create(deployment("app", 4, {"baltra.io/device": "node=fake-0"}))
         before = {p["metadata"]["name"]: self.allocated(p) for p in self.running(4)}
         leaving = {name for name, devices in before.items() if devices == ["fake-0/device0"]}
         assert leaving, before
-        # Nobody makes another Pod, and the ReplicaSet's status still says that all serve.
+        # No controller creates another Pod, and the ReplicaSet's status still reports all as ready.
         makes_pods = self.cluster.processes["kube-controller-manager"].running
         makes_pods.send_signal(signal.SIGSTOP)
         try:
             self.drain("fake-0.device0", True)
-            until("they are taken out", lambda: leaving == {
+            until("the Pods are taken out of their ReplicaSet", lambda: leaving == {
                 p["metadata"]["name"] for p in self.pods("app=app") if "baltra.io/moved-from" in p["metadata"]["annotations"]})
-            # What is kept now the controller has seen in a round after that.
+            # A lease of 0 shows that the controller has completed a round since then.
             for name in ("one", "another"):
                 self.create(pod(name, annotations={"baltra.io/device": "node=fake-1"}))
                 until("a round is over", lambda: all(i.lease_s == 0 for i in self.instances()))
             stay = {p["metadata"]["name"] for p in self.pods("app=app") if "deletionTimestamp" not in p["metadata"]}
-            assert stay == before.keys(), f"{before.keys() - stay} went before anybody served in their place"
+            assert stay == before.keys(), f"{before.keys() - stay} left before their replacements served"
             makes_pods.send_signal(signal.SIGCONT)
-            until("they go", lambda: not {p["metadata"]["name"] for p in self.pods()} & leaving)
+            until("the Pods leave", lambda: not {p["metadata"]["name"] for p in self.pods()} & leaving)
             assert all(self.allocated(p) == ["fake-0/device1"] for p in self.running(4, "app=app"))
         finally:
             makes_pods.send_signal(signal.SIGCONT)
@@ -524,10 +524,10 @@ class Tests:
         state = "draining" if wanted else "ready"
         until(f"{device} is {state}", lambda: self.cluster.get("device", device)["status"]["state"] == state)
 
-    # ---- what survives
+    # ---- recovery
 
     def test_who_did_not_ask_starts_without_the_webhook(self):
-        """With the webhook dead a Pod that did not ask starts; one that asked is refused, and starts after it is back."""
+        """While the webhook is down, a Pod without a request starts; a Pod with one is refused, and starts later."""
         webhook = self.cluster.processes["webhook"]
         webhook.kill()
         self.create(pod("plain"))
@@ -536,14 +536,14 @@ class Tests:
         except Failed as error:
             assert "baltra" in str(error), error
         else:
-            raise AssertionError("a Pod that asks was let through without a device")
+            raise AssertionError("a Pod with a request was admitted without a device")
         webhook.start()
         self.installation.healthy("webhook", 9466)
-        until("it is let in", lambda: self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"})) or True)
+        until("the Pod is admitted", lambda: self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"})) or True)
         self.running(2)
 
     def test_a_certificate_that_expired_is_replaced(self):
-        """The webhook was away until its certificate was over: nobody takes that one any more, and the next start has another."""
+        """The webhook was down until its certificate expired: the next start has another certificate."""
         webhook = self.cluster.processes["webhook"]
         command, secret = webhook.command, (NAMESPACE, "baltra-webhook-tls")
 
@@ -559,26 +559,26 @@ class Tests:
         self.cluster.kubectl("-n", NAMESPACE, "delete", "secret", secret[1])
         again("--certificate-s=6")
         webhook.kill()
-        until("its time is over", expired)
+        until("the certificate has expired", expired)
         again()
         assert not expired()
-        until("Pods are let in", lambda: self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"})) or True, patience_s=10)
+        until("Pods are admitted", lambda: self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"})) or True, patience_s=10)
         self.running(1)
 
     def test_the_registry_dies(self):
-        """Running Pods run on; nothing is allocated twice; its books are the same afterwards."""
+        """Running Pods continue, nothing is allocated twice, and the registry's state is the same afterwards."""
         self.create(deployment("app", 5, {"baltra.io/device": "vendor=Example"}))
         before = {p["metadata"]["uid"]: self.allocated(p) for p in self.running(5)}
         self.cluster.restart("registry")
         self.installation.healthy("registry", 9465)
-        until("it knows five instances", lambda: len(self.instances()) == 5)
+        until("the registry has five instances", lambda: len(self.instances()) == 5)
         self.cluster.kubectl("scale", "deployment/app", "--replicas=8")
         after = {p["metadata"]["uid"]: self.allocated(p) for p in self.running(8)}
         assert all(after[uid] == devices for uid, devices in before.items())
         assert len({i.name for i in self.instances()}) == 8
 
     def test_a_pod_waits_while_the_registry_is_away(self):
-        """It is let in behind a gate, and goes when the registry is back."""
+        """A Pod is admitted with a scheduling gate, and starts when the registry is back."""
         self.cluster.processes["registry"].kill()
         self.create(pod("waits", annotations={"baltra.io/device": "vendor=Example"}))
         self.gated("waits")
@@ -587,7 +587,7 @@ class Tests:
         assert self.allocated(self.running(1)[0])
 
     def test_the_registry_loses_its_books(self):
-        """Its store deleted, it hears from the cluster's objects who has what."""
+        """A registry whose store was deleted gets its allocations from the cluster's objects."""
         self.create(deployment("app", 4, {"baltra.io/device": "vendor=Example"}))
         before = {p["metadata"]["labels"]["baltra.io/instance"]: self.allocated(p) for p in self.running(4)}
         registry = self.cluster.processes["registry"]
@@ -597,17 +597,17 @@ class Tests:
                 file.unlink()
         registry.start()
         self.installation.healthy("registry", 9465)
-        until("it knows who has what", lambda: {i.name: [f"{d.node}/{d.device}" for d in i.devices] for i in self.instances()} == before)
+        until("all allocations are restored", lambda: {i.name: [f"{d.node}/{d.device}" for d in i.devices] for i in self.instances()} == before)
 
     def test_the_api_server_restarts(self):
         self.create(deployment("app", 3, {"baltra.io/device": "vendor=Example"}))
         before = {p["metadata"]["uid"] for p in self.running(3)}
         self.cluster.restart("kube-apiserver")
         assert {p["metadata"]["uid"] for p in self.running(3)} == before
-        until("Pods are let in again", lambda: self.create(pod("later", annotations={"baltra.io/device": "vendor=Example"})) or True)
+        until("Pods are admitted again", lambda: self.create(pod("later", annotations={"baltra.io/device": "vendor=Example"})) or True)
         self.running(4)
         self.cluster.kubectl("delete", "deployment", "app")
-        until("what is gone is given back", lambda: len(self.instances()) == 1)
+        until("the deleted Pods are released", lambda: len(self.instances()) == 1)
 
 
 if __name__ == "__main__":

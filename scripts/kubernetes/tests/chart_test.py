@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The chart: what it renders is what the API server takes, gives each account what it needs, and refuses who must not.
+"""Tests the chart: the API server accepts its objects, accounts have the necessary rights, and policies refuse others.
 
     scripts/kubernetes/build.sh && target/venv/bin/python scripts/kubernetes/tests/chart_test.py [PART OF A NAME …]"""
 
@@ -31,7 +31,7 @@ class Tests:
         self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         self.objects = render()
         self.cluster.apply([o for o in self.objects if o["kind"] == "CustomResourceDefinition"])
-        # Everything but what would run.
+        # All objects except workloads.
         self.cluster.apply([o for o in self.objects if o["kind"] in (
             "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
             "ValidatingAdmissionPolicyBinding")])
@@ -40,7 +40,7 @@ class Tests:
         self.cluster.end()
 
     def refused(self, what, why, **impersonation):
-        """The API server refuses an object, and says why."""
+        """The API server refuses an object with a reason."""
         words = [f"--{key}={value}" for key, value in impersonation.items()]
         try:
             self.cluster.kubectl("create", "--dry-run=server", *words, "-f", "-", input=json.dumps(what))
@@ -61,7 +61,7 @@ class Tests:
         assert "0 chart(s) failed" in run(BIN / "helm", "lint", "--strict", CHART)
 
     def test_values_that_the_chart_has_not_are_refused(self):
-        """A misspelled value, or one of another type, is an error that names it, and not a default in its stead."""
+        """A misspelled value, or one of another type, is an error that names it, and is not replaced by a default."""
         for value, name in [("gateway.replcas=3", "replcas"), ("gatway.port=80", "gatway"), ("registry.storage.sizes=1Gi", "sizes"),
                             ("webhook.replicas=two", "replicas"), ("gateway.enabled=maybe", "enabled"), ("registry.locality=near", "locality"),
                             ("node.resources.request.cpu=1", "request"), ("tokens.operators=x", "operators")]:
@@ -73,7 +73,7 @@ class Tests:
             raise AssertionError(f"accepted: {value}")
 
     def test_the_resources_are_those_of_the_program(self):
-        """The chart's definitions are the ones that `baltra kubernetes crds` prints."""
+        """The chart's definitions equal the output of `baltra kubernetes crds`."""
         printed = list(yaml.safe_load_all(run(BALTRA, "kubernetes", "crds")))
         assert printed == list(yaml.safe_load_all((CHART / "crds/baltra.io.yaml").read_text()))
         for kind in ("devices", "accelerators", "functions"):
@@ -91,7 +91,7 @@ class Tests:
                                  input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
     def test_daemons_are_unprivileged(self):
-        """Every container drops every capability and cannot gain one; only the node's runs as root."""
+        """Every container drops every capability and cannot gain one; only those of the node run as root."""
         seen = 0
         for item in self.objects:
             if item["kind"] not in ("Deployment", "StatefulSet", "DaemonSet"):
@@ -136,7 +136,7 @@ class Tests:
                 assert not self.may(account, *right), f"{account} may {right}"
 
     def test_a_pod_mounts_its_own_directory_only(self):
-        """By whatever spelling: another instance's, the manager's sockets, or what is above them."""
+        """With any spelling: another instance's directory, the manager's sockets, or a parent directory."""
         why = "a Pod may mount its own instance's directory"
         until("the policy is in force", lambda: self.refused(pod("first", **mounting("/run/baltra")), why) or True)
         mine = {"labels": {"baltra.io/instance": "default.0123456789"}}
@@ -163,7 +163,7 @@ class Tests:
             except Failed as error:
                 assert "may not change objects of node" in str(error), error
             else:
-                raise AssertionError("an agent changed what is not its node's")
+                raise AssertionError("an agent changed an object of another node")
         slices = {node: {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": f"{node}-baltra.io"},
                          "spec": {"driver": "baltra.io", "nodeName": node, "devices": [{"name": "device0"}],
                                   "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}}} for node in ("one", "two")}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Applications on a real node: the chart as any user installs it, an OpenCL program whose image has nothing of Baltra,
+"""Tests applications on a real node: the chart as installed by any user, and an OpenCL program without Baltra in its image,
 by annotation and by claim.
 
     scripts/kubernetes/build.sh control node && target/venv/bin/python scripts/kubernetes/tests/node_test.py [PART OF A NAME …]
@@ -24,12 +24,12 @@ from cluster import ROOT, Cluster, Failed, isolate, until  # noqa: E402
 from installation import NAMESPACE, install_on_node  # noqa: E402
 from runner import run as run_tests  # noqa: E402
 
-# A picture's edges, and their digest in the log; then the container waits to be looked at.
+# Prints the digest of a picture's edges to the log, then waits so that the container can be inspected.
 PICTURE = "sobel --size 640x360 --output /tmp/edges.pgm && busybox sha256sum < /tmp/edges.pgm && exec sleep infinity"
-# Tasks without end, of two processes: who wants a share has to want the device all the time. The device is this host's
-# processors: programs that need these themselves, for their pictures, would share them by the kernel's rules.
+# Two processes with endless tasks, because shares apply only under permanent contention. The device is this host's
+# processors; programs that use them for their own pictures would share them by the kernel's rules.
 BUSY = "for _ in 1 2; do matmul --n 256 --repeat 1000000 > /dev/null & done; wait"
-# Without rights: as the strictest of the Pod Security Standards wants it.
+# Without privileges, as the strictest of the Pod Security Standards requires.
 CONFINED = {"runAsNonRoot": True, "runAsUser": 65534, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -51,7 +51,7 @@ def deployment(name, script, replicas=1, annotations=None, claim=None):
 
 
 def template(name, share, limit=None):
-    """A claim of a share of device time, and of no more than a limit."""
+    """A claim for a share of device time, with a limit."""
     devices = {"requests": [{"name": "it", "exactly": {"deviceClassName": "baltra.io",
                                                        "capacity": {"requests": {"share": str(share)}}}}]}
     if limit:
@@ -74,7 +74,7 @@ def function(kernel):
 class Tests:
     def __init__(self):
         self.cluster = Cluster(nodes=1, logs=ROOT / "target/test-logs/kubernetes-node")
-        # One at a time, as on a board.
+        # One image at a time, as on a board.
         install_on_node(self.cluster, "node.configuration=[[device]]\nslots = 1\n")
         with tempfile.TemporaryDirectory() as place:
             edges = Path(place) / "edges.pgm"
@@ -85,7 +85,7 @@ class Tests:
         self.cluster.end()
 
     def between(self):
-        """Each test begins with no Pod but the chart's."""
+        """Each test begins without Pods other than the chart's."""
         self.cluster.kubectl("delete", "deployments,pods,resourceclaimtemplates", "--all", "-n", "default", "--wait=true")
         until("no Pod is left", lambda: not self.cluster.get("pods", "-n", "default"))
 
@@ -109,7 +109,7 @@ class Tests:
     def right(self, pod):
         """The picture's edges, as this host computes them."""
         try:
-            until("the picture is done", lambda: self.digest in self.log(pod), patience_s=60)
+            until("the digest of the picture is logged", lambda: self.digest in self.log(pod), patience_s=60)
         except Failed as error:
             manager = self.cluster.kubectl("logs", "-n", NAMESPACE, self.manager()["metadata"]["name"], "-c", "manager", "--tail=30")
             raise Failed(f"{error}\n{self.log(pod)}\nthe manager:\n{manager}") from None
@@ -121,7 +121,7 @@ class Tests:
         return self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=node")[0]
 
     def used(self, address=None):
-        """Processor seconds that each instance, which is a tenant of its own, has had of its device; asked at the manager's address."""
+        """Processor seconds that each instance, which is a tenant of its own, has used of its device, from the manager's metrics."""
         with urlopen(f"http://{address or self.manager()['status']['podIP']}:9464/metrics", timeout=10) as answer:
             text = answer.read().decode()
         found = {}
@@ -145,7 +145,7 @@ class Tests:
     def test_a_pod_that_asks_for_nothing_gets_nothing(self):
         self.cluster.apply([deployment("plain", "ls / && exec sleep infinity")])
         [pod] = self.running("plain")
-        assert "baltra" not in until("it has looked", lambda: self.log(pod))
+        assert "baltra" not in until("the container has listed its files", lambda: self.log(pod))
         assert "baltra" not in json.dumps(pod["spec"])
 
     def test_a_claim_gives_right_answers(self):
@@ -155,14 +155,14 @@ class Tests:
         assert "hostPath" not in json.dumps(pod["spec"])
 
     def shares(self, *labels):
-        """For each label the parts that its Pods have, in percent, measured while all want the device: of what these Pods
-        take of it, and of all that there is of it."""
+        """For each label the shares of its Pods in percent, measured under contention: of the device time that these Pods
+        use, and of the whole device time."""
         instances = {}
         for label, count in labels:
             for pod in self.running(label, count):
-                name = until("it has an instance", lambda pod=pod: self.instance(pod))
+                name = until("the Pod has an instance", lambda pod=pod: self.instance(pod))
                 instances[name] = label
-        until("all want the device", lambda: all(self.used().get(name, 0) > 1 for name in instances))
+        until("all instances use the device", lambda: all(self.used().get(name, 0) > 1 for name in instances))
         before, began = self.used(), time.monotonic()
         time.sleep(20)
         after, whole = self.used(), (time.monotonic() - began) * len(os.sched_getaffinity(0))
@@ -171,27 +171,27 @@ class Tests:
         for name, label in instances.items():
             among.setdefault(label, []).append(round(100 * taken[name] / sum(taken.values()), 1))
             of_device.setdefault(label, []).append(round(100 * taken[name] / whole, 1))
-        self.cluster.say(f"shares: {among} of what was taken, {of_device} of the device")
+        self.cluster.say(f"shares: {among} of the used time, {of_device} of the device")
         return among, of_device
 
     def instance(self, pod):
-        """Under which name the manager knows it: it says so itself."""
+        """The name of the Pod's instance, from its environment file."""
         return re.search(r"^BALTRA_TENANT=(\S+)$", self.inside(pod, "cat", "/baltra/environment"), re.M)[1]
 
     def test_what_a_kubelet_or_somebody_deletes_is_published_again(self):
-        """A kubelet that starts deletes the slices of its node; labels go with a Node that is registered anew."""
+        """A kubelet that starts deletes the slices of its node; labels disappear when a Node is registered again."""
         node = self.cluster.get("nodes")[0]["metadata"]["name"]
         name = f"{node}-baltra.io"
         before = self.cluster.get("resourceslice", name)
         self.cluster.kubectl("delete", "resourceslice", name)
         self.cluster.kubectl("label", "node", node, "baltra.io/devices-", "baltra.io/healthy-")
-        again = until("the slice is there again", lambda: self.cluster.get("resourceslice", name))
+        again = until("the slice exists again", lambda: self.cluster.get("resourceslice", name))
         assert again["metadata"]["uid"] != before["metadata"]["uid"]
         assert again["spec"]["devices"] == before["spec"]["devices"]
-        until("the labels are there again", lambda: self.cluster.get("node", node)["metadata"]["labels"].get("baltra.io/devices") == "1")
+        until("the labels exist again", lambda: self.cluster.get("node", node)["metadata"]["labels"].get("baltra.io/devices") == "1")
 
     def test_a_function_that_is_applied_is_served(self):
-        """At the URL of its name and namespace; a change is served, too; it goes with its object."""
+        """A Function is served at the URL of its name and namespace, also after a change, and removed with its object."""
         [gateway] = self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")
         url = f"http://{gateway['status']['podIP']}:8080/function/each.default"
         headers = {"X-API-Key": self.cluster.secret(NAMESPACE, "baltra-tokens", "client").decode(),
@@ -201,7 +201,7 @@ class Tests:
             with urlopen(Request(url, data=b"abc", headers=headers), timeout=60) as answer:
                 return answer.read()
         self.cluster.apply([function("a[i] + 1")])
-        until("it is served", lambda: called() == b"bcd", patience_s=60)
+        until("the function is served", lambda: called() == b"bcd", patience_s=60)
         self.cluster.apply([function("a[i] - 32")])
         until("the change is served", lambda: called() == b"ABC", patience_s=60)
         self.cluster.kubectl("delete", "function", "each", "-n", "default")
@@ -211,10 +211,10 @@ class Tests:
                 return not called()
             except HTTPError as error:
                 return error.code == 404
-        until("it is gone", gone, patience_s=90)
+        until("the function is removed", gone, patience_s=90)
 
     def test_a_container_runs_only_while_it_is_called(self):
-        """A Deployment of none behind a Function: its first call makes a Pod, which answers it; without calls it goes."""
+        """A Function with a Deployment of no replicas: the first call starts a Pod, which serves it; without calls the Pod ends."""
         meta = {"name": "page", "namespace": "default"}
         page = deployment("page", "echo a container answers > /tmp/index.html && exec busybox httpd -f -p 8080 -h /tmp", replicas=0)
         [container] = page["spec"]["template"]["spec"]["containers"]
@@ -233,14 +233,14 @@ class Tests:
         try:
             for _ in range(2):
                 assert not self.pods("page")
-                until("it answers", called, patience_s=90)
+                until("the container replies", called, patience_s=90)
                 self.running("page")
-                until("it is gone", lambda: not self.cluster.get("pods", "-n", "default", "-l", "app=page"), patience_s=120)
+                until("the container is stopped", lambda: not self.cluster.get("pods", "-n", "default", "-l", "app=page"), patience_s=120)
         finally:
             self.cluster.kubectl("delete", "function,service", "page", "-n", "default")
 
     def test_a_certificate_is_renewed_and_served_without_a_restart(self):
-        """One whose time is over, and one that is gone: the webhook's Pod shows another that the API server trusts, as it is."""
+        """An expired or missing certificate is replaced: the running Pod of the webhook serves a new one that the API server trusts."""
         webhook = lambda: self.cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=webhook")
         [before] = webhook()
         secret = ("-n", NAMESPACE, "secret", "baltra-webhook-tls")
@@ -254,8 +254,8 @@ class Tests:
             shown = served()
             assert shown == kept()
             self.cluster.kubectl(*change)
-            until("another one is served", lambda: served() != shown and served() == kept(), patience_s=60)
-            # Two: nothing that was agreed on before may be in use any more, and each is a connection's first.
+            until("another certificate is served", lambda: served() != shown and served() == kept(), patience_s=60)
+            # Two Pods, because each must be admitted over a new connection.
             for name in ("one", "another"):
                 self.cluster.apply([deployment(name, "exec sleep infinity", annotations={"baltra.io/device": "platform=Portable*"})])
                 self.running(name)
@@ -265,7 +265,7 @@ class Tests:
         assert [c["restartCount"] for c in after["status"]["containerStatuses"]] == [c["restartCount"] for c in before["status"]["containerStatuses"]]
 
     def test_another_s_socket_is_not_mounted(self):
-        """A Pod that names the directory of one that runs, or what is above it, is refused; the one that runs has its own."""
+        """A Pod that mounts another Pod's directory, or a parent directory, is refused; the running Pod keeps its own."""
         self.cluster.apply([deployment("owner", PICTURE, annotations={"baltra.io/device": "platform=Portable*"})])
         [owner] = self.running("owner")
         self.right(owner)
@@ -280,27 +280,27 @@ class Tests:
             except Failed as error:
                 assert "a Pod may mount its own instance's directory" in str(error), error
             else:
-                raise AssertionError(f"it was given {stolen}")
+                raise AssertionError(f"the Pod was allowed to mount {stolen}")
         assert not [p for p in self.cluster.get("pods", "-n", "default") if p["metadata"]["name"] == "thief"]
 
     def test_what_runs_runs_on_without_the_api_server(self):
-        """Killed under a Pod that computes: it computes on, and once the server is back the next one gets its device."""
+        """The API server is killed while a Pod computes: the Pod continues, and the next Pod gets its device once the server is back."""
         asked = {"baltra.io/device": "platform=Portable*"}
         self.cluster.apply([deployment("busy", BUSY, annotations=asked)])
         [busy] = self.running("busy")
         address = self.manager()["status"]["podIP"]
         total = lambda: sum(self.used(address).values())
         began = total()
-        until("it computes", lambda: total() > began + 1)
+        until("the Pod computes", lambda: total() > began + 1)
         server = self.cluster.processes["kube-apiserver"]
         server.kill()
         try:
             alone = total()
-            until("it computes on", lambda: total() > alone + 3)
+            until("the Pod continues", lambda: total() > alone + 3)
         finally:
             server.start()
             self.cluster.ready()
-        until("Pods are let in again", lambda: self.cluster.apply([deployment("edges", PICTURE, annotations=asked)]))
+        until("Pods are admitted again", lambda: self.cluster.apply([deployment("edges", PICTURE, annotations=asked)]))
         [edges] = self.running("edges")
         self.right(edges)
         [still] = self.running("busy")

@@ -1,4 +1,4 @@
-"""Runs a class of tests: every method whose name begins with test_ is one; words on the command line choose some."""
+"""Runs a class of tests: the methods whose names begin with test_; arguments on the command line select some."""
 
 import sys
 import time
@@ -6,8 +6,8 @@ import traceback
 
 
 def run(make, names):
-    """Makes the tests' object, runs them in their order, and says at the end how many passed. The object's end()
-    is called whatever happens; its between(), where it has one, before each test."""
+    """Creates the tests' object, runs the tests in their order, and prints the number of passed tests. The object's end()
+    is always called; its between(), if it has one, is called before each test."""
     tests = make()
     passed, failed = 0, []
     try:
