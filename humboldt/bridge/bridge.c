@@ -1,4 +1,4 @@
-/* Start and end, packets between processes, types, errors. */
+/* Initialization and end, packets between processes, types, errors. */
 #define _GNU_SOURCE
 #include "bridge.h"
 
@@ -58,7 +58,7 @@ int bridge_refuse(int error, MPI_Comm comm, const char *format, ...)
 
 HUM_Datatype bridge_type(MPI_Datatype type)
 {
-    /* No tables: another MPI's handles are not constants. */
+    /* No tables, because handles of another MPI are not constants. */
     const struct {
         MPI_Datatype mpi;
         HUM_Datatype hum;
@@ -104,7 +104,7 @@ static struct packet *out_packets[OUT_MAX];
 static MPI_Request out_requests[OUT_MAX];
 static int outs;
 
-static struct packet *kept; /* came when there was no room for it */
+static struct packet *kept; /* arrived when there was no space for it */
 static size_t kept_bytes;
 
 static void reclaim(void)
@@ -136,7 +136,7 @@ static bool push(int rank, const struct hum_out *out)
     return true;
 }
 
-/* False: it has to be kept. */
+/* False: the packet has to be kept. */
 static bool take(const struct packet *packet, size_t bytes)
 {
     int type = (int)HUM_FIELD(packet->head.word, TYPE), words = hum_words_of(type), source = (int)HUM_FIELD(packet->head.word, SRC);
@@ -182,7 +182,7 @@ static void open_wire(const char *word, size_t length)
     memcpy(text, word + 4, length - 4 < sizeof text ? length - 4 : sizeof text - 1);
     char *path = strchr(text, '@');
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (path == NULL || strlen(path + 1) >= sizeof address.sun_path) return; /* HUM_Init says what is missing */
+    if (path == NULL || strlen(path + 1) >= sizeof address.sun_path) return; /* HUM_Init reports the missing value */
     *path = 0;
     memcpy(address.sun_path, path + 1, strlen(path + 1));
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
@@ -194,7 +194,7 @@ static void open_wire(const char *word, size_t length)
     setenv("HUM_MAC", text, 1);
 }
 
-/* Finds the kernels on boards, if the launcher has said where they are. */
+/* Contacts the kernels on boards, if the launcher has set their addresses. */
 static void start(void)
 {
     const char *peers = getenv("HUM_PEERS");
@@ -207,12 +207,12 @@ static void start(void)
         size_t length = strcspn(at, ",");
         bool process = strncmp(at, "mpi", 3) == 0;
         if (process && words == rank && length > 4) open_wire(at, length);
-        /* The numbers of both libraries are the same. */
+        /* The constants of both libraries are the same. */
         if (process && processes++ != words) processes = -HUM_RANKS_MAX;
         at += length + (at[length] == ',');
     }
     if (processes != size) {
-        fprintf(stderr, "humboldt: rank %d: %d processes were started, and the cluster has %d, which must be its first ranks\n", rank, size,
+        fprintf(stderr, "humboldt: rank %d: %d processes were started, but the cluster file has %d (processes must be its first ranks)\n", rank, size,
                 processes < 0 ? 0 : processes);
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -240,7 +240,7 @@ int MPI_Init(int *argc, char ***argv)
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
-    /* Of HUMboldt's functions one thread's at a time. */
+    /* One thread at a time calls HUMboldt's functions. */
     int error = PMPI_Init_thread(argc, argv, required, provided);
     if (error == MPI_SUCCESS) start();
     if (bridge.boards && *provided > MPI_THREAD_SERIALIZED) *provided = MPI_THREAD_SERIALIZED;

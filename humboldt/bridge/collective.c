@@ -1,19 +1,19 @@
-/* Collectives of MPI_COMM_WORLD where kernels on boards take part: HUMboldt's, whose packets between processes the MPI carries. */
+/* Collectives of MPI_COMM_WORLD with kernels on boards: HUMboldt's algorithms, whose packets between processes the MPI carries. */
 #include "bridge.h"
 
 static const void *in_place(const void *buffer) { return buffer == MPI_IN_PLACE ? HUM_IN_PLACE : buffer; }
 
-/* The types of a call; null among them: an error, which is said. */
+/* The types of a call; a null type is reported as an error. */
 static int types(const char *function, MPI_Datatype a, MPI_Datatype b)
 {
     if (bridge_type(a) != HUM_DATATYPE_NULL && bridge_type(b) != HUM_DATATYPE_NULL) return MPI_SUCCESS;
-    return bridge_refuse(HUM_ERR_TYPE, MPI_COMM_WORLD, "%s: rank %d is a kernel on a board, which has only C's basic types", function, bridge.processes);
+    return bridge_refuse(HUM_ERR_TYPE, MPI_COMM_WORLD, "%s: rank %d is a kernel on a board, which supports only C's basic types", function, bridge.processes);
 }
 
 static int operation(const char *function, MPI_Op op)
 {
     if (bridge_op(op) != HUM_OP_NULL) return MPI_SUCCESS;
-    return bridge_refuse(HUM_ERR_OP, MPI_COMM_WORLD, "%s: rank %d is a kernel on a board, which has no such operation", function, bridge.processes);
+    return bridge_refuse(HUM_ERR_OP, MPI_COMM_WORLD, "%s: rank %d is a kernel on a board, which does not support this operation", function, bridge.processes);
 }
 
 int MPI_Barrier(MPI_Comm comm) { return bridged(comm) ? bridge_result(HUM_Barrier(HUM_COMM_WORLD), comm) : PMPI_Barrier(comm); }
@@ -41,7 +41,7 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
     return error != MPI_SUCCESS ? error : bridge_result(HUM_Allreduce(in_place(out), in, count, bridge_type(type), bridge_op(op), HUM_COMM_WORLD), comm);
 }
 
-/* Arguments that count at the root alone, or where nothing is in place, may be anything elsewhere. */
+/* Arguments that are significant only at the root, or without IN_PLACE, may be anything on other ranks. */
 #define ROOTED(name)                                                                                                     \
     int MPI_##name(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type, int root, MPI_Comm comm) \
     {                                                                                                                    \
@@ -69,12 +69,12 @@ ROOTED(Scatter)
 ALL(Allgather)
 ALL(Alltoall)
 
-/* What kernels on boards have not would wait for them for ever. */
+/* Collectives that kernels on boards lack would wait for the kernels indefinitely, and are refused. */
 #define REFUSED(name, parameters, arguments)                                                                             \
     int MPI_##name parameters                                                                                            \
     {                                                                                                                    \
         if (!bridged(comm)) return PMPI_##name arguments;                                                                \
-        return bridge_refuse(HUM_ERR_UNSUPPORTED, comm, "MPI_" #name ": rank %d is a kernel on a board, which has none", bridge.processes); \
+        return bridge_refuse(HUM_ERR_UNSUPPORTED, comm, "MPI_" #name ": rank %d is a kernel on a board, which does not support it", bridge.processes); \
     }
 REFUSED(Scan, (const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), (out, in, count, type, op, comm))
 REFUSED(Exscan, (const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), (out, in, count, type, op, comm))

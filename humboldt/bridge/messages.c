@@ -1,7 +1,7 @@
 /*
- * Messages to and from kernels on boards, and waiting for both libraries. A request of HUMboldt's is a generalized request to the
- * MPI, so that Wait, Test and their like may mix both. A receive from any source looks into both libraries, as does every receive
- * behind it: of those that match a message the first one gets it.
+ * Messages to and from kernels on boards, and waiting for both libraries. A request of HUMboldt is a generalized request of the
+ * MPI, so that Wait, Test and similar functions may mix both. A receive from any source polls both libraries, and so does every
+ * receive after it: the first receive that matches a message gets it.
  */
 #define _GNU_SOURCE
 #include "bridge.h"
@@ -24,7 +24,7 @@ struct pending {
     size_t bytes;
 };
 static struct pending *pendings, **pendings_end = &pendings;
-static int undecided; /* of them that wait for either */
+static int undecided; /* number of requests that wait for either library */
 
 static bool busy(void) { return bridge.boards && (pendings != NULL || !hum_all_sent()); }
 
@@ -58,7 +58,7 @@ static struct pending *add(MPI_Request *request)
 {
     struct pending *p = calloc(1, sizeof *p);
     if (p == NULL) {
-        bridge_refuse(HUM_ERR_NO_MEM, MPI_COMM_WORLD, "no memory for a request");
+        bridge_refuse(HUM_ERR_NO_MEM, MPI_COMM_WORLD, "out of memory for a request");
         return NULL;
     }
     p->found_source = MPI_UNDEFINED;
@@ -70,7 +70,7 @@ static struct pending *add(MPI_Request *request)
     return p;
 }
 
-/* Takes it out of the list; the MPI frees it when the program has seen it. */
+/* Removes the request from the list; the MPI frees it when the program has completed it. */
 static void over(struct pending **link)
 {
     struct pending *p = *link;
@@ -102,7 +102,7 @@ static void fill(struct pending *p, const MPI_Status *status)
     p->bytes = bytes == MPI_UNDEFINED ? 0 : (size_t)bytes;
 }
 
-/* One message for a receive that waits; false: there is none. */
+/* Takes a message for a waiting receive; false: there is none. */
 static bool match_one(void)
 {
     for (struct pending *p = pendings; p != NULL; p = p->next) {
@@ -127,7 +127,7 @@ static bool match_one(void)
             HUM_Datatype type = bridge_type(to->type);
             to->source = source;
             undecided--;
-            if (type == HUM_DATATYPE_NULL) bridge_refuse(HUM_ERR_TYPE, MPI_COMM_WORLD, "HUM_Irecv: from rank %d, tag %d: boards have only C's basic types", source, tag);
+            if (type == HUM_DATATYPE_NULL) bridge_refuse(HUM_ERR_TYPE, MPI_COMM_WORLD, "HUM_Irecv: from rank %d, tag %d: boards support only C's basic types", source, tag);
             to->hum = hum_irecv(to->buffer, to->count, type == HUM_DATATYPE_NULL ? HUM_BYTE : type, source, tag, HUM_COMM_WORLD, 0);
             return true;
         }
@@ -144,7 +144,7 @@ int bridge_progress_receives(void)
 
 /* ---- waiting ---- */
 
-/* Both libraries' work, and what of it is done. */
+/* Makes progress in both libraries, and completes requests. */
 static int progress(void)
 {
     int n = hum_progress();
@@ -171,7 +171,7 @@ struct patience {
     uint64_t since_ns, asked_ns;
 };
 
-/* Nothing has moved: spin, then sleep a little, and now and then ask whether boards live. */
+/* Without progress: spins, then sleeps for a short time, and occasionally checks that boards live. */
 static void idle(struct patience *wait)
 {
     enum { SPIN_NS = 2000000, NAP_US = 50, ASK_NS = 1000000000 };
@@ -249,7 +249,7 @@ int MPI_Testsome(int count, MPI_Request requests[], int *done, int indices[], MP
 
 /* ---- sends ---- */
 
-/* What is wrong with a message's other end; MPI_SUCCESS: nothing, or the MPI's own business. */
+/* Checks the peer of a message; MPI_SUCCESS: valid, or left to the MPI. */
 static int check(const char *function, const char *way, int peer, int tag)
 {
     if (peer < bridge.ranks) return MPI_SUCCESS;
@@ -261,7 +261,7 @@ static int start_send(const void *buffer, int count, MPI_Datatype type, int to, 
 {
     HUM_Datatype known = bridge_type(type);
     if (known == HUM_DATATYPE_NULL)
-        return bridge_refuse(HUM_ERR_TYPE, MPI_COMM_WORLD, "HUM_Send: to rank %d, tag %d: boards have only C's basic types", to, tag);
+        return bridge_refuse(HUM_ERR_TYPE, MPI_COMM_WORLD, "HUM_Send: to rank %d, tag %d: boards support only C's basic types", to, tag);
     HUM_Request made;
     int error = synchronous ? HUM_Issend(buffer, count, known, to, tag, HUM_COMM_WORLD, &made)
                             : HUM_Isend(buffer, count, known, to, tag, HUM_COMM_WORLD, &made);
@@ -291,12 +291,12 @@ SENDS(Send, Isend, false)
 SENDS(Ssend, Issend, true)
 SENDS(Rsend, Irsend, false)
 
-/* Buffered and persistent messages are the MPI's alone. */
+/* Buffered and persistent messages are supported only between processes. */
 #define REFUSED(name, parameters, arguments)                                                                             \
     int MPI_##name parameters                                                                                            \
     {                                                                                                                    \
         if (bridged(comm) && on_board(peer))                                                                             \
-            return bridge_refuse(HUM_ERR_UNSUPPORTED, comm, "MPI_" #name ": rank %d, tag %d: is a kernel on a board", peer, tag); \
+            return bridge_refuse(HUM_ERR_UNSUPPORTED, comm, "MPI_" #name ": rank %d, tag %d: not supported with a kernel on a board", peer, tag); \
         return PMPI_##name arguments;                                                                                    \
     }
 REFUSED(Bsend, (const void *buffer, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm), (buffer, count, type, peer, tag, comm))
@@ -325,7 +325,7 @@ int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int source, int tag, M
     if (source < bridge.processes) return PMPI_Irecv(buffer, count, type, source, tag, comm, request);
     HUM_Datatype known = bridge_type(type);
     if (known == HUM_DATATYPE_NULL)
-        return bridge_refuse(HUM_ERR_TYPE, comm, "HUM_Recv: from rank %d, tag %d: boards have only C's basic types", source, tag);
+        return bridge_refuse(HUM_ERR_TYPE, comm, "HUM_Recv: from rank %d, tag %d: boards support only C's basic types", source, tag);
     HUM_Request made;
     error = HUM_Irecv(buffer, count, known, source, tag == MPI_ANY_TAG ? HUM_ANY_TAG : tag, HUM_COMM_WORLD, &made);
     if (error != HUM_SUCCESS) return bridge_result(error, comm);
@@ -365,17 +365,17 @@ int MPI_Sendrecv_replace(void *buffer, int count, MPI_Datatype type, int to, int
     bool own = to < bridge.processes && source < bridge.processes && source != MPI_ANY_SOURCE;
     if (!bridged(comm) || (own && !busy())) return PMPI_Sendrecv_replace(buffer, count, type, to, out_tag, source, in_tag, comm, status);
     HUM_Datatype known = bridge_type(type);
-    if (known == HUM_DATATYPE_NULL) return bridge_refuse(HUM_ERR_TYPE, comm, "MPI_Sendrecv_replace: boards have only C's basic types");
+    if (known == HUM_DATATYPE_NULL) return bridge_refuse(HUM_ERR_TYPE, comm, "MPI_Sendrecv_replace: boards support only C's basic types");
     size_t bytes = known->size * (size_t)count;
     void *copy = malloc(bytes + 1);
-    if (copy == NULL) return bridge_refuse(HUM_ERR_NO_MEM, comm, "MPI_Sendrecv_replace: no memory");
+    if (copy == NULL) return bridge_refuse(HUM_ERR_NO_MEM, comm, "MPI_Sendrecv_replace: out of memory");
     memcpy(copy, buffer, bytes);
     int error = MPI_Sendrecv(copy, count, type, to, out_tag, buffer, count, type, source, in_tag, comm, status);
     free(copy);
     return error;
 }
 
-/* ---- what is there ---- */
+/* ---- probing ---- */
 
 int MPI_Iprobe(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status)
 {

@@ -1,7 +1,7 @@
 /*
- * Collective functions of a kernel on a board, in HUM_COMM_WORLD: the messages are those of humboldt/src/collective.c where ranks on
- * boards take part. Reductions go through a piece of memory at a time, as kernels have little of it, and take the elements as they
- * come from the engine. Of two ranks that exchange payload the lower one sends first: a kernel does one thing at a time.
+ * Collective functions of a kernel on a board, in HUM_COMM_WORLD, with the same messages as humboldt/src/collective.c if ranks on
+ * boards take part. Reductions work on a piece of memory at a time, because kernels have little of it, and consume elements as they
+ * arrive from the engine. Of two ranks that exchange payload the lower one sends first: a kernel carries out one call at a time.
  */
 #include "kernel.h"
 #include "port.h"
@@ -90,7 +90,7 @@ static inline uint64_t combined(int op, enum hum_element element, uint64_t x, ui
         memcpy(&x, &c, 8);
         return x;
     }
-    case HUM_EL_CHAR: /* as on the hosts that boards are beside */
+    case HUM_EL_CHAR: /* as on the hosts of the boards */
     case HUM_EL_INT8: INTEGERS(int8_t, 8)
     case HUM_EL_UINT8: INTEGERS(uint8_t, 8)
     case HUM_EL_INT16: INTEGERS(int16_t, 16)
@@ -102,7 +102,7 @@ static inline uint64_t combined(int op, enum hum_element element, uint64_t x, ui
     }
 }
 
-/* As humboldt/src/ops.c has it, less complex numbers, long doubles and pairs. */
+/* As in humboldt/src/ops.c, without complex numbers, long doubles and pairs. */
 static inline bool allowed(int op, enum hum_element element)
 {
     if (op == MAXLOC || op == MINLOC) return false;
@@ -111,9 +111,9 @@ static inline bool allowed(int op, enum hum_element element)
     return element >= HUM_EL_CHAR && element <= HUM_EL_UINT64;
 }
 
-/* ---- what all begin with ---- */
+/* ---- common checks ---- */
 
-/* HUM_STREAMS_RANK: the first rank that has streams alone, if there is one; from the cluster files. */
+/* HUM_STREAMS_RANK: the first rank that has only streams, if there is one; from the cluster files. */
 #ifdef HUM_STREAMS_RANK
 #define TOGETHER(name) return hum_kernel_failed(NO_PART, NAME(name), "with", HUM_STREAMS_RANK, TAG(name), 0)
 #else
@@ -169,7 +169,7 @@ int HUM_Bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_Comm com
     return spread(buffer, count, type, root, TAG(Bcast), NAME(Bcast));
 }
 
-/* Up the tree, a piece at a time; `result` counts at the root alone. */
+/* Up the tree, a piece at a time; `result` is significant only at the root. */
 static inline __attribute__((always_inline)) int
 gathered(const uint8_t *mine, uint8_t *result, int count, HUM_Datatype type, int op, int root, int tag, const char *function)
 {
@@ -223,7 +223,7 @@ int HUM_Allreduce(const void *out, void *in, int count, HUM_Datatype type, HUM_O
     return error == HUM_SUCCESS ? spread(in, count, type, 0, TAG(Allreduce), NAME(Allreduce)) : error;
 }
 
-/* Everybody's part to the root, in the order of ranks. */
+/* All parts to the root, in the order of ranks. */
 static int collect(const void *out, int out_count, HUM_Datatype out_type, uint8_t *in, int in_count, HUM_Datatype in_type, int root, int tag,
                    const char *function)
 {
@@ -274,7 +274,7 @@ int HUM_Scatter(const void *out, int out_count, HUM_Datatype out_type, void *in,
 
 /* ---- parts of different lengths ---- */
 
-/* Whether all counts are right. */
+/* Checks all counts. */
 #define COUNTS(name, buffer, counts, type, comm)                                                                         \
     for (int r = 0; r < port_ranks(); r++) BEGIN(name, buffer, counts[r], type, comm, 0)
 
@@ -339,7 +339,7 @@ int HUM_Scatterv(const void *out, const int out_counts[], const int places[], HU
     return deal_parts(out, out_counts, places, out_type, in, in_count, in_type, root, TAG(Scatterv), NAME(Scatterv));
 }
 
-/* All of it to the first rank, which deals it out. */
+/* All data to the first rank, which distributes it. */
 static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Datatype type, HUM_Op op, HUM_Comm comm, int tag,
                           const char *function)
 {

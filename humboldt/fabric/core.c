@@ -1,4 +1,4 @@
-/* A kernel's processor before and around its program: start, console, end. */
+/* Start, console and end of a program on a kernel's processor. */
 #include "port.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The logical file's: its arguments and constants; a negative count: none were given. */
+/* Arguments and constants from the logical file; a negative count: no arguments. */
 extern const char *const hum_fabric_arguments[];
 extern const int hum_fabric_argument_count;
 extern char *hum_fabric_environment[];
@@ -25,10 +25,10 @@ FILE *const stdin = &console;
 FILE *const stdout = &console;
 FILE *const stderr = &console;
 
-/* Some programs ask how large a page is. */
+/* Some programs query the page size. */
 long sysconf(int name) { return name == _SC_PAGESIZE ? 4096 : -1; }
 
-/* There are no files here. A program of which another rank has them compiles, and is told where it opens one. */
+/* There are no files. A program that uses files on other ranks compiles, and gets an error when it opens one. */
 static int none(int why)
 {
     errno = why;

@@ -1,6 +1,6 @@
 /*
- * libhumboldt for a kernel on a board, on a processor or synthesised: what its message engines (port.h) can do. One message
- * at a time (those that a processor does not wait for: requests.c), in HUM_COMM_WORLD, tags below 4096.
+ * libhumboldt for a kernel on a board, on a processor or synthesized, limited to the capabilities of its message engines (port.h):
+ * one message at a time (for non-blocking messages of a processor: requests.c), in HUM_COMM_WORLD, with tags below 4096.
  */
 #include "kernel.h"
 #include "port.h"
@@ -29,27 +29,27 @@ static const struct {
     const char *text;
 } reasons[] = {
     [STATE] = {HUM_ERR_STATE, "before HUM_Init, or after HUM_Finalize"},
-    [COMM] = {HUM_ERR_COMM, "a kernel on a board knows HUM_COMM_WORLD alone"},
+    [COMM] = {HUM_ERR_COMM, "a kernel on a board supports only HUM_COMM_WORLD"},
     [RANK] = {HUM_ERR_RANK, "there is no such rank in the communicator"},
     [TAG] = {HUM_ERR_TAG, "tags on a board are 0 to 4095"},
     [TYPE] = {HUM_ERR_TYPE, "the type is null"},
-    [COUNT] = {HUM_ERR_COUNT, "a count below zero, or of more than 16 MB"},
+    [COUNT] = {HUM_ERR_COUNT, "the count is negative, or exceeds 16 MB"},
     [BUFFER] = {HUM_ERR_BUFFER, "the buffer is null"},
-    [TRUNCATE] = {HUM_ERR_TRUNCATE, "longer than the receive's room"},
+    [TRUNCATE] = {HUM_ERR_TRUNCATE, "longer than the receive buffer"},
 #ifdef HUM_SHORT_LONG
     [MISTYPED] = {HUM_ERR_TYPE, "send and receive are of different types (with long: 32 HUM_LONG has 32 bits here, 64 elsewhere)"},
 #else
     [MISTYPED] = {HUM_ERR_TYPE, "send and receive are of different types"},
 #endif
     [FULL] = {HUM_ERR_NO_MEM, "its receive queue is full"},
-    [LOST] = {HUM_ERR_PEER, "packets were lost on the wire, which repeats nothing"},
+    [LOST] = {HUM_ERR_PEER, "packets were lost on the wire, which does not retransmit"},
     [NOBODY] = {HUM_ERR_RANK, "there is no such rank, or it is this one"},
-    [STRANGE] = {HUM_ERR_PROTOCOL, "a fault that is not known"},
-    [NO_ROOT] = {HUM_ERR_ROOT, "there is no such root"},
-    [NO_OP] = {HUM_ERR_OP, "a board has no such operation for the type"},
-    [NO_MEMORY] = {HUM_ERR_NO_MEM, "there is no memory for it"},
-    [NO_PLACE] = {HUM_ERR_UNSUPPORTED, "IN_PLACE is not for this function on a board"},
-    [NO_PART] = {HUM_ERR_UNSUPPORTED, "that rank has streams alone, and no part in collectives"},
+    [STRANGE] = {HUM_ERR_PROTOCOL, "an unknown fault"},
+    [NO_ROOT] = {HUM_ERR_ROOT, "the root does not exist"},
+    [NO_OP] = {HUM_ERR_OP, "a board does not support this operation for the type"},
+    [NO_MEMORY] = {HUM_ERR_NO_MEM, "out of memory"},
+    [NO_PLACE] = {HUM_ERR_UNSUPPORTED, "a board does not support IN_PLACE for this function"},
+    [NO_PART] = {HUM_ERR_UNSUPPORTED, "this rank has only streams, which cannot take part in collectives"},
 };
 
 #ifndef HUM_SYNTHESISED
@@ -58,7 +58,7 @@ static char last[HUM_MAX_ERROR_STRING];
 const char *HUM_Last_error(void) { return last; }
 #endif
 
-/* A synthesised kernel has no memory for texts: it says at once what ends it, and has no HUM_Last_error. */
+/* A synthesized kernel has no memory for texts: it prints the fatal error at once, and has no HUM_Last_error. */
 __attribute__((noinline)) int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, hum_bytes bytes)
 {
     int error = reasons[why].error;
@@ -112,7 +112,7 @@ enum reason hum_kernel_check(const void *buffer, int count, HUM_Datatype type, H
     return check(buffer, count, type, HUM_PROC_NULL, 0, comm, false);
 }
 
-/* What has been checked. `kind`: bits of a send's command. */
+/* After the checks. `kind`: bits of a send's command. */
 static inline int put(const void *buffer, int count, HUM_Datatype type, int to, int tag, uint32_t kind, const char *function)
 {
     if (hum_kernel_pending() && !(kind & PORT_SEND_EAGER))
@@ -148,19 +148,19 @@ int HUM_Send(const void *buffer, int count, HUM_Datatype type, int to, int tag, 
     return do_send(buffer, count, type, to, tag, comm, false, "HUM_Send");
 }
 
-/* A message of four packets is over when the receiver has it. */
+/* A message of four packets is complete when the receiver has it. */
 int HUM_Ssend(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm)
 {
     return HUM_Send(buffer, count, type, to, tag, comm);
 }
 
-/* The receive is there already, says who calls this: no need to ask. */
+/* The caller guarantees that the receive is posted, so the message is sent eagerly. */
 int HUM_Rsend(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm)
 {
     return do_send(buffer, count, type, to, tag, comm, true, "HUM_Rsend");
 }
 
-/* Payload of the message that was asked for, to a buffer; the engine gives no more than there is room for. */
+/* Reads the payload of the requested message into a buffer; the engine delivers no more than fits. */
 static inline void fill(uint8_t *to, hum_bytes room)
 {
     hum_bytes whole = room & ~(hum_bytes)7, at = 0;
@@ -268,5 +268,5 @@ int HUM_Abort(HUM_Comm comm, int code)
     port_end(code != 0 ? (unsigned)code : 1);
 }
 
-/* As at the clock of the paper's boards, 156.25 MHz. */
+/* At the clock of the paper's boards, 156.25 MHz. */
 double HUM_Wtime(void) { return (double)port_cycles() * (1 / 156.25e6); }

@@ -1,6 +1,6 @@
 /*
- * A synthesised kernel before and around its program: start, numbers from arguments and constants, what printf becomes
- * (crates/hls/src/print.rs splits its formats), end. Its macros come from the cluster files: HUM_RANKS, HUM_FIRST,
+ * Start and end of a synthesized kernel's program, numbers from arguments and constants, and the implementation of printf
+ * (crates/hls/src/print.rs splits its formats). The macros come from the cluster files: HUM_RANKS, HUM_FIRST,
  * HUM_COPIES, HUM_ARGC, HUM_ARGV (texts, each with a comma), HUM_ENVIRONMENT (pairs of texts).
  */
 #include "port.h"
@@ -12,14 +12,14 @@
 
 int main(int argc, char **argv);
 
-/* Stands for the kernel's number where that is an argument: copies of one kernel differ in it alone. */
+/* Replaced by the kernel's number in arguments; copies of one kernel differ only in it. */
 static char own[] = "?";
 
 void exit(int code) { port_end((unsigned)code); }
 void _exit(int code) { port_end((unsigned)code); }
 void abort(void) { port_end(134); }
 
-/* Where the tool begins; what it returns ends the kernel. */
+/* The entry point of the synthesis; its return value ends the kernel. */
 int hum_main(void)
 {
     char *argv[] = {"kernel", HUM_ARGV NULL};
@@ -67,7 +67,7 @@ static inline unsigned char sign_of(bool negative, unsigned flags)
     return negative ? '-' : flags & PLUS ? '+' : flags & BLANK ? ' ' : 0;
 }
 
-/* %d, %u, %x, %o: `base` 10, 16 or 8; `precision` digits at least, none given: below 0. */
+/* %d, %u, %x, %o: `base` 10, 16 or 8; `precision` is the minimum number of digits, negative if absent. */
 void hum_print_number(uint64_t value, uint32_t base, int width, int precision, unsigned flags)
 {
     static unsigned char digits[64];
@@ -85,7 +85,7 @@ void hum_print_number(uint64_t value, uint32_t base, int width, int precision, u
     put(digits, count, flags & SIGNED ? sign_of(negative, flags) : 0, width, flags);
 }
 
-/* %f: exactly, whatever its size: 2^-1074 is one unit, in digits of 2^16, lowest first. */
+/* %f: exact for every value: one unit is 2^-1074, in digits of 2^16, lowest first. */
 void hum_print_double(double value, int width, int precision, unsigned flags)
 {
     enum { UNITS = 1074, PIECES = (1074 + 1024 + 16) / 16 + 1, DIGITS = 340 };
@@ -110,7 +110,7 @@ void hum_print_double(double value, int width, int precision, unsigned flags)
         uint64_t part = i == 0 ? fraction << at % 16 : at % 16 == 0 && i == 4 ? 0 : fraction >> (16 * i - at % 16);
         pieces[at / 16 + i] = (uint16_t)part;
     }
-    /* The fraction is what is below UNITS: ten times it gives a digit above. The last digit is rounded, a half to even. */
+    /* The fraction is the part below UNITS: multiplying it by ten yields the next digit. The last digit is rounded half to even. */
     static unsigned char behind[DIGITS];
     if (precision > DIGITS / 2) precision = DIGITS / 2;
     enum { WHOLE = UNITS / 16, SHIFT = UNITS % 16 };
@@ -131,7 +131,7 @@ void hum_print_double(double value, int width, int precision, unsigned flags)
     for (int i = 0; i < WHOLE; i++) rest = rest || part[i] != 0;
     int half = part[WHOLE] >> (SHIFT - 1) & 1;
     rest = rest || (part[WHOLE] & ((1 << (SHIFT - 1)) - 1)) != 0;
-    /* What is above is divided by ten until nothing is left. */
+    /* The integer part is divided by ten until it is zero. */
     for (int i = 0; i < PIECES - WHOLE; i++) {
         uint32_t two = pieces[WHOLE + i] | (i + 1 < PIECES - WHOLE ? (uint32_t)pieces[WHOLE + i + 1] << 16 : 0);
         pieces[i] = (uint16_t)(two >> SHIFT);

@@ -1,6 +1,6 @@
 /*
- * A kernel's message engines as C sees them, the same for a processor, whose words they are (hdl/messages/rtl/msg_core.sv),
- * and for a synthesised kernel, for which crates/hls makes states of these calls (HUM_SYNTHESISED).
+ * A kernel's message engines in C, the same for a processor, whose registers they are (hdl/messages/rtl/msg_core.sv),
+ * and for a synthesized kernel, for which crates/hls converts these calls to states (HUM_SYNTHESISED).
  *
  * A send: port_send, port_put for each 8 bytes, port_sent. A receive: port_take, port_get until it has no beat, then the
  * outcome. Each waits for its engine.
@@ -15,31 +15,31 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bits of the commands beside rank, tag and type (port_message). */
+/* Bits of the commands in addition to rank, tag and type (port_message). */
 #define PORT_COLLECTIVE (1u << 24)
 #define PORT_SEND_EAGER (1u << 25)
 #define PORT_TAKE_ANY_SOURCE (1u << 26)
 #define PORT_TAKE_ANY_TAG (1u << 27)
-#define PORT_TAKE_ONCE (1u << 28) /* if its message has begun to come; else the outcome is PORT_NOTHING */
+#define PORT_TAKE_ONCE (1u << 28) /* only if its message has begun to arrive; otherwise the outcome is PORT_NOTHING */
 #define PORT_NOTHING 255
 
-/* A command's rank, tag and type; any source and any tag are receives' alone. */
+/* Rank, tag and type of a command; any source and any tag are valid only in receives. */
 static inline uint32_t port_message(int rank, int tag, unsigned code)
 {
     return (rank == HUM_ANY_SOURCE ? PORT_TAKE_ANY_SOURCE : (uint32_t)rank) | (tag == HUM_ANY_TAG ? PORT_TAKE_ANY_TAG : (uint32_t)tag << 8) |
            (uint32_t)code << 20;
 }
 
-/* Of an outcome, whose lowest byte is the fault. */
+/* Fields of an outcome, whose lowest byte is the fault. */
 static inline int port_source(uint32_t outcome) { return (int)(outcome >> 8 & 0xff); }
 static inline int port_tag(uint32_t outcome) { return (int)(outcome >> 16 & ((1u << HUM_TAG_BITS) - 1)); }
 
-/* What would not wait (port_free, a processor's): a send's beginning, a beat of its payload, its end; a beat of a receive's, its end. */
+/* Operations that would not wait (port_free, processor only): begin, beat and end of a send; beat and end of a receive. */
 enum { PORT_FREE_SEND = 1, PORT_FREE_PUT = 2, PORT_FREE_SENT = 4, PORT_FREE_GET = 8, PORT_FREE_TAKEN = 16 };
 
 #ifdef HUM_SYNTHESISED
 
-/* HUM_RANKS: of the cluster; HUM_FIRST and HUM_COPIES: which of them this kernel is. The tool knows these functions by name. */
+/* HUM_RANKS: ranks of the cluster; HUM_FIRST and HUM_COPIES: the numbers of this kernel. crates/hls recognizes these functions by name. */
 uint32_t hum_port_rank(void) __attribute__((const));
 uint64_t hum_port_cycles(void);
 void hum_port_send(uint32_t to, uint32_t bytes);
@@ -47,7 +47,7 @@ void hum_port_put(uint64_t beat);
 uint32_t hum_port_sent(void);
 void hum_port_take(uint32_t from, uint32_t room);
 bool hum_port_get(void);
-uint64_t hum_port_beat(void); /* what hum_port_get has taken, in the same breath */
+uint64_t hum_port_beat(void); /* the beat that hum_port_get has taken, read right after it */
 uint32_t hum_port_outcome(void);
 uint32_t hum_port_bytes(void);
 void hum_port_text(uint32_t character);
@@ -128,7 +128,7 @@ static inline bool port_get(uint64_t *beat)
 }
 static inline uint32_t port_outcome(void) { return HUM_WORD(PORT_TAKE_OUTCOME); }
 static inline uint32_t port_bytes(void) { return HUM_WORD(PORT_TAKE_BYTES); }
-/* Payload in memory: the processor takes words where they are aligned, which is what most are. */
+/* Payload in memory: the processor reads words if they are aligned, which most are. */
 static inline uint64_t port_load(const uint8_t *from)
 {
     uint64_t beat;

@@ -1,7 +1,7 @@
 /*
- * Messages of a kernel on a processor that it does not wait for. Its engines carry out one send and one receive at a time. Sends
- * go in their order. Receives are asked for by turns, each only if its message has begun to come (PORT_TAKE_ONCE), so that one that
- * waits holds up no other; of two that the same message would fit the first one is asked for alone.
+ * Non-blocking messages of a kernel on a processor. Its engines carry out one send and one receive at a time. Sends are carried
+ * out in order. Receives are tried in turn, each only if its message has begun to arrive (PORT_TAKE_ONCE), so that a waiting
+ * receive blocks no other; of two receives that match the same message only the first one is tried.
  */
 #include "kernel.h"
 #include "port.h"
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct hum_request *sends, *receives; /* in their order; the first send is the engine's if it is live */
-static struct hum_request *asked, *last;     /* the receive that the engine has; the one before, which had nothing */
+static struct hum_request *sends, *receives; /* in order; the first send is in the engine if it is live */
+static struct hum_request *asked, *last;     /* the receive in the engine; the previous one, without a message */
 
 bool hum_kernel_pending(void) { return sends != NULL || receives != NULL; }
 
 /* ---- the engines ---- */
 
-/* Beats of a send; `waits`: all that are left, else as many as the engine takes now. */
+/* Beats of a send; `waits`: all remaining ones, otherwise as many as the engine accepts now. */
 static void put(struct hum_request *r, bool waits)
 {
     const uint8_t *from = r->buffer;
@@ -64,7 +64,7 @@ static void begin_receive(struct hum_request *r, uint32_t once)
     asked = r;
 }
 
-/* And of a receive, of which the engine gives no more than there is room for. */
+/* Beats of a receive, of which the engine delivers no more than fit. */
 static void get(struct hum_request *r, bool waits)
 {
     uint8_t *to = r->buffer;
@@ -77,7 +77,7 @@ static void get(struct hum_request *r, bool waits)
     r->offset = at;
 }
 
-/* The engine has done what it was asked for. */
+/* The engine has completed its command. */
 static void received(void)
 {
     uint32_t outcome = port_outcome();
@@ -95,7 +95,7 @@ static void received(void)
     *at = r->next;
 }
 
-/* Whether a message may be for both. */
+/* Whether a message may match both. */
 static bool overlap(const struct hum_request *a, const struct hum_request *b)
 {
     return a->context == b->context && (a->peer == b->peer || a->peer == HUM_ANY_SOURCE || b->peer == HUM_ANY_SOURCE) &&
@@ -129,7 +129,7 @@ static void look(void)
     pull();
 }
 
-/* With nothing else to do the processor sleeps in its engine. */
+/* Without other work the processor sleeps in its engine. */
 static void finish(struct hum_request *r)
 {
     while (!r->done) {
@@ -215,7 +215,7 @@ int HUM_Isend(const void *buffer, int count, HUM_Datatype type, int to, int tag,
     return begin(true, buffer, count, type, to, tag, comm, request, "HUM_Isend");
 }
 
-/* A message of four packets is over when the receiver has it. */
+/* A message of four packets is complete when the receiver has it. */
 int HUM_Issend(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm, HUM_Request *request)
 {
     return begin(true, buffer, count, type, to, tag, comm, request, "HUM_Issend");
@@ -226,7 +226,7 @@ int HUM_Irecv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM
     return begin(false, buffer, count, type, from, tag, comm, request, "HUM_Irecv");
 }
 
-/* What has been done is over, and its request gone. */
+/* Completed requests are released. */
 static int over(HUM_Request *request, HUM_Status *status, const char *function)
 {
     struct hum_request r = **request;
@@ -250,7 +250,7 @@ int HUM_Waitall(int count, HUM_Request requests[], HUM_Status statuses[])
     return error;
 }
 
-/* The first that is done, or -1; `none`: there is none to wait for. */
+/* The first completed request, or -1; `none`: there is none to wait for. */
 static int any(int count, HUM_Request requests[], bool *none)
 {
     *none = true;

@@ -1,4 +1,4 @@
-/* The header as the paper's listings include it: HUM_ functions with MPI_ types and constants. */
+/* The header for the paper's listings: HUM_ functions with MPI_ types and constants. */
 #include "mpi.h"
 
 /* The paper's HUM_Recv has no status. */

@@ -1,10 +1,10 @@
 /*
- * HUMboldt: messages between ranks, in software and on boards. The functions and their arguments are MPI's with HUM_
- * for MPI_; <mpi.h> of this library gives them MPI's names.
+ * HUMboldt: messages between ranks, in software and on boards. The functions and their arguments are those of MPI with
+ * the prefix HUM_ instead of MPI_; this library's <mpi.h> gives them MPI's names.
  *
- * A program is started by `baltra cluster run`; started by itself it is a job of one rank. One thread calls the library,
- * the one that called HUM_Init. Functions return HUM_SUCCESS or an error class; by default an error ends the whole job
- * with a text that names rank, peer and tag (HUM_ERRORS_RETURN makes it come back instead, HUM_Last_error has the text).
+ * `baltra cluster run` starts a program; a program that is started directly is a job of one rank. Only the thread that
+ * called HUM_Init may call the library. Functions return HUM_SUCCESS or an error class. By default an error ends the whole
+ * job with a message that names rank, peer and tag; with HUM_ERRORS_RETURN it is returned, and HUM_Last_error has the text.
  */
 #ifndef HUMBOLDT_H
 #define HUMBOLDT_H
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Handles. They are compared with ==; each has a null. */
+/* Handles. They are compared with ==; each kind has a null handle. */
 typedef struct hum_comm *HUM_Comm;
 typedef struct hum_type *HUM_Datatype;
 typedef struct hum_op *HUM_Op;
@@ -25,7 +25,7 @@ typedef struct hum_errhandler *HUM_Errhandler;
 typedef struct hum_info *HUM_Info;
 typedef intptr_t HUM_Aint;
 
-/* What is known of a message. `bytes` is its payload's size; HUM_Get_count has it in elements. */
+/* Properties of a message. `bytes` is the size of its payload; HUM_Get_count converts it to elements. */
 typedef struct {
     int source, tag, error;
     int cancelled;
@@ -38,24 +38,24 @@ enum {
     HUM_SUCCESS,
     HUM_ERR_BUFFER,
     HUM_ERR_COUNT,
-    HUM_ERR_TYPE,      /* no such type, or a message of another type than the receive's */
+    HUM_ERR_TYPE,      /* invalid type, or the types of message and receive differ */
     HUM_ERR_TAG,
     HUM_ERR_COMM,
-    HUM_ERR_RANK,      /* no such rank */
+    HUM_ERR_RANK,      /* invalid rank */
     HUM_ERR_REQUEST,
     HUM_ERR_ROOT,
     HUM_ERR_OP,
     HUM_ERR_ARG,
     HUM_ERR_TRUNCATE,  /* the message is longer than the buffer */
-    HUM_ERR_UNMATCHED, /* a message that nobody received */
+    HUM_ERR_UNMATCHED, /* a message was not received */
     HUM_ERR_PEER,      /* a rank has died, or left before its message came */
     HUM_ERR_DEADLOCK,  /* ranks wait for one another */
-    HUM_ERR_PROTOCOL,  /* a peer sent what no rank sends */
+    HUM_ERR_PROTOCOL,  /* a peer sent a malformed packet */
     HUM_ERR_STATE,     /* before HUM_Init, or after HUM_Finalize */
     HUM_ERR_NO_MEM,
-    HUM_ERR_SYSTEM,    /* the operating system refused; the text has its reason */
+    HUM_ERR_SYSTEM,    /* a system call failed; the text has its reason */
     HUM_ERR_UNSUPPORTED,
-    HUM_ERR_IN_STATUS, /* HUM_Waitall: the statuses have each request's error */
+    HUM_ERR_IN_STATUS, /* HUM_Waitall: the error of each request is in its status */
     HUM_ERR_LASTCODE,
 };
 
@@ -83,7 +83,7 @@ extern struct hum_errhandler hum_errors_are_fatal, hum_errors_return;
 #define HUM_ERRORS_ARE_FATAL (&hum_errors_are_fatal)
 #define HUM_ERRORS_RETURN (&hum_errors_return)
 
-/* Types: those of C, fixed widths, pairs for MINLOC and MAXLOC. BYTE and PACKED go with a message of any type. */
+/* Types: those of C, fixed widths, pairs for MINLOC and MAXLOC. BYTE and PACKED match every type. */
 extern struct hum_type hum_byte, hum_packed, hum_char, hum_signed_char, hum_unsigned_char, hum_short, hum_unsigned_short,
     hum_int, hum_unsigned, hum_long, hum_unsigned_long, hum_long_long, hum_unsigned_long_long, hum_float, hum_double,
     hum_long_double, hum_bool, hum_float_complex, hum_double_complex, hum_float_int, hum_double_int, hum_long_int,
@@ -137,8 +137,8 @@ extern struct hum_op hum_op_max, hum_op_min, hum_op_sum, hum_op_prod, hum_op_lan
 #define HUM_MINLOC (&hum_op_minloc)
 
 /*
- * The job. Init waits until every rank has come (HUM_START_MS, 60 s) and leaves argc and argv as they are. Finalize waits
- * for all ranks and fails if a message was left that nobody received. Abort ends every rank.
+ * The job. Init waits until every rank has started (HUM_START_MS, 60 s) and does not change argc and argv. Finalize waits
+ * for all ranks and fails if a message was not received. Abort ends every rank.
  */
 int HUM_Init(int *argc, char ***argv);
 int HUM_Init_thread(int *argc, char ***argv, int required, int *provided);
@@ -164,8 +164,8 @@ int HUM_Comm_set_errhandler(HUM_Comm comm, HUM_Errhandler handler);
 int HUM_Comm_get_errhandler(HUM_Comm comm, HUM_Errhandler *handler);
 
 /*
- * Messages. Blocking ones return when the buffer may be used again; Ssend when the message is being received. A buffer
- * of Isend or Irecv belongs to the library until Wait or Test says that it is done, which also frees the request.
+ * Messages. Blocking functions return when the buffer may be used again; Ssend when the message is being received. A buffer
+ * of Isend or Irecv belongs to the library until Wait or Test reports its completion, which also frees the request.
  */
 int HUM_Send(const void *buffer, int count, HUM_Datatype type, int destination, int tag, HUM_Comm comm);
 int HUM_Ssend(const void *buffer, int count, HUM_Datatype type, int destination, int tag, HUM_Comm comm);
@@ -189,10 +189,10 @@ int HUM_Iprobe(int source, int tag, HUM_Comm comm, int *flag, HUM_Status *status
 int HUM_Get_count(const HUM_Status *status, HUM_Datatype type, int *count);
 
 /*
- * Streams, besides messages: bytes from one rank to another, in their order and in whatever pieces. One end pushes, the other
- * pulls, as on a socket; both ways are two streams. Each end opens its own, which says where the other is. Pull waits for a byte
- * at least and gives no more than `room`; 0 bytes are the end, after Stream_end. A stream's messages have `channel` for their
- * tag, which these two ranks use for nothing else, and errors are those of HUM_Send and HUM_Recv.
+ * Streams: bytes from one rank to another, in order and in pieces of any size. One end pushes and the other pulls, as on a
+ * socket; both directions need two streams. Each end opens its own handle with the rank of the other end. Pull waits for at
+ * least one byte and returns at most `room`; 0 bytes mean the end, after Stream_end. The messages of a stream have `channel` as
+ * their tag, which these two ranks must not use otherwise. Errors are those of HUM_Send and HUM_Recv.
  */
 enum { HUM_STREAM_BYTES = 1448 };
 typedef struct {
@@ -244,11 +244,11 @@ int HUM_Get_address(const void *location, HUM_Aint *address);
 int HUM_Op_create(HUM_User_function *function, int commutes, HUM_Op *made);
 int HUM_Op_free(HUM_Op *op);
 
-/* Memory of the library's choice: free with HUM_Free_mem. */
+/* Allocates memory; free it with HUM_Free_mem. */
 int HUM_Alloc_mem(HUM_Aint bytes, HUM_Info info, void *pointer);
 int HUM_Free_mem(void *pointer);
 
-/* Errors. Last_error is the newest failure's text, the library's own, valid until the next failure. */
+/* Errors. Last_error returns the text of the newest failure, which the library owns, valid until the next failure. */
 int HUM_Error_string(int code, char *text, int *length);
 int HUM_Error_class(int code, int *class_of);
 const char *HUM_Last_error(void);

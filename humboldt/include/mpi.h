@@ -1,13 +1,13 @@
 /*
- * MPI's names for HUMboldt's functions, so that an ordinary MPI program compiles against it. What is not here the library
- * does not have, and the compiler says so. The names are macros: a program under another MPI may use humboldt.h beside it.
+ * MPI's names for HUMboldt's functions, so that an ordinary MPI program compiles against this library. Functions that the
+ * library lacks are absent here, so the compiler reports them. The names are macros; a program under another MPI may use humboldt.h.
  */
 #ifndef HUMBOLDT_MPI_H
 #define HUMBOLDT_MPI_H
 
 #include "humboldt.h"
 
-/* The lowest version that there is: every later one promises functions that are not here. */
+/* The lowest version, because later versions promise functions that are absent here. */
 #define MPI_VERSION 1
 #define MPI_SUBVERSION 0
 #define HUMBOLDT 1
@@ -127,7 +127,7 @@
 #define MPI_TAG_UB HUM_TAG_UB
 #define MPI_WTIME_IS_GLOBAL HUM_WTIME_IS_GLOBAL
 
-/* Classes that MPI knows by one name. */
+/* Classes to which MPI gives one name. */
 #define MPI_ERR_OTHER HUM_ERR_PEER
 #define MPI_ERR_INTERN HUM_ERR_SYSTEM
 #define MPI_ERR_UNKNOWN HUM_ERR_LASTCODE

@@ -1,9 +1,9 @@
 /*
- * Collectives, out of messages in the communicator's second context. All ranks call them in the same order, and messages
- * of one rank do not overtake each other, so a tag for each kind is enough.
+ * Collectives, built from messages in the communicator's second context. All ranks call them in the same order, and messages
+ * of one rank do not overtake each other, so one tag per kind is sufficient.
  *
- * What is small goes the way with the fewest steps, what is large the way with the fewest bytes. Where kernels on boards take part
- * (HUM_COMM_WORLD) all go the ways that these can (fabric/collective.c): trees, and what goes from or to a root.
+ * Small messages use algorithms with few steps, large ones those with few bytes. If kernels on boards take part
+ * (HUM_COMM_WORLD), all ranks use the algorithms of fabric/collective.c: trees, and transfers from or to a root.
  */
 #include "internal.h"
 
@@ -12,17 +12,17 @@
 #include <string.h>
 
 enum {
-    LARGE_BYTES = 64 << 10, /* from here on bandwidth counts */
-    EACH_BYTES = 4 << 10,   /* Alltoall: below, all messages at once */
+    LARGE_BYTES = 64 << 10, /* from this size on bandwidth dominates */
+    EACH_BYTES = 4 << 10,   /* Alltoall: smaller messages are sent all at once */
 };
 
-/* Whether all ranks of a communicator can do something together. */
+/* Whether all ranks of a communicator can take part in a collective. */
 static int together(HUM_Comm comm, enum hum_function function)
 {
     int error = hum_comm_check(comm, function);
     for (int r = 0; error == HUM_SUCCESS && hum_job.fabric && r < comm->size; r++)
         if (hum_job.peers[comm->world[r]].streams)
-            return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d has streams alone, and no part in collectives", r);
+            return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d has only streams, which cannot take part in collectives", r);
     return error;
 }
 
@@ -38,7 +38,7 @@ static int begin(HUM_Comm comm, enum hum_function function, int root, const void
     return HUM_SUCCESS;
 }
 
-static int no_memory(HUM_Comm comm, enum hum_function function) { return hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory"); }
+static int no_memory(HUM_Comm comm, enum hum_function function) { return hum_fail(comm, HUM_ERR_NO_MEM, function, "out of memory"); }
 
 /* The first rank that is a kernel on a board, or -1. */
 static int on_board(HUM_Comm comm)
@@ -62,7 +62,7 @@ static uint8_t *at(const void *buffer, HUM_Datatype type, long elements)
     return (uint8_t *)(uintptr_t)buffer + (ptrdiff_t)type->extent * elements;
 }
 
-/* Sends to one, receives from another, both at once. Empty messages go, too. */
+/* Sends to one rank and receives from another at the same time, also empty messages. */
 static int exchange(const void *out, int out_count, HUM_Datatype out_type, int to, void *in, int in_count, HUM_Datatype in_type, int from,
                     HUM_Comm comm, enum hum_function function)
 {
@@ -73,13 +73,13 @@ static int exchange(const void *out, int out_count, HUM_Datatype out_type, int t
     return hum_wait_all(2, requests, HUM_STATUSES_IGNORE, function);
 }
 
-/* A rank's own part: as if it sent it to itself. */
+/* A rank's own part, copied as if it was sent and received. */
 static int move(const void *out, int out_count, HUM_Datatype out_type, void *in, int in_count, HUM_Datatype in_type, HUM_Comm comm,
                 enum hum_function function)
 {
     size_t bytes = out_type->size * (size_t)out_count;
     if (bytes > in_type->size * (size_t)in_count)
-        return hum_fail(comm, HUM_ERR_TRUNCATE, function, "its own part has %zu bytes, the room for it %zu", bytes, in_type->size * (size_t)in_count);
+        return hum_fail(comm, HUM_ERR_TRUNCATE, function, "its own part has %zu bytes, but the buffer for it holds %zu", bytes, in_type->size * (size_t)in_count);
     if (hum_type_contiguous(out_type) && hum_type_contiguous(in_type)) {
         if (bytes > 0) memmove(in, out, bytes);
         return HUM_SUCCESS;
@@ -126,7 +126,7 @@ static int tree_bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_
     return HUM_SUCCESS;
 }
 
-/* Each rank has its part of `bytes` in place, cut as evenly as it goes; all get all. */
+/* Each rank has its part of `bytes` in place, divided as evenly as possible; all ranks get all parts. */
 static long cut(long count, int parts, int part) { return count * part / parts; }
 
 static int ring_allgather(uint8_t *buffer, long count, HUM_Datatype type, HUM_Comm comm, enum hum_function function)
@@ -148,7 +148,7 @@ int HUM_Bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_Comm com
     if (error != HUM_SUCCESS) return error;
     if (type->size * (size_t)count < LARGE_BYTES || comm->size <= 2 || count < comm->size || on_board(comm) >= 0)
         return tree_bcast(buffer, count, type, root, comm, function);
-    /* Large: the root deals out parts, then the parts go round. */
+    /* Large: the root distributes parts, then the parts circulate in a ring. */
     int n = comm->size;
     if (comm->rank == root) {
         struct hum_request *requests[HUM_RANKS_MAX] = {NULL};
@@ -171,7 +171,7 @@ int HUM_Bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_Comm com
 static int check_op(HUM_Op op, HUM_Datatype type, HUM_Comm comm, enum hum_function function)
 {
     if (op == HUM_OP_NULL) return hum_fail(comm, HUM_ERR_OP, function, "the operation is null");
-    if (!hum_op_allowed(op, type)) return hum_fail(comm, HUM_ERR_OP, function, "%s has no meaning for %s", op->name, type->name);
+    if (!hum_op_allowed(op, type)) return hum_fail(comm, HUM_ERR_OP, function, "%s is not defined for %s", op->name, type->name);
     if (on_board(comm) >= 0 && !hum_op_on_boards(op, type)) {
         char text[96];
         snprintf(text, sizeof text, "%s of %s", op->name, type->name);
@@ -180,7 +180,7 @@ static int check_op(HUM_Op op, HUM_Datatype type, HUM_Comm comm, enum hum_functi
     return HUM_SUCCESS;
 }
 
-/* Room for `count` elements, and a copy of `from` in it. */
+/* Allocates space for `count` elements, with a copy of `from`. */
 static void *copy_of(const void *from, int count, HUM_Datatype type)
 {
     size_t bytes = type->extent * (size_t)count;
@@ -208,7 +208,7 @@ static int reduce_whole(const void *mine, void *result, int count, HUM_Datatype 
     } else if (comm->rank != root) {
         if (error == HUM_SUCCESS) error = SEND(sum, count, type, root);
     } else {
-        /* In the order of ranks, from the last: in ∘ inout has the lower rank on the left. */
+        /* In the order of ranks, from the last: in ∘ inout with the lower rank on the left. */
         for (int r = comm->size - 1; r >= 0 && error == HUM_SUCCESS; r--) {
             if (r != root) error = RECV(other, count, type, r);
             const void *next = r == root ? mine : other;
@@ -243,7 +243,7 @@ int HUM_Reduce(const void *out, void *in, int count, HUM_Datatype type, HUM_Op o
     return reduce(out == HUM_IN_PLACE ? in : out, in, count, type, op, root, comm, function);
 }
 
-/* Everybody's element-wise sum in two rounds of the ring: first each rank gets one part whole, then all parts go round. */
+/* Element-wise sum for all ranks in two rounds of the ring: first each rank gets one complete part, then all parts circulate. */
 static int ring_allreduce(void *sum, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm, enum hum_function function)
 {
     int n = comm->size, to = (comm->rank + 1) % n, from = (comm->rank - 1 + n) % n;
@@ -261,7 +261,7 @@ static int ring_allreduce(void *sum, int count, HUM_Datatype type, HUM_Op op, HU
     return error == HUM_SUCCESS ? ring_allgather(sum, count, type, comm, function) : error;
 }
 
-/* Recursive doubling; ranks beyond the largest power of two give their part to a neighbour and get the result from it. */
+/* Recursive doubling; ranks beyond the largest power of two send their part to a neighbor and receive the result from it. */
 static int doubling_allreduce(void *sum, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm, enum hum_function function)
 {
     int power = 1, rank = comm->rank, error = HUM_SUCCESS;
@@ -327,7 +327,7 @@ int HUM_Scan(const void *out, void *in, int count, HUM_Datatype type, HUM_Op op,
     return error;
 }
 
-/* Each rank sums its own part: it gets everybody's part for it, one after another. */
+/* Each rank sums its own part from the parts of all ranks, one after another. */
 static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Datatype type, HUM_Op op, HUM_Comm comm, enum hum_function function)
 {
     int n = comm->size, rank = comm->rank, error = HUM_SUCCESS;
@@ -513,7 +513,7 @@ int HUM_Allgatherv(const void *out, int out_count, HUM_Datatype out_type, void *
     return allgather(out, out_count, out_type, in, 0, in_counts, places, in_type, comm, HUM_IN_Allgatherv);
 }
 
-/* What goes to and comes from a rank, for both forms of Alltoall. */
+/* The part that is sent to and received from a rank, for both forms of Alltoall. */
 struct parts {
     const void *buffer;
     int count;
@@ -549,7 +549,7 @@ static int alltoall(struct parts out, struct parts in, HUM_Comm comm, enum hum_f
         if (bytes > largest) largest = bytes;
     }
     error = move(part_place(&out, rank), part_count(&out, rank), out.type, part_place(&in, rank), part_count(&in, rank), in.type, comm, function);
-    /* Ranks may have found different sizes largest; both ways send and match the same messages. */
+    /* Ranks may disagree on the largest size; both algorithms send and match the same messages. */
     if ((largest <= EACH_BYTES || on_board(comm) >= 0) && error == HUM_SUCCESS) {
         struct hum_request *requests[2 * HUM_RANKS_MAX];
         int used = 0;

@@ -1,4 +1,4 @@
-/* The job's beginning and end, and communicators. */
+/* Initialization and end of the job, and communicators. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -9,12 +9,12 @@
 
 struct hum_comm hum_comm_world = {.handler = HUM_ERRORS_ARE_FATAL}, hum_comm_self = {.handler = HUM_ERRORS_ARE_FATAL};
 
-/* Contexts go in pairs: messages, collectives. A bit for each pair that this rank has; the first is the world's, the second self's. */
+/* Contexts are allocated in pairs: messages, collectives. One bit for each pair in use by this rank; the first is the world's, the second self's. */
 enum { PAIRS = 0x10000 / 2, WORDS = PAIRS / 64, WINDOW = 32 };
 static uint64_t taken[WORDS] = {3};
-static struct hum_comm *freed; /* for the next ones: see HUM_Comm_free */
+static struct hum_comm *freed; /* reused by later ones: see HUM_Comm_free */
 
-/* The first pair of contexts that no member of `comm` has, or -1. */
+/* The first pair of contexts that no member of `comm` uses, or -1. */
 static int agree(HUM_Comm comm, int *pair)
 {
     *pair = -1;
@@ -54,7 +54,7 @@ int hum_comm_check(HUM_Comm comm, enum hum_function function)
                 hum_job.finalized ? "after HUM_Finalize" : "before HUM_Init");
         hum_job_abort(1);
     }
-    if (hum_unlikely(comm == NULL || !comm->valid)) return hum_fail(HUM_COMM_WORLD, HUM_ERR_COMM, function, "no such communicator");
+    if (hum_unlikely(comm == NULL || !comm->valid)) return hum_fail(HUM_COMM_WORLD, HUM_ERR_COMM, function, "invalid communicator");
     return HUM_SUCCESS;
 }
 
@@ -70,7 +70,7 @@ int HUM_Init_thread(int *argc, char ***argv, int required, int *provided)
     if (error == HUM_SUCCESS &&
         (!fill(&hum_comm_world, world, hum_job.size, 0) || !fill(&hum_comm_self, &hum_job.rank, 1, 2))) {
         error = HUM_ERR_NO_MEM;
-        snprintf(text, sizeof text, "no memory");
+        snprintf(text, sizeof text, "out of memory");
     }
     if (error != HUM_SUCCESS) return hum_fail(HUM_COMM_WORLD, error, HUM_IN_Init, "%s", text);
     return HUM_SUCCESS;
@@ -100,8 +100,8 @@ int HUM_Finalize(void)
 {
     int error = hum_comm_check(HUM_COMM_WORLD, HUM_IN_Finalize);
     if (error != HUM_SUCCESS) return error;
-    /* Everything that this rank sent is on its way, then all ranks that are processes meet: what is unmatched after that
-     * stays so. Kernels on boards just end. */
+    /* Waits until all packets of this rank are sent, then meets all ranks that are processes: messages that are unmatched afterwards
+     * stay so. Kernels on boards do not take part. */
     int meet[HUM_RANKS_MAX], size = 0, own = 0;
     for (int r = 0; r < hum_job.size; r++) {
         if (r == hum_job.rank) own = size;
@@ -118,7 +118,7 @@ int HUM_Finalize(void)
     for (int distance = 1; distance < size; distance *= 2) {
         int to = meet[(own + distance) % size], from = meet[(own - distance + size) % size];
         struct hum_request *out = hum_isend(NULL, 0, HUM_BYTE, to, distance, HUM_COMM_WORLD, 1, false);
-        if (out == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Finalize, "no memory");
+        if (out == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Finalize, "out of memory");
         error = hum_recv(NULL, 0, HUM_BYTE, from, distance, HUM_COMM_WORLD, 1, HUM_STATUS_IGNORE, HUM_IN_Finalize);
         if (error != HUM_SUCCESS) return error;
         error = hum_wait_one(out, HUM_STATUS_IGNORE, HUM_COMM_WORLD, HUM_IN_Finalize);
@@ -178,14 +178,14 @@ int HUM_Comm_size(HUM_Comm comm, int *size)
     return error;
 }
 
-/* For the next communicator. The handle's memory stays until then, so that its use is an error and not chance. */
+/* Kept for the next communicator: the memory of a freed handle stays valid, so that its use is detected. */
 static void keep(struct hum_comm *comm)
 {
     comm->next_freed = freed;
     freed = comm;
 }
 
-/* A communicator that has been freed goes when no request needs it; others may have its contexts then. */
+/* Releases a freed communicator when no request needs it; its contexts can then be reused. */
 static void release(struct hum_comm *comm)
 {
     unsigned pair = comm->context / 2;
@@ -198,7 +198,7 @@ void hum_comm_drop(struct hum_comm *comm)
     if (--comm->requests == 0 && !comm->valid) release(comm);
 }
 
-/* The new communicator of those members of `comm` that come with the same color, in the order of their keys. */
+/* The new communicator of those members of `comm` that have the same color, in the order of their keys. */
 static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_function function)
 {
     int error = hum_comm_check(comm, function);
@@ -206,7 +206,7 @@ static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_fun
     *made = HUM_COMM_NULL;
     for (int r = 0; hum_job.fabric && r < comm->size; r++)
         if (hum_job.peers[comm->world[r]].board)
-            return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d is a kernel on a board, which knows HUM_COMM_WORLD alone", r);
+            return hum_fail(comm, HUM_ERR_UNSUPPORTED, function, "rank %d is a kernel on a board, which supports only HUM_COMM_WORLD", r);
     struct entry {
         int color, key;
     } mine = {color, key}, *all = malloc((size_t)comm->size * sizeof *all);
@@ -214,7 +214,7 @@ static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_fun
     if (comm_made != NULL) freed = comm_made->next_freed;
     else comm_made = calloc(1, sizeof *comm_made);
     if (all == NULL || comm_made == NULL) {
-        error = hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory");
+        error = hum_fail(comm, HUM_ERR_NO_MEM, function, "out of memory");
         goto out;
     }
     int pair;
@@ -222,7 +222,7 @@ static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_fun
     if (error == HUM_SUCCESS) error = agree(comm, &pair);
     if (error != HUM_SUCCESS) goto out;
     if (pair < 0) {
-        error = hum_fail(comm, HUM_ERR_COMM, function, "more than %d communicators at once: free some (MPI_Comm_free)", PAIRS);
+        error = hum_fail(comm, HUM_ERR_COMM, function, "more than %d communicators are open (free some with MPI_Comm_free)", PAIRS);
         goto out;
     }
     if (color != HUM_UNDEFINED) {
@@ -237,7 +237,7 @@ static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_fun
         }
         for (int i = 0; i < size; i++) world[i] = comm->world[ranks[i]];
         if (!fill(comm_made, world, size, 2 * (unsigned)pair)) {
-            error = hum_fail(comm, HUM_ERR_NO_MEM, function, "no memory");
+            error = hum_fail(comm, HUM_ERR_NO_MEM, function, "out of memory");
             goto out;
         }
         taken[pair / 64] |= UINT64_C(1) << pair % 64;
@@ -259,7 +259,7 @@ int HUM_Comm_split(HUM_Comm comm, int color, int key, HUM_Comm *made)
 int HUM_Comm_split_type(HUM_Comm comm, int type, int key, HUM_Info info, HUM_Comm *made)
 {
     (void)info;
-    /* Of those on one node, the first one's rank is the color. */
+    /* The color of the ranks on one node is the rank of the first. */
     return split(comm, type == HUM_COMM_TYPE_SHARED ? hum_job.local_ranks[0] : HUM_UNDEFINED, key, made, HUM_IN_Comm_split);
 }
 
@@ -274,7 +274,7 @@ int HUM_Comm_free(HUM_Comm *comm)
     int error = hum_comm_check(comm != NULL ? *comm : NULL, HUM_IN_Comm_free);
     if (error != HUM_SUCCESS) return error;
     if (*comm == HUM_COMM_WORLD || *comm == HUM_COMM_SELF)
-        return hum_fail(*comm, HUM_ERR_COMM, HUM_IN_Comm_free, "the job's own communicators are not freed");
+        return hum_fail(*comm, HUM_ERR_COMM, HUM_IN_Comm_free, "predefined communicators cannot be freed");
     (*comm)->valid = false;
     if ((*comm)->requests == 0) release(*comm);
     *comm = HUM_COMM_NULL;
@@ -309,7 +309,7 @@ int HUM_Alloc_mem(HUM_Aint bytes, HUM_Info info, void *pointer)
     (void)info;
     void *memory = NULL;
     if (bytes < 0 || posix_memalign(&memory, 64, bytes > 0 ? (size_t)bytes : 1) != 0)
-        return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Alloc_mem, "%ld bytes", (long)bytes);
+        return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Alloc_mem, "out of memory (%ld bytes)", (long)bytes);
     *(void **)pointer = memory;
     return HUM_SUCCESS;
 }

@@ -1,9 +1,9 @@
 /*
  * Requests, matching and the protocol, for both transports.
  *
- * A small message goes at once, as EAGER. A large one, and a synchronous one, asks first: ENVELOPE; when a receive
- * matches, the receiver either pulls the bytes out of the sender's memory (same node, where the kernel allows it) or
- * answers CLEAR, whereupon DATA comes in fragments; then it says DONE, or ERROR if the message does not fit.
+ * A small message is sent at once, as EAGER. A large or synchronous one begins with ENVELOPE. When a receive matches, the
+ * receiver either copies the bytes out of the sender's memory (same node, if the kernel allows it) or replies with CLEAR,
+ * whereupon DATA follows in fragments; then it sends DONE, or ERROR if the message does not fit.
  *
  * Messages of one sender match in the order in which they were sent: their EAGER and ENVELOPE packets travel in order.
  */
@@ -24,9 +24,9 @@ static struct hum_request *posted_last;
 struct hum_unexpected *hum_unexpected_first;
 static struct hum_unexpected *unexpected_last;
 static struct hum_request *streams;
-static int queued; /* packets that wait for room, at all peers */
+static int queued; /* packets that wait for space, at all peers */
 
-/* ---- requests: an id is a generation and a place in the table, so that a stale or forged one is recognised ---- */
+/* ---- requests: an id is a generation and an index of the table, so that stale or forged ids are detected ---- */
 
 static struct hum_request **table;
 static uint32_t table_used, table_room;
@@ -161,7 +161,7 @@ static const char *const code_names[16] = {
 #undef LIMIT
 };
 
-/* A board's processor may have longs of its own. */
+/* A board's processor may have longs of another size. */
 static const char *about_longs(unsigned a, unsigned b)
 {
     bool wide = a == HUM_CODE_INT64 || a == HUM_CODE_UINT64 || b == HUM_CODE_INT64 || b == HUM_CODE_UINT64;
@@ -169,7 +169,7 @@ static const char *about_longs(unsigned a, unsigned b)
     return wide && narrow && hum_job.fabric ? " (HUM_LONG has 32 bits in a kernel with 'long: 32')" : "";
 }
 
-/* What is found at a match; false if the message is not what the receive wants, which then has failed. */
+/* Checks a match; false if the message does not fit the receive, which then has failed. */
 static bool accept(struct hum_request *request, int source, struct hum_head head)
 {
     size_t bytes = hum_head_size(head);
@@ -180,10 +180,10 @@ static bool accept(struct hum_request *request, int source, struct hum_head head
     request->found_bytes = bytes;
     hum_job.block->received++;
     hum_job.block->received_bytes += bytes;
-    /* A structure's first elements may be all that comes. */
+    /* A message may contain only the first elements of a structure. */
     bool leads = request->code >= HUM_CODE_PAIR && request->lead == code && bytes <= request->lead_bytes;
     if (!hum_codes_agree(request->code, code) && !leads) {
-        hum_request_fail(request, HUM_ERR_TYPE, "the message from rank %d, tag %d, is of type %s, the receive of %s%s", source,
+        hum_request_fail(request, HUM_ERR_TYPE, "the message from rank %d, tag %d, has type %s, the receive has %s%s", source,
                          request->found_tag, code_names[code], code_names[request->code], about_longs(code, request->code));
         return false;
     }
@@ -192,7 +192,7 @@ static bool accept(struct hum_request *request, int source, struct hum_head head
 
 static void truncated(struct hum_request *request)
 {
-    hum_request_fail(request, HUM_ERR_TRUNCATE, "the message from rank %d, tag %d, has %zu bytes, the receive room for %zu",
+    hum_request_fail(request, HUM_ERR_TRUNCATE, "the message from rank %d, tag %d, has %zu bytes, but the receive buffer holds %zu",
                      request->source, request->found_tag, request->found_bytes, request->bytes);
 }
 
@@ -213,7 +213,7 @@ static void answer(int rank, int type, uint64_t first, uint64_t second, int coun
     hum_put(rank, hum_head(type, hum_job.rank, rank, 0, 0, 0, 0), &words, count, NULL, 0, NULL, true);
 }
 
-/* The whole message, in one copy, out of the sender's memory. 0, or an errno. */
+/* Copies the whole message out of the sender's memory. Returns 0, or an errno. */
 static int pull(struct hum_request *request, int source, uint64_t address)
 {
     pid_t pid = (pid_t)atomic_load(&hum_job.page->blocks[source].pid);
@@ -238,8 +238,8 @@ static void take_rendezvous(struct hum_request *request, int source, struct hum_
         answer(source, HUM_PACKET_ERROR, peer_id, HUM_ERR_TRUNCATE, 2);
         return;
     }
-    /* Fragments keep two processors busy and stay in their caches; one copy is best for what is larger than those, and
-     * where this rank has more messages to take while the sender goes on. */
+    /* Fragments keep two processors busy and stay in their caches; a single copy is best for messages larger than those, and
+     * if this rank has more messages to receive while the sender continues. */
     bool here = hum_job.peers[source].reach == HUM_SHM;
     bool alone = hum_posted_first == NULL && hum_unexpected_first == NULL && request->found_bytes < PULL_BYTES;
     int error = request->found_bytes == 0 ? 0 : here && hum_job.pull && !alone ? pull(request, source, address) : EPERM;
@@ -248,7 +248,7 @@ static void take_rendezvous(struct hum_request *request, int source, struct hum_
         finish(request);
         answer(source, HUM_PACKET_DONE, peer_id, 0, 1);
         return;
-    case ESRCH: /* it has just died, and its end is noticed in a moment */
+    case ESRCH: /* the peer has just died, which will be detected soon */
     case EPERM:
     case ENOSYS:
         if (here && !alone && error != ESRCH) hum_job.pull = false;
@@ -362,7 +362,7 @@ void hum_put(int rank, struct hum_head head, const struct hum_words *words, int 
     }
     struct hum_out *waiting = malloc(sizeof *waiting + (copy ? bytes : 0));
     if (waiting == NULL) {
-        hum_peer_lost(rank, "cannot be reached: no memory for a packet");
+        hum_peer_lost(rank, "cannot be reached: out of memory for a packet");
         return;
     }
     *waiting = out;
@@ -396,7 +396,7 @@ static int flush(int rank)
     return n;
 }
 
-/* Sends the next fragment of every message that may flow and whose way is free. */
+/* Sends the next fragment of every message whose flow is open and whose transport is free. */
 static int push_streams(void)
 {
     int n = 0;
@@ -442,7 +442,7 @@ int hum_progress(void)
 
 /* ---- in ---- */
 
-void hum_nonsense(int rank, const char *what) { hum_peer_lost(rank, "sent what no rank sends (%s)", what); }
+void hum_malformed(int rank, const char *what) { hum_peer_lost(rank, "sent a malformed packet (%s)", what); }
 
 uint8_t *hum_data_place(int source, uint64_t id, uint64_t offset, uint64_t bytes)
 {
@@ -504,10 +504,10 @@ bool hum_came(int source, struct hum_head head, const struct hum_words *words, i
     case HUM_PACKET_CLEAR:
         request = request_of(words->word[0], HUM_KIND_SEND);
         if (request == NULL || request->peer != source || request->streaming) {
-            hum_nonsense(source, "clear to send without a request");
+            hum_malformed(source, "clear to send without a request");
             break;
         }
-        /* Without payload there is nothing to stream, and its end may come before this rank looks at its streams again. */
+        /* Without payload there is no data to stream, and its end may arrive before this rank polls its streams again. */
         if (request->bytes == 0) break;
         request->streaming = true;
         request->peer_id = words->word[1];
@@ -518,7 +518,7 @@ bool hum_came(int source, struct hum_head head, const struct hum_words *words, i
     case HUM_PACKET_DATA: {
         uint8_t *place = hum_data_place(source, words->word[0], words->word[1], bytes);
         if (place == NULL || words->word[2] != bytes) {
-            hum_nonsense(source, "data that nobody waits for");
+            hum_malformed(source, "data without a receive");
             break;
         }
         hum_copy(place, data, bytes);
@@ -529,7 +529,7 @@ bool hum_came(int source, struct hum_head head, const struct hum_words *words, i
     case HUM_PACKET_ERROR:
         request = request_of(words->word[0], HUM_KIND_SEND);
         if (request == NULL || request->peer != source || (request->streaming && type == HUM_PACKET_DONE && request->offset < request->bytes)) {
-            hum_nonsense(source, "done without a request");
+            hum_malformed(source, "done without a request");
             break;
         }
         if (type == HUM_PACKET_DONE) {
@@ -537,15 +537,15 @@ bool hum_came(int source, struct hum_head head, const struct hum_words *words, i
         } else {
             int error = words->word[1] < HUM_ERR_LASTCODE ? (int)words->word[1] : HUM_ERR_PROTOCOL;
             hum_request_fail(request, error, "rank %d refused the message of %zu bytes, tag %d: %s", source, request->bytes,
-                             request->tag, error == HUM_ERR_TRUNCATE ? "its receive has less room"
-                                           : error == HUM_ERR_TYPE   ? "its receive is of another type"
+                             request->tag, error == HUM_ERR_TRUNCATE ? "its receive buffer is smaller"
+                                           : error == HUM_ERR_TYPE   ? "its receive has another type"
                                            : error == HUM_ERR_NO_MEM ? "its receive queue is full"
                                                                      : "its buffer cannot be written");
         }
         break;
     case HUM_PACKET_BYE: hum_job.peers[source].left = true; break;
     case HUM_PACKET_WAIT: hum_wait_came(source, data, bytes); return true;
-    default: hum_nonsense(source, "an unknown packet");
+    default: hum_malformed(source, "unknown type");
     }
     hum_job.peers[source].in++;
     return true;
@@ -577,7 +577,7 @@ char *hum_unmatched(void)
     if (n == 0) return NULL;
     struct hum_head head = hum_unexpected_first->head;
     char text[HUM_MAX_ERROR_STRING];
-    snprintf(text, sizeof text, "%d message%s that nobody received, the first from rank %d, tag %d, of %zu bytes", n, n > 1 ? "s" : "",
+    snprintf(text, sizeof text, "%d message%s not received, the first from rank %d, tag %d, of %zu bytes", n, n > 1 ? "s were" : " was",
              (int)HUM_FIELD(head.word, SRC), hum_head_tag(head), (size_t)hum_head_size(head));
     return strdup(text);
 }

@@ -36,18 +36,18 @@ enum {
 #undef FAULT
 #undef LIMIT
 
-/* What is in a field of an envelope. */
+/* The value of an envelope's field. */
 #define HUM_FIELD(word, name) (((uint64_t)(word) >> HUM_##name##_LOW) & ((UINT64_C(1) << HUM_##name##_WIDTH) - 1))
 
-/* A value in the place of a field; bits that the field lacks are cut off. */
+/* A value shifted into a field; bits beyond the field are cut off. */
 #define HUM_PUT(value, name) (((uint64_t)(value) & ((UINT64_C(1) << HUM_##name##_WIDTH) - 1)) << HUM_##name##_LOW)
 
-/* Tags have two fields. */
+/* Tags occupy two fields. */
 enum { HUM_TAG_BITS = HUM_TAG_WIDTH + HUM_TAG_HIGH_WIDTH };
 
 static inline int hum_tag(uint64_t word) { return (int)(HUM_FIELD(word, TAG) | HUM_FIELD(word, TAG_HIGH) << HUM_TAG_WIDTH); }
 
-/* A tag in its place, as HUM_PUT. */
+/* A tag shifted into its fields, as HUM_PUT. */
 static inline uint64_t hum_put_tag(int tag) { return HUM_PUT(tag, TAG) | HUM_PUT((uint32_t)tag >> HUM_TAG_WIDTH, TAG_HIGH); }
 
 /* Whether SIZE bytes of a message follow the envelope of a packet to or from fabric. */

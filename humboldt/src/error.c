@@ -1,4 +1,4 @@
-/* Errors: what they are called, and what becomes of them. */
+/* Names and handling of errors. */
 #include "internal.h"
 
 #include <stdarg.h>
@@ -16,22 +16,22 @@ static const char *const texts[HUM_ERR_LASTCODE] = {
     [HUM_SUCCESS] = "no error",
     [HUM_ERR_BUFFER] = "a buffer cannot be used",
     [HUM_ERR_COUNT] = "a count is negative or too large",
-    [HUM_ERR_TYPE] = "no such type, or a message of another type",
+    [HUM_ERR_TYPE] = "invalid type, or types differ",
     [HUM_ERR_TAG] = "a tag is out of range",
-    [HUM_ERR_COMM] = "no such communicator",
-    [HUM_ERR_RANK] = "no such rank",
-    [HUM_ERR_REQUEST] = "no such request",
-    [HUM_ERR_ROOT] = "no such root",
-    [HUM_ERR_OP] = "the operation has no meaning for the type",
-    [HUM_ERR_ARG] = "an argument makes no sense",
+    [HUM_ERR_COMM] = "invalid communicator",
+    [HUM_ERR_RANK] = "invalid rank",
+    [HUM_ERR_REQUEST] = "invalid request",
+    [HUM_ERR_ROOT] = "invalid root",
+    [HUM_ERR_OP] = "the operation is not defined for the type",
+    [HUM_ERR_ARG] = "an argument is invalid",
     [HUM_ERR_TRUNCATE] = "the message is longer than the buffer",
     [HUM_ERR_UNMATCHED] = "a message was never received",
     [HUM_ERR_PEER] = "a rank has ended",
     [HUM_ERR_DEADLOCK] = "ranks wait for one another",
     [HUM_ERR_PROTOCOL] = "a peer broke the protocol",
-    [HUM_ERR_STATE] = "the library is not initialized, or finalized",
-    [HUM_ERR_NO_MEM] = "no memory",
-    [HUM_ERR_SYSTEM] = "the operating system refused",
+    [HUM_ERR_STATE] = "the library is not initialized, or already finalized",
+    [HUM_ERR_NO_MEM] = "out of memory",
+    [HUM_ERR_SYSTEM] = "a system call failed",
     [HUM_ERR_UNSUPPORTED] = "not supported",
     [HUM_ERR_IN_STATUS] = "the statuses have the errors",
 };
@@ -51,7 +51,7 @@ int hum_fail(HUM_Comm comm, int error, enum hum_function function, const char *f
 
 int HUM_Error_string(int code, char *text, int *length)
 {
-    const char *found = code >= 0 && code < HUM_ERR_LASTCODE ? texts[code] : "no such error";
+    const char *found = code >= 0 && code < HUM_ERR_LASTCODE ? texts[code] : "unknown error";
     *length = snprintf(text, HUM_MAX_ERROR_STRING, "%s", found);
     return HUM_SUCCESS;
 }

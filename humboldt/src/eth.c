@@ -1,10 +1,10 @@
 /*
- * Packets to ranks by raw Ethernet, or UDP: one frame each, on one socket.
+ * Packets to ranks over raw Ethernet or UDP: one frame each, on one socket.
  *
- * A frame is both hardware addresses, the Ethernet type, 16 bits that count the packets from this rank to that one, the
- * envelope and payload; all of it in words of 64 bits, at least eight. Nothing is repeated. A packet that is missed ends the
- * peer's messages with an error; the last one of a wait is found by a question (PROBE), whose answer (STATE) has both counts of
- * the pair.
+ * A frame consists of both hardware addresses, the Ethernet type, a 16-bit sequence number of the packets from this rank to
+ * that one, the envelope and payload, in words of 64 bits, at least eight. Frames are not retransmitted. A lost packet ends the
+ * peer's messages with an error. The loss of the last packet is detected by a query (PROBE), whose reply (STATE) has both
+ * sequence numbers of the pair.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -35,7 +35,7 @@ struct frame {
 };
 _Static_assert(offsetof(struct frame, data) == HEAD_BYTES, "as it is on the wire");
 
-/* What is before the envelope of a datagram of UDP over IPv4, and stands for the frame's first three fields and its count. */
+/* The header before the envelope of a UDP datagram over IPv4; it replaces the frame's first three fields and its number. */
 struct datagram {
     uint8_t to[6], from[6], type[2];
     uint8_t version, service;
@@ -52,11 +52,11 @@ _Static_assert(sizeof(struct datagram) == 48, "as it is on the wire");
 struct place {
     uint8_t mac[6], ip[4];
     struct sockaddr_un address;
-    uint16_t in, out; /* the numbers of the next packets */
-    /* `out` when each question was asked that has no answer yet; a slow board is asked again before it answers. */
+    uint16_t in, out; /* the sequence numbers of the next packets */
+    /* `out` at the time of each PROBE without a reply; a slow board may get another PROBE before it replies. */
     uint16_t asked[QUESTIONS_MAX];
     int questions;
-    uint16_t asked_out; /* the last one's */
+    uint16_t asked_out; /* of the last PROBE */
 };
 static struct place *places;
 static uint8_t own[6], own_ip[4];
@@ -64,7 +64,7 @@ static bool udp;
 
 const char *hum_eth_wire(void) { return udp ? "UDP" : "raw Ethernet"; }
 
-/* Frames that did not go: whatever comes later waits for them. */
+/* Frames that could not be sent; later frames wait for them. */
 struct late {
     struct late *next;
     int rank;
@@ -104,7 +104,7 @@ static bool send_frame(int rank, const struct frame *frame, size_t bytes)
     if (udp) head = datagram_of(p, frame, bytes), parts[0] = (struct iovec){&head, sizeof head};
     struct msghdr message = {.msg_name = (void *)(uintptr_t)&p->address, .msg_namelen = sizeof p->address, .msg_iov = parts, .msg_iovlen = 2};
     ssize_t n = sendmsg(hum_job.wire_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    /* Where nobody listens a frame goes nowhere, as on a wire. */
+    /* A frame without a receiver is dropped, as on a wire. */
     return n >= 0 || (errno != EAGAIN && errno != ENOBUFS);
 }
 
@@ -150,7 +150,7 @@ bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes)
     return true;
 }
 
-/* Whether the peer had got, when it answered, what had gone when it was asked. Questions before that one have been answered, or lost. */
+/* Whether the peer had received, when it replied, all packets sent before the PROBE. Earlier PROBEs were replied to, or lost. */
 static bool answers(struct place *p, uint16_t in)
 {
     for (int i = 0; i < p->questions; i++)
@@ -169,9 +169,9 @@ static void state(int rank, const uint8_t *data)
     memcpy(&in, data, sizeof in);
     memcpy(&out, data + 2, sizeof out);
     if (!answers(p, in) && hum_fabric_known(rank))
-        hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s repeats nothing", hum_eth_wire());
+        hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s does not retransmit", hum_eth_wire());
     else if (hum_fabric_known(rank) && out != p->in)
-        hum_peer_lost(rank, "sent a packet that was lost on the wire, and %s repeats nothing", hum_eth_wire());
+        hum_peer_lost(rank, "sent a packet that was lost on the wire, and %s does not retransmit", hum_eth_wire());
     hum_fabric_state(rank, data[4] & 3);
 }
 
@@ -195,9 +195,9 @@ static void came(const struct frame *frame, size_t length)
         return;
     }
     uint16_t ahead = (uint16_t)(frame->count - p->in);
-    if (ahead >= 0x8000) return; /* it has been here */
+    if (ahead >= 0x8000) return; /* a duplicate */
     if (ahead > 0) {
-        hum_peer_lost(rank, "sent %u packet%s that %s lost on the wire, and %s repeats nothing", ahead, ahead > 1 ? "s" : "",
+        hum_peer_lost(rank, "sent %u packet%s that %s lost on the wire, and %s does not retransmit", ahead, ahead > 1 ? "s" : "",
                       ahead > 1 ? "were" : "was", hum_eth_wire());
         return;
     }
@@ -205,7 +205,7 @@ static void came(const struct frame *frame, size_t length)
     hum_fabric_came(rank, word, frame->data);
 }
 
-/* A datagram's head as a frame's. False: it is not one for this rank. */
+/* Converts a datagram's header to a frame's. False: it is not for this rank. */
 static bool frame_of(const struct datagram *head, struct frame *frame)
 {
     if (head->type[0] != 8 || head->type[1] != 0 || head->version != 0x45 || (head->fragment & ~htons(0x4000)) != 0 || head->protocol != 17 ||
@@ -238,7 +238,7 @@ int hum_eth_poll(void)
     return n;
 }
 
-/* MAC, or MAC/IP where frames are datagrams. */
+/* MAC, or MAC/IP for datagrams. */
 static bool read_address(const char *text, uint8_t *mac, uint8_t *ip)
 {
     int used = 0;
@@ -251,11 +251,11 @@ int hum_eth_start(char *text, size_t room)
     const char *mac = getenv("HUM_MAC");
     places = calloc((size_t)hum_job.size, sizeof *places);
     if (places == NULL) {
-        snprintf(text, room, "no memory for %d ranks", hum_job.size);
+        snprintf(text, room, "out of memory for %d ranks", hum_job.size);
         return HUM_ERR_NO_MEM;
     }
     if (hum_job.wire_fd < 0 || mac == NULL || !read_address(mac, own, own_ip)) {
-        snprintf(text, room, "HUM_WIRE or HUM_MAC is missing: start the program with `baltra cluster run`");
+        snprintf(text, room, "HUM_WIRE or HUM_MAC is missing (start the program with `baltra cluster run`)");
         return HUM_ERR_SYSTEM;
     }
     udp = strchr(mac, '/') != NULL;
@@ -265,14 +265,14 @@ int hum_eth_start(char *text, size_t room)
         const char *address = hum_job.peers[rank].address, *path = strchr(address, '@');
         if (hum_job.peers[rank].reach != HUM_FABRIC || path == NULL) continue;
         if (!read_address(address + 4, p->mac, p->ip) || strlen(path + 1) >= sizeof p->address.sun_path) {
-            snprintf(text, room, "HUM_PEERS: '%s' is no address of a rank", address);
+            snprintf(text, room, "HUM_PEERS: invalid address '%s' of a rank", address);
             return HUM_ERR_SYSTEM;
         }
         p->address.sun_family = AF_UNIX;
         memcpy(p->address.sun_path, path + 1, strlen(path + 1));
     }
     if (!hum_watch(hum_job.wire_fd, HUM_WATCH_FABRIC, 0, EPOLLIN)) {
-        snprintf(text, room, "the wire: %s", strerror(errno));
+        snprintf(text, room, "HUM_WIRE: %s", strerror(errno));
         return HUM_ERR_SYSTEM;
     }
     return HUM_SUCCESS;

@@ -1,9 +1,9 @@
 /*
- * Messages to ranks on boards, and to any over raw Ethernet: the envelope alone goes with each packet, with 12 bits of tag, and a
- * pair of ranks has one message under way in each direction, so that ids of requests need not travel: the rest waits here.
+ * Messages to ranks on boards, and to all ranks over raw Ethernet. Each packet has only the envelope as its header, with 12 bits of
+ * tag. A pair of ranks has one message in flight in each direction, so that no ids of requests travel; other messages wait here.
  *
- * Packets go by frames (eth.c) or, to boards that speak it, by TCP (link.c). Whether a peer still lives, and what it got, is
- * found by a question (PROBE) and its answer (STATE) when a rank has waited for a while.
+ * Packets travel in frames (eth.c) or, to boards that use it, over TCP (link.c). After a rank has waited for a while, a query
+ * (PROBE) and its reply (STATE) show whether a peer lives and which packets it has received.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -17,7 +17,7 @@ enum {
     TAG_MAX = (1 << HUM_TAG_BITS) - 1,
 };
 
-/* A message that waits for the one before it. */
+/* A message that waits for the previous one. */
 struct waiting {
     struct waiting *next;
     struct hum_head head;
@@ -26,13 +26,13 @@ struct waiting {
 
 struct station {
     bool link;         /* reached over TCP */
-    uint64_t asked_ns; /* since when there is no answer; 0: there is one */
+    uint64_t asked_ns; /* time of the PROBE without a reply; 0: none */
     bool known;
-    /* The message to it that is under way, and those behind it. */
+    /* The message to the peer that is in flight, and those after it. */
     bool sending;
     uint64_t send_id, send_left;
     struct waiting *first, *last;
-    /* The message from it. */
+    /* The message from the peer. */
     bool offered, empty;
     uint64_t receive_id, receive_offset;
     uint8_t *eager;
@@ -45,7 +45,7 @@ static struct station *stations;
 static void put(int rank, uint64_t word, const void *data, size_t bytes)
 {
     if (!(stations[rank].link ? hum_link_put(rank, word, data, bytes) : hum_eth_put(rank, word, data, bytes)))
-        hum_peer_lost(rank, "cannot be reached: no memory for a packet");
+        hum_peer_lost(rank, "cannot be reached: out of memory for a packet");
 }
 
 bool hum_fabric_blocked(void) { return hum_eth_blocked() || hum_link_blocked(); }
@@ -81,9 +81,9 @@ static void sent(int rank)
 
 const char *hum_fabric_refuses(unsigned context, int tag, size_t bytes)
 {
-    if (context > 1) return "ranks on boards know HUM_COMM_WORLD alone";
-    if (tag > TAG_MAX) return "a tag for a rank on a board is below 4096";
-    return bytes >> HUM_SIZE_WIDTH != 0 ? "a message for a rank on a board is shorter than 16 MB" : NULL;
+    if (context > 1) return "ranks on boards support only HUM_COMM_WORLD";
+    if (tag > TAG_MAX) return "the tag for a rank on a board must be below 4096";
+    return bytes >> HUM_SIZE_WIDTH != 0 ? "a message to a rank on a board must be shorter than 16 MB" : NULL;
 }
 
 bool hum_fabric_push(int rank, struct hum_out *out)
@@ -112,7 +112,7 @@ bool hum_fabric_push(int rank, struct hum_out *out)
         put(rank, word_of(HUM_PACKET_DATA, rank, out->bytes, 0, 0, s->send_left > 0 ? HUM_FLAG_MORE : 0), out->data, out->bytes);
         break;
     case HUM_PACKET_DONE:
-        /* A message without payload is done for this side; the other one has its four packets. */
+        /* A message without payload is complete on this side; the other one has its four packets. */
         if (s->offered && s->receive_id == 0) {
             s->empty = true;
             put(rank, word_of(HUM_PACKET_CLEAR, rank, 0, 0, 0, 0), NULL, 0);
@@ -143,7 +143,7 @@ static void eager(int rank, uint64_t word, const uint8_t *data, size_t bytes, un
     if (more || s->eager_bytes > 0) {
         whole = s->eager_bytes + bytes <= hum_job.unexpected_max ? realloc(s->eager, s->eager_bytes + bytes + 1) : NULL;
         if (whole == NULL) {
-            hum_peer_lost(rank, "sent more than there is room for");
+            hum_peer_lost(rank, "sent an eager message of more than %zu bytes (HUM_UNEXPECTED_MAX)", hum_job.unexpected_max);
             return;
         }
         memcpy(whole + s->eager_bytes, data, bytes);
@@ -182,7 +182,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
     switch (type) {
     case HUM_PACKET_ENVELOPE: {
         if (s->offered) {
-            hum_nonsense(rank, "a message before the end of the last one");
+            hum_malformed(rank, "a message before the end of the previous one");
             break;
         }
         struct hum_head head = hum_head(type, rank, hum_job.rank, size, hum_tag(word), context, (unsigned)HUM_FIELD(word, DTYPE));
@@ -196,7 +196,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
     }
     case HUM_PACKET_CLEAR:
         if (!s->sending) {
-            hum_nonsense(rank, "clear to send without a request");
+            hum_malformed(rank, "clear to send without a request");
             break;
         }
         hum_came(rank, plain, &words, 2, NULL, 0);
@@ -216,7 +216,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
     case HUM_PACKET_STREAM: eager(rank, word, data, size, context); break;
     case HUM_PACKET_DONE:
         if (!s->sending) {
-            hum_nonsense(rank, "done without a request");
+            hum_malformed(rank, "done without a request");
             break;
         }
         hum_came(rank, plain, &words, 1, NULL, 0);
@@ -225,7 +225,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
     case HUM_PACKET_ERROR: {
         int fault = hum_tag(word);
         if (fault == HUM_FAULT_LOST || !s->sending) {
-            hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s repeats nothing", hum_eth_wire());
+            hum_peer_lost(rank, "missed a packet of this rank: it was lost on the wire, and %s does not retransmit", hum_eth_wire());
             break;
         }
         words.word[1] = fault == HUM_FAULT_TRUNCATE ? HUM_ERR_TRUNCATE : fault == HUM_FAULT_TYPE ? HUM_ERR_TYPE : HUM_ERR_NO_MEM;
@@ -234,13 +234,13 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data)
         break;
     }
     case HUM_PACKET_BYE: hum_job.peers[rank].left = true; break;
-    default: hum_nonsense(rank, "an unknown packet");
+    default: hum_malformed(rank, "unknown type");
     }
 }
 
 int hum_fabric_poll(void) { return hum_eth_poll() + hum_link_poll(); }
 
-/* ---- whether they live ---- */
+/* ---- liveness of peers ---- */
 
 static void ask(int rank)
 {
@@ -258,7 +258,7 @@ void hum_fabric_look(void)
         if (!mine(rank) || gone(rank)) continue;
         const struct station *s = &stations[rank];
         if (s->asked_ns != 0 && hum_now_ns() - s->asked_ns > UINT64_C(1000000000) * SILENT_NS_MAX)
-            hum_peer_lost(rank, "does not answer: its board or its host has vanished");
+            hum_peer_lost(rank, "does not respond: its board or its host has vanished");
         else if (!hum_fabric_blocked() && (s->asked_ns == 0 || (!s->link && hum_eth_asks_again(rank))))
             ask(rank);
     }
@@ -268,7 +268,7 @@ int hum_fabric_start(uint64_t deadline_ns, char *text, size_t room)
 {
     stations = calloc((size_t)hum_job.size, sizeof *stations);
     if (stations == NULL) {
-        snprintf(text, room, "no memory for %d ranks", hum_job.size);
+        snprintf(text, room, "out of memory for %d ranks", hum_job.size);
         return HUM_ERR_NO_MEM;
     }
     bool frames = false, links = false;
@@ -280,7 +280,7 @@ int hum_fabric_start(uint64_t deadline_ns, char *text, size_t room)
     int error = frames ? hum_eth_start(text, room) : HUM_SUCCESS;
     if (error == HUM_SUCCESS && links) error = hum_link_start(deadline_ns, text, room);
     if (error != HUM_SUCCESS) return error;
-    /* Everybody is there when everybody has answered. */
+    /* All ranks have started when all have replied. */
     for (uint64_t next = 0;;) {
         int missing = -1;
         uint64_t now = hum_now_ns();
@@ -288,7 +288,7 @@ int hum_fabric_start(uint64_t deadline_ns, char *text, size_t room)
             struct station *s = &stations[rank];
             if (!mine(rank) || s->known) continue;
             missing = rank;
-            /* What goes by TCP is not lost. */
+            /* Packets over TCP are not lost. */
             if (now >= next && !hum_fabric_blocked() && !(s->link && s->asked_ns != 0)) ask(rank);
         }
         if (missing < 0) return HUM_SUCCESS;
@@ -298,7 +298,7 @@ int hum_fabric_start(uint64_t deadline_ns, char *text, size_t room)
         }
         if (now >= next) next = now + 200000000;
         if (now > deadline_ns) {
-            snprintf(text, room, "no answer from rank %d at %.60s in time", missing, hum_job.peers[missing].address);
+            snprintf(text, room, "no reply from rank %d at %.60s in time", missing, hum_job.peers[missing].address);
             return HUM_ERR_PEER;
         }
         hum_job_events(20);
@@ -306,7 +306,7 @@ int hum_fabric_start(uint64_t deadline_ns, char *text, size_t room)
     }
 }
 
-/* A peer's message without payload has not had its last packet. */
+/* A peer's message without payload whose last packet is missing. */
 static bool half_done(void)
 {
     for (int rank = 0; rank < hum_job.size; rank++)

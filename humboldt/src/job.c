@@ -1,18 +1,18 @@
 /*
- * The job: what the launcher said, the node's shared segment, doorbells, and who lives.
+ * The job: parameters from the launcher, the node's shared segment, doorbells, and liveness of ranks.
  *
  * The launcher (crates/cluster, tests/job.py) gives each rank, in its environment:
  *   HUM_RANK, HUM_SIZE
- *   HUM_PEERS    for each rank a word, with commas: "-" is on this node, else host:port where it listens, or
- *                eth:MAC@SOCKET where it is reached over raw Ethernet (eth:MAC/IP@SOCKET: UDP); fab:MAC@SOCKET, or
- *                fab:host:port over TCP, if it is a kernel on a board (str: one with streams alone); mpi, or mpi:MAC@SOCKET, if another MPI has started
- *                it and carries packets to it (humboldt/bridge)
+ *   HUM_PEERS    for each rank an entry, separated by commas: "-" is on this node; host:port is where another rank listens;
+ *                eth:MAC@SOCKET is reached over raw Ethernet (eth:MAC/IP@SOCKET: UDP); fab:MAC@SOCKET, or fab:host:port over
+ *                TCP, is a kernel on a board (str: one with only streams); mpi, or mpi:MAC@SOCKET, was started by another
+ *                MPI, which carries packets to it (humboldt/bridge)
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order
- *   HUM_LISTEN   a descriptor: this rank's listening socket, where there are ranks elsewhere
- *   HUM_WIRE     a descriptor: this rank's socket for frames, and HUM_MAC its node's address, where ranks are reached so
- *   HUM_KEY      32 hexadecimal digits: who does not know them is no rank of this job
- * and may limit: HUM_START_MS, HUM_DEADLOCK_MS (0: never), HUM_SPIN_US, HUM_UNEXPECTED_MAX, HUM_PULL=0, HUM_EAGER_MAX.
+ *   HUM_LISTEN   a descriptor: this rank's listening socket, if there are ranks on other nodes
+ *   HUM_WIRE     a descriptor: this rank's socket for frames, and HUM_MAC its node's address, if ranks are reached through it
+ *   HUM_KEY      32 hexadecimal digits, which authenticate the ranks of this job
+ * Optional limits: HUM_START_MS, HUM_DEADLOCK_MS (0: never), HUM_SPIN_US, HUM_UNEXPECTED_MAX, HUM_PULL=0, HUM_EAGER_MAX.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -56,11 +56,11 @@ static long number(const char *name, long least, long most, long otherwise, bool
         return HUM_ERR_SYSTEM;                                                                                           \
     } while (0)
 
-/* The environment's words about peers. */
+/* Parses the environment variables about peers. */
 static int read_peers(char *text, size_t room)
 {
     const char *peers = getenv("HUM_PEERS"), *bells = getenv("HUM_BELLS");
-    if (peers == NULL && hum_job.size > 1) REFUSE("HUM_PEERS is missing: start the program with `baltra cluster run`");
+    if (peers == NULL && hum_job.size > 1) REFUSE("HUM_PEERS is missing (start the program with `baltra cluster run`)");
     for (int rank = 0; rank < hum_job.size; rank++) {
         struct hum_peer *peer = &hum_job.peers[rank];
         peer->pid_fd = peer->bell_fd = peer->local = -1;
@@ -76,7 +76,7 @@ static int read_peers(char *text, size_t room)
             if (bells != NULL) {
                 char *end;
                 peer->bell_fd = (int)strtol(bells, &end, 10);
-                if (end == bells) REFUSE("HUM_BELLS has none for rank %d", rank);
+                if (end == bells) REFUSE("HUM_BELLS has no descriptor for rank %d", rank);
                 bells = *end == ',' ? end + 1 : end;
             }
         } else {
@@ -84,7 +84,7 @@ static int read_peers(char *text, size_t room)
             peer->streams = strncmp(peers, "str:", 4) == 0;
             peer->board = peer->streams || strncmp(peers, "fab:", 4) == 0;
             peer->reach = mpi ? HUM_AWAY : peer->board || strncmp(peers, "eth:", 4) == 0 ? HUM_FABRIC : HUM_TCP;
-            if (mpi && hum_away.push == NULL) REFUSE("rank %d is another MPI's, and this program is not", rank);
+            if (mpi && hum_away.push == NULL) REFUSE("rank %d was started by another MPI, but this program does not use the bridge", rank);
             memcpy(peer->address, peers, length);
             *(mpi ? &hum_job.away : &hum_job.remote) = true;
             if (peer->reach == HUM_FABRIC) hum_job.fabric = true;
@@ -107,7 +107,7 @@ bool hum_watch(int fd, int kind, int rank, uint32_t events)
            (errno == EEXIST && epoll_ctl(hum_job.epoll_fd, EPOLL_CTL_MOD, fd, &event) == 0);
 }
 
-/* Exits without HUM_Finalize: as the paper's listings do after their last message, or in a failure. */
+/* Exits without HUM_Finalize, as the paper's listings do after their last message, or after a failure. */
 static void at_exit(int status, void *unused)
 {
     (void)unused;
@@ -129,7 +129,7 @@ int hum_job_start(char *text, size_t room)
     hum_job.listen_fd = (int)number("HUM_LISTEN", 0, 1 << 20, -1, &bad);
     hum_job.wire_fd = (int)number("HUM_WIRE", 0, 1 << 20, -1, &bad);
     hum_job.deadlock_ms = (int)number("HUM_DEADLOCK_MS", 0, 3600000, 2000, &bad);
-    /* Longer than a peer takes to answer, shorter than anybody notices. */
+    /* Longer than a peer takes to reply, shorter than a user notices. */
     hum_job.spin_ns = (uint64_t)number("HUM_SPIN_US", 0, 10000000, 100, &bad) * 1000;
     hum_job.unexpected_max = (size_t)number("HUM_UNEXPECTED_MAX", 1 << 16, INT64_C(1) << 40, HUM_UNEXPECTED_BYTES, &bad);
     hum_job.pull = number("HUM_PULL", 0, 1, 1, &bad) == 1;
@@ -140,19 +140,19 @@ int hum_job_start(char *text, size_t room)
     if (error != HUM_SUCCESS) return error;
 
     if (hum_job.segment_fd < 0) {
-        if (hum_job.locals > 1) REFUSE("HUM_SEGMENT is missing: start the program with `baltra cluster run`");
+        if (hum_job.locals > 1) REFUSE("HUM_SEGMENT is missing (start the program with `baltra cluster run`)");
         hum_job.segment_fd = memfd_create("humboldt", MFD_CLOEXEC);
     }
     fcntl(hum_job.segment_fd, F_SETFD, FD_CLOEXEC);
     hum_job.segment_bytes = sizeof(struct hum_page) + hum_shm_bytes(hum_job.locals);
     struct stat found;
-    if (fstat(hum_job.segment_fd, &found) != 0) REFUSE("the segment: %s", strerror(errno));
+    if (fstat(hum_job.segment_fd, &found) != 0) REFUSE("reading the segment's size: %s", strerror(errno));
     if ((size_t)found.st_size < hum_job.segment_bytes && ftruncate(hum_job.segment_fd, (off_t)hum_job.segment_bytes) != 0)
-        REFUSE("the segment of %zu bytes: %s", hum_job.segment_bytes, strerror(errno));
+        REFUSE("resizing the segment to %zu bytes: %s", hum_job.segment_bytes, strerror(errno));
     hum_job.page = mmap(NULL, hum_job.segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, hum_job.segment_fd, 0);
     if (hum_job.page == MAP_FAILED) REFUSE("mapping the segment: %s", strerror(errno));
     hum_job.block = &hum_job.page->blocks[hum_job.rank];
-    if (atomic_load(&hum_job.block->state) != HUM_STARTING) REFUSE("rank %d has been started before", hum_job.rank);
+    if (atomic_load(&hum_job.block->state) != HUM_STARTING) REFUSE("rank %d has already been started", hum_job.rank);
     hum_job.eager_max = hum_shm_eager_max(hum_job.locals);
     if (eager_max >= 0 && (size_t)eager_max < hum_job.eager_max) hum_job.eager_max = (size_t)eager_max;
     cpu_set_t cpus;
@@ -162,7 +162,7 @@ int hum_job_start(char *text, size_t room)
         while (!CPU_ISSET(cpu, &cpus)) cpu++;
         atomic_store(&hum_job.block->bound, cpu + 1);
     }
-    /* Whoever publishes does so without a fence; whoever goes to sleep makes all others' stores visible with a barrier. */
+    /* Publishers use no fence; a rank that goes to sleep makes all others' stores visible with a barrier. */
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0) atomic_store(&hum_job.page->fences, 1);
 
     hum_job.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -172,7 +172,7 @@ int hum_job_start(char *text, size_t room)
         if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC), fcntl(fd, F_SETFL, O_NONBLOCK);
     }
     int own_bell = hum_job.peers[hum_job.rank].bell_fd;
-    if (own_bell >= 0 && !hum_watch(own_bell, HUM_WATCH_BELL, 0, EPOLLIN)) REFUSE("the doorbell: %s", strerror(errno));
+    if (own_bell >= 0 && !hum_watch(own_bell, HUM_WATCH_BELL, 0, EPOLLIN)) REFUSE("watching the doorbell: %s", strerror(errno));
     const char *launcher = getenv("HUM_LAUNCHER");
     if (launcher != NULL && atoi(launcher) == getppid()) prctl(PR_SET_PDEATHSIG, SIGTERM);
 
@@ -193,7 +193,7 @@ int hum_job_start(char *text, size_t room)
         if (fd < 0 && errno != ESRCH) REFUSE("watching rank %d: %s", rank, strerror(errno));
         if (fd >= 0 && !hum_watch(fd, HUM_WATCH_PID, rank, EPOLLIN)) REFUSE("watching rank %d: %s", rank, strerror(errno));
     }
-    /* Ranks that are bound each to a processor of its own are not crowded, whatever their number. */
+    /* Ranks that are bound to one processor each are not crowded, whatever their number. */
     int own = atomic_load(&hum_job.block->bound);
     hum_job.crowded = own == 0 && count < hum_job.locals;
     for (int i = 0; i < hum_job.locals && own != 0; i++) {
@@ -216,7 +216,7 @@ int hum_job_start(char *text, size_t room)
 
 void hum_ring_bell(int rank)
 {
-    /* One ring is enough for whoever sleeps. */
+    /* One ring of the doorbell wakes a sleeper. */
     if (atomic_exchange(&hum_job.page->blocks[rank].asleep, 0) == 0) return;
     uint64_t one = 1;
     if (hum_job.peers[rank].bell_fd >= 0 && write(hum_job.peers[rank].bell_fd, &one, sizeof one) < 0 && errno != EAGAIN)
@@ -238,7 +238,7 @@ void hum_peer_lost(int rank, const char *format, ...)
 static void peer_ended(int rank)
 {
     struct hum_peer *peer = &hum_job.peers[rank];
-    hum_shm_poll(); /* what it sent before */
+    hum_shm_poll(); /* packets that it sent before */
     epoll_ctl(hum_job.epoll_fd, EPOLL_CTL_DEL, peer->pid_fd, NULL);
     if (atomic_load(&hum_job.page->blocks[rank].state) == HUM_LEFT) {
         peer->left = true;
@@ -253,7 +253,7 @@ void hum_obey_abort(void)
     uint32_t by = atomic_load_explicit(&hum_job.page->abort, memory_order_acquire);
     if (by == 0 || by == (uint32_t)hum_job.rank + 1) return;
     int code = atomic_load(&hum_job.page->abort_code);
-    fprintf(stderr, "humboldt: rank %d stops: rank %u ended the job\n", hum_job.rank, by - 1);
+    fprintf(stderr, "humboldt: rank %d ends because rank %u ended the job\n", hum_job.rank, by - 1);
     fflush(NULL);
     hum_job_leave(HUM_FAILED);
     _exit(code != 0 ? code : 1);

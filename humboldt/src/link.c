@@ -1,8 +1,8 @@
 /*
- * Packets to ranks on boards by TCP: one connection to each board, for all its ranks, made in HUM_Init.
+ * Packets to ranks on boards over TCP: one connection to each board, for all of its ranks, opened in HUM_Init.
  *
- * It begins with a hello of three words: "HUMFAB", the version and this rank's number, and the job's key. Then packets follow one
- * another, either way: the envelope and payload, in words of 64 bits.
+ * A connection begins with a hello of three words: "HUMFAB", the version and this rank's number, and the job's key. Then packets
+ * follow in both directions: the envelope and payload, in words of 64 bits.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -22,13 +22,13 @@ enum {
     IN_BYTES = 1 << 16,
     VERSION = 1,
 };
-_Static_assert(HUM_LIMIT_PACKET_BYTES % 8 == 0, "a packet ends with a word");
+_Static_assert(HUM_LIMIT_PACKET_BYTES % 8 == 0, "packets end at a word boundary");
 
 struct link {
-    const char *address; /* a peer's: all ranks there have the same */
+    const char *address; /* of a peer; all ranks of the board have the same */
     int fd;
     bool wants_out;
-    bool over; /* nothing more is sent, and the board may close it */
+    bool over; /* no more packets are sent, and the board may close it */
     uint8_t out[OUT_BYTES], in[IN_BYTES];
     size_t out_begin, out_end, in_end;
 };
@@ -70,7 +70,7 @@ static void flush(int number)
     }
 }
 
-/* Room for control packets is always left: they are few for each rank. */
+/* Space for control packets is always reserved, because each rank has few of them. */
 bool hum_link_ready(int rank)
 {
     flush(link_of[rank]);
@@ -89,7 +89,7 @@ bool hum_link_put(int rank, uint64_t word, const void *data, size_t bytes)
     int number = link_of[rank];
     struct link *l = links[number];
     size_t filled = (bytes + 7) / 8 * 8;
-    if (l->fd < 0 || l->over) return true; /* its ranks are lost already, or this one has left */
+    if (l->fd < 0 || l->over) return true; /* its ranks are already lost, or this rank has left */
     if (OUT_BYTES - l->out_end < 8 + filled) flush(number);
     if (OUT_BYTES - l->out_end < 8 + filled) return false;
     memcpy(l->out + l->out_end, &word, 8);
@@ -100,7 +100,7 @@ bool hum_link_put(int rank, uint64_t word, const void *data, size_t bytes)
     return true;
 }
 
-/* How many bytes were used; -1: that is no packet of a rank there. */
+/* Returns the number of used bytes; -1: not a packet of a rank of this board. */
 static ssize_t take(int number, const uint8_t *at, size_t there)
 {
     uint64_t word;
@@ -140,7 +140,7 @@ int hum_link_poll(void)
         while (l->in_end - at >= 8) {
             ssize_t used = take(i, l->in + at, l->in_end - at);
             if (used < 0) {
-                lost(i, "sent what no rank sends");
+                lost(i, "sent a malformed packet");
                 break;
             }
             if (used == 0) break;
@@ -177,7 +177,7 @@ static int open_link(int number, uint64_t deadline_ns, char *text, size_t room)
     memcpy(l->out + 8, hum_job.key, 16);
     l->out_end = 24;
     if (!hum_watch(l->fd, HUM_WATCH_FABRIC, 0, EPOLLIN)) {
-        snprintf(text, room, "the connection with the board at %.60s: %s", address, strerror(errno));
+        snprintf(text, room, "connecting to the board at %.60s: %s", address, strerror(errno));
         return HUM_ERR_SYSTEM;
     }
     return HUM_SUCCESS;
@@ -195,7 +195,7 @@ int hum_link_start(uint64_t deadline_ns, char *text, size_t room)
         if (number < count) continue;
         links[count] = calloc(1, sizeof *links[count]);
         if (links[count] == NULL) {
-            snprintf(text, room, "no memory for a connection with a board");
+            snprintf(text, room, "out of memory for a connection with a board");
             return HUM_ERR_NO_MEM;
         }
         links[count++]->address = peer->address;
@@ -205,7 +205,7 @@ int hum_link_start(uint64_t deadline_ns, char *text, size_t room)
     return HUM_SUCCESS;
 }
 
-/* A connection that is closed while an answer is on its way is reset, and a reset is a failure to the board. */
+/* Closing a connection while a reply is in flight resets it, which the board treats as a failure. */
 void hum_link_finish(uint64_t until_ns)
 {
     for (int i = 0; i < count; i++) {

@@ -21,7 +21,7 @@ OP(hum_op_bxor, "HUM_BXOR", BXOR);
 OP(hum_op_maxloc, "HUM_MAXLOC", MAXLOC);
 OP(hum_op_minloc, "HUM_MINLOC", MINLOC);
 
-/* Each case is a loop of its own, so that the compiler makes vectors of it. */
+/* Each case is a separate loop, so that the compiler vectorizes it. */
 #define EACH(ctype, expression)                                                                                          \
     do {                                                                                                                 \
         const ctype *a = in;                                                                                             \
@@ -35,7 +35,7 @@ OP(hum_op_minloc, "HUM_MINLOC", MINLOC);
 #define RING(ctype)                                                                                                      \
     case SUM: EACH(ctype, a[i] + b[i]);                                                                                  \
     case PROD: EACH(ctype, a[i] * b[i]);
-/* Sums and products of integers wrap, as everywhere. */
+/* Sums and products of integers wrap. */
 #define WRAPPING(ctype, wide)                                                                                            \
     case SUM: EACH(ctype, (wide)a[i] + (wide)b[i]);                                                                      \
     case PROD: EACH(ctype, (wide)a[i] * (wide)b[i]);
@@ -150,7 +150,7 @@ bool hum_op_on_boards(HUM_Op op, HUM_Datatype type)
 int HUM_Op_create(HUM_User_function *function, int commutes, HUM_Op *made)
 {
     struct hum_op *op = function != NULL ? calloc(1, sizeof *op) : NULL;
-    if (op == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_OP, HUM_IN_Op_create, "no function, or no memory");
+    if (op == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_OP, HUM_IN_Op_create, "the function is null, or memory is exhausted");
     *op = (struct hum_op){.name = "a user's operation", .commutes = commutes, .builtin = USER, .user = function};
     *made = op;
     return HUM_SUCCESS;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Looks into a ring before a blocking receive makes a request of itself. */
+/* Polls a ring before a blocking receive creates a request. */
 enum { LOOKS = 2000 };
 
 static int check(const void *buffer, int count, HUM_Datatype type, int peer, int tag, HUM_Comm comm, bool receives,
@@ -19,7 +19,7 @@ static int check(const void *buffer, int count, HUM_Datatype type, int peer, int
         return hum_fail(comm, HUM_ERR_RANK, function, "%s rank %d, tag %d: there is no such rank, the communicator has %d", other, peer, tag,
                         comm->size);
     if (hum_unlikely(tag < 0 && !(receives && tag == HUM_ANY_TAG)))
-        return hum_fail(comm, HUM_ERR_TAG, function, "%s rank %d: tag %d is not allowed", other, peer, tag);
+        return hum_fail(comm, HUM_ERR_TAG, function, "%s rank %d: tag %d is out of range", other, peer, tag);
     if (hum_unlikely(type == NULL)) return hum_fail(comm, HUM_ERR_TYPE, function, "%s rank %d, tag %d: the type is null", other, peer, tag);
     if (hum_unlikely(count < 0))
         return hum_fail(comm, HUM_ERR_COUNT, function, "%s rank %d, tag %d: a count of %d", other, peer, tag, count);
@@ -97,7 +97,7 @@ static void fill_status(const struct hum_request *request, HUM_Status *status)
     *status = (HUM_Status){.source = source, .tag = request->found_tag, .error = request->error, .bytes = bytes};
 }
 
-/* Waits until all requests, or one of them, are done. */
+/* Waits until all requests, or one of them, are complete. */
 static void await(struct hum_wait *wait)
 {
     char text[HUM_MAX_ERROR_STRING];
@@ -117,7 +117,7 @@ static void await(struct hum_wait *wait)
             if (error != HUM_SUCCESS) break;
         }
     }
-    /* In vain: every unfinished request has failed. */
+    /* The wait cannot succeed: every unfinished request has failed. */
     hum_wait_over(wait);
     for (int i = 0; i < wait->count; i++)
         if (wait->requests[i] != NULL) hum_request_fail(wait->requests[i], error, "%s", text);
@@ -126,7 +126,7 @@ over:
     hum_wait_over(wait);
 }
 
-/* Gives the request back, and says what became of it. */
+/* Releases the request, and returns its outcome. */
 static int settle(struct hum_request *request, HUM_Status *status, HUM_Comm comm, enum hum_function function)
 {
     int error = request->error;
@@ -173,7 +173,7 @@ int hum_wait_all(int count, struct hum_request **requests, HUM_Status *statuses,
 
 static int no_memory(HUM_Comm comm, enum hum_function function, int peer, int tag)
 {
-    return hum_fail(comm, HUM_ERR_NO_MEM, function, "rank %d, tag %d: no memory for a request", peer, tag);
+    return hum_fail(comm, HUM_ERR_NO_MEM, function, "rank %d, tag %d: out of memory for a request", peer, tag);
 }
 
 int hum_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, HUM_Comm comm, unsigned context,
@@ -182,7 +182,7 @@ int hum_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, 
     int peer = comm->world[to];
     size_t bytes = type->size * (size_t)count;
     struct hum_peer *there = &hum_job.peers[peer];
-    /* The usual case: a small message to a rank of this node, and room for it. */
+    /* Common case: a small message to a rank of this node, and space for it. */
     if (hum_likely(there->reach == HUM_SHM && bytes <= hum_job.eager_max && hum_type_contiguous(type) && there->out_first == NULL &&
                    !there->lost && !there->left)) {
         struct hum_head head = hum_head(HUM_PACKET_EAGER, hum_job.rank, peer, bytes, tag, context, type->code);
@@ -201,7 +201,7 @@ int hum_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, 
 int hum_recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_Comm comm, unsigned context,
              HUM_Status *status, enum hum_function function)
 {
-    /* The usual case: from a rank of this node, nothing posted or kept before it. */
+    /* Common case: from a rank of this node, without earlier posted receives or unexpected messages. */
     if (hum_likely(from >= 0 && hum_unexpected_first == NULL && hum_posted_first == NULL && hum_type_contiguous(type) &&
                    hum_job.peers[comm->world[from]].reach == HUM_SHM && !hum_job.remote)) {
         size_t found;
@@ -249,7 +249,7 @@ int HUM_Recv(void *buffer, int count, HUM_Datatype type, int source, int tag, HU
     return hum_recv(buffer, count, type, source, tag, comm, comm->context, status, HUM_IN_Recv);
 }
 
-/* A request that is done already: there is nobody at the other end. */
+/* A request that is complete from the start, because the peer is PROC_NULL. */
 static struct hum_request *nobody(HUM_Comm comm)
 {
     struct hum_request *request = hum_request_new(HUM_KIND_SEND, comm);
@@ -315,7 +315,7 @@ int HUM_Sendrecv_replace(void *buffer, int count, HUM_Datatype type, int destina
     void *copy = malloc(type->size * (size_t)count + 1);
     if (copy == NULL) return no_memory(comm, HUM_IN_Sendrecv_replace, destination, out_tag);
     hum_type_pack(type, count, buffer, copy);
-    /* The copy has lost its type; the message keeps it. */
+    /* The copy has lost its type, so the original type is restored. */
     struct hum_type packed = {.name = type->name, .size = type->size, .extent = type->size, .code = type->code};
     error = HUM_Sendrecv(copy, count, &packed, destination, out_tag, buffer, count, type, source, in_tag, comm, status);
     free(copy);

@@ -1,12 +1,12 @@
 /*
- * Packets between ranks of one node: for each ordered pair a ring in the segment, written by one rank, read by one.
+ * Packets between ranks of one node: one ring in the segment for each ordered pair, written by one rank, read by the other.
  *
- * A ring is `slots` of 64 bytes, a cache line each, and a `bulk` area. A packet takes one slot; up to 40 bytes (words and
- * payload) lie in it, more payload in the bulk area, in one piece. The slot's sequence number is written last: the reader
- * polls the line that brings the packet, so a small message costs one cache line's way. The reader publishes what it has
- * read seldom: at a quarter of the ring, and when it has nothing to do.
+ * A ring consists of `slots` of 64 bytes, a cache line each, and a `bulk` area. A packet takes one slot. Up to 40 bytes (words
+ * and payload) are stored in the slot; larger payloads in one piece in the bulk area. The slot's sequence number is written
+ * last: the reader polls the cache line that brings the packet, so a small message costs the transfer of one cache line. The
+ * reader publishes its position rarely: after a quarter of the ring, and when it has no other work.
  *
- * The reader trusts no length: a slot's fields are copied, then checked against the ring's own sizes.
+ * The reader trusts no length: a slot's fields are copied, then checked against the ring's sizes.
  */
 #include "internal.h"
 
@@ -15,14 +15,14 @@
 enum { SLOT_BYTES = 64, INLINE_BYTES = 40, RINGS_BYTES = 256 << 20, EAGER_BYTES = 32 << 10, LINE = 64 };
 
 struct slot {
-    _Atomic uint32_t sequence; /* 1 + the packet's number, when it is there */
+    _Atomic uint32_t sequence; /* 1 + the packet's number, once it is complete */
     uint32_t bytes;            /* payload */
     struct hum_head head;
     uint8_t data[INLINE_BYTES];
 };
 _Static_assert(sizeof(struct slot) == SLOT_BYTES, "a slot is a cache line");
 
-/* The reader's word: everything before these was read. */
+/* The reader's position: everything before it was read. */
 struct ring {
     _Atomic uint64_t read, bulk_read;
     uint8_t pad[2 * LINE - 16];
@@ -33,7 +33,7 @@ struct sender {
     struct slot *slots;
     uint8_t *bulk;
     uint64_t next, bulk_next;
-    uint64_t read, bulk_read; /* as last seen */
+    uint64_t read, bulk_read; /* last values read */
 };
 
 struct reader {
@@ -46,7 +46,7 @@ struct reader {
 
 static size_t slots, bulk_bytes;
 static struct sender senders[HUM_RANKS_MAX]; /* by rank */
-static struct reader readers[HUM_RANKS_MAX]; /* by local index, this rank's left out */
+static struct reader readers[HUM_RANKS_MAX]; /* by local index, without this rank */
 static int reader_of[HUM_RANKS_MAX];         /* by rank */
 static int reader_count;
 
@@ -86,7 +86,7 @@ void hum_shm_start(void)
     }
 }
 
-/* Where a piece of the bulk area begins that comes after `at`: it does not wrap. Both sides count alike. */
+/* The begin of a piece of the bulk area at or after `at`, which does not wrap. Both sides compute the same. */
 static inline uint64_t bulk_place(uint64_t at, size_t bytes)
 {
     size_t offset = at & (bulk_bytes - 1);
@@ -96,8 +96,8 @@ static inline uint64_t bulk_place(uint64_t at, size_t bytes)
 static inline uint64_t bulk_after(uint64_t place, size_t bytes) { return place + (bytes + LINE - 1) / LINE * LINE; }
 
 /*
- * A copy between caches of two processors. memcpy's `rep movsb` fetches the other's lines one after another; vectors with
- * prefetch have several under way.
+ * A copy between the caches of two processors. memcpy's `rep movsb` fetches the other's lines one after another; vectors with
+ * prefetch keep several in flight.
  */
 typedef uint8_t vector __attribute__((vector_size(16), aligned(1), may_alias));
 
@@ -179,7 +179,7 @@ void hum_shm_release(void)
         if (readers[i].next != readers[i].published) publish(&readers[i]);
 }
 
-/* A packet at the ring's head, taken if the engine has room. */
+/* Takes a packet at the head of the ring, if the engine has space. */
 static bool take(struct reader *from, const struct slot *slot)
 {
     struct hum_head head = slot->head;
@@ -189,7 +189,7 @@ static bool take(struct reader *from, const struct slot *slot)
     size_t most = type == HUM_PACKET_EAGER || type == HUM_PACKET_DATA ? bulk_bytes / 2 : type == HUM_PACKET_WAIT ? sizeof(struct hum_report) : 0;
     if (count < 0 || bytes > most || (int)HUM_FIELD(head.word, SRC) != from->rank ||
         (type == HUM_PACKET_EAGER && bytes != hum_head_size(head))) {
-        hum_nonsense(from->rank, "a malformed packet in shared memory");
+        hum_malformed(from->rank, "in shared memory");
         return false;
     }
     struct hum_words words = {{0}};

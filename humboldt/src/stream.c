@@ -1,13 +1,13 @@
 /*
- * Streams: bytes in their order, without messages' bounds. A stream is messages of its channel's tag, none longer than a packet
- * of a board, and an empty one at its end; so it goes wherever messages go, and whoever pushes waits when they would. A kernel
- * on a board has this file too.
+ * Streams: bytes in order, without message boundaries. A stream consists of messages with the tag of its channel, each at most a
+ * packet of a board, and an empty one at its end. It works with every transport of messages, and blocks where they would. Kernels
+ * on boards use this file, too.
  */
 #include "humboldt.h"
 
 #include <string.h>
 
-/* A synthesised kernel copies no length that it does not know beforehand. */
+/* A synthesized kernel needs the length of a copy at compile time. */
 static inline void take(unsigned char *to, const unsigned char *from, size_t bytes)
 {
 #ifdef HUM_SYNTHESISED

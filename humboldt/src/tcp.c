@@ -1,11 +1,11 @@
 /*
- * Packets between nodes: one TCP connection for each pair of ranks, made in HUM_Init, the higher rank connecting.
+ * Packets between nodes: one TCP connection for each pair of ranks, opened in HUM_Init by the higher rank.
  *
- * Both sides begin with a hello that proves that they know the job's key; what comes without one within five seconds is
- * closed and forgotten. Then packets follow one another: both words of the head, the type's own words, payload. Whatever
- * comes is checked before it is used: who sends to whom, the type, each length; payload of DATA goes straight into the
- * receive's buffer, at the place where it must come next, all else through a buffer of bounded size. A peer that sends
- * anything else is lost, and its connection closed.
+ * Both sides begin with a hello that proves possession of the job's key; a connection without one within five seconds is
+ * closed. Then packets follow: both words of the head, the type's own words, payload. All input is checked before it is used:
+ * sender and receiver, the type, each length. The payload of DATA is read directly into the receive's buffer, at the next
+ * expected position, all other input into a buffer of bounded size. A peer that sends malformed input is lost, and its
+ * connection is closed.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -29,7 +29,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words travel in littl
 enum {
     PROTOCOL = 1,
     STAGE_BYTES = HUM_TCP_EAGER_MAX + 4096,
-    STRANGERS_MAX = 64,           /* connections without a hello, at a time */
+    STRANGERS_MAX = 64,           /* concurrent connections without a hello */
     HELLO_NS_MAX = 5,             /* seconds */
     READS_AT_ONCE = 16,
     POLLS_PER_LOOK = 8,
@@ -46,15 +46,15 @@ _Static_assert(sizeof(struct hello) == 40, "as it is on the wire");
 struct connection {
     int fd;
     bool wants_out;
-    bool stuck;          /* a staged packet for which there was no room */
+    bool stuck;          /* a staged packet for which there was no space */
     uint8_t *stage;
-    size_t begin, end;   /* what is staged and not used yet */
-    /* Payload of DATA that goes straight to its place. */
+    size_t begin, end;   /* staged bytes that are not used yet */
+    /* Payload of DATA that is read directly into its destination. */
     uint8_t *direct;
     uint64_t direct_left, direct_bytes, direct_id;
 };
 static struct connection connections[HUM_RANKS_MAX];
-static int handled; /* packets, since the last count */
+static int handled; /* packets since the last count */
 
 static void drop(int rank)
 {
@@ -85,7 +85,7 @@ static struct hello own_hello(int rank)
     return hello;
 }
 
-/* The rank that says hello, or -1. */
+/* The rank of a hello, or -1. */
 static int rank_of(const struct hello *hello)
 {
     unsigned wrong = 0;
@@ -102,8 +102,8 @@ static void tune(int fd)
     fcntl(fd, F_SETFL, O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    /* A host that vanishes without a word is noticed in ten seconds: here when nothing is under way, else in hum_tcp_look.
-     * TCP_USER_TIMEOUT is not for this: it also ends a connection whose reader is only busy. */
+    /* A host that vanishes is detected within ten seconds: here if no data is in flight, otherwise in hum_tcp_look.
+     * TCP_USER_TIMEOUT is unsuitable, because it also ends a connection whose reader is only busy. */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
@@ -116,7 +116,7 @@ int hum_tcp_connect(const char *address, char *text, size_t room)
     snprintf(host, sizeof host, "%s", address);
     char *colon = strrchr(host, ':'), *name = host;
     if (colon == NULL) {
-        snprintf(text, room, "'%s' is no address of a rank: it lacks a port", address);
+        snprintf(text, room, "invalid address '%s' of a rank: the port is missing", address);
         return -1;
     }
     *colon = 0;
@@ -127,7 +127,7 @@ int hum_tcp_connect(const char *address, char *text, size_t room)
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
     int error = getaddrinfo(name, colon + 1, &hints, &found);
     if (error != 0) {
-        snprintf(text, room, "'%s' is no address of a rank: %s", address, gai_strerror(error));
+        snprintf(text, room, "invalid address '%s' of a rank: %s", address, gai_strerror(error));
         return -1;
     }
     int fd = socket(found->ai_family, SOCK_STREAM, 0);
@@ -149,13 +149,13 @@ static int establish(int rank, int fd, char *text, size_t room)
     c->fd = fd;
     c->stage = malloc(STAGE_BYTES);
     if (c->stage == NULL || !hum_watch(fd, HUM_WATCH_TCP, rank, EPOLLIN)) {
-        snprintf(text, room, "the connection to rank %d: %s", rank, strerror(errno));
+        snprintf(text, room, "connecting to rank %d: %s", rank, strerror(errno));
         return HUM_ERR_SYSTEM;
     }
     return HUM_SUCCESS;
 }
 
-/* One step of a pending connection: 1 established, 0 go on, -1 close it. */
+/* A step of a pending connection: 1 established, 0 continue, -1 close it. */
 static int step(struct pending *p, char *why, size_t room)
 {
     if (p->connecting) {
@@ -174,7 +174,7 @@ static int step(struct pending *p, char *why, size_t room)
     ssize_t n = read(p->fd, (uint8_t *)&p->hello + p->got, sizeof p->hello - p->got);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (n <= 0) {
-        snprintf(why, room, "it closed the connection before it said hello");
+        snprintf(why, room, "it closed the connection before its hello");
         return -1;
     }
     p->got += (size_t)n;
@@ -182,7 +182,7 @@ static int step(struct pending *p, char *why, size_t room)
     int rank = rank_of(&p->hello);
     bool mine = rank >= 0 && connections[rank].fd < 0 && (p->rank >= 0 ? rank == p->rank : rank > hum_job.rank);
     if (!mine) {
-        snprintf(why, room, "who answers there is not of this job");
+        snprintf(why, room, "the process at this address does not belong to this job");
         return -1;
     }
     if (p->rank < 0) {
@@ -316,7 +316,7 @@ bool hum_tcp_push(int rank, struct hum_out *out)
 
 /* ---- in ---- */
 
-/* Uses what is staged; false: there is no room for it now, or the peer is lost. */
+/* Uses staged bytes; false: there is no space for them now, or the peer is lost. */
 static bool parse(int rank)
 {
     struct connection *c = &connections[rank];
@@ -328,15 +328,15 @@ static bool parse(int rank)
         int type = (int)HUM_FIELD(head.word, TYPE), count = hum_words_of(type);
         uint64_t size = hum_head_size(head), payload = 0;
         const char *wrong = NULL;
-        if (count < 0) wrong = "a packet of no known type";
-        else if ((int)HUM_FIELD(head.word, SRC) != rank || (int)HUM_FIELD(head.word, DEST) != hum_job.rank) wrong = "a packet between others";
-        else if (HUM_FIELD(head.word, FLAG) != HUM_FLAG_EXTENDED || hum_put_tag((int32_t)head.more) != hum_put_tag(hum_tag(head.word))) wrong = "a head that contradicts itself";
-        else if (type == HUM_PACKET_EAGER && size > HUM_TCP_EAGER_MAX) wrong = "an eager message that is too long";
-        else if (type == HUM_PACKET_WAIT && size != sizeof(struct hum_report)) wrong = "a report of another size";
-        else if (type != HUM_PACKET_EAGER && type != HUM_PACKET_ENVELOPE && type != HUM_PACKET_WAIT && size != 0) wrong = "a size where none belongs";
+        if (count < 0) wrong = "unknown type";
+        else if ((int)HUM_FIELD(head.word, SRC) != rank || (int)HUM_FIELD(head.word, DEST) != hum_job.rank) wrong = "wrong sender or receiver";
+        else if (HUM_FIELD(head.word, FLAG) != HUM_FLAG_EXTENDED || hum_put_tag((int32_t)head.more) != hum_put_tag(hum_tag(head.word))) wrong = "inconsistent head";
+        else if (type == HUM_PACKET_EAGER && size > HUM_TCP_EAGER_MAX) wrong = "oversized eager message";
+        else if (type == HUM_PACKET_WAIT && size != sizeof(struct hum_report)) wrong = "wrong size of a report";
+        else if (type != HUM_PACKET_EAGER && type != HUM_PACKET_ENVELOPE && type != HUM_PACKET_WAIT && size != 0) wrong = "unexpected size";
         if (wrong != NULL) {
             drop(rank);
-            hum_nonsense(rank, wrong);
+            hum_malformed(rank, wrong);
             return false;
         }
         if (type == HUM_PACKET_EAGER || type == HUM_PACKET_WAIT) payload = size;
@@ -348,7 +348,7 @@ static bool parse(int rank)
             uint8_t *place = bytes <= HUM_FRAGMENT_MAX ? hum_data_place(rank, words.word[0], words.word[1], bytes) : NULL;
             if (place == NULL) {
                 drop(rank);
-                hum_nonsense(rank, "data that nobody waits for");
+                hum_malformed(rank, "data without a receive");
                 return false;
             }
             c->begin += in_front;

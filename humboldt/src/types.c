@@ -1,4 +1,4 @@
-/* Types: C's basic ones, and those made of others, which are lists of (offset, bytes). */
+/* Types: C's basic types, and derived types, which are lists of (offset, bytes). */
 #include "internal.h"
 #include "pairs.h"
 
@@ -56,7 +56,7 @@ BASIC(hum_uint16, "HUM_UINT16_T", uint16_t, UINT16, UINT16);
 BASIC(hum_uint32, "HUM_UINT32_T", uint32_t, UINT32, UINT32);
 BASIC(hum_uint64, "HUM_UINT64_T", uint64_t, UINT64, UINT64);
 
-/* A derived type has no more parts than this. */
+/* Maximum number of parts of a derived type. */
 enum { PARTS_MAX = 1 << 24 };
 
 void hum_type_pack(const struct hum_type *type, int count, const void *from, void *to)
@@ -105,7 +105,7 @@ static struct hum_type *made_of(int parts)
     return type;
 }
 
-/* Adds `count` of `old` from `offset` on; joins parts that touch. */
+/* Adds `count` elements of `old` from `offset` on; joins adjacent parts. */
 static void add(struct hum_type *type, const struct hum_type *old, ptrdiff_t offset, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -125,7 +125,7 @@ static void add(struct hum_type *type, const struct hum_type *old, ptrdiff_t off
     }
 }
 
-/* Adds `count` of `old` to the type's signature, before they are added to the type. */
+/* Adds `count` elements of `old` to the type's signature, before they are added to the type. */
 static void sign(struct hum_type *type, const struct hum_type *old, int count)
 {
     if (count == 0 || old->size == 0) return;
@@ -143,7 +143,7 @@ static void sign(struct hum_type *type, const struct hum_type *old, int count)
     }
 }
 
-/* A type that turned out to be one run of bytes from its beginning is contiguous. */
+/* A type with a single run of bytes from its beginning is contiguous. */
 static struct hum_type *settled(struct hum_type *type, size_t extent)
 {
     type->extent = extent;
@@ -164,10 +164,10 @@ int HUM_Type_vector(int count, int length, int stride, HUM_Datatype old, HUM_Dat
     if (old == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_TYPE, HUM_IN_Type_vector, "the type is null");
     if (count < 0 || length < 0 || (double)count * length * (double)parts_of(old) > PARTS_MAX)
         return hum_fail(HUM_COMM_WORLD, HUM_ERR_COUNT, HUM_IN_Type_vector, "count %d, length %d", count, length);
-    if (stride < 0) return hum_fail(HUM_COMM_WORLD, HUM_ERR_UNSUPPORTED, HUM_IN_Type_vector, "a negative stride (%d)", stride);
+    if (stride < 0) return hum_fail(HUM_COMM_WORLD, HUM_ERR_UNSUPPORTED, HUM_IN_Type_vector, "negative strides are not supported (%d)", stride);
     int parts = (int)((long)count * length * parts_of(old));
     struct hum_type *type = made_of(parts > 0 ? parts : 1);
-    if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Type_vector, "no memory for %d parts", parts);
+    if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Type_vector, "out of memory for %d parts", parts);
     for (int i = 0; i < count; i++) add(type, old, (ptrdiff_t)old->extent * stride * i, length);
     type->code = old->code;
     type->lead = old->lead;
@@ -193,7 +193,7 @@ int HUM_Type_create_struct(int count, const int lengths[], const HUM_Aint places
     }
     if (count < 0 || parts > PARTS_MAX) return hum_fail(HUM_COMM_WORLD, HUM_ERR_COUNT, HUM_IN_Type_create_struct, "count %d", count);
     struct hum_type *type = made_of((int)parts);
-    if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Type_create_struct, "no memory");
+    if (type == NULL) return hum_fail(HUM_COMM_WORLD, HUM_ERR_NO_MEM, HUM_IN_Type_create_struct, "out of memory");
     size_t end = 0, align = 1;
     type->code = HUM_CODE_UNTYPED;
     for (int i = 0; i < count; i++) {

@@ -1,10 +1,10 @@
 /*
- * Waiting: spin while an answer may be near, then sleep until a doorbell, a socket or a peer's end; and after a while ask
- * whether the wait can end at all.
+ * Waiting: spins while a reply may be near, then sleeps until a doorbell, a socket or the end of a peer, and after a while
+ * checks whether the wait can end at all.
  *
- * Deadlock: a rank that has been blocked for a while publishes a report of whom it waits for. A rank can go on if it is
- * not blocked, or if any of those whom it waits for can go on, or if a message for it is under way; the others never
- * will. Two looks in a row must find the same reports, so that none of them has moved in between.
+ * Deadlock: a rank that has been blocked for a while publishes a report of the ranks for which it waits. A rank can continue
+ * if it is not blocked, if any of these ranks can continue, or if a message for it is in flight; all others are deadlocked.
+ * Two consecutive checks must find the same reports, so that no rank has moved in between.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -27,10 +27,10 @@ const char *const hum_function_names[] = {
 enum {
     CROWDED_SPIN_NS = 2000,
     ROUNDS_PER_CLOCK = 64,
-    LOOK_MS = 100,           /* between two looks at the job while asleep */
+    LOOK_MS = 100,           /* between two checks of the job while asleep */
 };
 
-/* Reports from other nodes, and those seen at the last look. */
+/* Reports from other nodes, and those of the last check. */
 static struct hum_report remote_reports[HUM_RANKS_MAX];
 static uint64_t remote_at_ns[HUM_RANKS_MAX];
 static uint64_t last_epochs[HUM_RANKS_MAX];
@@ -68,7 +68,7 @@ static void add_waited_for(uint64_t *mask, const struct hum_comm *comm, int peer
         if (comm->world[i] != hum_job.rank) add_rank(mask, comm->world[i]);
 }
 
-/* Who can end the wait, and the peer and tag that a report names. */
+/* The ranks that can end the wait, and the peer and tag for a report. */
 static void waited_for(const struct hum_wait *wait, uint64_t *mask, int *peer, int *tag)
 {
     memset(mask, 0, HUM_RANKS_MAX / 8);
@@ -88,7 +88,7 @@ static void waited_for(const struct hum_wait *wait, uint64_t *mask, int *peer, i
             *tag = request->tag;
         }
         first = false;
-        if (!wait->any) break; /* all are needed: the first may stand for them */
+        if (!wait->any) break; /* all requests are needed, so the first one represents them */
     }
 }
 
@@ -105,7 +105,7 @@ static void publish(struct hum_wait *wait)
     uint64_t mask[HUM_RANKS_MAX / 64];
     int peer, tag;
     waited_for(wait, mask, &peer, &tag);
-    bool same = wait->told && !wait->moved && memcmp(mask, own->on, sizeof mask) == 0;
+    bool same = wait->published && !wait->moved && memcmp(mask, own->on, sizeof mask) == 0;
     for (int r = 0; r < hum_job.size && same; r++) same = own->in[r] == hum_job.peers[r].in && own->out[r] == hum_job.peers[r].out;
     if (!same) {
         uint64_t epoch = atomic_load(&own->epoch);
@@ -121,7 +121,7 @@ static void publish(struct hum_wait *wait)
             own->out[r] = hum_job.peers[r].out;
         }
         atomic_store(&own->epoch, epoch + 2);
-        wait->told = true;
+        wait->published = true;
         wait->moved = false;
     }
     if (!hum_job.remote) return;
@@ -139,7 +139,7 @@ void hum_wait_came(int source, const uint8_t *data, size_t bytes)
     remote_at_ns[source] = hum_now_ns();
 }
 
-/* A stable copy of a rank's report. False: it is not blocked, as far as is known. */
+/* A stable copy of a rank's report. False: no report that the rank is blocked. */
 static bool report_of(int rank, struct hum_report *copy)
 {
     if (hum_job.peers[rank].reach == HUM_TCP) {
@@ -173,7 +173,7 @@ const char *hum_tag_text(int tag)
     return at;
 }
 
-/* Whether this rank is among some that wait for one another for ever; says who waits for whom. */
+/* Whether this rank is part of a deadlock; writes the waits of its ranks. */
 static bool deadlocked(char *text, size_t room)
 {
     static struct hum_report reports[HUM_RANKS_MAX];
@@ -187,10 +187,10 @@ static bool deadlocked(char *text, size_t room)
         for (int r = 0; r < hum_job.size; r++) {
             if (alive[r] || ended[r]) continue;
             for (int on = 0; on < hum_job.size; on++) {
-                /* Something from an ended rank is either here or never comes; from a blocked one it may be under way. */
+                /* A message from an ended rank has arrived or never will; one from a blocked rank may be in flight. */
                 bool coming = !ended[on] && has_rank(reports[r].on, on) &&
                               (alive[on] || reports[r].in[on] != reports[on].out[r]);
-                /* The other way: room in a ring, or the answer to a message. */
+                /* The other direction: space in a ring, or the reply to a message. */
                 bool going = !ended[on] && !alive[on] && has_rank(reports[r].on, on) && reports[r].out[on] != reports[on].in[r];
                 if (coming || going) alive[r] = changed = true;
             }
@@ -205,14 +205,14 @@ static bool deadlocked(char *text, size_t room)
     }
     if (!stable || alive[hum_job.rank]) return false;
     size_t used = (size_t)snprintf(text, room, "deadlock:");
-    int told = 0;
+    int listed = 0;
     for (int r = 0; r < hum_job.size && used < room; r++) {
         if (!last_dead[r]) continue;
-        if (told++ == 8) {
+        if (listed++ == 8) {
             snprintf(text + used, room - used, "; and others");
             break;
         }
-        used += (size_t)snprintf(text + used, room - used, "%s rank %d is in %s and waits for %s", told > 1 ? ";" : "", r,
+        used += (size_t)snprintf(text + used, room - used, "%s rank %d is in %s and waits for %s", listed > 1 ? ";" : "", r,
                                  hum_function_names[reports[r].function], hum_rank_text(reports[r].peer));
         if (reports[r].tag != HUM_UNDEFINED && used < room)
             used += (size_t)snprintf(text + used, room - used, ", %s", hum_tag_text(reports[r].tag));
@@ -220,7 +220,7 @@ static bool deadlocked(char *text, size_t room)
     return true;
 }
 
-/* This rank sends to a kernel on a board that sends to it, and neither receives: kernels do one thing at a time. */
+/* This rank sends to a kernel on a board that sends to this rank, and neither receives: a kernel carries out one call at a time. */
 static bool crossed(const struct hum_wait *wait, char *text, size_t room)
 {
     const struct hum_request *first = NULL;
@@ -236,7 +236,7 @@ static bool crossed(const struct hum_wait *wait, char *text, size_t room)
     return false;
 }
 
-/* Nobody but this rank can end the wait. */
+/* Only this rank itself could end the wait. */
 static bool only_for(const struct hum_wait *wait, int rank)
 {
     uint64_t mask[HUM_RANKS_MAX / 64], one[HUM_RANKS_MAX / 64] = {0};
@@ -246,7 +246,7 @@ static bool only_for(const struct hum_wait *wait, int rank)
     return memcmp(mask, one, sizeof mask) == 0;
 }
 
-/* The wait is for ranks that have all ended. */
+/* All ranks that could end the wait have ended. */
 static bool in_vain(const struct hum_wait *wait, char *text, size_t room)
 {
     uint64_t mask[HUM_RANKS_MAX / 64];
@@ -258,7 +258,7 @@ static bool in_vain(const struct hum_wait *wait, char *text, size_t room)
         ended = r;
     }
     if (ended < 0) return false;
-    if (hum_progress() > 0) return false; /* its last words */
+    if (hum_progress() > 0) return false; /* its last packets */
     const struct hum_peer *last = &hum_job.peers[ended];
     const char *why = last->lost                                                                   ? last->why
                       : atomic_load(&hum_job.page->blocks[ended].state) == HUM_FAILED ? "has failed"
@@ -288,7 +288,7 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
     if (in_vain(wait, text, room)) return HUM_ERR_PEER;
     atomic_store(&hum_job.block->asleep, 1);
     if (!hum_job.fences) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-    /* What another library brings wakes nobody. */
+    /* Packets of another library do not wake this rank. */
     if (hum_progress() == 0) hum_job_events(hum_job.away || hum_fabric_blocked() ? 1 : LOOK_MS);
     atomic_store(&hum_job.block->asleep, 0);
     uint64_t after = hum_now_ns();
@@ -298,12 +298,12 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
     if (hum_job.remote) hum_tcp_look();
     if (hum_job.fabric) hum_fabric_look();
     if (hum_job.refused >= 0 && only_for(wait, hum_job.refused)) {
-        snprintf(text, room, "its receive queue is full: %zu bytes came that no receive matches, and the message comes behind them",
+        snprintf(text, room, "its receive queue is full: %zu bytes of unmatched messages arrived before the message (raise HUM_UNEXPECTED_MAX)",
                  hum_job.unexpected_bytes);
         return HUM_ERR_DEADLOCK;
     }
     if (hum_job.fabric && wait->requests != NULL && crossed(wait, text, room)) return HUM_ERR_DEADLOCK;
-    if (hum_job.away) return HUM_SUCCESS; /* whom its ranks wait for is not known */
+    if (hum_job.away) return HUM_SUCCESS; /* the other library does not report the waits of its ranks */
     publish(wait);
     return deadlocked(text, room) ? HUM_ERR_DEADLOCK : HUM_SUCCESS;
 }
@@ -316,7 +316,7 @@ void hum_look(void)
     hum_shm_release();
     if (++looks % LOOKS != 0) return;
     hum_job_events(0);
-    /* A program that polls gives others their turn where processors are few. */
+    /* A polling program yields to others if processors are few. */
     if (hum_job.crowded) sched_yield();
 }
 
@@ -329,7 +329,7 @@ void hum_wait_moved(struct hum_wait *wait)
 
 void hum_wait_over(struct hum_wait *wait)
 {
-    if (!wait->told) return;
+    if (!wait->published) return;
     struct hum_report *own = &hum_job.page->reports[hum_job.rank];
     uint64_t epoch = atomic_load(&own->epoch);
     atomic_store(&own->epoch, epoch + 1);

@@ -1,4 +1,4 @@
-"""A rank whose only peer is a kernel on a board, which is the test: what it sends may be anything. run.py runs these."""
+"""Tests a rank whose only peer is a kernel on a board, played by the test, which may send anything. Run by run.py."""
 import os
 import random
 import socket
@@ -46,7 +46,7 @@ class Frames:
         return packet
 
     def answer(self):
-        """A question's: how many packets have come and gone."""
+        """The payload of a STATE: the numbers of received and sent packets."""
         self.send(envelope(STATE, 8) + struct.pack("<HHI", self.came & 0xFFFF, self.count & 0xFFFF, 0), number=0)
 
     def send(self, packet, number=None):
@@ -59,7 +59,7 @@ class Frames:
         self.socket.send(data)
 
     def end(self):
-        # Something is missing, whatever number is expected.
+        # A number that is ahead of any expected one.
         for number in range(0, 1 << 16, 1 << 13):
             self.send(envelope(CLEAR), number=number)
 
@@ -115,7 +115,7 @@ def ended(board):
 
 
 def until(board, kind):
-    """Its packets up to one of a kind; questions are answered."""
+    """The rank's packets up to one of a kind; replies to PROBE packets."""
     while True:
         got = kind_of(board.packet())
         if got == PROBE:
@@ -125,14 +125,14 @@ def until(board, kind):
 
 
 def begins(board):
-    """Four ints, and a message of 400,000 bytes up to the leave to send it."""
+    """Sends four ints, and a message of 400,000 bytes until it is cleared to send."""
     board.send(envelope(EAGER, 16, 7, INT32) + struct.pack("<4i", 42, 0, 0, 0))
     board.send(envelope(ENVELOPE, 400000, 8, INT32))
     until(board, CLEAR)
 
 
 def plays_on(way, command):
-    """A board that behaves: four ints, and 400,000 bytes in packets."""
+    """A correct board: four ints, and 400,000 bytes in packets."""
     board = way(command)
     begins(board)
     data = struct.pack("<100000i", *range(100000))
@@ -146,7 +146,7 @@ def plays_on(way, command):
 
 
 def frames(command, disturb):
-    """A message of three packets whose frames `disturb` has changed: [(number, packet), …] to another list. What became of it."""
+    """Sends a message of three packets whose frames `disturb` has changed: [(number, packet), …] to another list. Returns the outcome."""
     board = Frames(command)
     begins(board)
     data = struct.pack("<100000i", *range(100000))
@@ -177,7 +177,7 @@ def reset_by_peer(command):
 
 
 def hostile(way, command, seconds):
-    """Anything, for a while: an error each time. How often."""
+    """Sends random packets for a while, each of which causes an error. Returns their number."""
     count, stop = 0, time.monotonic() + seconds
     while time.monotonic() < stop:
         chance = random.Random(count)
@@ -197,5 +197,5 @@ def hostile(way, command, seconds):
         code, _, err = ended(board)
         assert code == 1 and "humboldt: rank 0" in err, f"seed {count}: {code} {err}"
         count += 1
-    assert count > 0, "nothing was tried"
+    assert count > 0, "no packet was sent"
     print(f"({count} seeds) ", end="")

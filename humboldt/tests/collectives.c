@@ -1,4 +1,4 @@
-/* Collectives against what one rank can work out by itself; any number of ranks, small and large. */
+/* Compares collectives with results that one rank can compute; any number of ranks, small and large. */
 #include "check.h"
 #include <mpi.h>
 #include <string.h>
@@ -6,13 +6,13 @@
 static int rank, size;
 static MPI_Comm comm;
 
-/* What rank r has in place i, small enough that sums are exact in every order. */
+/* The value of rank r at index i, small enough that sums are exact in every order. */
 static double value(int r, int i) { return (r * 7 + i * 3) % 101 - 50; }
 
 static void append(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     (void)type;
-    /* Composition of affine maps: associative, and not commutative. */
+    /* Composition of affine maps: associative, but not commutative. */
     double (*a)[2] = in, (*b)[2] = inout;
     for (int i = 0; i < *count / 2; i++) {
         double k = a[i][0] * b[i][0], d = a[i][0] * b[i][1] + a[i][1];
@@ -103,7 +103,7 @@ static void all(int n)
         for (int r = 0; r < size; r++) sum += value(r, rank * n + i);
         CHECK(in[i] == sum);
     }
-    /* Alltoallv: rank r sends to s what both their numbers say. */
+    /* Alltoallv: the size from rank r to s depends on both numbers. */
     int *back = calloc((size_t)size, sizeof *back), *back_places = calloc((size_t)size, sizeof *back_places), in_total = 0;
     total = 0;
     for (int r = 0; r < size; r++) {

@@ -1,4 +1,4 @@
-/* More communicators, one after the other, than there are contexts. */
+/* Creates more communicators, one after another, than there are contexts. */
 #include "check.h"
 #include <mpi.h>
 

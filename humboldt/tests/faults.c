@@ -1,4 +1,4 @@
-/* One fault each, by name; run.py says what must become of the ranks. */
+/* One fault each, selected by name; run.py checks the effect on the ranks. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <mpi.h>
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
         if (rank == 0) MPI_Recv(data, 1, MPI_INT, MPI_ANY_SOURCE, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         MPI_Barrier(MPI_COMM_WORLD);
     } else if (IS("no-deadlock")) {
-        /* Everybody waits for a rank that computes, for longer than a deadlock takes to be noticed. */
+        /* All ranks wait for a rank that computes, for longer than the detection of a deadlock takes. */
         if (rank == 1) sleep(3);
         MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 1) MPI_Send(data, 100000, MPI_INT, 0, 7, MPI_COMM_WORLD);
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
         }
         if (rank == 1) MPI_Recv(data, 1, MPI_INT, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else if (IS("queue-slow")) {
-        /* More than a ring and less than the queue holds, taken late: nothing is lost. */
+        /* More than a ring and less than the queue holds, received late: no message is lost. */
         if (rank == 0)
             for (int i = 0; i < 2000; i++) data[0] = i, MPI_Send(data, 1000, MPI_INT, 1, 7, MPI_COMM_WORLD);
         if (rank == 1) {
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
         if (rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
         MPI_Recv(data, 1, MPI_INT, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else if (IS("returned")) {
-        /* Errors that come back, and a job that goes on after them. */
+        /* Errors that are returned, and a job that continues after them. */
         MPI_Status status;
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         CHECK(MPI_Send(data, 1, MPI_INT, size, 0, MPI_COMM_WORLD) == MPI_ERR_RANK);
@@ -115,7 +115,7 @@ int main(int argc, char **argv)
         }
         MPI_Barrier(MPI_COMM_WORLD);
     } else {
-        fprintf(stderr, "no fault '%s'\n", fault);
+        fprintf(stderr, "unknown fault '%s'\n", fault);
         return 2;
     }
     MPI_Finalize();

@@ -2,7 +2,7 @@
 """Starts the ranks of a job, as `baltra cluster run` does, for the library's tests and for bench/messages.
 
     job = Job(["./program", "argument"], size=4)              # one node: shared memory
-    job = Job(["./program"], size=4, nodes=[0, 0, 1, 1])      # ranks 0, 1 and 2, 3 on nodes of their own: TCP between
+    job = Job(["./program"], size=4, nodes=[0, 0, 1, 1])      # ranks 0, 1 and 2, 3 on nodes of their own: TCP between them
     for rank in job.wait(seconds=30): rank.code, rank.out, rank.err
 """
 import os
@@ -14,7 +14,7 @@ import time
 
 
 class Rank:
-    """A rank that has ended: its exit status, stdout and stderr; code is None if it had to be killed."""
+    """An ended rank: its exit status, stdout and stderr; code is None if it had to be killed."""
 
     def __init__(self, code, out, err):
         self.code, self.out, self.err = code, out, err
@@ -58,7 +58,7 @@ class Job:
                     commands[rank],
                     env={**os.environ, **words, **(environment or {})},
                     pass_fds=descriptors,
-                    # By hand rank 0 reads what this program reads.
+                    # Started by hand, rank 0 reads the standard input of this program.
                     stdin=subprocess.DEVNULL if capture or rank > 0 else None,
                     stdout=pipe,
                     stderr=pipe,
@@ -71,7 +71,7 @@ class Job:
                 listener.close()
 
     def wait(self, seconds=60):
-        """All ranks, ended; those that have not in time are killed."""
+        """Waits for all ranks; kills those that have not ended in time."""
         ends = [None] * len(self.processes)
         until = time.monotonic() + seconds
 
@@ -96,6 +96,6 @@ class Job:
 if __name__ == "__main__":
     import sys
 
-    # job.py SIZE PROGRAM …: a quick run by hand.
+    # job.py SIZE PROGRAM …: runs a job by hand.
     job = Job(sys.argv[2:], int(sys.argv[1]), capture=False)
     sys.exit(max(abs(process.wait()) for process in job.processes))

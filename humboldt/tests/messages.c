@@ -6,7 +6,7 @@
 
 static int rank, size;
 
-/* Bytes that tell where they come from. */
+/* Bytes that depend on their source and position. */
 static void fill(uint8_t *at, size_t n, unsigned seed)
 {
     for (size_t i = 0; i < n; i++) at[i] = (uint8_t)((i * 2654435761u + seed * 40503u) >> 7);
@@ -87,7 +87,7 @@ static void order(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Everybody to everybody, many at a time, received in the order in which they come. */
+/* All ranks to all ranks, many at a time, received in the order of arrival. */
 static void flood(void)
 {
     enum { N = 300 };
@@ -140,7 +140,7 @@ static void waits_and_tests(void)
             if (i == 2) MPI_Recv(NULL, 0, MPI_INT, 0, 31, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         }
     }
-    /* Nobody: neither waits nor fails. */
+    /* PROC_NULL neither waits nor fails. */
     CHECK(MPI_Send(values, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD) == MPI_SUCCESS);
     CHECK(MPI_Recv(values, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &status) == MPI_SUCCESS && status.MPI_SOURCE == MPI_PROC_NULL);
     /* Synchronous sends of any size end when they are received. */
@@ -194,7 +194,7 @@ static void derived(void)
     CHECK(record == MPI_DATATYPE_NULL);
 }
 
-/* Types match by the elements that they are made of, however they were made. */
+/* Types match by their elements, however the types were constructed. */
 static void signatures(void)
 {
     int next = (rank + 1) % size, before = (rank - 1 + size) % size;
@@ -220,7 +220,7 @@ static void signatures(void)
     } out = {1.5f, rank}, found = {0, 0};
     MPI_Sendrecv(&out, 1, again, next, 3, &found, 1, MPI_FLOAT_INT, before, 3, MPI_COMM_WORLD, &status);
     CHECK(found.x == 1.5f && found.n == before);
-    /* A message may end within a structure: what comes are its first elements. */
+    /* A message may end within a structure: its first elements are received. */
     MPI_Sendrecv(pair, 2, MPI_INT, next, 4, &came, 1, mixed, before, 4, MPI_COMM_WORLD, &status);
     CHECK(came.a == before + 5 && came.b == before + 6 && came.x == 0);
     MPI_Sendrecv(&whole, 1, mixed, next, 5, &came, 1, mixed, before, 5, MPI_COMM_WORLD, &status);
@@ -239,7 +239,7 @@ static void signatures(void)
     MPI_Type_free(&again);
 }
 
-/* A type or a communicator that is freed serves the messages that are under way. */
+/* A freed type or communicator stays valid for messages in flight. */
 static void freed(void)
 {
     int next = (rank + 1) % size, before = (rank - 1 + size) % size;
@@ -260,7 +260,7 @@ static void freed(void)
     MPI_Type_free(&column);
     MPI_Comm_free(&other);
     CHECK(column == MPI_DATATYPE_NULL && other == MPI_COMM_NULL);
-    /* What the freed ones held is not used again before the requests are over. */
+    /* Resources of freed objects are not reused before their requests have ended. */
     void *taken = malloc(sizeof(double) * N * 2);
     memset(taken, 0x77, sizeof(double) * N * 2);
     MPI_Comm same;
@@ -281,7 +281,7 @@ static void freed(void)
     }
 }
 
-/* A count that an int does not hold is none. */
+/* A count that an int does not hold is undefined. */
 static void counts(void)
 {
     int count;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the library's tests: tests/run.py target/humboldt [words of a test's name …]
+"""Runs the library's tests: tests/run.py target/humboldt [parts of a test's name …]
 
-Each runs with its ranks on one node (shared memory, with and without single copies) and on several (TCP). The last line
-counts, in the words of cargo's test runner.
+Each test runs with its ranks on one node (shared memory, with and without single copies) and on several (TCP). The last line
+counts the tests in the format of cargo's test runner.
 """
 import os
 import random
@@ -41,7 +41,7 @@ def want(condition, what):
         raise AssertionError(what)
 
 
-# Programs that must end well. (name, ranks, node of each rank or None, environment)
+# Programs that must succeed. (name, ranks, node of each rank or None, environment)
 PLACES = {
     "shm": (None, {}),
     "shm-fragments": (None, {"HUM_PULL": "0"}),
@@ -77,23 +77,23 @@ good("collectives", 7, "shm")
 good("collectives", 5, "mixed")
 
 
-# Faults: (name, ranks, those that must fail and with which words, environment). All must end in time.
+# Faults: (name, ranks, ranks that must fail with their messages, environment). All must end in time.
 FAULTS = [
     ("dies-receiving", 3, {0: r"HUM_Recv: from rank 1, tag 7: rank 1 has (died|closed its connection)"}, {}),
     ("dies-any-source", 3, {0: r"HUM_Recv: from any rank, tag 7: rank 1 has (died|closed)|rank 2 ended the job|rank 2 has (died|closed)"}, {}),
     ("dies-sending", 2, {0: r"HUM_Send: to rank 1, tag 7: rank 1 has (died|closed)"}, {}),
     ("dies-collective", 2, {0: r"HUM_Barrier: from rank 1, tag \d+: rank 1 has (died|closed)"}, {}),
     ("leaves", 2, {0: r"HUM_Recv: from rank 1, tag 7: waits for rank 1, tag 7, but it has left the job"}, {}),
-    ("truncated", 2, {1: r"rank 1: HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has 120 bytes, the receive room for 12"}, {}),
-    ("truncated-large", 2, {1: r"rank 1: HUM_Recv: from any rank, any tag: the message from rank 0, tag 7, has 400000 bytes, the receive room for 12"}, {}),
-    ("mistyped", 2, {1: r"HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, is of type INT32, the receive of FLOAT"}, {}),
-    ("mistyped-large", 2, {1: r"is of type INT32, the receive of DOUBLE"}, {}),
-    ("unmatched", 2, {1: r"rank 1: HUM_Finalize: 1 message that nobody received, the first from rank 0, tag 7, of 16 bytes"}, {}),
+    ("truncated", 2, {1: r"rank 1: HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has 120 bytes, but the receive buffer holds 12"}, {}),
+    ("truncated-large", 2, {1: r"rank 1: HUM_Recv: from any rank, any tag: the message from rank 0, tag 7, has 400000 bytes, but the receive buffer holds 12"}, {}),
+    ("mistyped", 2, {1: r"HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has type INT32, the receive has FLOAT"}, {}),
+    ("mistyped-large", 2, {1: r"has type INT32, the receive has DOUBLE"}, {}),
+    ("unmatched", 2, {1: r"rank 1: HUM_Finalize: 1 message was not received, the first from rank 0, tag 7, of 16 bytes"}, {}),
     ("no-rank", 2, {0: r"HUM_Send: to rank 99, tag 7: there is no such rank, the communicator has 2"}, {}),
     ("deadlock-sends", 2, {0: r"deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 7"}, {"HUM_DEADLOCK_MS": "600"}),
     ("deadlock-ring", 3, {0: r"deadlock: rank 0 is in HUM_Recv and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 2, tag 7; rank 2"}, {"HUM_DEADLOCK_MS": "600"}),
     ("deadlock-collective", 3, {0: r"deadlock: rank 0 is in HUM_Recv and waits for any rank, tag 7; rank 1 is in HUM_Barrier"}, {"HUM_DEADLOCK_MS": "600"}),
-    ("queue-full", 2, {1: r"HUM_Recv: from rank 0, tag 8: its receive queue is full: \d+ bytes came that no receive matches"}, {"HUM_UNEXPECTED_MAX": "300000", "HUM_DEADLOCK_MS": "600"}),
+    ("queue-full", 2, {1: r"HUM_Recv: from rank 0, tag 8: its receive queue is full: \d+ bytes of unmatched messages arrived"}, {"HUM_UNEXPECTED_MAX": "300000", "HUM_DEADLOCK_MS": "600"}),
     ("abort", 3, {1: r"HUM_Abort: code 7"}, {}),
     ("never-starts", 2, {0: r"HUM_Init: (rank 1 has not started|no connection with rank 1)"}, {"HUM_START_MS": "400"}),
 ]
@@ -103,14 +103,14 @@ def fault(name, size, words, environment, place):
     def run():
         began = time.monotonic()
         ends = Job(program("faults", name), size, nodes_of(place, size), {**PLACES[place][1], **environment}).wait(20)
-        told = "".join(end.err for end in ends)
+        errors = "".join(end.err for end in ends)
         for rank, pattern in words.items():
             others = "deadlock" in name or name.startswith("dies")
             want(ends[rank].code not in (0, None), f"rank {rank} did not fail: {ends}")
-            # In a deadlock whoever notices first says it, and ends the rest.
-            want(re.search(pattern, told if others else ends[rank].err), f"{pattern} is not in: {told}")
+            # The first rank that detects a deadlock reports it, and ends the others.
+            want(re.search(pattern, errors if others else ends[rank].err), f"{pattern} is not in: {errors}")
         want(all(end.code is not None for end in ends), f"a rank hung: {ends}")
-        want(time.monotonic() - began < 15, "it took too long")
+        want(time.monotonic() - began < 15, "the job took too long")
 
     case(f"fault_{name}_{place}", run)
 
@@ -154,7 +154,7 @@ def sixty_four_ranks():
     want(all(end.code == 0 for end in ends), f"{ends}")
 
 
-# Hostile bytes: the test itself is rank 1, or a stranger.
+# Hostile bytes: the test itself is rank 1, or an unauthenticated peer.
 def pack(kind, source=1, destination=0, size=0, tag=7, code=6, flag=1, context=0, words=(), payload=b""):
     low = destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | (tag & 0xFF) << 48 | (tag >> 8 & 0xF) << 20 | code << 56 | flag << 60
     more = (tag & 0xFFFFFFFF) | context << 32 | (size >> 24) << 48
@@ -204,7 +204,7 @@ class Victim:
         answer = b""
         while len(answer) < 40:
             piece = connection.recv(40 - len(answer))
-            want(piece, "no hello came back")
+            want(piece, "no hello was received")
             answer += piece
         want(answer.startswith(b"HUMBOLDT"), answer)
         return connection
@@ -215,7 +215,7 @@ class Victim:
 
 
 def play_on(connection):
-    """A rank that behaves: a small message, a large one in fragments, goodbye."""
+    """A correct rank: a small message, a large one in fragments, BYE."""
     connection.sendall(GOOD)
     connection.sendall(pack(ENVELOPE, size=400000, tag=8, words=(77, 0)))
     answer = b""
@@ -234,7 +234,7 @@ def a_rank_made_of_bytes_is_understood():
     victim = Victim()
     connection = victim.joined()
     play_on(connection)
-    # Finalize's barrier, then goodbye: DONE, then rank 0's message come back.
+    # Finalize's barrier, then BYE: DONE, then rank 0's message comes back.
     connection.sendall(pack(EAGER, tag=1, code=0, context=1))
     answer = b""
     while len(answer) < 24 + 16:
@@ -261,10 +261,10 @@ def strangers_do_not_keep_ranks_apart():
         victim.join(version=9),
     ]
     for connection in refused:
-        want(connection.recv(40) == b"", "a stranger got an answer")
+        want(connection.recv(40) == b"", "an unauthenticated peer got a reply")
     connection = victim.joined()
-    again = victim.connect  # the door is shut once everybody is in
-    want(victim.process.stdout.readline() == b"started\n", "it did not start")
+    again = victim.connect  # no connections are accepted after the start
+    want(victim.process.stdout.readline() == b"started\n", "rank 0 did not start")
     try:
         again()
         want(False, "the listening socket is still open")
@@ -293,18 +293,18 @@ NONSENSE = {
 }
 
 
-def nonsense(name, bytes_):
+def malformed(name, bytes_):
     def run():
         victim = Victim()
         victim.joined().sendall(bytes_)
         code, _, err = victim.end()
-        want(code == 1 and "rank 1 sent what no rank sends" in err, (code, err))
+        want(code == 1 and "rank 1 sent a malformed packet" in err, (code, err))
 
-    case(f"nonsense_{name}", run)
+    case(f"malformed_{name}", run)
 
 
 for each in NONSENSE.items():
-    nonsense(*each)
+    malformed(*each)
 
 
 @test
@@ -315,7 +315,7 @@ def data_beyond_the_message_is_refused():
     connection.sendall(pack(DATA, words=(theirs, 0, 200000), payload=b"x" * 200000))
     connection.sendall(pack(DATA, words=(theirs, 200000, 200001), payload=b"x" * 200001))
     code, _, err = victim.end()
-    want(code == 1 and "data that nobody waits for" in err, (code, err))
+    want(code == 1 and "data without a receive" in err, (code, err))
 
 
 def play_on_until_clear(connection):
@@ -376,7 +376,7 @@ def random_packets():
         code, _, err = victim.end()
         want(code == 1 and "humboldt: rank 0" in err, f"seed {count}: {code} {err}")
         count += 1
-    want(count > 0, "nothing was tried")
+    want(count > 0, "no packet was sent")
     print(f"({count} seeds) ", end="")
 
 

@@ -1,4 +1,4 @@
-/* Integers sorted by buckets over all ranks, in the calls of NAS IS: Allreduce, Alltoall, Alltoallv, neighbours, Reduce. */
+/* Sorts integers by buckets over all ranks with the calls of NAS IS: Allreduce, Alltoall, Alltoallv, neighbors, Reduce. */
 #include "check.h"
 #include <mpi.h>
 #include <string.h>
@@ -21,14 +21,14 @@ int main(int argc, char **argv)
         long long sum = 0, sums[2] = {0, 0};
         for (int i = 0; i < KEYS; i++) {
             seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-            /* More in the middle, as there. */
+            /* More keys in the middle, as in NAS IS. */
             keys[i] = (int)((seed >> 34) % RANGE + (seed >> 50) % RANGE) / 2;
             sum += keys[i];
         }
         memset(mine, 0, sizeof mine);
         for (int i = 0; i < KEYS; i++) mine[keys[i] / (RANGE / BUCKETS)]++;
         MPI_Allreduce(mine, all, BUCKETS, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        /* Buckets go to ranks so that each gets its share. */
+        /* Distributes the buckets evenly to the ranks. */
         int owner[BUCKETS], places[BUCKETS], to = 0;
         long long given = 0;
         for (int b = 0, at = 0; b < BUCKETS; b++) {
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
         int *sorted = calloc((size_t)count + 1, sizeof *sorted);
         MPI_Alltoallv(grouped, out, out_places, MPI_INT, sorted, in, in_places, MPI_INT, MPI_COMM_WORLD);
         qsort(sorted, (size_t)count, sizeof *sorted, before);
-        /* The neighbour's largest is not above this rank's smallest. */
+        /* The neighbor's largest key is not above this rank's smallest. */
         int last = count > 0 ? sorted[count - 1] : -1, below = -1;
         MPI_Request request;
         if (rank > 0) MPI_Irecv(&below, 1, MPI_INT, rank - 1, 1000, MPI_COMM_WORLD, &request);

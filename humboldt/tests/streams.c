@@ -42,11 +42,11 @@ int main(int argc, char **argv)
             total += there;
         } while (there > 0);
         CHECK(total >= TOTAL && total < TOTAL + MOST);
-        /* It stays at its end. */
+        /* The end of the stream is permanent. */
         CHECK(HUM_Pull(&in, data, 1, &there) == HUM_SUCCESS && there == 0);
         if (rank + 1 < size) CHECK(HUM_Stream_end(&out) == HUM_SUCCESS);
     }
-    /* There and back, on channels of their own. */
+    /* Both directions, on separate channels. */
     if (rank < 2) {
         HUM_Stream_open(&other, 1 - rank, 4 + rank, HUM_COMM_WORLD);
         HUM_Stream_open(&in, 1 - rank, 5 - rank, HUM_COMM_WORLD);

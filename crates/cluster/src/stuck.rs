@@ -80,9 +80,9 @@ fn said(ranks: &[Standing], serving: &[usize]) -> String {
         .collect();
     let mut text = match lost {
         0 => "deadlock: ".to_owned(),
-        1 => "1 packet between boards was lost on the wire, which repeats nothing: ".to_owned(),
+        1 => "1 packet between boards was lost on the wire, which does not retransmit: ".to_owned(),
         n if n < 1 << 32 => {
-            format!("{n} packets between boards were lost on the wire, which repeats nothing: ")
+            format!("{n} packets between boards were lost on the wire, which does not retransmit: ")
         }
         // Sent by one whose board has not counted it yet cannot be here.
         _ => "deadlock: ".to_owned(),

@@ -199,7 +199,7 @@ fn test_collectives_that_boards_lack_are_refused_with_rank_and_reason() {
         ),
         (
             "MPI_Comm dup; MPI_Comm_dup(MPI_COMM_WORLD, &dup);",
-            "rank 1 is a kernel on a board, which knows HUM_COMM_WORLD alone",
+            "rank 1 is a kernel on a board, which supports only HUM_COMM_WORLD",
         ),
         (
             "MPI_Reduce(a, b, 1, MPI_2INT, MPI_MAXLOC, 0, MPI_COMM_WORLD);",
@@ -243,7 +243,7 @@ fn test_collectives_that_boards_lack_are_refused_with_rank_and_reason() {
     assert_ne!(outcome.code, 0, "{lines:?}");
     assert!(
         lines.iter().any(|l| l.contains("rank 0: HUM_Reduce")
-            && l.contains("a board has no such operation for the type")),
+            && l.contains("a board does not support this operation for the type")),
         "{lines:?}"
     );
 }

@@ -96,7 +96,7 @@ fn test_a_last_packet_that_is_lost_between_boards_ends_the_run() {
         "MPI_Recv(&y, 1, MPI_INT, 0, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);",
         ", fault: lose 2",
     );
-    let told = "1 packet between boards was lost on the wire, which repeats nothing: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 0, any tag";
+    let told = "1 packet between boards was lost on the wire, which does not retransmit: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 0, any tag";
     assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
 }
 
