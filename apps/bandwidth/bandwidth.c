@@ -1,4 +1,4 @@
-/* Round trips of one buffer: write it, then read it, for a range of sizes. */
+/* Round trips of a buffer: writes it, then reads it, for a range of sizes. */
 #define _POSIX_C_SOURCE 200809L
 #include <getopt.h>
 #include <stdlib.h>
@@ -19,11 +19,11 @@ struct options {
 static void usage(FILE *to) {
   fputs("usage: bandwidth [options]\n"
         "\n"
-        "  --sizes A,B,…     bytes, with K, M, G (default 1K,4K,16K,…,1G,2G; what the device cannot hold is left out)\n"
-        "  --repeat N        measured round trips a size (default: by size, 3 to 200)\n"
+        "  --sizes A,B,…     bytes, with K, M, G (default 1K,4K,16K,…,1G,2G; sizes beyond the device's limit are skipped)\n"
+        "  --repeat N        measured round trips per size (default: by size, 3 to 200)\n"
         "  --gap MS          pause between round trips (default 0)\n"
         "  --non-blocking    enqueue write and read, then wait once (default: both block)\n"
-        "  --check           compare what was read with what was written; exit 1 when it differs\n"
+        "  --check           compare the bytes read with those written; exit 1 if they differ\n"
         "  --json            one JSON object on stdout instead of text\n"
         "  --device TEXT     the first device whose name or platform contains TEXT\n"
         "\n"
@@ -36,7 +36,7 @@ static void parse_sizes(struct options *o, char *list) {
   for (char *word = strtok(list, ","); word; word = strtok(NULL, ",")) {
     size_t bytes = parse_bytes(word);
     if (!bytes || o->size_count == SIZES_MAX) {
-      fprintf(stderr, "error: --sizes wants at most %d sizes like 1K,64K,1M, not '%s'\n", SIZES_MAX, word);
+      fprintf(stderr, "error: invalid value '%s' of --sizes: expected at most %d sizes such as 1K,64K,1M\n", word, SIZES_MAX);
       exit(EXIT_USAGE);
     }
     o->sizes[o->size_count++] = bytes;
@@ -100,7 +100,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < o.size_count; i++) {
     size_t bytes = o.sizes[i];
     if (bytes > bytes_max) {
-      fprintf(stderr, "%zu bytes left out: the device allocates at most %llu at once\n", bytes, (unsigned long long)bytes_max);
+      fprintf(stderr, "skipped %zu bytes: the device allocates at most %llu bytes at once\n", bytes, (unsigned long long)bytes_max);
       continue;
     }
     unsigned char *out = clu_alloc(bytes), *in = clu_alloc(bytes);
@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
     cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, bytes);
     struct samples round_trip = {0}, writes = {0}, reads = {0};
     long repeat = o.repeat ? o.repeat : default_repeat(bytes);
-    for (long run = -1; run < repeat; run++) { /* run -1 touches every page once */
+    for (long run = -1; run < repeat; run++) { /* run -1 touches every page */
       if (run >= 0) clu_sleep_ms((double)o.gap_ms);
       double from = clu_now_ms(), between;
       if (o.non_blocking) {
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     }
     bool differs = o.check && memcmp(out, in, bytes) != 0;
     wrong |= differs;
-    if (differs) fprintf(stderr, "error: %zu bytes came back different\n", bytes);
+    if (differs) fprintf(stderr, "error: the %zu bytes read differ from those written\n", bytes);
     double rate = 2.0 * (double)bytes / samples_percentile(&round_trip, 50) / 1e6;
     if (o.json) {
       printf("%s{\"bytes\":%zu,\"gb_per_s\":%.4g,\"total_ms\":", first ? "" : ",", bytes, rate);

@@ -1,13 +1,13 @@
-/* Classifies a picture with a network of AlexNet's or VGG-16's shape, the way PipeCNN drives its
- * accelerator: one kernel per layer type and several in-order queues at once, tied by events.
+/* Classifies a picture with a network of AlexNet's or VGG-16's shape, in the same way as PipeCNN drives its
+ * accelerator: one kernel per layer type and several in-order queues at once, connected by events.
  *
  *   mover   writes the picture, unpacks it, reads the scores
  *   even,   convolutions and fully connected layers, half of the output channels each
  *   odd
- *   post    pooling, normalisation, softmax
+ *   post    pooling, normalization, softmax
  *
- * The weights come from a seed, so the classes mean nothing; what counts is that the same picture
- * gives the same scores, bit for bit, wherever the device is. */
+ * The weights come from a seed, so the classes have no meaning; the test is that the same picture
+ * gives the same scores, bit for bit, on every device. */
 #define _POSIX_C_SOURCE 200809L
 #include <getopt.h>
 #include <math.h>
@@ -37,7 +37,7 @@ struct maps {
   int stride, plane, offset;
 };
 
-/* A kernel with its arguments, ready to be enqueued for every picture. */
+/* A kernel with its arguments, ready to be enqueued for each picture. */
 struct command {
   cl_kernel kernel;
   enum queue_name queue;
@@ -52,7 +52,7 @@ struct cnn {
   cl_command_queue queue[QUEUES];
   struct command command[COMMANDS_MAX];
   int command_count;
-  cl_mem memory[4 * LAYERS_MAX]; /* everything to release */
+  cl_mem memory[4 * LAYERS_MAX]; /* all objects to release */
   int memory_count;
   cl_mem picture;
   struct maps scores;
@@ -70,9 +70,9 @@ static void usage(FILE *to) {
         "  --input FILE      picture, binary PPM or PGM (default: a test pattern)\n"
         "  --repeat N        measured runs (default 1)\n"
         "  --gap MS          pause between runs (default 0)\n"
-        "  --seed N          where the weights come from (default 1)\n"
+        "  --seed N          seed of the weights (default 1)\n"
         "  --flush WHEN      flush the queues after each 'layer' or once an 'image' (default image)\n"
-        "  --check           compare with the host's own scores (vgg16: half a minute); exit 1 when wrong\n"
+        "  --check           compare with scores computed by the host (vgg16: half a minute); exit 1 if wrong\n"
         "  --json            one JSON object on stdout instead of text\n"
         "  --device TEXT     the first device whose name or platform contains TEXT\n"
         "\n"
@@ -95,7 +95,7 @@ static struct options parse(int argc, char **argv) {
     switch (c) {
       case 'N':
         if (!(o.net = net_by_name(optarg))) {
-          fprintf(stderr, "error: --net is alexnet or vgg16, not '%s'\n", optarg);
+          fprintf(stderr, "error: invalid value '%s' of --net: expected alexnet or vgg16\n", optarg);
           exit(EXIT_USAGE);
         }
         break;
@@ -105,7 +105,7 @@ static struct options parse(int argc, char **argv) {
       case 's': o.seed = parse_long("--seed", optarg, 0, 1000000000); break;
       case 'f':
         if (strcmp(optarg, "layer") && strcmp(optarg, "image")) {
-          fprintf(stderr, "error: --flush is layer or image, not '%s'\n", optarg);
+          fprintf(stderr, "error: invalid value '%s' of --flush: expected layer or image\n", optarg);
           exit(EXIT_USAGE);
         }
         o.flush_layers = !strcmp(optarg, "layer");
@@ -118,7 +118,7 @@ static struct options parse(int argc, char **argv) {
     }
   }
   if (optind < argc) {
-    fprintf(stderr, "error: '%s' is no option\n", argv[optind]);
+    fprintf(stderr, "error: unexpected argument '%s'\n", argv[optind]);
     exit(EXIT_USAGE);
   }
   return o;
@@ -126,7 +126,7 @@ static struct options parse(int argc, char **argv) {
 
 static cl_mem keep(struct cnn *n, cl_mem memory) { return n->memory[n->memory_count++] = memory; }
 
-/* Room for maps with a border of zeros, and for the lanes that read past the last row. */
+/* Space for maps with a border of zeros, and for the lanes that read past the last row. */
 static struct maps make_maps(struct cnn *n, int channels, int width, int height, int border) {
   struct maps m = {.channels = channels, .width = width, .height = height, .stride = width + 2 * border};
   m.plane = m.stride * (height + 2 * border);
@@ -270,7 +270,7 @@ static void open_net(struct cnn *n, const struct options *o) {
   CLU(clFinish(n->queue[MOVER]));
 }
 
-/* One picture: everything is enqueued at once, then one blocking read waits for the scores. */
+/* One picture: all commands are enqueued at once, then one blocking read waits for the scores. */
 static void classify(struct cnn *n, const uint8_t *rgb, size_t bytes, float *scores, bool flush_layers) {
   cl_event ready[2], done[2];
   cl_uint ready_count = 0, done_count = 0;
@@ -288,13 +288,13 @@ static void classify(struct cnn *n, const uint8_t *rgb, size_t bytes, float *sco
     CLU(clEnqueueNDRangeKernel(n->queue[c->queue], c->kernel, c->dimensions, NULL, c->global, c->local, ready_count,
                                ready_count ? ready : NULL, &done[done_count++]));
   }
-  /* A queue that waits for another one's events needs that one flushed. */
+  /* A queue that waits for events of another queue needs that queue flushed. */
   for (int q = 0; q < QUEUES; q++) CLU(clFlush(n->queue[q]));
   CLU(clEnqueueReadBuffer(n->queue[MOVER], n->scores.buffer, CL_TRUE, 0, CLASSES * sizeof *scores, scores, ready_count, ready, NULL));
   for (cl_uint k = 0; k < ready_count; k++) CLU(clReleaseEvent(ready[k]));
 }
 
-/* The largest difference to the host's scores, relative to the best of them. */
+/* The largest difference from the host's scores, relative to the best of them. */
 static double worst_error(struct cnn *n, const struct net *net, const uint8_t *rgb, const float *scores) {
   float expected[CLASSES];
   reference(net, n->weights, n->bias, rgb, expected);
@@ -348,7 +348,7 @@ int main(int argc, char **argv) {
   float scores[CLASSES], again[CLASSES];
   struct samples total = {0};
   bool wrong = false;
-  classify(&n, input.rgb, bytes, scores, o.flush_layers); /* warms up */
+  classify(&n, input.rgb, bytes, scores, o.flush_layers); /* warm-up */
   for (long run = 0; run < o.repeat; run++) {
     clu_sleep_ms((double)o.gap_ms);
     double from = clu_now_ms();
@@ -382,7 +382,7 @@ int main(int argc, char **argv) {
     samples_print(stdout, "one picture", &total, "ms");
     if (o.check) printf("check     largest difference %.2g of the best score: %s\n", error, wrong ? "WRONG" : "correct");
   }
-  if (wrong) fprintf(stderr, "error: the scores are wrong: they differ from run to run, do not sum to one or are not the host's\n");
+  if (wrong) fprintf(stderr, "error: the scores are wrong: they differ between runs, do not sum to one, or differ from the host's\n");
   samples_free(&total);
   close_net(&n);
   image_free(&input);

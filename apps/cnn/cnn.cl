@@ -1,15 +1,15 @@
 /* One kernel per layer type, and the data mover. Feature maps are planes of float, one per channel;
- * a plane may carry a border of zeros for the convolution that reads it next: `stride` floats a row,
- * `plane` floats a channel, the first real pixel at `offset`. */
+ * a plane may have a border of zeros for the convolution that reads it next: `stride` floats per row,
+ * `plane` floats per channel, the first real pixel at `offset`. */
 
-/* Unpacks an RGB picture of bytes into three normalised planes. */
+/* Unpacks an RGB picture of bytes into three normalized planes. */
 kernel void mem_read(global const uchar *restrict rgb, global float *restrict out, int stride, int plane, int offset) {
   int x = get_global_id(0), y = get_global_id(1), c = get_global_id(2);
   int width = get_global_size(0);
   out[c * plane + y * stride + x + offset] = ((float)rgb[(y * width + x) * 3 + c] - 118.0f) * (1.0f / 64.0f);
 }
 
-/* Sixteen neighbouring pixels of eight output channels. Weights lie as [channel / 8][c][ky][kx][8].
+/* Sixteen neighboring pixels of eight output channels. Weights are stored as [channel / 8][c][ky][kx][8].
  * Reads of the last block of a row go past its end; those lanes are not stored. */
 kernel void conv(global const float *restrict in, global const float *restrict weights, global const float *restrict bias,
                  global float *restrict out, int channels_in, int size, int step, int in_stride, int in_plane,
@@ -79,7 +79,7 @@ kernel void lrn(global const float *restrict in, global float *restrict out, int
   out[(size_t)c * out_plane + y * out_stride + x + out_offset] = at[(size_t)c * in_plane] / (root * sqrt(root));
 }
 
-/* One output a work-item; count_in is a multiple of 16. */
+/* One output per work-item; count_in is a multiple of 16. */
 kernel void fully_connected(global const float *restrict in, global const float *restrict weights,
                             global const float *restrict bias, global float *restrict out, int count_in, int first, int relu) {
   int row = first + get_global_id(0);
@@ -97,7 +97,7 @@ kernel void fully_connected(global const float *restrict in, global const float 
   out[row] = relu ? fmax(sum, 0.0f) : sum;
 }
 
-/* One work-item for all: a thousand classes are not worth a reduction. */
+/* A single work-item: a reduction would not pay for a thousand classes. */
 kernel void softmax(global const float *restrict in, global float *restrict out, int count) {
   float most = in[0], sum = 0.0f;
   for (int i = 1; i < count; i++) most = fmax(most, in[i]);

@@ -10,7 +10,7 @@ struct layer {
   int size;   /* CONV, POOL: side of the window */
   int step;   /* CONV, POOL: pixels between windows */
   int pad;    /* CONV: zeros around its input */
-  int groups; /* CONV: parts that see their part of the input only */
+  int groups; /* CONV: groups of channels, each of which reads only its group of the input */
 };
 
 enum { LAYERS_MAX = 32, CLASSES = 1000 };
@@ -22,7 +22,7 @@ struct net {
   int count;
 };
 
-/* NULL when there is no such network. */
+/* NULL if there is no network of this name. */
 const struct net *net_by_name(const char *name);
 
 #endif

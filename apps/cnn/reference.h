@@ -1,4 +1,4 @@
-/* The same networks on the host, in the plainest loops: what the device's scores are checked against. */
+/* The same networks on the host in plain loops, as the reference for the device's scores. */
 #ifndef REFERENCE_H
 #define REFERENCE_H
 
@@ -6,8 +6,8 @@
 
 #include "net.h"
 
-/* weights[i], bias[i] belong to layer i (NULL where it has none), laid out as the kernels want them.
- * rgb is net->side squared pixels; scores has room for CLASSES. */
+/* weights[i], bias[i] belong to layer i (NULL if it has none), in the layout of the kernels.
+ * rgb is net->side squared pixels; scores has space for CLASSES. */
 void reference(const struct net *net, float *const *weights, float *const *bias, const uint8_t *rgb, float *scores);
 
 #endif

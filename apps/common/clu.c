@@ -26,7 +26,7 @@ static const struct {
     {CL_INVALID_WORK_GROUP_SIZE, "CL_INVALID_WORK_GROUP_SIZE", "the device has smaller work-groups than this program uses"},
     {CL_INVALID_OPERATION, "CL_INVALID_OPERATION", "this device cannot do that"},
     {CL_INVALID_KERNEL_ARGS, "CL_INVALID_KERNEL_ARGS", "a kernel argument was not set"},
-    {CL_INVALID_EVENT_WAIT_LIST, "CL_INVALID_EVENT_WAIT_LIST", "an event to wait for is no event of this context"},
+    {CL_INVALID_EVENT_WAIT_LIST, "CL_INVALID_EVENT_WAIT_LIST", "an event in the wait list does not belong to this context"},
     {CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", "a command that this one waits for has failed"},
     {-1001, "CL_PLATFORM_NOT_FOUND_KHR", "the loader finds no OpenCL driver; look into OCL_ICD_VENDORS and /etc/OpenCL/vendors"},
 };
@@ -72,7 +72,7 @@ void clu_open(struct clu *c, const char *wanted) {
       return;
     }
   }
-  fprintf(stderr, "error: no OpenCL device%s%s%s among %u platforms: clinfo -l lists what there is\n",
+  fprintf(stderr, "error: no OpenCL device%s%s%s among %u platforms (clinfo -l lists all devices)\n",
           wanted ? " named like '" : "", wanted ? wanted : "", wanted ? "'" : "", platform_count);
   exit(EXIT_OPENCL);
 }
@@ -143,9 +143,9 @@ void clu_sleep_ms(double ms) {
 
 void *clu_alloc(size_t bytes) {
   void *memory = NULL;
-  /* Page alignment is what a driver wants of host memory that it moves or uses in place. */
+  /* Drivers need page alignment to pin host memory or to use it in place. */
   if (posix_memalign(&memory, 4096, bytes ? bytes : 1)) {
-    fprintf(stderr, "error: no memory for %zu bytes: use a smaller size\n", bytes);
+    fprintf(stderr, "error: out of memory for %zu bytes (use a smaller size)\n", bytes);
     exit(EXIT_FILE);
   }
   return memory;
@@ -163,7 +163,7 @@ void samples_add(struct samples *s, double value) {
     s->capacity = s->capacity ? s->capacity * 2 : 256;
     s->value = realloc(s->value, s->capacity * sizeof *s->value);
     if (!s->value) {
-      fprintf(stderr, "error: no memory for %zu samples: measure for a shorter time\n", s->capacity);
+      fprintf(stderr, "error: out of memory for %zu samples (measure for a shorter time)\n", s->capacity);
       exit(EXIT_FILE);
     }
   }
@@ -238,7 +238,7 @@ long parse_long(const char *option, const char *text, long low, long high) {
   errno = 0;
   long value = strtol(text, &end, 10);
   if (errno || end == text || *end || value < low || value > high) {
-    fprintf(stderr, "error: %s wants a number from %ld to %ld, not '%s' (--help has an example)\n", option, low, high, text);
+    fprintf(stderr, "error: invalid value '%s' of %s: expected a number from %ld to %ld (--help has an example)\n", text, option, low, high);
     exit(EXIT_USAGE);
   }
   return value;

@@ -1,7 +1,7 @@
-/* What every example program needs around plain OpenCL: choosing a device, checking calls, timing.
+/* Helpers of the example programs for plain OpenCL: selecting a device, checking calls, timing.
  *
- * Nothing here knows which implementation is behind the loader. All functions end the process with
- * EXIT_OPENCL or EXIT_FILE and a message on stderr when they cannot do what they say. */
+ * They work with every implementation behind the loader. All functions end the process with
+ * EXIT_OPENCL or EXIT_FILE and a message on stderr if they fail. */
 #ifndef CLU_H
 #define CLU_H
 
@@ -13,8 +13,8 @@
 #include <stdio.h>
 
 enum {
-  EXIT_WRONG = 1,  /* it ran, and the result is wrong */
-  EXIT_USAGE = 2,  /* the command line is not understood */
+  EXIT_WRONG = 1,  /* the program ran, but the result is wrong */
+  EXIT_USAGE = 2,  /* the command line is invalid */
   EXIT_OPENCL = 3, /* an OpenCL call failed */
   EXIT_FILE = 4,   /* a file could not be read or written, or memory ran out */
 };
@@ -31,8 +31,8 @@ struct clu {
 void clu_must(cl_int code, const char *call);
 #define CLU(call) clu_must((call), #call)
 
-/* Picks the first device whose name or platform's name contains wanted (NULL: the first device of
- * all) and makes a context on it. */
+/* Selects the first device whose name or platform's name contains wanted (NULL: the first device of
+ * all) and creates a context on it. */
 void clu_open(struct clu *c, const char *wanted);
 void clu_close(struct clu *c);
 
@@ -43,7 +43,7 @@ cl_program clu_program(const struct clu *c, const char *source, const char *opti
 cl_kernel clu_kernel(cl_program program, const char *name);
 void clu_arg(cl_kernel kernel, cl_uint index, size_t size, const void *value);
 
-/* Milliseconds that the device spent on a finished command of a profiling queue. */
+/* Milliseconds that the device spent on a completed command of a profiling queue. */
 double clu_event_ms(cl_event event);
 
 /* Monotonic time in milliseconds. */
@@ -53,7 +53,7 @@ void clu_sleep_ms(double ms);
 void *clu_alloc(size_t bytes);
 uint64_t clu_checksum(const void *data, size_t bytes); /* FNV-1a, 64 bits */
 
-/* Samples in one unit, grown as they come. */
+/* Samples in one unit, in a growing array. */
 struct samples {
   double *value;
   size_t count, capacity;
@@ -63,16 +63,16 @@ void samples_add(struct samples *s, double value);
 double samples_percentile(struct samples *s, double p);
 /* {"n":…,"min":…,"mean":…,"median":…,"p95":…,"p99":…,"max":…} */
 void samples_json(FILE *to, struct samples *s);
-/* A line for people. */
+/* A line of text for humans. */
 void samples_print(FILE *to, const char *label, struct samples *s, const char *unit);
 void samples_free(struct samples *s);
 
-/* Writes text as a JSON string, quotes included. */
+/* Writes text as a JSON string, including the quotes. */
 void json_string(FILE *to, const char *text);
 
-/* "64", "4K", "16M", "2G" in bytes; 0 when text is no such number. */
+/* "64", "4K", "16M", "2G" in bytes; 0 if text is not such a number. */
 size_t parse_bytes(const char *text);
-/* A decimal number in low..high; ends the process with EXIT_USAGE and the option's name otherwise. */
+/* A decimal number in low..high; otherwise ends the process with EXIT_USAGE and the option's name. */
 long parse_long(const char *option, const char *text, long low, long high);
 
 #endif

@@ -41,10 +41,10 @@ struct image image_read(const char *path) {
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, strerror(errno));
   int p = fgetc(file), kind = fgetc(file);
-  if (p != 'P' || (kind != '5' && kind != '6')) fail(path, "is no binary PGM or PPM (P5, P6); convert it first");
+  if (p != 'P' || (kind != '5' && kind != '6')) fail(path, "is not a binary PGM or PPM (P5, P6); convert it first");
   long width = header_number(file), height = header_number(file), depth = header_number(file);
   if (width < 1 || height < 1 || width > SIDE_MAX || height > SIDE_MAX) fail(path, "has no usable width and height");
-  if (depth != 255) fail(path, "has not 8 bits a channel");
+  if (depth != 255) fail(path, "does not have 8 bits per channel");
   struct image image = blank((int)width, (int)height);
   size_t pixels = (size_t)width * (size_t)height;
   size_t channels = kind == '6' ? 3 : 1;
@@ -138,13 +138,13 @@ void image_write(const char *path, const struct image *image) {
     fwrite(image->rgb, 3, pixels, file);
   }
   bool failed = ferror(file) != 0;
-  if (fclose(file) || failed) fail(path, "could not be written whole: is the disk full?");
+  if (fclose(file) || failed) fail(path, "could not be written completely (check the free disk space)");
 }
 
 struct image image_resize(const struct image *image, int width, int height) {
   struct image out = blank(width, height);
   for (int y = 0; y < height; y++) {
-    /* 16.16 fixed point, pixel centres on pixel centres. */
+    /* 16.16 fixed point, pixel centers aligned. */
     int64_t fy = (((int64_t)(2 * y + 1) * image->height) << 15) / height - 32768;
     if (fy < 0) fy = 0;
     int y0 = (int)(fy >> 16), y1 = y0 + 1 < image->height ? y0 + 1 : y0;

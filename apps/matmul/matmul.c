@@ -1,4 +1,4 @@
-/* Matrix multiplication in tiles: write two matrices, run one kernel, read the product. */
+/* Tiled matrix multiplication: writes two matrices, runs one kernel, reads the product. */
 #define _POSIX_C_SOURCE 200809L
 #include <getopt.h>
 #include <math.h>
@@ -22,7 +22,7 @@ static void usage(FILE *to) {
         "  --n N             rows and columns, any number (default 512)\n"
         "  --repeat N        measured runs (default 1)\n"
         "  --gap MS          pause between runs (default 0)\n"
-        "  --check           compare with the host's own product (up to 64 rows of it); exit 1 when wrong\n"
+        "  --check           compare with the product computed by the host (up to 64 rows); exit 1 if wrong\n"
         "  --profile         also time write, kernel and read on the device\n"
         "  --json            one JSON object on stdout instead of text\n"
         "  --device TEXT     the first device whose name or platform contains TEXT\n"
@@ -55,13 +55,13 @@ static struct options parse(int argc, char **argv) {
     }
   }
   if (optind < argc) {
-    fprintf(stderr, "error: '%s' is no option\n", argv[optind]);
+    fprintf(stderr, "error: unexpected argument '%s'\n", argv[optind]);
     exit(EXIT_USAGE);
   }
   return o;
 }
 
-/* Values in -1..1 that every machine makes alike. */
+/* Values in -1..1, the same on every machine. */
 static void fill(float *matrix, size_t count, uint32_t seed) {
   for (size_t i = 0; i < count; i++) {
     seed = seed * 1664525u + 1013904223u;
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
 
   struct samples total = {0}, parts[3] = {{0}, {0}, {0}};
   double init_ms = 0;
-  /* Run -1 warms up: it compiles what the driver compiles late. */
+  /* Run -1 is a warm-up: drivers may compile late. */
   for (long run = -1; run < o.repeat; run++) {
     cl_event event[4];
     if (run >= 0) clu_sleep_ms((double)o.gap_ms);

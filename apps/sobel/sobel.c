@@ -1,4 +1,4 @@
-/* Edges of a picture: write the picture, run one kernel, read the result. */
+/* Edges of a picture: writes the picture, runs one kernel, reads the result. */
 #define _POSIX_C_SOURCE 200809L
 #include <getopt.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void usage(FILE *to) {
   fputs("usage: sobel [options]\n"
         "\n"
         "  --input FILE      picture, binary PPM or PGM (default: a test pattern)\n"
-        "  --output FILE     where the edges go: .png, .pgm or .ppm (default: nowhere)\n"
+        "  --output FILE     file for the edges: .png, .pgm or .ppm (default: none)\n"
         "  --size WxH        resize the picture first (default: its own size; pattern: 1920x1080)\n"
         "  --repeat N        measured runs (default 1)\n"
         "  --gap MS          pause between runs (default 0)\n"
@@ -51,7 +51,7 @@ static struct options parse(int argc, char **argv) {
       case 's':
         if (sscanf(optarg, "%dx%d%c", &o.width, &o.height, &rest) != 2 || o.width < 1 || o.height < 1 ||
             o.width > 16384 || o.height > 16384) {
-          fprintf(stderr, "error: --size wants WIDTHxHEIGHT up to 16384x16384, not '%s'\n", optarg);
+          fprintf(stderr, "error: invalid value '%s' of --size: expected WIDTHxHEIGHT up to 16384x16384\n", optarg);
           exit(EXIT_USAGE);
         }
         break;
@@ -65,7 +65,7 @@ static struct options parse(int argc, char **argv) {
     }
   }
   if (optind < argc) {
-    fprintf(stderr, "error: '%s' is no option\n", argv[optind]);
+    fprintf(stderr, "error: unexpected argument '%s'\n", argv[optind]);
     exit(EXIT_USAGE);
   }
   return o;
@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
 
   struct samples total = {0}, parts[3] = {{0}, {0}, {0}};
   double init_ms = 0;
-  /* Run -1 warms up: it compiles what the driver compiles late. */
+  /* Run -1 is a warm-up: drivers may compile late. */
   for (long run = -1; run < o.repeat; run++) {
     cl_event event[3];
     if (run >= 0) clu_sleep_ms((double)o.gap_ms);

@@ -1,7 +1,7 @@
 /* The normal distribution's integral: half the complementary error function. */
 static float normal(float x) { return 0.5f * erfc(-x * 0.70710678f); }
 
-/* One option a work-item. */
+/* One option per work-item. */
 kernel void blackscholes(global const float *restrict spot, global const float *restrict strike, global const float *restrict years,
                          global float *restrict call, global float *restrict put, float rate, float volatility, uint count) {
   uint i = get_global_id(0);

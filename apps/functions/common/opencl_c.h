@@ -1,5 +1,5 @@
-/* OpenCL C as plain C, for kernels of one dimension without local memory: the same source makes the kernel and the
- * native function, so that both give the same bytes. Include the kernel's file after this one and run it over its
+/* OpenCL C as plain C, for kernels of one dimension without local memory: the kernel and the native function have the
+ * same source, so that both give the same bytes. Include the kernel's file after this one and run it over its
  * work-items with RUN. */
 #ifndef OPENCL_C_H
 #define OPENCL_C_H
@@ -30,10 +30,10 @@ static _Thread_local size_t work_item __attribute__((unused));
 #define ARRAY(type, index) ((type *)arguments[index].data)
 #define NUMBER(type, index) (*(const type *)arguments[index].data)
 
-/* Refuses a call whose arguments are not as many as the manifest says. */
+/* Refuses a call whose number of arguments differs from the manifest. */
 #define EXPECT(expected)                                                                    \
   if (count != (expected)) {                                                                \
-    snprintf(error, error_bytes, "%u arguments instead of %u", count, (unsigned)(expected)); \
+    snprintf(error, error_bytes, "got %u arguments, expected %u", count, (unsigned)(expected)); \
     return 1;                                                                               \
   }
 

@@ -12,7 +12,7 @@ int32_t compress(const baltra_argument *arguments, uint32_t count, char *error, 
   ulong *offsets = malloc((blocks + 1) * sizeof *offsets);
   int32_t failed = !tables || !slots || !sizes || !checks || !offsets;
   if (failed) {
-    snprintf(error, error_bytes, "no memory for %lu blocks", blocks);
+    snprintf(error, error_bytes, "out of memory for %lu blocks", blocks);
   } else {
     RUN(blocks, deflate(ARRAY(uchar, 0), tables, slots, sizes, checks, length));
     assemble(sizes, checks, offsets, ARRAY(uchar, 1), ARRAY(ulong, 2), length);

@@ -1,10 +1,10 @@
-/* gzip (RFC 1952) of deflate blocks (RFC 1951) that know nothing of one another: three kernels. */
+/* gzip (RFC 1952) of independent deflate blocks (RFC 1951), in three kernels. */
 #define BLOCK 32768
 #define SLOT (BLOCK + 16)
 #define TABLE_BITS 12
 #define POLYNOMIAL 0xedb88320u
 
-/* RFC 1951, 3.2.5: the least length and distance of each code; the extra bits follow from them. */
+/* RFC 1951, 3.2.5: the minimum length and distance of each code; the extra bits follow from them. */
 constant ushort LENGTHS[29] = {3,  4,  5,  6,  7,  8,  9,  10, 11, 13,  15,  17,  19,  23, 27,
                                31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
 constant uchar LENGTH_BITS[29] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
@@ -18,11 +18,11 @@ constant uint NIBBLES[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x7
 struct writer {
   global uchar *to;
   uint at;      /* bytes written */
-  ulong pending; /* bits that make no byte yet, the first lowest */
+  ulong pending; /* bits of an incomplete byte, the first one lowest */
   uint bits;
 };
 
-/* Appends the lowest bits of a value, the lowest first. Slots have room for what is written before it is given up. */
+/* Appends the lowest bits of a value, lowest first. A slot has space for all that is written before the block is abandoned. */
 static void put(struct writer *w, uint value, uint bits) {
   w->pending |= (ulong)value << w->bits;
   w->bits += bits;
@@ -67,7 +67,7 @@ static uint hash(global const uchar *p) {
   return ((uint)p[0] | (uint)p[1] << 8 | (uint)p[2] << 16) * 2654435761u >> (32 - TABLE_BITS);
 }
 
-/* One block a work-item, into a slot of its own: compressed, and an empty stored block to end at a byte; or stored. */
+/* One block per work-item, into a slot of its own: compressed, followed by an empty stored block to end at a byte; or stored. */
 kernel void deflate(global const uchar *restrict data, global ushort *restrict tables, global uchar *restrict slots,
                     global uint *restrict sizes, global uint *restrict checks, ulong length) {
   ulong item = get_global_id(0);
@@ -79,7 +79,7 @@ kernel void deflate(global const uchar *restrict data, global ushort *restrict t
   struct writer w = {slots + item * SLOT, 0, 0, 0};
   put(&w, 2, 3);
   uint i = 0;
-  /* Ten bytes more than the loop's end: one match, the end of the block, and the empty block. */
+  /* Ten bytes more than the limit of the loop: one match, the end of the block, and the empty block. */
   while (i < size && w.at < size) {
     uint found = 0, distance = 0;
     if (i + 3 <= size) {
@@ -123,7 +123,7 @@ kernel void deflate(global const uchar *restrict data, global ushort *restrict t
   checks[item] = ~check;
 }
 
-/* a b modulo the checksum's polynomial; bit 31 is x^0. */
+/* The product of a and b modulo the checksum's polynomial; bit 31 is x^0. */
 static uint multiply(uint a, uint b) {
   uint product = 0;
   for (uint bit = 1u << 31; bit; bit >>= 1) {
@@ -133,7 +133,7 @@ static uint multiply(uint a, uint b) {
   return product;
 }
 
-/* What `bytes` more bytes do to a checksum: x^(8 bytes). */
+/* The factor that `bytes` more bytes contribute to a checksum: x^(8 bytes). */
 static uint shift_of(ulong bytes) {
   uint power = 1u << 30, shift = 1u << 31;
   for (ulong n = bytes * 8; n; n >>= 1) {
@@ -143,7 +143,7 @@ static uint shift_of(ulong bytes) {
   return shift;
 }
 
-/* One work-item: where the blocks go, the file's head and its end. */
+/* One work-item: computes the positions of the blocks, writes the file's header and trailer. */
 kernel void assemble(global const uint *restrict sizes, global const uint *restrict checks, global ulong *restrict offsets,
                      global uchar *restrict file, global ulong *restrict written, ulong length) {
   ulong blocks = (length + BLOCK - 1) / BLOCK, at = 10;
@@ -157,14 +157,14 @@ kernel void assemble(global const uint *restrict sizes, global const uint *restr
   file[0] = 0x1f, file[1] = 0x8b, file[2] = 8;
   for (int i = 3; i < 9; i++) file[i] = 0;
   file[9] = 255;
-  /* A last block with nothing in it. */
+  /* An empty last block. */
   file[at++] = 3, file[at++] = 0;
   for (int i = 0; i < 4; i++) file[at++] = (uchar)(check >> 8 * i);
   for (int i = 0; i < 4; i++) file[at++] = (uchar)(length >> 8 * i);
   *written = at;
 }
 
-/* One block a work-item, to where it belongs. */
+/* One block per work-item, copied to its position. */
 kernel void gather(global const uchar *restrict slots, global const uint *restrict sizes, global const ulong *restrict offsets,
                    global uchar *restrict file) {
   ulong item = get_global_id(0);

@@ -8,7 +8,7 @@ int32_t repeated_factorial(const baltra_argument *arguments, uint32_t count, cha
   for (ulong i = 0; i < repetitions; i++) {
     value = 1;
     for (uint factor = 2; factor <= n; factor++) value *= factor;
-    /* Used, as far as the compiler knows: the next repetition is not this one. */
+    /* Makes the compiler keep the repetition. */
     __asm__ volatile("" : "+m"(value), "+r"(n));
   }
   ARRAY(double, 2)[0] = value;

@@ -13,7 +13,7 @@ int32_t repeated_fibonacci(const baltra_argument *arguments, uint32_t count, cha
       value = following;
       following = sum;
     }
-    /* Used, as far as the compiler knows: the next repetition is not this one. */
+    /* Makes the compiler keep the repetition. */
     __asm__ volatile("" : "+m"(value), "+r"(n));
   }
   ARRAY(ulong, 2)[0] = value;

@@ -1,4 +1,4 @@
-/* SHA-256, FIPS 180-4, section 6.2. One message a work-item; all have one length. */
+/* SHA-256, FIPS 180-4, section 6.2. One message per work-item; all have the same length. */
 constant uint K[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
     0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,

@@ -1,4 +1,4 @@
-/* Sobel's edge detector on grey pixels, |gx| + |gy| saturated. One work-item a pixel. */
+/* Sobel's edge detector on gray pixels, |gx| + |gy| saturated. One work-item per pixel. */
 static int pixel(global const uchar *in, int x, int y, int width, int height) {
   return in[(size_t)clamp(y, 0, height - 1) * width + clamp(x, 0, width - 1)];
 }

@@ -1,4 +1,4 @@
-/* Sixty-four characters a work-item. */
+/* Sixty-four characters per work-item. */
 kernel void uppercase(global const uchar *restrict text, global uchar *restrict upper, ulong length) {
   size_t first = get_global_id(0) * 64;
   size_t end = first + 64 < length ? first + 64 : length;

@@ -1,6 +1,6 @@
 /*
- * Heat that spreads over a plate, an ordinary MPI program: each rank has some of the rows, neighbours exchange their
- * edges in each step, rank 0 gathers the plate. The answer is the same, bit for bit, for any number of ranks.
+ * Heat that spreads over a plate, as an ordinary MPI program: each rank has some of the rows, neighbors exchange their
+ * edges in each step, rank 0 gathers the plate. The result is the same, bit for bit, for any number of ranks.
  *
  *   heat [side of the plate, cells] [steps] [picture.pgm]
  */
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
     }
     int first = (int)((long long)side * rank / size), rows = (int)((long long)side * (rank + 1) / size) - first;
     int up = rank > 0 ? rank - 1 : MPI_PROC_NULL, down = rank + 1 < size ? rank + 1 : MPI_PROC_NULL;
-    /* A row more above and below: the neighbours'. */
+    /* One additional row above and below, from the neighbors. */
     size_t cells = (size_t)(rows + 2) * (size_t)side;
     float *now = calloc(cells, sizeof *now), *next = calloc(cells, sizeof *next), *hot = calloc(cells, sizeof *hot);
     if (now == NULL || next == NULL || hot == NULL) MPI_Abort(MPI_COMM_WORLD, 1);
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     float *plate = rank == 0 ? calloc((size_t)side * (size_t)side, sizeof *plate) : NULL;
     MPI_Gatherv(now + side, rows * side, MPI_FLOAT, plate, counts, places, MPI_FLOAT, 0, MPI_COMM_WORLD);
     if (rank == 0) {
-        /* FNV-1a over the plate's bits: any difference shows. */
+        /* FNV-1a over the bits of the plate, so that any difference is detected. */
         uint64_t digest = UINT64_C(14695981039346656037);
         const uint8_t *bytes = (const uint8_t *)plate;
         for (size_t i = 0; i < (size_t)side * (size_t)side * sizeof *plate; i++) digest = (digest ^ bytes[i]) * UINT64_C(1099511628211);
