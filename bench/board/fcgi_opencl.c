@@ -1,5 +1,5 @@
-// A function behind nginx: each FastCGI request's body goes through an OpenCL kernel, one work-item for each byte, and its
-// answer comes back. One request at a time, as a card with one kernel would have it.
+// A function behind nginx: passes the body of each FastCGI request through an OpenCL kernel, one work-item per byte, and
+// returns the result. One request at a time, like a card with one kernel.
 //
 // usage: fcgi_opencl SOCKET SOURCE.cl KERNEL
 #define CL_TARGET_OPENCL_VERSION 120
@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
   FCGX_Request request;
   int listening = -1;
   if (FCGX_Init() != 0 || (listening = FCGX_OpenSocket(argv[1], 16)) < 0 || FCGX_InitRequest(&request, listening, 0) != 0) {
-    fprintf(stderr, "error: %s: cannot be listened on\n", argv[1]);
+    fprintf(stderr, "error: cannot listen on %s\n", argv[1]);
     return 1;
   }
   while (FCGX_Accept_r(&request) == 0) {

@@ -1,4 +1,4 @@
-"""nginx' configuration for the benches here."""
+"""nginx' configuration for these benchmarks."""
 
 HEAD = """
 daemon off;
@@ -15,6 +15,6 @@ http {
 
 
 def configuration(directory, servers, user=""):
-    """One worker, connections that stay, and these servers (the inside of `http`); DIRECTORY stands for the directory in them, too. `user`:
-    whom root's worker becomes, if not nobody."""
+    """A configuration with one worker, persistent connections and these servers (the inside of `http`), with DIRECTORY replaced. `user`:
+    the user of the worker when started by root, by default nobody."""
     return ((f"user {user};" if user else "") + HEAD + servers + "}\n").replace("DIRECTORY", str(directory))

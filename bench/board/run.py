@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Counts the board's cycles and measures the live model's speed.
+"""Counts the cycles of the board and measures the speed of the live model.
 
 usage: bench/board/run.py [--label NAME] [--no-live | --live-only]
 
-Builds what it needs (scripts/setup.sh board bench). README.md says what each number covers. The live
-part needs root, for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}, and pictures of the cold starts
-beside it.
+Builds its dependencies (scripts/setup.sh board bench). README.md defines each number. The live part needs root,
+for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}, and charts of the cold starts
+next to it.
 """
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOCK_MHZ = 156.25
-COLD_BEYOND_MAX_US = 5  # that a cold start may take beyond the configuration port's own time
+COLD_BEYOND_MAX_US = 5  # maximum of a cold start beyond the configuration port's own time
 DATA = ROOT / "target" / "board"
 sys.path[:0] = [str(ROOT / "hdl" / "board" / "tests"), str(ROOT / "bench" / "opencl")]
 import harness  # noqa: E402
@@ -46,7 +46,7 @@ def wrk(connections, url):
         capture_output=True, text=True, check=True,
     ).stdout
     if "Non-2xx" in text or "Socket errors" in text:
-        sys.exit(f"error: wrk saw failures:\n{text}")
+        sys.exit(f"error: wrk reported failures:\n{text}")
     return {
         "requests_per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),
         "p50": re.search(r"^\s+50%\s+(\S+)", text, re.M)[1],
@@ -63,8 +63,8 @@ def cycles_and_time(process):
 
 @contextlib.contextmanager
 def foremost():
-    """This session's programs before those of others: Linux shares its processors between sessions first (sched_autogroup), whatever
-    niceness the programs of each have among themselves."""
+    """Prefers this session's programs: Linux shares processors between sessions first (sched_autogroup), regardless of the
+    niceness of the programs within each session."""
     group = pathlib.Path("/proc/self/autogroup")
     if not group.exists():
         yield
@@ -78,7 +78,7 @@ def foremost():
 
 
 def live():
-    """wrk against the model on a TAP device, and against nginx, by turns: wall clock, on cores that all share."""
+    """wrk with the model on a TAP device, alternating with nginx: wall clock, on shared cores."""
     out = {"model": {}, "nginx": {}}
     directory = DATA / "nginx"
     directory.mkdir(parents=True, exist_ok=True)
@@ -100,14 +100,14 @@ def live():
             finally:
                 nginx.terminate()
                 nginx.wait(10)
-        for name, rows in rounds.items():  # the one in the middle, and the rest of it
+        for name, rows in rounds.items():  # the median round, with its other values
             rows.sort(key=lambda row: row["requests_per_second"])
             out[name][str(connections)] = dict(rows[ROUNDS // 2], all=[row["requests_per_second"] for row in rows])
     return out
 
 
 def cold_starts(rows):
-    """Those of the model whose rings' memory has the latency that the others' are compared at."""
+    """Results at the latency of the rings' memory that is used for comparisons."""
     return [row for row in rows if row["measure"] == "cold" and row["memory_latency"] == 4]
 
 
@@ -115,9 +115,9 @@ def functions_report(rows):
     """The steps of a call, and cold starts by size of the image, as lines of Markdown."""
     lines = [
         "",
-        "The steps of a 64-byte call, in cycles since its last byte came in (memory latency 4; images at 40):",
+        "The steps of a 64-byte call, in cycles since its last byte arrived (memory latency 4; images at 40):",
         "",
-        "| call | asked for | configuration port, first and last word | swapped | region granted | answered | first byte out |",
+        "| call | requested | configuration port, first and last word | swapped | region granted | reply complete | first byte out |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -132,10 +132,10 @@ def functions_report(rows):
         )
     lines += [
         "",
-        "Cold starts, from the last byte of a 64-byte request in to the first of the answer out (memory latency 4; images at 40). "
-        "The configuration port takes 4 bytes a cycle. With other connections, these keep the other regions busy with small calls:",
+        "Cold starts, from the last byte of a 64-byte request in to the first of the reply out (memory latency 4; images at 40). "
+        "The configuration port accepts 4 bytes per cycle. Other connections keep the other regions busy with small calls:",
         "",
-        "| image, bytes | other connections | cycles | of these the port's own | beyond it, µs | in all, µs | calls of the others in 1,000 cycles |",
+        "| image, bytes | other connections | cycles | the port's own part | beyond it, µs | total, µs | calls of the other connections in 1,000 cycles |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in cold_starts(rows):
@@ -147,7 +147,7 @@ def functions_report(rows):
 
 
 def cold_pictures(rows):
-    """Cold starts by the image's size, alone and under load: {name: SVG}, of the whole time and of what is beyond the port's."""
+    """Cold starts by the image's size, alone and under load: {name: SVG}, of the total time and of the time beyond the port's."""
     whole, beyond = {}, {}
     for row in cold_starts(rows):
         others = row["other_connections"]
@@ -162,15 +162,15 @@ def cold_pictures(rows):
     at = f"µs, cycles at {CLOCK_MHZ} MHz"
     return {
         "cold": svg.chart("A cold start by the image's size", "image", at, whole, x_labels=sizes),
-        "cold-beyond-the-port": svg.chart("Of it, beyond the configuration port's own time", "image", at, beyond, log_y=False, x_labels=sizes),
+        "cold-beyond-the-port": svg.chart("Time beyond the configuration port's own", "image", at, beyond, log_y=False, x_labels=sizes),
     }
 
 
 def port32_report(rows):
-    """The lean board behind its port of 32 bits, as lines of Markdown."""
+    """The lean board with its port of 32 bits, as lines of Markdown."""
     lines = [
         "",
-        "The lean board behind an Ethernet port of 32 bits, a clock for the port and one for the 64-bit shell, of no relation; cycles are the "
+        "The lean board with an Ethernet port of 32 bits, with independent clocks for the port and the 64-bit shell; cycles are the "
         "port's:",
         "",
         "| measure | port, shell, MHz | result |",
@@ -180,13 +180,13 @@ def port32_report(rows):
         clocks = f"{row['port_mhz']:g}, {row['core_mhz']:g}"
         if row["measure"] == "latency":
             lines.append(
-                f"| 64-byte echo, last word of the request in to first word of the answer out, {row['calls']} calls | {clocks} "
+                f"| 64-byte echo, last word of the request in to first word of the reply out, {row['calls']} calls | {clocks} "
                 f"| {row['least']} to {row['most']} cycles, mean {row['mean']:g} ({row['us']:.2f} µs) |"
             )
         elif row["measure"] == "bulk":
             ways = "; ".join(
                 f"{way} {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the line, "
-                f"{100 * row[way + '_of_ceiling']:.1f} % of what such segments leave of it"
+                f"{100 * row[way + '_of_ceiling']:.1f} % of the payload capacity of the line"
                 for way in ("in", "out")
             )
             lines.append(f"| {row['body']} bytes, one connection, {row['segment']:,}-byte segments | {clocks} | {ways} |")
@@ -207,7 +207,7 @@ def main():
     if not options.live_only:
         text = subprocess.run([DATA / "bench-port32"], capture_output=True, text=True, check=True).stdout
         behind_port32 = [json.loads(line) for line in text.splitlines()]
-    # What concerns images does not depend on the rings' memory; frames of 9,000 bytes only matter to a bulk.
+    # Images do not depend on the rings' memory; frames of 9,000 bytes only matter for bulk transfers.
     for binary, latency, which in [
         ("bench", 4, []),
         ("bench-latency-32", 32, ["latency", "bulk", "calls"]),
@@ -232,7 +232,7 @@ def main():
         f"# The board in cycles, {result['date']}, {result['commit']}",
         "",
         f"64-bit shell, 16 sessions. Microseconds and calls per second are the cycles at {CLOCK_MHZ} MHz, "
-        "a 10 Gb/s line's rate at this width, and not a clock that place and route has given.",
+        "the rate of a 10 Gb/s line at this width, and not a result of place and route.",
         "",
         "| measure | memory latency, cycles | result |",
         "|---|---|---|",
@@ -242,28 +242,28 @@ def main():
         if row["measure"] == "latency":
             spread = ", ".join(f"{n} × {c}" for c, n in row["histogram"].items())
             lines.append(
-                f"| 64-byte echo, last byte of the request in to first byte of the answer out, {row['calls']} calls "
+                f"| 64-byte echo, last byte of the request in to first byte of the reply out, {row['calls']} calls "
                 f"| {memory} | {row['least']} to {row['most']} cycles, mean {row['mean']} ({row['mean'] / CLOCK_MHZ:.2f} µs); {spread} |"
             )
         elif row["measure"] == "host":
             lines.append(
                 f"| 64-byte echo over the host port, doorbell to report, {row['calls']} calls | {memory} | {row['least']} to {row['most']} cycles "
-                f"({row['mean'] / CLOCK_MHZ:.2f} µs), of which twice {row['bus_latency']} are the bus's, assumed |"
+                f"({row['mean'] / CLOCK_MHZ:.2f} µs), of which twice {row['bus_latency']} are the assumed bus |"
             )
         elif row["measure"] == "bulk":
             for way in ("in", "out"):
                 lines.append(
                     f"| {row['body']} bytes {way}, one connection, {row['segment']:,}-byte segments | {memory} "
                     f"| {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the line, "
-                    f"{100 * row[way + '_of_ceiling']:.1f} % of what such segments leave of it |"
+                    f"{100 * row[way + '_of_ceiling']:.1f} % of the payload capacity of the line |"
                 )
         elif row["measure"] == "calls":
             functions = row["functions"]
             regions = "" if functions == 1 else f", {functions} functions in as many regions"
             lines.append(
-                f"| 64-byte echo, {row['connections']} connection{'s' * (row['connections'] > 1)}, {row['depth']} under way on each, "
+                f"| 64-byte echo, {row['connections']} connection{'s' * (row['connections'] > 1)}, {row['depth']} in flight on each, "
                 f"{row['requests_per_segment']} a segment{regions} | {memory} | {row['cycles_per_call']} cycles a call, "
-                f"{row['calls_per_second_at_156.25_MHz'] / 1e6:.2f} M calls/s; the wire alone would take {row['wire_bound_in_cycles']} cycles |"
+                f"{row['calls_per_second_at_156.25_MHz'] / 1e6:.2f} M calls/s; the limit of the wire is {row['wire_bound_in_cycles']} cycles |"
             )
     lines += functions_report(rows) + port32_report(behind_port32)
     if options.live_only:
@@ -272,9 +272,9 @@ def main():
         lines += [
             "",
             f"The live model, wall clock, wrk on the same {os.cpu_count()} cores (POST of 64 bytes to echo, keep-alive; nginx, one worker, "
-            f"answers as many bytes by itself over the loopback device); the middle of {ROUNDS} rounds of {SECONDS} s by turns:",
+            f"sends replies of the same size over the loopback device); median of {ROUNDS} alternating rounds of {SECONDS} s:",
             "",
-            "| | connections | requests/s | the rounds | p50 | p99 | simulated MHz | cores that the model uses |",
+            "| server | connections | requests/s | all rounds | p50 | p99 | simulated MHz | cores used by the model |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for name, by_connections in result["live_wall_clock"].items():

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One kernel (echo, 64 bytes) called 5,000 times by three ways: a board's host port, its HTTP, and nginx with an OpenCL
-kernel on PoCL behind it (fcgi_opencl.c); and, beside them, by the gateway with the same OpenCL kernel.
+"""Calls one kernel (echo, 64 bytes) 5,000 times in three ways: over a board's host port, over its HTTP, and over nginx with
+an OpenCL kernel on PoCL (fcgi_opencl.c); and, for comparison, over the gateway with the same OpenCL kernel.
 
 usage: bench/board/three_ways.py [--calls N] [--write]
 
-Cycles and wall clock stay apart. Cycles are the RTL's, at both ways into the board; wall clock is the live model's own
-speed, and nginx' and the gateway's on this host's processor. The clients are this program: one call at a time over one socket,
-the ways in turn, so that what else the host does meets all of them. --write keeps bench/results/board/DATE-three-ways-COMMIT.
+Cycles and wall clock are separate. Cycles are those of the RTL, for both ways into the board; wall clock is the speed of the
+live model, and of nginx and the gateway on this host's processor. This program is the client: one call at a time over one
+socket, alternating between the ways, so that load of the host affects all of them. --write keeps bench/results/board/DATE-three-ways-COMMIT.
 """
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ import urllib.parse
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "target" / "board"
 CLOCK_MHZ = 156.25
-BLOCK = 250  # calls of a way before the next one has its turn
+BLOCK = 250  # calls in one way before the next way
 sys.path[:0] = [str(ROOT / "hdl" / "board" / "tests"), str(ROOT / "bench" / "opencl")]
 import device_test  # noqa: E402
 import harness  # noqa: E402
@@ -44,7 +44,7 @@ implementations:
   - opencl: {source: echo.cl, kernel: echo, args: [body, answer], global: [n]}
 """
 SOURCE = pathlib.Path(__file__).with_name("echo.cl")
-# Connections stay open on either side, as they do in front of a board and of the gateway. Who is not root stays who they are.
+# Connections stay open on both sides, as with a board and the gateway. The worker of a user other than root keeps this user.
 NGINX = """
   upstream kernel { server unix:DIRECTORY/kernel.sock; keepalive 1; }
   server {
@@ -60,7 +60,7 @@ NGINX = """
 
 
 class Http:
-    """One connection; a call is one write, and reads until the answer is whole."""
+    """One connection; a call is one write, and reads until the reply is complete."""
 
     def __init__(self, url):
         parts = urllib.parse.urlsplit(url)
@@ -75,14 +75,14 @@ class Http:
         while b"\r\n\r\n" not in answer or len(answer) - answer.index(b"\r\n\r\n") - 4 < 64:
             more = self.socket.recv(65536)
             if not more:
-                sys.exit("error: the connection ended")
+                sys.exit("error: the server closed the connection")
             answer += more
         return answer[answer.index(b"\r\n\r\n") + 4 :]
 
 
 @contextlib.contextmanager
 def nginx(pool):
-    """nginx in front of the kernel: its URL."""
+    """Starts nginx in front of the kernel; returns its URL."""
     directory = pool.home / "nginx"
     directory.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as any_free:
@@ -131,7 +131,7 @@ def wall_clock(calls):
             }
             took = {name: [] for name in ways}
             for name, call in ways.items():
-                for i in range(20):  # nothing is cold
+                for i in range(20):  # warm-up
                     call(bytes(64))
             for start in range(0, calls, BLOCK):
                 for name, call in ways.items():
@@ -141,7 +141,7 @@ def wall_clock(calls):
                         answer = call(body)
                         took[name].append(time.perf_counter() - begun)
                         if answer != body:
-                            sys.exit(f"error: {name} does not give the body back")
+                            sys.exit(f"error: the reply of {name} differs from the body")
     return {name: percentiles(seconds) for name, seconds in took.items()}
 
 
@@ -149,16 +149,16 @@ def report(result):
     lines = [
         f"# One kernel, three ways: {result['calls']} calls of echo with 64 bytes",
         "",
-        f"{result['date']}, commit {result['commit']}; one call at a time, the ways in turn, {BLOCK} calls each.",
+        f"{result['date']}, commit {result['commit']}; one call at a time, alternating between the ways after {BLOCK} calls.",
         "",
-        f"Cycles of the RTL, and what they are at {CLOCK_MHZ} MHz (a clock that this RTL has not been shown to reach):",
+        f"Cycles of the RTL, and the time at {CLOCK_MHZ} MHz (a clock that no placement of this RTL has reached):",
         "",
-        "| way | cycles, least, mean, most | µs | what is counted |",
+        "| way | cycles: minimum, mean, maximum | µs | definition |",
         "|---|---|---|---|",
     ]
     counted = {
         "host": "doorbell written to report in host memory; {bus_latency} cycles for each of two reads of host memory, assumed",
-        "latency": "last byte of the request in to first byte of the answer out, without the wire",
+        "latency": "last byte of the request in to first byte of the reply out, without the wire",
     }
     for row in result["cycles"]:
         what = {"host": "host port", "latency": "HTTP on the board"}[row["measure"]]
@@ -166,7 +166,7 @@ def report(result):
                      f"| {counted[row['measure']].format(**row)} |")
     lines += [
         "",
-        f"Wall clock, µs, a Python client's own time included, on {result['cores']} cores whose load average was "
+        f"Wall clock, µs, including the Python client's own time, on {result['cores']} cores whose load average was "
         f"{result['load_before']} before. The first two are the speed of a simulation:",
         "",
         "| way | least | p50 | p95 | p99 | most |",
@@ -178,7 +178,7 @@ def report(result):
 
 
 def picture(result):
-    """The distributions of the wall clock, side by side, as SVG."""
+    """The distributions of the wall-clock times as SVG."""
     return svg.chart(
         f"{result['calls']} calls of one kernel, wall clock", "µs (the first two are the speed of a simulation)", "% of the calls",
         {name: [(us, percent) for percent, us in enumerate(row["percentiles"])] for name, row in result["wall_clock_us"].items()},

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One connection that sends one function's requests when they are due, as hey -c 1 -q RATE does.
+"""Sends the requests of one function over one connection when they are due, like hey -c 1 -q RATE.
 
 usage: load.py URL BODY_FILE DUE_FILE BEGIN SECONDS [KEY]
 
-DUE_FILE is a JSON list of seconds after BEGIN, a time of the monotonic clock. A request that is due while the one
-before is not answered goes as soon as it is; those that fall due meanwhile besides are not sent. Prints JSON: when each
-request was sent (seconds after BEGIN), its latency in milliseconds, how many were not sent, and how many failed. KEY is the
-tenant's, for doors that want one.
+DUE_FILE is a JSON list of seconds after BEGIN, a time of the monotonic clock. A request that becomes due before the reply
+to the previous one is sent right after the reply; further requests that become due meanwhile are not sent. Prints JSON: the
+time of each request (seconds after BEGIN), its latency in milliseconds, and the numbers of unsent and failed requests. KEY is
+the tenant's, for servers that require one.
 """
 import bisect
 import json
@@ -17,7 +17,7 @@ import urllib.parse
 
 
 class Connection:
-    """A keep-alive connection; no library's buffering or locks between the clock and the socket."""
+    """A keep-alive connection, without buffering or locks of a library between the clock and the socket."""
 
     def __init__(self, url, body, key):
         parts = urllib.parse.urlsplit(url)
@@ -55,7 +55,7 @@ class Connection:
     def more(self):
         data = self.socket.recv(1 << 18)
         if not data:
-            raise OSError("the connection was closed")
+            raise OSError("the server closed the connection")
         return data
 
 
@@ -77,7 +77,7 @@ def drive(url, body, due, begin, seconds, key=""):
             latency.append(round((done - now) * 1e3, 4))
         else:
             failed += 1
-        # Of those that have fallen due by now the last is made up for.
+        # Of the requests that have become due, only the last one is sent.
         passed = bisect.bisect_right(due, min(done - begin, seconds), following + 1)
         unsent += max(0, passed - following - 2)
         following = max(following + 1, passed - 1)

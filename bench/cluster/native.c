@@ -1,10 +1,10 @@
-/* A function as it is without Baltra: an HTTP server that has a device to itself, through the host's own OpenCL driver.
+/* A function without Baltra: an HTTP server that uses a device exclusively through the host's own OpenCL driver.
  *
  * usage: native PLAN ADDRESS PORT
  *
- * POST / gives the inputs, one after the other, and is answered with the outputs; a task is the inputs' writes, the
- * kernels and the outputs' reads on one in-order queue, one task at a time. GET / tells how long tasks ran so far. PLAN has
- * a line for everything that there is, words separated by tabs:
+ * The body of POST / is the inputs, one after another, and the reply is the outputs. A task writes the inputs, runs the
+ * kernels and reads the outputs on one in-order queue; one task runs at a time. GET / returns the accumulated time of tasks. PLAN
+ * has a line for each object, with fields separated by tabs:
  *   source FILE OPTIONS            options may be empty
  *   buffer NAME KIND BYTES [FILE]  input, output, scratch, or constant with the file that holds it
  *   step KERNEL GLOBAL LOCAL ARG…  sizes as 320,240; an argument is a buffer's name, i32:NUMBER or u32:NUMBER */
@@ -69,7 +69,7 @@ static cl_uint sizes(char *text, size_t *into) {
 }
 
 static void add_buffer(char **word, size_t words) {
-  if (words < 4 || buffer_count == MANY) fail("bad buffer", words > 1 ? word[1] : "");
+  if (words < 4 || buffer_count == MANY) fail("invalid buffer line", words > 1 ? word[1] : "");
   struct buffer *b = &buffers[buffer_count++];
   snprintf(b->name, sizeof b->name, "%s", word[1]);
   snprintf(b->kind, sizeof b->kind, "%s", word[2]);
@@ -80,14 +80,14 @@ static void add_buffer(char **word, size_t words) {
   if (!strcmp(b->kind, "constant")) {
     size_t size;
     char *data = words > 4 ? file(word[4], &size) : NULL;
-    if (!data || size != b->bytes) fail("a constant of another size:", b->name);
+    if (!data || size != b->bytes) fail("the file of a constant has the wrong size:", b->name);
     CLU(clEnqueueWriteBuffer(queue, b->memory, CL_TRUE, 0, size, data, 0, NULL, NULL));
     free(data);
   }
 }
 
 static void add_step(char **word, size_t words) {
-  if (words < 4 || step_count == MANY) fail("bad step", words > 1 ? word[1] : "");
+  if (words < 4 || step_count == MANY) fail("invalid step line", words > 1 ? word[1] : "");
   struct step *s = &steps[step_count++];
   s->kernel = clu_kernel(program, word[1]);
   s->dimensions = sizes(word[2], s->global);
@@ -101,7 +101,7 @@ static void add_step(char **word, size_t words) {
     else if (!strncmp(word[i], "i32:", 4) || !strncmp(word[i], "u32:", 4))
       clu_arg(s->kernel, (cl_uint)(i - 4), sizeof number, &number);
     else
-      fail("no such buffer:", word[i]);
+      fail("unknown buffer:", word[i]);
   }
 }
 

@@ -1,6 +1,6 @@
 
-/* A slower board: the task's last step sleeps, so that a task takes no less than so many microseconds. It is the CPU
- * driver's thread that sleeps and the processor is free meanwhile; a driver of a device that is no CPU refuses this. */
+/* Emulates a slower board: the last step of a task sleeps, so that a task takes at least `us` microseconds. The CPU driver's
+ * thread sleeps while the processor is free; drivers of devices other than CPUs refuse this kernel. */
 kernel void pace(uint us) {
   long rest[2] = {us / 1000000, (long)(us % 1000000) * 1000};
   long status;
@@ -14,7 +14,7 @@ kernel void pace(uint us) {
     __asm__ volatile("svc 0" : "+r"(wanted) : "r"(number), "r"(left) : "memory");
     status = wanted;
 #else
-#error pace.cl knows no way to sleep on this processor
+#error pace.cl has no system call to sleep on this processor
 #endif
-  } while (status == -4); /* a signal came: the rest of the time is in `rest` */
+  } while (status == -4); /* interrupted by a signal: `rest` holds the remaining time */
 }

@@ -1,5 +1,5 @@
-"""run.py's two systems in a Kubernetes cluster of three nodes: Baltra as its chart installs it, and the native servers as
-Pods. The image of the native servers has their program and PoCL; what they compute comes from this host's directory."""
+"""The two systems of run.py in a Kubernetes cluster of three nodes: Baltra as installed by its chart, and the native servers
+as Pods. The image of the native servers has their program and PoCL; their plans come from this host's directory."""
 
 import contextlib
 import pathlib
@@ -46,7 +46,7 @@ slots = 1
 policy = "{options.policy}"
 quantum_ms = {options.quantum:g}
 '''
-        # A name that says where it is: functions are held to a device by it.
+        # The name contains the node, because functions are bound to a device by name.
         install_on_node(cluster, "registry.locality=prefer", f"node.configuration={device}", "node.extraEnvironment[0].name=BALTRA_DEVICE__NAME",
                         "node.extraEnvironment[0].value=board-$(NODE_NAME)", names=["baltra"])
         until("three devices are ready", lambda: sum(d.get("status", {}).get("state") == "ready" for d in cluster.get("devices")) == len(NODES))
@@ -70,7 +70,7 @@ quantum_ms = {options.quantum:g}
 
 
 class Native(Servers):
-    """A Pod a use and node."""
+    """One Pod per use and node."""
 
     def __init__(self, cluster, home, uses):
         archive = cluster.home / "native.tar"
@@ -85,7 +85,7 @@ class Native(Servers):
         self.found = {}
         for use in uses:
             for name in NODES:
-                until("the native servers serve", lambda use=use, name=name: self.serves(cluster, use, name))
+                until("the native servers respond", lambda use=use, name=name: self.serves(cluster, use, name))
 
     def pod(self, home, use, name):
         container = {"name": "native", "image": IMAGE, "imagePullPolicy": "Never",

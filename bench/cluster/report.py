@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders a result of run.py: tables, verdicts, plots, and the scenario that the simulator plays.
+"""Renders a result of run.py: tables, verdicts, charts, and the scenario of the simulator.
 
 usage: bench/cluster/report.py RESULT.json
 """
@@ -37,7 +37,7 @@ def latencies(values):
 
 
 class Row:
-    """A use's load on a system, all rounds together."""
+    """The load of a use on a system, over all rounds."""
 
     def __init__(self, result, use, load, system):
         records = [r for r in result["records"] if (r["use"], r["load"], r["system"]) == (use, load, system)]
@@ -55,7 +55,7 @@ class Row:
             self.functions[number] = {**latencies(values), "all": values, "device": device, "failed": sum(f["failed"] for f in part),
                                       "served": len(values) / self.seconds if records else 0.0,
                                       "target": part[0]["target_per_s"] if part else 0.0}
-        # Tasks of a use are alike: a function's part of its device's busy time is its part of the requests.
+        # Tasks of a use are alike, so a function's part of the busy time is its part of the requests.
         for f in self.functions.values():
             together = sum(g["served"] for g in self.functions.values() if g["device"] == f["device"])
             f["utilization"] = self.devices[f["device"]]["utilization"] * f["served"] / together if together else 0.0
@@ -80,7 +80,7 @@ class Point:
         self.mean, self.p50, self.p95 = latency["mean"], latency["p50"], latency["p95"]
         self.served = len(values) / sum(r["seconds"] for r in records)
         self.failed = sum(f["failed"] for r in records for f in r["functions"].values())
-        # Of three devices, as the thesis has it: up to 300 %.
+        # Of three devices, as in the thesis: up to 300 %.
         self.utilization = statistics.fmean(sum(d["utilization"] for d in r["devices"].values()) for r in records)
 
 
@@ -94,8 +94,8 @@ def rising_section(result):
         return []
     pace = result["options"]["pace"]
     most = ", ".join(f"{3e3 / (use.task_ms * pace):.0f} rq/s of {use.name}" for use in uses) if pace else ""
-    lines = ["## One application on three devices, load rising (figures 6.4 to 6.9)", "",
-             f"{CONNECTIONS} connections; natively two to each server."
+    lines = ["## One application on three devices, with rising load (figures 6.4 to 6.9)", "",
+             f"{CONNECTIONS} connections; natively two per server."
              + (f" The devices are paced to the thesis's task times: three of them take at most {most}." if pace else ""), "",
              "| use | sent rq/s | | served rq/s | utilization of three % | mean ms | p50 | p95 | failed |", "|---|--:|---|--:|--:|--:|--:|--:|--:|"]
     for use in uses:
@@ -103,12 +103,12 @@ def rising_section(result):
             for system, name in (("Baltra", "baltra"), ("native", "native")):
                 p = Point(result, use.name, rate, name)
                 lines.append(f"| {use.name} | {rate:g} | {system} | {p.served:.1f} | {p.utilization:.1f} | {p.mean:.2f} | {p.p50:.2f} | {p.p95:.2f} | {p.failed} |")
-    lines += ["", "Where each reaches most, beside the thesis:", "",
+    lines += ["", "Highest throughput, compared with the thesis:", "",
               "| use | figures | Baltra | thesis, BlastFunction | native | thesis, native |", "|---|---|---|---|---|---|"]
     for use in uses:
         most = {name: max((Point(result, use.name, rate, name) for rate in rates_risen(result, use.name)), key=lambda p: p.served) for name in ("baltra", "native")}
-        told = {name: f"{p.served:.1f} rq/s at {p.utilization:.1f} %, {p.mean:.1f} ms" for name, p in most.items()}
-        lines.append(f"| {use.name} | {use.figures[0]}, {use.figures[1]} | {told['baltra']} | {use.figures[2]} | {told['native']} | {use.figures[3]} |")
+        best = {name: f"{p.served:.1f} rq/s at {p.utilization:.1f} %, {p.mean:.1f} ms" for name, p in most.items()}
+        lines.append(f"| {use.name} | {use.figures[0]}, {use.figures[1]} | {best['baltra']} | {use.figures[2]} | {best['native']} | {use.figures[3]} |")
     return [*lines, ""]
 
 
@@ -140,7 +140,7 @@ def mark(good):
 
 def use_section(result, use):
     functions = [f"## {use.name}, function by function (table {use.table.split(' and ')[0]})", "",
-                 "| load | function | device | | utilization % | mean ms | p50 | p95 | served rq/s | target | p95 asked | |",
+                 "| load | function | device | | utilization % | mean ms | p50 | p95 | served rq/s | target | p95 limit | |",
                  "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|"]
     totals = [f"## {use.name}, together (table {use.table.split(' and ')[1]})", "",
               "| load | | utilization % | mean ms | p50 | p95 | served rq/s | target | failed | thesis: served, mean ms, utilization % | more served than native | p95 ≤ native + one task |",
@@ -178,7 +178,7 @@ def loads_section(result):
 
 
 def calibration(result, use):
-    """A task's time on device c, and what a request takes besides at the function that is alone there (its middle half)."""
+    """The time of a task on device c, and the additional time of a request at the function that is alone there (interquartile range)."""
     rows = [Row(result, use, load, "baltra") for load in loads_of(result, use)]
     task = statistics.median(row.devices["c"]["task_ms"] for row in rows)
     beside = [ms - task for row in rows for ms in row.functions[3]["all"]]
@@ -186,8 +186,8 @@ def calibration(result, use):
 
 
 def due(use, load, round_, rates, seconds):
-    """When each function's requests are due: at equal distances, as a load tester sends them. Where in its distance a
-    function begins is drawn anew every second: who meets whom on a shared device hangs on that."""
+    """The times at which each function's requests are due: at equal intervals, as a load tester sends them. The phase of each
+    function is drawn again every second, because collisions on a shared device depend on it."""
     found = {}
     for number, rate in rates.items():
         numbers = random.Random(f"{use} {load} {round_} {number}")
@@ -207,7 +207,7 @@ def rates_of(result, use, load):
 
 
 def trace(result, use, load):
-    """All rounds' requests, one round after the other."""
+    """The requests of all rounds, one round after another."""
     o = result["options"]
     length = o["warmup"] + o["seconds"]
     lines = []
@@ -218,12 +218,12 @@ def trace(result, use, load):
 
 
 def scenario(result, use, load=None):
-    """The run as `baltra simulate` reads it: steady loads, or one load with its very requests."""
+    """The run as a scenario of `baltra simulate`: steady loads, or one load with its exact requests."""
     task, low, high = calibration(result, use)
     o = result["options"]
     seconds = o["rounds"] * (o["warmup"] + o["seconds"])
-    lines = [f"# The {use} rows of the live run of {result['date']} at {result['machine']['commit']}: its loads; a task's time and what a",
-             "# request takes besides (its middle half) as measured at the function that has device c to itself.",
+    lines = [f"# The {use} rows of the live run of {result['date']} at {result['machine']['commit']}: its loads; the time of a task and the",
+             "# additional time of a request (interquartile range), measured at the function that has device c to itself.",
              f"name: {use}, five functions on three nodes", *(["trace: trace.csv", f"duration_s: {seconds}"] if load else ["duration_s: 310", "warmup_s: 10"]),
              f"gate: {{policy: {o['policy']}, quantum_ms: {o['quantum']:g}, isolation: session, slots: 1}}", "nodes:"]
     lines += [f"  - {{name: {node}, devices: [{{name: board-{node}, exclusive: false}}]}}" for node in PLACEMENT]
@@ -239,10 +239,10 @@ def scenario(result, use, load=None):
 
 
 def simulated_section(result):
-    lines = ["## The simulator beside the live run", "",
-             "The simulator was given when each request was due, and two times that were measured at function 3, which is alone on its",
-             "device; what functions that share a device come to is predicted. The scenarios beside this file have steady loads.", "",
-             "| use | load | function | served rq/s, live | simulated | mean ms, live | simulated | off | p95 ms, live | simulated | off |",
+    lines = ["## The simulator compared with the live run", "",
+             "The simulator's input is the time at which each request was due, and two times measured at function 3, which is alone on its",
+             "device; it predicts the results of functions that share a device. The scenarios next to this file have steady loads.", "",
+             "| use | load | function | served rq/s, live | simulated | mean ms, live | simulated | deviation | p95 ms, live | simulated | deviation |",
              "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     devices = ["| use | load | device | utilization %, live | simulated | apart |", "|---|---|---|--:|--:|--:|"]
     apart = {"mean": [], "p95": [], "utilization": [], "served": []}
@@ -264,13 +264,13 @@ def simulated_section(result):
     if not apart["mean"]:
         return []
     words = lambda key, unit: f"median {statistics.median(apart[key]) * unit[0]:.1f} {unit[1]}, at most {max(apart[key]) * unit[0]:.1f} {unit[1]}"
-    summary = [f"Apart: utilization of a device {words('utilization', (1, 'points'))}; served requests {words('served', (100, '%'))}; "
+    summary = [f"Deviations: utilization of a device {words('utilization', (1, 'points'))}; served requests {words('served', (100, '%'))}; "
                f"mean latency {words('mean', (100, '%'))}; p95 {words('p95', (100, '%'))}.", ""]
     return [*lines[:5], *summary, *lines[5:], "", *devices, ""]
 
 
 def limits(baltra, native):
-    """Of each function that shares a device: the p95 that it is held to."""
+    """The limit of the p95 of each function that shares a device."""
     worst = max(f["p95"] for f in native.functions.values())
     shared = {number: baltra.cotenant_ms(number) for number in baltra.functions}
     return {number: (native.functions[number]["p95"] if number in native.functions else worst) + task
@@ -278,7 +278,7 @@ def limits(baltra, native):
 
 
 def verdicts(result):
-    """In words: how many rows of the tables are as asked."""
+    """A sentence with the number of rows that meet their targets."""
     more = p95 = rows = functions = kept = 0
     for use in USES:
         for load in loads_of(result, use.name):
@@ -314,7 +314,7 @@ def charts(result):
 def where(options):
     if options.get("kubernetes"):
         return ("a Kubernetes cluster of three nodes on this host (a kubelet, containerd and kube-proxy each, in network namespaces of their own), "
-                "everything in Pods but the load")
+                "with everything except the load in Pods")
     return "three nodes in network namespaces"
 
 
@@ -329,8 +329,8 @@ def render(result):
     out = [f"# Functions on three devices, {result['date']}", "",
            f"{m['cpu']}, {m['cores']} cores for everything, kernel {m['kernel']}, commit {m['commit']}; {where(o)}, {driver_of(o)} as each one's driver"
            f"{', every task paced to take at least: ' + paces if o['pace'] else ''}. The thesis's loads × {o['factor']:g}; one connection a function, "
-           f"as hey sends; {o['rounds']} rounds of {o['seconds']:g} s a row, by turns; gates: {o['policy']}, quantum {o['quantum']:g} ms."
-           + (" A quick run: it proves that everything runs; too short to quote." if o["quick"] else ""), "",
+           f"as hey sends; {o['rounds']} rounds of {o['seconds']:g} s per row, alternating; gates: {o['policy']}, quantum {o['quantum']:g} ms."
+           + (" A quick run, which checks that everything runs, and is too short to quote." if o["quick"] else ""), "",
            *([verdicts(result), ""] if result["records"] else []), *rising_section(result)]
     if result["records"]:
         out += loads_section(result)

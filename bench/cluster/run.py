@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The thesis's tables 6.2 to 6.8: five functions on three devices through Baltra, beside three functions that have a device
-each natively; and its figures 6.4 to 6.9: one application on three devices, load rising. By turns, on three nodes in network
-namespaces or in a Kubernetes cluster of three nodes.
+"""Measures the thesis's tables 6.2 to 6.8 (five functions on three devices through Baltra, compared with three native functions
+that have a device each) and its figures 6.4 to 6.9 (one application on three devices with rising load), alternately, on three
+nodes in network namespaces or in a Kubernetes cluster of three nodes.
 
 usage: bench/cluster/run.py [--kubernetes] [--quick] [--parts tables,figures] [--uses sobel,matmul,cnn] [--loads high]
                             [--rounds 2] [--seconds 9] [--label NAME]
 
-Needs root, `make build` and a C compiler; --kubernetes scripts/kubernetes/build.sh, too. README.md says what is measured and
-what stands for what. Writes bench/results/cluster/DATE-LABEL-COMMIT.{json,md}, -*.svg and -*.yaml (the scenarios that were
-simulated).
+Needs root, `make build` and a C compiler; --kubernetes also scripts/kubernetes/build.sh. README.md defines the numbers and the
+emulation. Writes bench/results/cluster/DATE-LABEL-COMMIT.{json,md}, -*.svg and -*.yaml (the simulated
+scenarios).
 """
 import argparse
 import contextlib
@@ -51,7 +51,7 @@ def address(node):
 
 
 def enter(namespace):
-    """This process, or the child that calls it, joins the namespace."""
+    """Moves the calling process into the namespace."""
     with open(f"/run/netns/{namespace}") as file:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.setns(file.fileno(), CLONE_NEWNET):
@@ -59,7 +59,7 @@ def enter(namespace):
 
 
 class Network:
-    """Three nodes' namespaces and the door's, which holds the bridge between them: the host's own network is not touched."""
+    """The namespaces of three nodes, and that of the door with the bridge between them; the host's network is unchanged."""
 
     def __init__(self):
         self.prefix = f"baltra-bench-{os.getpid()}"
@@ -100,7 +100,7 @@ class Network:
 
 
 class Processes:
-    """What was started, ended in reverse."""
+    """The started processes, ended in reverse order."""
 
     def __init__(self, network, home, environment):
         self.network, self.home, self.environment = network, home, environment
@@ -151,14 +151,14 @@ def until(what, processes, condition):
         except (OSError, ValueError, KeyError):
             pass
         if time.monotonic() > deadline:
-            raise RuntimeError(f"not so after 90 s: {what}")
+            raise RuntimeError(f"not within 90 s: {what}")
         time.sleep(0.1)
 
 
 class Functions:
-    """Functions at a gateway, whoever runs that: the tables' are each held to a device, the figures' have all three."""
+    """Functions at a gateway: those of the tables are bound to a device each, those of the figures have all three."""
 
-    # The tenant's, where the gateway wants one.
+    # The tenant's key, if the gateway requires one.
     key = ""
 
     def deploy(self, uses):
@@ -183,7 +183,7 @@ class Functions:
                 time.sleep(0.2)
 
     def device(self, node):
-        """A part of the node's device's name; of all three names without a node."""
+        """A part of the name of the node's device; without a node, a common part of all three names."""
         return f"board-{node}"
 
     def tool(self, *words):
@@ -199,7 +199,7 @@ class Functions:
         return f"{self.gateway}/function/{use.name}-all"
 
     def busy(self, _):
-        """By device: seconds in which it was busy so far, and tasks."""
+        """By device: accumulated busy seconds, and tasks."""
         found = {}
         for node in NODES:
             busy = tasks = 0.0
@@ -213,7 +213,7 @@ class Functions:
 
 
 class Pool(Functions):
-    """A registry, three managers and a gateway; the door's namespace has all but the managers."""
+    """A registry, three managers and a gateway; all except the managers run in the door's namespace."""
 
     gateway = "http://127.0.0.1:8080"
 
@@ -254,7 +254,7 @@ registry_token = "{registry_token}"
 token = "{token}"
 """)
         until("three nodes are in the pool", processes, lambda: self.tool("devices", "--json").count('"ready"') == len(NODES))
-        until("the gateway serves", processes, lambda: fetch(self.gateway + "/healthz") is not None)
+        until("the gateway responds", processes, lambda: fetch(self.gateway + "/healthz") is not None)
 
     def daemon(self, name, node, config):
         path = self.home / f"{name}.toml"
@@ -269,7 +269,7 @@ token = "{token}"
 
 
 class Servers:
-    """Native servers, whoever runs them: three a use, one a node, each with the node's device to itself while its use is measured."""
+    """Native servers: three per use, one per node, each with exclusive use of the node's device during its measurement."""
 
     key = ""
 
@@ -282,8 +282,8 @@ class Servers:
     def busy(self, use):
         found = {}
         for node in NODES:
-            told = json.loads(fetch(self.server(use, node)))
-            found[node] = (told["busy_ms"] / 1e3, told["tasks"])
+            reported = json.loads(fetch(self.server(use, node)))
+            found[node] = (reported["busy_ms"] / 1e3, reported["tasks"])
         return found
 
 
@@ -297,7 +297,7 @@ class Native(Servers):
                 self.start(processes, use, node, options)
         for use in uses:
             for number in NATIVE_DEVICE_OF:
-                until("the native servers serve", processes, lambda: fetch(self.url(use, number)))
+                until("the native servers respond", processes, lambda: fetch(self.url(use, number)))
 
     def start(self, processes, use, node, options):
         command = [NATIVE, processes.home / use.name / "plan", address(node), self.ports[use.name]]
@@ -317,7 +317,7 @@ def pace_us(use, options):
 
 
 def drive(system, use, urls, rates, due, options, home):
-    """A connection to each of the URLs, all at once. The first seconds are not counted."""
+    """Sends to each URL over its own connection, all at once. The first seconds are not counted."""
     seconds, warmup = options.seconds, options.warmup
     begin = time.monotonic() + 0.3
     loads = {}
@@ -331,12 +331,12 @@ def drive(system, use, urls, rates, due, options, home):
         first, first_at = system.busy(use), time.monotonic()
         time.sleep(max(0.0, begin + warmup + seconds - time.monotonic()))
         last, last_at = system.busy(use), time.monotonic()
-        told = {number: json.loads(load.communicate()[0]) for number, load in loads.items()}
+        reported = {number: json.loads(load.communicate()[0]) for number, load in loads.items()}
     finally:
         for load in loads.values():
             load.kill()
     functions = {}
-    for number, found in told.items():
+    for number, found in reported.items():
         counted = [ms for at, ms in zip(found["sent_s"], found["latency_ms"]) if warmup <= at < warmup + seconds]
         functions[number] = {"target_per_s": rates[number], "latency_ms": counted, "failed": found["failed"]}
     devices = {node: {"utilization": 100 * (last[node][0] - first[node][0]) / (last_at - first_at),
@@ -346,18 +346,18 @@ def drive(system, use, urls, rates, due, options, home):
 
 
 def same_answers(uses, systems, home):
-    """Before anything is measured: every function gives the same bytes, natively and through Baltra."""
+    """Checks before the measurements that every function returns the same bytes natively and through Baltra."""
     for use in uses:
         body = (home / f"{use.name}.body").read_bytes()
         urls = [(system, url) for name, system in systems.items()
                 for url in [*(system.url(use, number) for number in numbers(name)), *(system.rising_url(use, n) for n in range(len(NODES)))]]
         answers = {hashlib.sha256(fetch(url, body, system.key)).hexdigest() for system, url in urls for _ in range(3)}
         if len(answers) != 1:
-            raise RuntimeError(f"{use.name} gives different bytes natively and through Baltra")
+            raise RuntimeError(f"{use.name} returns different bytes natively and through Baltra")
 
 
 def in_turns(options, systems, rows, measured):
-    """What `measured` says of every row on every system; who goes first changes from round to round."""
+    """The results of `measured` for every row on every system, in an order that changes from round to round."""
     records = []
     for round_ in range(options.rounds):
         for row in rows:
@@ -397,7 +397,7 @@ def numbers(system):
 
 
 def simulate(result, stem):
-    """The same requests over the same devices in simulated time. The scenarios that are kept have steady loads instead."""
+    """Simulates the same requests on the same devices. The scenarios that are kept have steady loads instead."""
     simulated = {}
     for use in [use.name for use in USES if any(record["use"] == use.name for record in result["records"])]:
         stem.with_name(f"{stem.name}-{use}.yaml").write_text(report.scenario(result, use))
@@ -408,7 +408,7 @@ def simulate(result, stem):
                 (path.parent / "trace.csv").write_text(report.trace(result, use, load))
                 run = subprocess.run([BALTRA, "simulate", str(path), "--json", "--seed", "1"], capture_output=True, text=True)
             if run.returncode:
-                say(f"the simulator refuses {use} {load}: {run.stderr}")
+                say(f"the simulation of {use} {load} failed: {run.stderr}")
             else:
                 simulated.setdefault(use, {})[load] = json.loads(run.stdout)[0]
     return simulated
@@ -440,14 +440,14 @@ def git(*words):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubernetes", action="store_true", help="gateway, registry, managers and native servers as Pods of a cluster of three nodes")
-    parser.add_argument("--quick", action="store_true", help="about a minute, two with --kubernetes: proves that everything runs")
+    parser.add_argument("--quick", action="store_true", help="about a minute, two with --kubernetes: checks that everything runs")
     parser.add_argument("--parts", type=lambda t: t.split(","), default=["tables", "figures"], help="default tables,figures")
     parser.add_argument("--uses", type=lambda t: t.split(","), default=[use.name for use in USES])
     parser.add_argument("--loads", type=lambda t: t.split(","), default=[], help="low, medium, high (default all)")
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--seconds", type=float, default=20, help="of each row (default 20)")
     parser.add_argument("--warmup", type=float, default=1, help="seconds of each row that are not counted (default 1)")
-    parser.add_argument("--pace", type=float, default=1, help="least time of a task, as a multiple of the thesis's; 0: none (default 1)")
+    parser.add_argument("--pace", type=float, default=1, help="minimum time of a task, as a multiple of the thesis's; 0: none (default 1)")
     parser.add_argument("--factor", type=float, default=1, help="of the thesis's loads (default 1)")
     parser.add_argument("--policy", default="fair", help="of the devices' gates (default fair)")
     parser.add_argument("--quantum", type=float, default=1, help="of the devices' gates, milliseconds; below a task's time, functions take turns "
@@ -462,18 +462,18 @@ def main():
     if options.quick:
         options.rounds, options.seconds, options.loads = 1, 2.0, options.loads or ["high"]
     if os.geteuid() != 0:
-        sys.exit("error: network namespaces want root")
+        sys.exit("error: network namespaces need root (run this as root)")
     if options.kubernetes:
         python = ROOT / "target/venv/bin/python"
         if importlib.util.find_spec("yaml") is None and python.exists():
             os.execv(python, [str(python), *sys.argv])
-        import pods  # only where there is a cluster: what scripts/setup.sh kubernetes installs
+        import pods  # only with a cluster: needs packages of scripts/setup.sh kubernetes
         pods.isolate()
     uses = [use for use in USES if use.name in options.uses]
     subprocess.run(["make", "-s", "-C", str(HERE)], check=True)
     home = pathlib.Path(tempfile.mkdtemp(prefix="baltra-bench-"))
     for sign in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, lambda *_: sys.exit("error: told to end"))
+        signal.signal(sign, lambda *_: sys.exit("error: ended by a signal"))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("BALTRA_")}
     environment.setdefault("OCL_ICD_VENDORS", "/etc/OpenCL/vendors/pocl.icd" if options.pace else "/etc/OpenCL/vendors")
     environment["POCL_CACHE_DIR"] = str(home / "pocl")

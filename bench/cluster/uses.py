@@ -1,4 +1,4 @@
-"""The thesis's use cases: what a task is, and the loads and figures of its tables 6.2 to 6.8."""
+"""The thesis's use cases: their tasks, and the loads and figures of its tables 6.2 to 6.8."""
 import json
 import pathlib
 import random
@@ -7,8 +7,8 @@ import struct
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BYTES = {"u8": 1, "f32": 4}
 
-# Which device holds which of the five functions; natively the first three have a device each.
-# In figures 6.4 to 6.9 one application has all three devices, and so many connections send to it.
+# Assignment of the five functions to devices; natively the first three have a device each.
+# In figures 6.4 to 6.9 one application has all three devices, with this number of connections.
 CONNECTIONS = 6
 PLACEMENT = {"a": (2, 4), "b": (1, 5), "c": (3,)}
 DEVICE_OF = {number: device for device, numbers in PLACEMENT.items() for number in numbers}
@@ -41,7 +41,7 @@ class Use:
         return [*self.steps, *([("pace", [f"u32({pace_us})"], [1], [1])] if pace_us else [])]
 
     def body(self):
-        """What every request sends: the same bytes in every run."""
+        """The body of every request, the same in every run."""
         numbers = random.Random(6)
         parts = []
         for array in self.inputs:
@@ -50,7 +50,7 @@ class Use:
         return b"".join(parts)
 
     def write(self, directory, pace_us):
-        """The kernels, the constants, and the plan that native.c reads."""
+        """Writes the kernels, the constants, and the plan for native.c."""
         directory.mkdir(parents=True)
         (directory / "kernels.cl").write_text(self.source(pace_us))
         lines = [["source", directory / "kernels.cl", self.options]]
@@ -67,7 +67,7 @@ class Use:
         (directory / "plan").write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
 
     def manifest(self, name, device, pace_us):
-        """The same task as a function that is held to its devices by a part of the devices' names."""
+        """The same task as a function that is bound to devices by a part of their names."""
         array = lambda a, **more: {"name": a[0], "type": a[1], "shape": a[2], **more}
         opencl = {"source": "kernels.cl", "options": self.options, "device": {"name": device},
                   "scratch": [array(a) for a in self.scratch],
@@ -78,7 +78,7 @@ class Use:
                            "idle_s": 0}, indent=1)
 
 
-# Task times are the tables' own: utilization / processed requests of the function that has device C to itself.
+# Task times come from the tables: utilization / processed requests of the function that has device C to itself.
 USES = [
     Use("sobel", "6.3 and 6.4", 13.1, ["apps/functions/sobel/sobel.cl"], "",
         inputs=[("image", "u8", [240, 320])], outputs=[("edges", "u8", [240, 320])],
@@ -96,7 +96,7 @@ USES = [
         rising=[60, 120, 180, 240, 300, 360, 420],
         figures=("6.6", "6.7", "374 rq/s at 202.47 %, 18.58 to 27.80 ms", "159 rq/s at 183.91 %, 22 to 57.06 ms")),
     # AlexNet's first layer (convolution, normalization, pooling) and a classifier of 16: the rest of the network
-    # stands in the pace, because 33 whole networks a second are more than two processors compute.
+    # is emulated by the pace, because two processors cannot compute 33 complete networks per second.
     Use("cnn", "6.7 and 6.8", 59.0, ["apps/cnn/cnn.cl", "apps/functions/alexnet/clear.cl"], "",
         inputs=[("picture", "u8", [227, 227, 3])], outputs=[("scores", "f32", [16])],
         constants=[("conv1_weights", "f32", [96, 3, 11, 11]), ("conv1_bias", "f32", [96]), ("full_weights", "f32", [16, 93280]),

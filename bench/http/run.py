@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the HTTP door beside nginx and beside the same OpenCL task without a gateway, by turns.
+"""Measures the HTTP door alternately with nginx and with the same OpenCL task without a gateway.
 
 usage: bench/http/run.py [--seconds 5] [--rounds 3] [--connections 32] [--threads 1] [--label NAME]
 
 Needs nginx and wrk (scripts/setup.sh bench), `make build apps` and `make -C apps/functions`. README.md
-says what each number covers. Writes bench/results/http/DATE-LABEL-COMMIT.{json,md}.
+defines each number. Writes bench/results/http/DATE-LABEL-COMMIT.{json,md}.
 """
 import argparse
 import datetime
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BALTRA = os.environ.get("BALTRA", str(ROOT / "target/release/baltra"))
 CLBENCH = ROOT / "target/bench/clbench"
 
-# The functions that are measured, besides the examples: bodies of 64 bytes, and the 4 KB task of
+# The measured functions in addition to the examples: bodies of 64 bytes, and the 4 KB task of
 # bench/opencl (write 4 KB, a kernel, read 4 KB).
 FUNCTIONS = {
     "empty-kernel": """name: empty-kernel
@@ -121,7 +121,7 @@ def wrk(url, seconds, connections, threads, method="POST", size=0, pipeline=1):
 
 
 class Nginx:
-    """A fixed 200 with an empty body, a worker a core, as its own documentation tunes it."""
+    """A constant 200 with an empty body and one worker per core, tuned according to nginx' documentation."""
 
     def __init__(self, home):
         self.port = free_port()
@@ -185,13 +185,13 @@ class Baltra:
             return answer.read(), {key: float(value) for key, value in timing.items()}
 
     def direct_task(self, seconds):
-        """The same 4 KB task by an OpenCL program on the shared device: microseconds."""
+        """The same 4 KB task in an OpenCL program on the shared device, in microseconds."""
         run = subprocess.run([BALTRA, "run", "--", str(CLBENCH), "loop", "--work", "task", "--seconds", str(seconds)],
                              capture_output=True, text=True, env=self.environment, check=True)
         return json.loads(run.stdout)["latency_us"]
 
     def cold(self, name, body):
-        """Removed and deployed again: its first call, with the program in the executor's cache."""
+        """The first call of a function that was removed and deployed again, with the program in the executor's cache."""
         self.command("function", "remove", name)
         self.command("function", "deploy", str(self.home / "functions" / name))
         began = time.monotonic()
@@ -202,11 +202,11 @@ class Baltra:
         self.command("down", "--drain-ms", "0")
 
 
-# What is measured: name, function (None: nginx), bytes of body.
+# The loads: name, function (None: nginx), bytes of the body.
 LOADS = [("nginx, fixed 200", None, 0), ("empty, native function", "empty-native", 0), ("empty kernel, unbatched", "empty-kernel", 0),
          ("empty kernel, batched", "empty-batched", 0), ("64 bytes, kernel, unbatched", "bytes", 64),
          ("64 bytes, kernel, batched", "bytes-batched", 64)]
-# Least rates as shares of nginx's.
+# Minimum rates, as shares of nginx's rate.
 PROMISED = {"empty, native function": 0.7, "empty kernel, unbatched": 0.4, "empty kernel, batched": 0.7}
 
 
@@ -215,7 +215,7 @@ def measure(options, nginx, baltra):
     expected = bytes(byte ^ 255 for byte in b"x" * 64)
     for name in ("bytes", "bytes-batched"):
         if baltra.call(name, b"x" * 64)[0] != expected:
-            sys.exit(f"error: {name} gives wrong bytes")
+            sys.exit(f"error: {name} returns wrong bytes")
     for name, size in (("empty-native", 0), ("empty-kernel", 0), ("empty-batched", 0), ("task", 4096)):
         baltra.call(name, b"x" * size)
     for round_ in range(options.rounds):
@@ -226,7 +226,7 @@ def measure(options, nginx, baltra):
             found = wrk(url, options.seconds, options.connections, options.threads, size=size, pipeline=options.pipeline)
             result["rates"].setdefault(name, []).append(found)
             say(f"  {name}: {found['per_s']:.0f}/s, p99 {found['p99_us']} us, {found['errors']} errors")
-        # One connection: what the way there and back costs, and what the task does.
+        # One connection: the cost of the round trip and of the task.
         result["single"].setdefault("nginx", []).append(wrk(nginx.url, options.seconds, 1, 1))
         result["single"].setdefault("native", []).append(wrk(f"{baltra.url}/function/empty-native", options.seconds, 1, 1))
         result["single"].setdefault("task", []).append(wrk(f"{baltra.url}/function/task", options.seconds, 1, 1, size=4096))
@@ -244,7 +244,7 @@ def render(result):
     lines = [f"# The HTTP door, {result['date']}", "", f"{result['machine']['cpu']}, {result['machine']['cores']} cores, "
              f"commit {result['machine']['commit']}; wrk with {result['options']['threads']} threads and "
              f"{result['options']['connections']} connections on the same cores, {result['options']['seconds']} s, medians of "
-             f"{result['options']['rounds']} rounds by turns; pipeline {result['options']['pipeline']}.", "",
+             f"{result['options']['rounds']} alternating rounds; pipeline {result['options']['pipeline']}.", "",
              "| what | requests/s | × nginx | p50 µs | p99 µs | errors | asked | |", "|---|--:|--:|--:|--:|--:|---|---|"]
     rates, base = result["rates"], median(result["rates"]["nginx, fixed 200"], "per_s")
     for name, rows in rates.items():
@@ -254,7 +254,7 @@ def render(result):
         asked = "" if promised is None else f"≥ {promised} × nginx"
         lines.append(f"| {name} | {median(rows, 'per_s'):,.0f} | {share:.2f} | {median(rows, 'p50_us'):.0f} | {median(rows, 'p99_us'):.0f} | "
                      f"{sum(row['errors'] for row in rows)} | {asked} | {verdict} |")
-    lines += ["", "One connection, one call at a time:", "", "| what | min µs | p50 µs | p95 µs | p99 µs |", "|---|--:|--:|--:|--:|"]
+    lines += ["", "One connection, one call at a time:", "", "| operation | min µs | p50 µs | p95 µs | p99 µs |", "|---|--:|--:|--:|--:|"]
     for name, label in (("nginx", "nginx"), ("native", "empty native function"), ("task", "the 4 KB task over HTTP")):
         row = result["single"][name]
         lines.append(f"| {label} | {median(row, 'min_us'):.0f} | {median(row, 'p50_us'):.0f} | {median(row, 'p95_us'):.0f} | {median(row, 'p99_us'):.0f} |")
@@ -268,7 +268,7 @@ def render(result):
               f"| added by the gateway to the direct task, p50 | {added[0]:.0f} µs | ≤ 60 µs | {mark(added[0] <= 60)} |",
               f"| added, p99 | {added[1]:.0f} µs | ≤ 300 µs | {mark(added[1] <= 300)} |",
               f"| from the minimum to the 95th percentile, the task | {spread:.0f} µs | ≤ 30 µs | {mark(spread <= 30)} |",
-              f"| cold start with a cached program, whole call | {cold:.1f} ms | ≤ 50 ms | {mark(cold <= 50)} |",
+              f"| cold start with a cached program, complete call | {cold:.1f} ms | ≤ 50 ms | {mark(cold <= 50)} |",
               f"| of that: loading (`cold`) | {median(result['cold'], 'cold'):.1f} ms | | |",
               f"| of that: the device | {median(result['cold'], 'device'):.1f} ms | | |", ""]
     return "\n".join(lines)

@@ -4,9 +4,9 @@ import json
 import statistics
 import sys
 
-# What was promised.
+# Promised values.
 BURST_P50_MS, BURST_P99_MS, PLACED_S, SPREAD, RECOVERED_S, MOVED_S = 5, 20, 60, 0.10, 10, 10
-# Of 10 % steps, where half of the devices have two instances and half have three.
+# With steps of 10 %, if half of the devices have two instances and half have three.
 LEVEL_DEVIATION = 5
 
 
@@ -25,7 +25,7 @@ def added(rounds, who):
 
 
 def quantile(histogram, part):
-    """Between which bounds a quantile lies, ms."""
+    """The bounds of a quantile, ms."""
     before = 0.0
     for bound, n in histogram["below"].items():
         if n >= histogram["count"] * part:
@@ -40,23 +40,23 @@ def between(bounds):
 
 
 def judged(bounds, most):
-    """Met, not met, or not to be told from these buckets."""
+    """Met, not met, or undecidable with these buckets."""
     low, high = bounds
-    return verdict(high <= most) if high <= most or low >= most else f"asked {most}: the buckets do not tell"
+    return verdict(high <= most) if high <= most or low >= most else f"promised {most}: the buckets are too wide"
 
 
 def burst(result, out):
     times = ", ".join(f"{s:.1f}" for s in result["all_run_s"])
     pods, rounds = result["pods"], len(result["all_run_s"])
-    out += [f"## {pods} Pods that ask\n",
-            f"At once: a Deployment of {pods}; all ran after {times} s. By turns: each is made when the one before is there. How long an "
-            f"admission took, {rounds} times {pods}; a quantile lies between the bounds of its bucket:\n",
-            "| Pods | as seen by | admissions | mean ms | p50 ms | | p99 ms | |", "|---|---|--:|--:|--:|---|--:|---|"]
+    out += [f"## {pods} Pods that request a device\n",
+            f"At once: a Deployment of {pods}; all ran after {times} s. One at a time: each is created after the previous one. Times of an "
+            f"admission, {rounds} times {pods}; a quantile lies between the bounds of its bucket:\n",
+            "| Pods | measured by | admissions | mean ms | p50 ms | | p99 ms | |", "|---|---|--:|--:|--:|---|--:|---|"]
     for how in ("at once", "by turns"):
         for who in ("webhook", "API server"):
             h = added(result[how], who)
             p50, p99 = quantile(h, 0.5), quantile(h, 0.99)
-            out.append(f"| {how} | {who} | {h['count']:.0f} | {h['total_ms'] / h['count']:.2f} | {between(p50)} | "
+            out.append(f"| {'one at a time' if how == 'by turns' else how} | {who} | {h['count']:.0f} | {h['total_ms'] / h['count']:.2f} | {between(p50)} | "
                        f"{judged(p50, BURST_P50_MS)} | {between(p99)} | {judged(p99, BURST_P99_MS)} |")
     out.append("")
 
@@ -73,22 +73,22 @@ def placement(result, meta, out):
     live, simulated = spread(result["live"]), spread(result["simulated"])
     apart = live["deviation"] / simulated["deviation"] - 1 if simulated["deviation"] else 0.0
     out += [f"## {meta['replicas']:,} instances onto {meta['nodes']} nodes with {meta['devices']} devices\n",
-            f"All ran after {took:.1f} s, with device, node and identity (asked: {PLACED_S} s: {verdict(took <= PLACED_S)}).\n",
-            "| utilization of a device, % | mean | standard deviation | least | p5 | p95 | most |", "|---|--:|--:|--:|--:|--:|--:|"]
+            f"All ran after {took:.1f} s, with device, node and identity (promised: {PLACED_S} s: {verdict(took <= PLACED_S)}).\n",
+            "| utilization of a device, % | mean | standard deviation | minimum | p5 | p95 | maximum |", "|---|--:|--:|--:|--:|--:|--:|"]
     for name, s in (("live", live), ("simulated", simulated)):
         out.append(f"| {name} | " + " | ".join(f"{v:.2f}" for v in s.values()) + " |")
     wider = "wider" if apart > 0 else "narrower"
-    out += ["", f"The live deviation is {abs(apart):.0%} {wider} than the simulator's (asked: at most {SPREAD:.0%} wider: "
-            f"{verdict(apart <= SPREAD)}). As even as can be is {LEVEL_DEVIATION}.", ""]
+    out += ["", f"The live deviation is {abs(apart):.0%} {wider} than the simulator's (promised: at most {SPREAD:.0%} wider: "
+            f"{verdict(apart <= SPREAD)}). The optimum is {LEVEL_DEVIATION}.", ""]
 
 
 def deaths(result, meta, out):
     what = list(next(iter(result.values()))[0]["took_s"])
     pods = next(iter(result.values()))[0]["pods"]
     out += [f"## Killed, with {pods:,} Pods running\n",
-            "Seconds from the kill, the median of the rounds (and the worst). In every round each Pod that ran was the same one "
-            "with the same devices afterwards, and the registry's books held these and nobody else.\n",
-            "| killed | " + " | ".join(what) + f" | asked: {RECOVERED_S} s |", "|---|" + "--:|" * len(what) + "---|"]
+            "Seconds from the kill, the median of the rounds (and the worst). In every round each running Pod was the same "
+            "afterwards, with the same devices, and the registry had exactly these instances.\n",
+            "| killed | " + " | ".join(what) + f" | promised: {RECOVERED_S} s |", "|---|" + "--:|" * len(what) + "---|"]
     for victim, rounds in result.items():
         cells = []
         for w in what:
@@ -103,17 +103,17 @@ def moves(result, out):
     rounds = result["rounds"]
     moved = [r["moved_s"] for r in rounds]
     least = min(r["ready_least"] for r in rounds)
-    out += [f"## {result['pods']} Pods leave a board that is to be reconfigured\n",
-            f"All had moved after {', '.join(f'{s:.1f}' for s in moved)} s (asked: {MOVED_S} s: {verdict(max(moved) <= MOVED_S)}), and the Pod "
+    out += [f"## {result['pods']} Pods leave a board for its reconfiguration\n",
+            f"All had moved after {', '.join(f'{s:.1f}' for s in moved)} s (promised: {MOVED_S} s: {verdict(max(moved) <= MOVED_S)}), and the Pod "
             f"for which they left ran after {', '.join('%.1f' % r['runs_s'] for r in rounds)} s. In {sum(r['looks'] for r in rounds)} looks never "
-            f"fewer than {least} were ready; the disruption budget asks for {result['budget']}: {verdict(least >= result['budget'])}.", ""]
+            f"fewer than {least} were ready; the disruption budget requires {result['budget']}: {verdict(least >= result['budget'])}.", ""]
 
 
 def markdown(result):
     meta = result["meta"]
     out = [f"# Baltra in a Kubernetes cluster, {meta['date']}\n",
            f"{meta['cpu']}, {meta['cores']} cores for everything, kernel {meta['kernel']}, commit {meta['commit']}; {meta['rounds']} rounds; "
-           f"load before it {meta['load']:.1f}. Kubernetes and Baltra's daemons are real, the nodes are kwok's.\n"]
+           f"load before the run {meta['load']:.1f}. Kubernetes and Baltra's daemons are real, the nodes are kwok's.\n"]
     if "burst" in result:
         burst(result["burst"], out)
     if "placement" in result:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures Baltra in a Kubernetes cluster: the webhook under a burst of Pods, a thousand instances onto four hundred devices
-beside the simulator's answer, how long each daemon's death is felt, and fifty Pods that leave a device for a reconfiguration.
+compared with the simulator, the recovery from each daemon's death, and fifty Pods that leave a device for a reconfiguration.
 
 usage: target/venv/bin/python bench/kubernetes/run.py [--parts burst,placement,deaths,moves] [--rounds 3] [--quick] [--label NAME]
 
-Root, scripts/kubernetes/build.sh and `make build` before. README.md says what each number covers. Writes
+Needs root, scripts/kubernetes/build.sh and `make build` before. README.md defines each number. Writes
 bench/results/kubernetes/DATE-LABEL-COMMIT.{json,md}.
 """
 import argparse
@@ -31,7 +31,7 @@ from installation import BALTRA, NAMESPACE, Installation  # noqa: E402
 from pool import Manager, Managers  # noqa: E402
 
 DEVICES = 4
-# Percent of a device's time that an instance takes.
+# Percentage of a device's time that an instance uses.
 LOAD = 10.0
 ASKED = {"baltra.io/device": "vendor=Example"}
 PODS = "/api/v1/namespaces/default/pods"
@@ -39,13 +39,13 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/baltra-controller"
 HEARTBEAT_S = 1.0
 PAUSE_S = 0.05
-# Who dies, and who starts it again: a kubelet does at once with a container's first death; a leader is followed by another copy.
+# The killed daemons, and whether the benchmark restarts them: a kubelet restarts a container at once after its first death; a leader is replaced by the other copy.
 PARTS = ("burst", "placement", "deaths", "moves")
 VICTIMS = {"registry": True, "webhook": True, "kube-apiserver": True, "leader": False}
 
 
 class Api:
-    """The API server, as the cluster's administrator, over one connection: kubectl costs more than what is measured."""
+    """The API server, as the cluster's administrator, over one connection: kubectl would dominate the measured times."""
 
     def __init__(self, cluster):
         self.context = ssl.create_default_context(cafile=str(cluster.ca.path))
@@ -71,7 +71,7 @@ class Api:
         return json.loads(self.text(method, path, body))
 
     def create(self, path, body):
-        """An object that may be there already, by a request whose answer was lost."""
+        """Creates an object that may already exist from a request whose reply was lost."""
         try:
             return self.call("POST", path, body)
         except Failed as error:
@@ -96,7 +96,7 @@ def allocated(pod):
 
 
 def histogram(text, metric, **labels):
-    """Of one histogram in Prometheus' form: bounds in ms and how many are below each, how many, ms of all."""
+    """A histogram in Prometheus' format: bounds in ms with the count below each, the total count, the sum in ms."""
     below, count, total = {}, 0, 0.0
     for line in text.splitlines():
         if not line.startswith(metric) or not all(f'{key}="{value}"' in line for key, value in labels.items()):
@@ -113,9 +113,9 @@ def histogram(text, metric, **labels):
 
 
 class Measured(Manager):
-    """A manager that tells what one measures: an instance that came since the last heartbeat has worked for a part of that time."""
+    """A manager that reports realistic values: an instance allocated since the last heartbeat has worked for a part of that time."""
 
-    # Of every device, by what the registry's books say now: a manager hears of its own by the answer to a heartbeat only.
+    # Instances of every device come from the registry, because a manager gets its own only in replies to heartbeats.
     held = {}
 
     def __init__(self, *words, **more):
@@ -139,16 +139,16 @@ class Bench:
         self.managers = Managers(managers, HEARTBEAT_S, self.look)
         self.api = Api(self.cluster)
         until("the cluster shows every device", lambda: len(self.cluster.get("devices")) == nodes * DEVICES)
-        self.cluster.say("devices shown")
+        self.cluster.say("devices listed")
 
     def end(self):
         self.managers.end()
         self.cluster.end()
 
-    # ---- what there is
+    # ---- state
 
     def look(self):
-        """What managers will have measured."""
+        """The load that managers report."""
         held = {}
         for instance in self.registry.call("Operators", "Instances").instances:
             for device in instance.devices:
@@ -156,7 +156,7 @@ class Bench:
         Measured.held = held
 
     def instances(self):
-        """By name: lease and devices, as the registry's books have them."""
+        """Lease and devices of the registry's instances, by name."""
         try:
             found = self.registry.call("Operators", "Instances").instances
         except grpc.RpcError as error:
@@ -171,7 +171,7 @@ class Bench:
         return {p["metadata"]["labels"]["baltra.io/instance"]: p for p in self.api.call("GET", PODS)["items"]}
 
     def agree(self):
-        """The Pods, if each has what the registry gave its instance, runs there, and nobody else has anything."""
+        """The Pods, if each runs on the devices of its instance in the registry, and there are no other instances."""
         pods, instances = self.pods(), self.instances()
         assert pods.keys() == instances.keys(), f"{len(pods)} Pods, {len(instances)} instances"
         for name, (_, devices) in instances.items():
@@ -180,7 +180,7 @@ class Bench:
         return pods
 
     def deploy(self, name, replicas, asked=ASKED):
-        """Seconds until all run, and by when how many did."""
+        """Seconds until all run, and the counts over time."""
         began, seen = time.monotonic(), []
         self.api.create(DEPLOYMENTS, deployment(name, replicas, asked))
 
@@ -195,10 +195,10 @@ class Bench:
         self.cluster.kubectl("delete", f"deployment/{name}", "--cascade=foreground", "--wait=true", "--timeout=300s")
         until("the registry has no instance", lambda: not self.instances(), patience_s=300)
 
-    # ---- what is timed
+    # ---- measurements
 
     def reviewed(self):
-        """What the API server waited for the webhook, and what the webhook itself took."""
+        """Times of the webhook, measured by the API server and by the webhook itself."""
         with urlopen("http://127.0.0.1:9466/metrics", timeout=10) as answer:
             own = answer.read().decode()
         return {
@@ -208,7 +208,7 @@ class Bench:
         }
 
     def admissions(self, act):
-        """What admissions took during an act, as reviewed() has it."""
+        """Times of the admissions during an action, as from reviewed()."""
         before = self.reviewed()
         act()
         after = self.reviewed()
@@ -217,7 +217,7 @@ class Bench:
                       "total_ms": after[who]["total_ms"] - before[who]["total_ms"]} for who in after}
 
     def burst(self, rounds, pods=100):
-        """As many Pods at once as a ReplicaSet makes, and as many one after the other."""
+        """Pods created at once by a ReplicaSet, and the same number one after another."""
         result = {"pods": pods, "at once": [], "by turns": [], "all_run_s": []}
         for turn in range(rounds):
             name = f"burst-{turn}"
@@ -235,12 +235,12 @@ class Bench:
         return result
 
     def placement(self, nodes):
-        # What the last heartbeats told of Pods that are gone is no load of these.
+        # The load in the last heartbeats includes Pods that have gone.
         until("all are idle", lambda: not any(self.utilizations()))
         took_s, seen = self.deploy("thousand", self.replicas)
         self.cluster.say(f"{self.replicas} run: {took_s:.1f} s")
         self.agree()
-        # As the last heartbeats say.
+        # As reported by the last heartbeats.
         time.sleep(3 * HEARTBEAT_S)
         live = self.utilizations()
         made = sorted(i.created_at_s for i in self.registry.call("Operators", "Instances").instances)
@@ -251,7 +251,7 @@ class Bench:
         return {victim: [self.death(victim, comes_back, turn) for turn in range(rounds)] for victim, comes_back in VICTIMS.items()}
 
     def moves(self, rounds, nodes, pods=50, budget=45):
-        """A board holds one accelerator, and so many Pods use it; a Pod asks for that board with another accelerator."""
+        """A board holds an accelerator that many Pods use; another Pod requests this board with another accelerator."""
         asked = {"baltra.io/device": "model=example-board", "baltra.io/accelerator": "sobel"}
         self.cluster.fake_nodes(2, first=nodes)
 
@@ -276,13 +276,13 @@ class Bench:
                                                   for p in found)
             until("all have moved", moved, pause_s=PAUSE_S)
             moved_s = time.monotonic() - began
-            until("the other runs", lambda: self.api.call("GET", f"{PODS}/other")["status"]["phase"] == "Running", pause_s=PAUSE_S)
+            until("the other Pod runs", lambda: self.api.call("GET", f"{PODS}/other")["status"]["phase"] == "Running", pause_s=PAUSE_S)
             runs_s = time.monotonic() - began
             result["rounds"].append({"moved_s": moved_s, "runs_s": runs_s, "ready_least": ready.end(), "looks": ready.looks})
             self.cluster.say(f"moved: {result['rounds'][-1]}")
             self.api.call("DELETE", f"{PODS}/other")
             self.cluster.kubectl("delete", "deployment/moves", "poddisruptionbudget/moves", "--cascade=foreground", "--wait=true")
-            until("nobody has a board", lambda: not any(f"fake-{n}/device0" in devices for n in (nodes, nodes + 1)
+            until("the boards have no instances", lambda: not any(f"fake-{n}/device0" in devices for n in (nodes, nodes + 1)
                                                         for _, devices in self.instances().values()))
             for number in (nodes, nodes + 1):
                 gone = self.managers.by_node.pop(f"fake-{number}")
@@ -293,10 +293,10 @@ class Bench:
         return self.api.call("GET", LEASE)["spec"]["holderIdentity"]
 
     def death(self, victim, comes_back, turn):
-        """Seconds from a kill until each thing is as ever."""
+        """Seconds from a kill until each function has recovered."""
         witness, newcomer = f"witness-{turn}", f"newcomer-{turn}"
-        until("the witness is let in", lambda: self.api.create(PODS, pod(witness)))
-        before = until("all is well", self.agree, pause_s=0.5)
+        until("the witness is admitted", lambda: self.api.create(PODS, pod(witness)))
+        before = until("Pods and registry agree", self.agree, pause_s=0.5)
         gone = next(name for name, p in before.items() if p["metadata"]["name"] == witness)
         process = self.cluster.processes[self.leader() if victim == "leader" else victim]
         process.kill()
@@ -319,25 +319,25 @@ class Bench:
         def runs():
             found = self.api.call("GET", f"{PODS}/{newcomer}")
             instance = found["metadata"]["labels"]["baltra.io/instance"]
-            # No lease: the controller has seen its Pod.
+            # No lease: the controller has processed its Pod.
             return found["status"]["phase"] == "Running" and self.instances()[instance] == (0, allocated(found))
-        at("a Pod that asks is let in", lambda: self.api.create(PODS, pod(newcomer)))
-        at("it runs, and is kept", runs)
-        at("a Pod that went has given its device back", released)
-        after = until("books and Pods agree", self.agree, pause_s=0.5)
+        at("a Pod with a request is admitted", lambda: self.api.create(PODS, pod(newcomer)))
+        at("it runs, and its instance is permanent", runs)
+        at("a deleted Pod has released its device", released)
+        after = until("Pods and registry agree", self.agree, pause_s=0.5)
         stayed = before.keys() - {gone}
         assert all(after[name]["metadata"]["uid"] == before[name]["metadata"]["uid"] and allocated(after[name]) == allocated(before[name])
-                   for name in stayed), "a Pod that ran is another, or somewhere else"
+                   for name in stayed), "a running Pod was replaced or moved"
         self.api.call("DELETE", f"{PODS}/{newcomer}")
         if not comes_back:
             process.start()
-        until("the newcomer is gone", lambda: len(self.instances()) == len(stayed))
+        until("the new Pod is released", lambda: len(self.instances()) == len(stayed))
         self.cluster.say(f"{victim} killed: " + ", ".join(f"{what} {s:.1f} s" for what, s in took.items()))
         return {"took_s": took, "pods": len(stayed)}
 
 
 class Ready:
-    """How few Pods of an application were ready while something happened, as a thread sees it that looks all the time."""
+    """The minimum number of ready Pods of an application during an action, polled by a thread."""
 
     def __init__(self, cluster, application):
         self.api = Api(cluster)
@@ -356,12 +356,12 @@ class Ready:
     def end(self):
         self.ended.set()
         self.thread.join()
-        assert self.looks, "nobody looked"
+        assert self.looks, "the thread has not polled"
         return self.least
 
 
 def simulated(nodes, made):
-    """Each device's utilization as `baltra simulate` has it, where instances are deployed when these were."""
+    """Each device's utilization from `baltra simulate`, with instances deployed at the same times."""
     functions = []
     for second in sorted(set(made)):
         count = made.count(second)
@@ -370,7 +370,7 @@ def simulated(nodes, made):
     scenario = {
         "name": f"{len(made)} instances", "duration_s": last_s + 30, "warmup_s": last_s + 5, "seed": 1, "heartbeat_s": HEARTBEAT_S,
         "nodes": [{"name": "fake-", "count": nodes, "devices": [{"count": DEVICES, "vendor": "Example", "exclusive": False}]}],
-        # Twenty tasks a second, each as long as makes the load.
+        # Twenty tasks per second, with the duration that results in the load.
         "functions": [{"name": f"f{n}", "start_s": start, "query": "vendor=Example", "service_ms": {"constant": LOAD / 2},
                        "load": {"arrivals": "constant", "rate": 20}} for n, start in enumerate(functions)],
     }
@@ -384,13 +384,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="ten nodes, fifty instances: proves that everything runs")
+    parser.add_argument("--quick", action="store_true", help="ten nodes, fifty instances: checks that everything runs")
     parser.add_argument("--label", default=platform.node().split(".")[0] or "host")
     options = parser.parse_args()
     unknown = set(options.parts.split(",")) - set(PARTS)
     if unknown:
-        parser.error(f"there is no part {', '.join(unknown)}")
-    # Within the cluster the host has another name.
+        parser.error(f"unknown part {', '.join(unknown)}")
+    # The host has another name within the cluster.
     os.environ.setdefault("BALTRA_BENCH_LABEL", options.label)
     isolate()
 

@@ -1,6 +1,6 @@
 /*
- * A process (rank 0) and a kernel on a board (rank 1): messages without payload one way and the other, and some of each size. The
- * process says when each of its calls began and ended, in nanoseconds of CLOCK_REALTIME, as the board's trace does.
+ * A process (rank 0) and a kernel on a board (rank 1): messages without payload in both directions, and some of each size. The
+ * process prints the begin and end of each of its calls, in nanoseconds of CLOCK_REALTIME, like the board's trace.
  *
  *   board [messages without payload] [of each size] [largest bytes]
  */
@@ -26,7 +26,7 @@ static long long now(void)
     return at.tv_sec * 1000000000LL + at.tv_nsec;
 }
 
-/* Until the library and the board have nothing left to do of the last message. */
+/* Waits until library and board have finished the previous message. */
 static void pause_a_little(void)
 {
     int there;
@@ -40,7 +40,7 @@ static void measure(const char *what, int count, int bytes, int sends)
         if (sends) HUM_Send(data, bytes, HUM_BYTE, 1, 1, HUM_COMM_WORLD);
         else HUM_Recv(data, bytes, HUM_BYTE, 1, 2, HUM_COMM_WORLD, HUM_STATUS_IGNORE);
         ended[i] = now();
-        /* A kernel's next message is under way at once: the receive for it is to be there. */
+        /* The next message of the kernel starts at once, so the receive must be posted before. */
         if (sends) pause_a_little();
     }
     pause_a_little();

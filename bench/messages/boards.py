@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The paper's tables 1 to 4 and figures 11 and 12, with ours beside them: fabric by cycles, processes with live boards.
+"""Reproduces the paper's tables 1 to 4 and figures 11 and 12: fabric in cycles, processes with live boards.
 
 usage: bench/messages/boards.py [--empty 300] [--each 3] [--label NAME] [--live FILE [--only-live]]
 
-Needs scripts/setup.sh fabric, `make build` and `make humboldt`. README.md says what each number covers. Writes
+Needs scripts/setup.sh fabric, `make build` and `make humboldt`. README.md defines each number. Writes
 bench/results/messages/DATE-LABEL-COMMIT-boards.{json,md} and two SVGs.
 """
 import argparse
@@ -24,7 +24,7 @@ import svg  # noqa: E402
 
 CYCLE_US = 6.4e-3
 ENVELOPE, CLEAR, DATA, EAGER, ERROR, DONE = range(6)
-# Of a message's four packets: each that enters the board and the one with which it answers.
+# The four packets of a message: each packet that enters the board, with the one that replies to it.
 SEND = [("in", ENVELOPE), ("out", CLEAR), ("in", DATA), ("out", DONE)]
 RECEIVE = [("out", ENVELOPE), ("in", CLEAR), ("out", DATA), ("in", DONE)]
 PAPER_US = {"same board": (0.2, 0.2), "two boards": (5.7, 15.2), "send": (27.5, 48.8), "receive": (34.7, 81.2)}
@@ -39,7 +39,7 @@ def run(*command, **options):
 
 
 def benches():
-    """{bench: {what: number}} of hdl/messages' benches, which fail where a promise is not kept."""
+    """{bench: {name: number}} of hdl/messages' benches, which fail if a promise is missed."""
     found = {}
     for name in ("msg_fabric-0", "msg_fabric-1", "msg_router-0"):
         text = run("make", "-C", ROOT / "hdl", f"test-{name}")
@@ -50,7 +50,7 @@ def benches():
 
 
 def area():
-    """Rows of hdl/syn/messages.py: module, what the paper calls it, and LUT, FF, block RAM, each with the paper's."""
+    """Rows of hdl/syn/messages.py: module, its name in the paper, and LUT, FF, block RAM, each with the paper's value."""
     done = subprocess.run([sys.executable, ROOT / "hdl/syn/messages.py"], capture_output=True, text=True)
     rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in done.stdout.splitlines() if line.startswith("| msg")]
     if not rows:
@@ -77,14 +77,14 @@ def live(comm, empty, each):
 
 
 def empties(kind, calls, events):
-    """Of each message without payload: its whole time, the host's and the model's part of it in µs, and the fabric's cycles."""
+    """For each message without payload: total time, host part and model part in µs, and the fabric's cycles."""
     steps = SEND if kind == "send" else RECEIVE
     rest = [e for e in events if (e[0], e[3]) in steps]
     found = []
     for _, size, began, ended in (c for c in calls if c[0] == kind and c[1] == 0):
         four, rest = rest[:4], rest[4:]
         if [(e[0], e[3]) for e in four] != steps:
-            sys.exit(f"error: a {kind} of other packets than four: {four}")
+            sys.exit(f"error: expected the four packets of a message for {kind}, got {four}")
         times, cycles = [e[1] for e in four], [e[2] for e in four]
         if kind == "send":
             host = (times[0] - began) + (times[2] - times[1]) + (ended - times[3])
@@ -110,8 +110,8 @@ def main():
     parser.add_argument("--empty", type=int, default=300, help="messages without payload, each way")
     parser.add_argument("--each", type=int, default=3, help="messages of each size, each way")
     parser.add_argument("--label", default=platform.node() or "host")
-    parser.add_argument("--live", type=Path, help="take what live boards did from here; made if it is missing")
-    parser.add_argument("--only-live", action="store_true", help="make that and nothing else: the part that wants the host for itself")
+    parser.add_argument("--live", type=Path, help="file with measurements of live boards; created if missing")
+    parser.add_argument("--only-live", action="store_true", help="create only this file: the part that needs an idle host")
     options = parser.parse_args()
     subprocess.run(["make", "-s", "-C", ROOT / "humboldt"], check=True)
     if options.live and options.live.exists():
@@ -143,29 +143,29 @@ def main():
     two = {"eth": of("two boards, Ethernet, no payload"), "tcp": of("two boards, TCP, no payload")}
     lines = [f"# Messages with boards, {date}, {commit}", "",
              f"{os.cpu_count()} cores, Linux {platform.release()}, load {boards['load']:.1f}; {options.empty} messages without payload and {options.each} of each size, "
-             "each way. Fabric in cycles of 6.4 ns, from the benches of hdl/messages; medians (least–90th percentile). bench/messages/README.md says what is host time.",
-             "", "## Table 1 and 2: area, by synthesis for UltraScale", "", "| module | the paper's | LUT, there | FF, there | block RAM, there |", "|---|---|---|---|---|"]
+             "each way. Fabric in cycles of 6.4 ns, from the benches of hdl/messages; medians (minimum–90th percentile). bench/messages/README.md defines host time.",
+             "", "## Table 1 and 2: area, by synthesis for UltraScale", "", "| module | name in the paper | LUT, paper | FF, paper | block RAM, paper |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row) + " |" for row in modules]
-    lines += ["", "The paper's hypervisor and TCP bridge (29,146 LUT) are a shell's, which these modules are without.", "",
+    lines += ["", "The paper's hypervisor and TCP bridge (29,146 LUT) belong to a shell, which these modules exclude.", "",
               "## Table 3: a message without payload, four packets", "",
-              "| | Ethernet, µs | the paper's | TCP, µs | the paper's |", "|---|---|---|---|---|",
+              "| message | Ethernet, µs | paper | TCP, µs | paper |", "|---|---|---|---|---|",
               f"| two kernels, same board ({same:.0f} cycles; eager {eager:.0f}) | {same * CYCLE_US:.3f} | 0.2 (29 cycles) | {same * CYCLE_US:.3f} | 0.2 |",
-              f"| two kernels, two boards ({two['eth']:.0f} and {two['tcp']:.0f} cycles; less the wire) | {two['eth'] * CYCLE_US:.2f} | 5.7 | {two['tcp'] * CYCLE_US:.2f} | 15.2 |"]
+              f"| two kernels, two boards ({two['eth']:.0f} and {two['tcp']:.0f} cycles; without the wire) | {two['eth'] * CYCLE_US:.2f} | 5.7 | {two['tcp'] * CYCLE_US:.2f} | 15.2 |"]
     for kind, text in (("send", "process to kernel"), ("receive", "kernel to process")):
         e, t = latency["eth", kind], latency["tcp", kind]
         paper = PAPER_US[kind]
         lines.append(f"| {text}: host time | {cell(e['host_us'])} | {paper[0]} | {cell(t['host_us'])} | {paper[1]} |")
         lines.append(f"| … the fabric's part, between its frames | {e['cycles']['median'] * CYCLE_US:.2f} ({e['cycles']['median']:.0f} cycles) | | {t['cycles']['median'] * CYCLE_US:.2f} ({t['cycles']['median']:.0f} cycles) | |")
         lines.append(f"| … the model's time for those cycles | {cell(e['model_us'])} | | {cell(t['model_us'])} | |")
-        lines.append(f"| … all of it, as it was | {cell(e['whole_us'])} | | {cell(t['whole_us'])} | |")
-    lines += ["", "## Table 4: cycles of a packet in the bridges", "", "| | out | in | the paper's, out and in |", "|---|---|---|---|",
+        lines.append(f"| … total wall-clock time | {cell(e['whole_us'])} | | {cell(t['whole_us'])} | |")
+    lines += ["", "## Table 4: cycles of a packet in the bridges", "", "| bridge | out | in | paper, out and in |", "|---|---|---|---|",
               "| communication bridge | 1 | 1 | Ethernet 6 and 5, TCP 9 and 5 |",
               f"| Ethernet network bridge | {of('Ethernet bridge, out'):.0f} | {of('Ethernet bridge, in'):.0f} | 7 and 12 |",
               f"| TCP network bridge | {of('TCP bridge, out'):.0f} | {of('TCP bridge, in'):.0f} | 177 and 199 |", "",
-              "## Throughput with all kernels busy (96 on six boards: 16 on each)", "", "| | percent of line rate, less envelopes |", "|---|---|"]
+              "## Throughput with all kernels busy (96 on six boards: 16 on each)", "", "| messages | percent of line rate, without envelopes |", "|---|---|"]
     lines += [f"| {name} | {value:.2f} |" for name, value in fabric["msg_router-0"].items()]
-    lines += ["", "## Throughput between two boards, messages one after another", "", "In percent of the line less frames' heads and gaps and "
-              "the packets' envelopes; by a cable, or a switch that takes frames whole; four kernels to four begin at once.", "",
+    lines += ["", "## Throughput between two boards, messages one after another", "", "In percent of the line without frame headers, gaps and "
+              "envelopes; with a cable, or a store-and-forward switch; four kernels to four begin at once.", "",
               "| | bytes | Ethernet | TCP |", "|---|---|---|---|"]
     for name, value in cycles.items():
         found = re.match(r"(cable|switch) Ethernet, (.*), percent of its ceiling at (\d+)", name)
@@ -187,8 +187,8 @@ def main():
             lines.append(f"| {size} | {' | '.join(cells)} |")
         charts[f"fig-{figure}-{name.lower()}"] = svg.chart(
             f"Throughput over {name}, between kernels at 156.25 MHz", "bytes", "MB/s", {title: sorted(c.items()) for title, c in columns.items()})
-    lines += ["", "Between kernels in cycles at 156.25 MHz; the paper's figures are at line rate. With processes by the clock on the wall: the speed of the live "
-              "model, which takes milliseconds for what the fabric does in microseconds, and of nothing else."]
+    lines += ["", "Between kernels in cycles at 156.25 MHz; the paper's figures are at line rate. With processes by wall clock, which shows only the speed of the live "
+              "model: it takes milliseconds for operations that the fabric completes in microseconds."]
     folder = ROOT / "bench/results/messages"
     stem = f"{date}-{options.label}-{commit}-boards"
     result = {"date": date, "commit": commit, "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "load": boards["load"]},
@@ -201,7 +201,7 @@ def main():
     print("\n".join(lines))
     late = [(comm, kind) for (comm, kind), s in latency.items() if s["host_us"]["median"] >= PAPER_US[kind][comm == "tcp"]]
     if late:
-        sys.exit(f"host time is not below the paper's: {late}")
+        sys.exit(f"host time exceeds the paper's: {late}")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ static double bandwidth(char *buffer, int bytes, int rank, int rounds)
 
 typedef double measure(char *buffer, int bytes, int rank, int rounds);
 
-/* Seconds for a round: as many rounds as fit into the time, after as many that do not count. */
+/* Seconds per round: as many rounds as fit into the time, after the same number of warm-up rounds. */
 static double timed(measure *what, char *buffer, int bytes, int rank, double seconds)
 {
     int rounds = 2;

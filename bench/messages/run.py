@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures messages between two software ranks beside MPICH and Open MPI, by turns.
+"""Measures messages between two software ranks, alternating with MPICH and Open MPI.
 
 usage: bench/messages/run.py [--rounds 4] [--ms 12] [--label NAME]
 
-Needs scripts/setup.sh bench and `make humboldt`. README.md says what each number covers. Writes
+Needs scripts/setup.sh bench and `make humboldt`. README.md defines each number. Writes
 bench/results/messages/DATE-LABEL-COMMIT.{json,md} and two SVGs.
 """
 import argparse
@@ -31,7 +31,7 @@ def build():
     OUT.mkdir(parents=True, exist_ok=True)
     subprocess.run(["make", "-s", "-C", ROOT / "humboldt"], check=True)
     for compiler, name in ((ROOT / "humboldt/humcc", "humboldt"), ("mpicc.mpich", "mpich"), ("mpicc.openmpi", "openmpi")):
-        # The same source and optimisation for each.
+        # The same source and optimization for each.
         subprocess.run([compiler, "-O2", "-w", "-o", OUT / name, SOURCE], check=True)
 
 
@@ -54,14 +54,14 @@ def once(name, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--ms", type=int, default=12, help="for each number, of each program, in each round")
+    parser.add_argument("--ms", type=int, default=12, help="milliseconds for each number of each program in each round")
     parser.add_argument("--label", default=platform.node() or "host")
     options = parser.parse_args()
     build()
     names = ["humboldt", "mpich", "openmpi"]
     values = {name: {} for name in names}
     for turn in range(options.rounds):
-        # Another one begins each time.
+        # The first program changes from round to round.
         for name in names[turn % 3 :] + names[: turn % 3]:
             for key, value in once(name, [str(BYTES_MAX), str(options.ms)]).items():
                 values[name].setdefault(key, []).append(value)

@@ -1,4 +1,4 @@
-/* Small OpenCL operations, timed one by one; what each number covers is in README.md. Prints JSON. */
+/* Small OpenCL operations, timed one by one; README.md defines each number. Prints JSON. */
 #define _POSIX_C_SOURCE 200809L
 #include <getopt.h>
 #include <stdlib.h>
@@ -124,7 +124,7 @@ static void open_task(struct task *t, struct bench *b) {
   for (int i = 0; i < TASK_FLOATS; i++) t->host_in[i] = (float)i;
 }
 
-/* Returns the microseconds; every task carries another number, so that a stale answer shows. */
+/* Returns the microseconds; every task has another number, so that a stale result is detected. */
 static double run_task(struct task *t, struct bench *b, unsigned long *wrong) {
   size_t global = TASK_FLOATS;
   float first = (float)(++t->count & 0xffff), last = first + 0.5f;
@@ -284,7 +284,7 @@ static int loop(const struct options *o) {
   }
   double seconds = (now - from) / 1e3;
   size_t count = s.count;
-  if (heavy) { /* a matrix of ones times a matrix of ones is a matrix of n */
+  if (heavy) { /* the product of two matrices of ones is a matrix of n */
     float corner = 0;
     CLU(clEnqueueReadBuffer(b.queue, matrix[2], CL_TRUE, bytes - sizeof corner, sizeof corner, &corner, 0, NULL, NULL));
     wrong += corner != (float)o->n;
@@ -309,6 +309,6 @@ int main(int argc, char **argv) {
   if (!strcmp(o.mode, "micro")) return micro(&o);
   if (!strcmp(o.mode, "connect")) return connect(&o);
   if (!strcmp(o.mode, "loop")) return loop(&o);
-  fprintf(stderr, "error: '%s' is not micro, connect or loop\n", o.mode);
+  fprintf(stderr, "error: unknown mode '%s': expected micro, connect or loop\n", o.mode);
   return EXIT_USAGE;
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The daemon that the benchmarks talk to, with directories of its own.
+# Controls the daemon of the benchmarks, which has directories of its own.
 #   daemon.sh up [BALTRA UP OPTIONS]    start it, with tenants t0 … t8
 #   daemon.sh down                      stop it
-#   daemon.sh usage                     what each tenant has and has used, as JSON
+#   daemon.sh usage                     sessions, memory and usage of each tenant, as JSON
 #   daemon.sh shm|tcp CLIENT COMMAND…   run a command as tenant tCLIENT, on shared memory or loopback TCP
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 baltra=${BALTRA:-$PWD/target/release/baltra}
-# Several daemons at once: each a name and a port of its own.
+# Several daemons at once need a name and a port each.
 home=$PWD/target/bench/${BALTRA_BENCH_NAME:-daemon}
 port=${BALTRA_BENCH_PORT:-17473}
 export BALTRA_RUNTIME_DIR=$home/run

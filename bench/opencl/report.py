@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders a result of run.py as Markdown and SVG, beside the targets and the thesis's figures.
+"""Renders a result of run.py as Markdown and SVG, with the targets and the thesis's figures.
 
 usage: report.py RESULT.json
 """
@@ -14,8 +14,8 @@ MICRO = {"write_4b_us": "blocking write of 4 B, µs", "read_4b_us": "blocking re
          "empty_kernel_us": "empty kernel + finish, µs", "task_4k_us": "task: write 4 KB, kernel, read 4 KB, µs",
          "launches_per_s": "1,000 empty launches, then finish, launches/s"}
 
-# What Baltra promises, by kind of transport: ("add", µs more than native), ("most", times native),
-# ("least", times native, for rates), ("stream", share of what one TCP stream moves), ("below", value).
+# Baltra's promises by kind of transport: ("add", µs more than native), ("most", times native),
+# ("least", times native, for rates), ("stream", share of the rate of one TCP stream), ("below", value).
 TARGETS = {
     "write_4b_us": {"shm": ("add", 5), "tcp": ("add", 45)},
     "read_4b_us": {"shm": ("add", 5), "tcp": ("add", 45)},
@@ -169,10 +169,10 @@ def clients_section(result):
             ratio = s["sum"] / native if s["sum"] and native else None
             target, flag = "", None
             if config["kind"] == "shm" and ratio:
-                target = f"≥ {SHARE_OF_NATIVE_SUM} × native, shares within {SHARE_SPREAD_MAX:.0%}, none fails"
+                target = f"≥ {SHARE_OF_NATIVE_SUM} × native, shares within {SHARE_SPREAD_MAX:.0%}, no failures"
                 flag = ratio >= SHARE_OF_NATIVE_SUM and s["spread"] <= SHARE_SPREAD_MAX and not s["failures"]
             elif config["kind"] == "tcp":
-                target, flag = "none fails", not s["failures"]
+                target, flag = "no failures", not s["failures"]
             spread = f"{s['spread']:.1%}" if s["spread"] is not None else "–"
             out.append(f"| {count} | {config['name']} | {figure(s['sum'])} | {f'{ratio:.2f}' if ratio and config['name'] != 'native' else ''} "
                        f"| {spread} | {figure(s['p50'])} | {figure(s['p99'])} | {s['failures']} | {target} | {met(flag)} |")
@@ -183,8 +183,8 @@ def neighbour_section(result):
     records = [r for r in good(result["records"]) if r["suite"] == "neighbour"]
     if not records:
         return []
-    out = ["## The 4 KB task beside a client that loops matrix multiplications", "",
-           "| configuration | tasks/s alone | tasks/s beside | kept | p50 µs | p99 µs | worst µs | multiplications/s | one takes, ms | target | |",
+    out = ["## The 4 KB task concurrent with a client that loops matrix multiplications", "",
+           "| configuration | tasks/s alone | tasks/s concurrent | ratio | p50 µs | p99 µs | worst µs | multiplications/s | time of one, ms | target | |",
            "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|---|"]
     for config in result["configs"]:
         def values(metric, work, get):
@@ -206,7 +206,7 @@ def neighbour_section(result):
 
 
 def starts_section(result, suite, title, key):
-    """One figure a process, in milliseconds."""
+    """One figure per process, in milliseconds."""
     out = []
     for config in result["configs"]:
         totals = sorted(r["output"][key] for r in good(result["records"]) if r["suite"] == suite and r["config"] == config["name"])
@@ -232,7 +232,7 @@ def checks_section(result):
     failed = [r for r in result["records"] if "failed" in r["output"]]
     out = []
     if sums:
-        out.append(f"Results of {len(sums)} computations compared: " + ("the same bytes everywhere." if not differing else
+        out.append(f"Results of {len(sums)} computations compared: " + ("all have the same bytes." if not differing else
                    "**different bytes in " + ", ".join(differing) + "**."))
     out.append(f"Processes that failed: {len(failed)} of {len(result['records'])}.")
     out += [f"- {r['config']} {r['metric']}: {r['output']['failed']}" for r in failed[:20]]
@@ -266,7 +266,7 @@ def render(result):
     m = result["machine"]
     out = [f"# OpenCL, {result['started'][:10]}", "",
            f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, kernel {m['kernel']}, commit {m['commit']}."
-           + (" A quick run: it proves that everything runs; too few repetitions to quote." if result["quick"] else ""), "",
+           + (" A quick run, which checks that everything runs, and has too few repetitions to quote." if result["quick"] else ""), "",
            "Medians over rounds of each round's median, p95 and p99; the ratio is the median of each round's own ratio.", ""]
     of = lambda start: [k for k in table.cells if k.startswith(start)]
     if of("write_4b"):
@@ -280,7 +280,7 @@ def render(result):
     clients, summary = clients_section(result)
     out += clients + neighbour_section(result)
     out += starts_section(result, "connect", "Connect and first command", "total_ms")
-    out += starts_section(result, "killed", "From SIGKILL in a transfer until all is freed", "freed_ms")
+    out += starts_section(result, "killed", "From SIGKILL in a transfer until all resources are freed", "freed_ms")
     out += checks_section(result)
     return out, charts(table, summary)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures OpenCL programs natively and behind command prefixes, interleaved, and renders the result.
 
-Every measurement is one process. Rounds go round-robin over the configurations, so that whatever else
-the machine does falls on all of them alike. README.md defines what each number covers.
+Every measurement is one process. Rounds alternate between the configurations, so that other load of the machine
+affects all of them alike. README.md defines each number.
 """
 import argparse
 import datetime
@@ -38,7 +38,7 @@ class Config:
         self.env, self.up, self.down, self.usage = env or {}, up, down, usage
 
     def command(self, argv, client):
-        """{client} in a prefix becomes the client's number, so that each may be its own tenant."""
+        """{client} in a prefix becomes the client's number, so that each client can be a tenant of its own."""
         return shlex.split(self.prefix.replace("{client}", str(client))) + [str(a) for a in argv]
 
     def environment(self, client):
@@ -55,13 +55,13 @@ class Runner:
         self.device = ["--device", options.device] if options.device else []
 
     def spawn(self, config, argv, client):
-        # A session of its own: a wrapper that hangs is ended together with what it started.
+        # A separate session, so that a wrapper that hangs is ended together with its children.
         return subprocess.Popen(config.command([*argv, *self.device], client), cwd=ROOT, env=config.environment(client),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 start_new_session=True)
 
     def collect(self, process, limit_s):
-        """The program's JSON, or a dictionary that says how it failed."""
+        """The program's JSON, or a dictionary that describes its failure."""
         try:
             out, err = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -139,7 +139,7 @@ class Runner:
             self.each("connect", "connect", [CLBENCH, "connect"], round_ * 100 + start)
 
     def killed(self, round_):
-        """How long what a client had is held after it was killed in the middle of a transfer."""
+        """The time for which the resources of a client are held after it was killed within a transfer."""
         for start in range(2 if self.options.quick else 10):
             for config in self.turned(round_ + start):
                 if config.usage:
@@ -173,7 +173,7 @@ class Runner:
 
 
 def tcp_stream(total=GB, chunk=MB):
-    """Bytes per second of one TCP connection over loopback: what a remote transport can hope for."""
+    """Bytes per second of one TCP connection over loopback: an upper bound for a remote transport."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         child = os.fork()
         if child == 0:
@@ -213,7 +213,7 @@ def load_configs(options):
     for text in options.config:
         name, separator, prefix = text.partition("=")
         if not separator:
-            sys.exit(f"error: --config wants NAME=PREFIX, not '{text}'")
+            sys.exit(f"error: invalid value '{text}' of --config: expected NAME=PREFIX")
         kind = "tcp" if "tcp" in name else "native" if name == "native" else "shm"
         configs = [c for c in configs if c.name != name] + [Config(name, kind, prefix)]
     if options.use:
@@ -225,7 +225,7 @@ def load_configs(options):
     for config in configs:
         words = shlex.split(config.prefix)
         if words and "/" in words[0] and not (ROOT / words[0]).exists():
-            say(f"leaving out {config.name}: {words[0]} is not built")
+            say(f"skipping {config.name}: {words[0]} is not built")
         else:
             usable.append(config)
     if not usable:
@@ -240,7 +240,7 @@ def parse():
     p.add_argument("--suites", default=",".join(SUITES), type=lambda t: t.split(","), help="of " + ",".join(SUITES))
     p.add_argument("--configs", default=HERE / "configs.json", help="configurations (default: configs.json beside this file)")
     p.add_argument("--config", action="append", default=[], metavar="NAME=PREFIX",
-                   help="add or replace one; a name with tcp in it is held to the TCP targets; {client} is the client's number")
+                   help="add or replace one; a name that contains tcp has the TCP targets; {client} is the client's number")
     p.add_argument("--use", type=lambda t: t.split(","), metavar="NAMES", help="only these configurations")
     p.add_argument("--rounds", type=int, default=5, help="of micro, bandwidth, apps, connect, killed (default 5)")
     p.add_argument("--client-rounds", type=int, default=2, help="of clients and neighbour (default 2)")
@@ -248,7 +248,7 @@ def parse():
     p.add_argument("--seconds", type=int, default=10, help="of each loop in clients and neighbour (default 10)")
     p.add_argument("--bytes-max", type=lambda t: int(t), default=2 * GB, help="largest transfer in bytes (default 2 GB)")
     p.add_argument("--large", action="store_true", help="also matrices of 2048 and 4096")
-    p.add_argument("--quick", action="store_true", help="fewer repetitions; proves that it runs, not how fast")
+    p.add_argument("--quick", action="store_true", help="fewer repetitions; checks that everything runs")
     p.add_argument("--device", help="the device whose name contains this text")
     p.add_argument("--timeout", type=float, default=180, help="seconds until a process counts as hung (default 180)")
     p.add_argument("--label", default=platform.node() or "machine", help="the machine in the result's file name")
@@ -256,7 +256,7 @@ def parse():
     options = p.parse_args()
     for suite in options.suites:
         if suite not in SUITES:
-            p.error(f"no suite named {suite}: there are {', '.join(SUITES)}")
+            p.error(f"unknown suite '{suite}': expected {', '.join(SUITES)}")
     return options
 
 
@@ -278,7 +278,7 @@ def main():
                 say(f"{suite}, round {round_ + 1} of {rounds}")
                 getattr(runner, suite)(round_)
     except KeyboardInterrupt:
-        say("interrupted: what was measured so far is written")
+        say("interrupted: the results so far are written")
     finally:
         for config in configs:
             if config.down:

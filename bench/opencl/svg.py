@@ -1,4 +1,4 @@
-"""Line charts as SVG text: just what the reports need."""
+"""Line charts as SVG text: limited to the needs of the reports."""
 import math
 from html import escape
 

@@ -1,25 +1,25 @@
-/* The caller of the VM door's benchmark, the same program in a guest and on the host:
+/* The client of the VM door's benchmark, the same program in a guest and on the host:
  *
  *   caller call TRANSPORT WHERE FUNCTION N REPETITIONS CALLS ROUNDS [IDLE_US]
  *
- * TRANSPORT is `vfun` (WHERE: a device as vfun_open takes it, or - for the default), `kept` (a TCP
- * connection that stays open; WHERE: ADDRESS:PORT), `each` (a connection a call) or `serial` (a
- * virtio-serial port; WHERE: its device). Prints a line of
- * JSON a round: total seconds, and of the calls' microseconds the least, the median and more.
+ * TRANSPORT is `vfun` (WHERE: a device as for vfun_open, or - for the default), `kept` (a persistent TCP
+ * connection; WHERE: ADDRESS:PORT), `each` (a connection per call) or `serial` (a
+ * virtio-serial port; WHERE: its device). Prints a line of JSON per round: total seconds, and the
+ * minimum, the median and other quantiles of the calls' microseconds.
  * N = 0: the empty function.
  *
  *   caller serve PORT
  *
- * answers over TCP with the very code that the daemon loads, and
+ * serves the same calls over TCP with the code that the daemon loads, and
  *
  *   caller port PATH
  *
- * at the host's end of a virtio-serial port, a Unix socket.
+ * does so at the host's end of a virtio-serial port, a Unix socket.
  *
  *   caller floor CALLS
  *
- * two threads that hand each other one word, there and back: what no round trip between two cores is
- * quicker than. */
+ * measures two threads that pass each other a word: a lower bound for a round trip between two
+ * cores. */
 #define _GNU_SOURCE
 #include "vfun.h"
 #include <arpa/inet.h>
@@ -55,8 +55,8 @@ static uint64_t now(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A clock that costs little in an emulated guest too, where the usual one costs half a microsecond:
- * the processor's counter, told in nanoseconds by the usual one at a round's two ends. */
+/* A clock with little overhead in an emulated guest, where the system's clock takes half a microsecond:
+ * the processor's counter, converted to nanoseconds by the system's clock at both ends of a round. */
 #ifdef __x86_64__
 #include <x86intrin.h>
 static uint64_t tick(void) { return __rdtsc(); }
@@ -76,7 +76,7 @@ static int all(ssize_t (*step)(int, void *, size_t), int fd, void *bytes, size_t
 static ssize_t put(int fd, void *bytes, size_t length) { return write(fd, bytes, length); }
 
 static uint64_t compute(const struct work *work) {
-  /* Bytes: one function writes a double there, the other a whole number. */
+  /* Bytes, because one function writes a double and the other an integer. */
   _Alignas(16) unsigned char made[sizeof(uint64_t)] = {0};
   uint64_t value;
   char error[64];
@@ -123,7 +123,7 @@ static int serve(int port) {
     int connection = accept(fd, NULL, NULL);
     pthread_t thread;
     if (connection < 0) continue;
-    if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)connection)) err(1, "no thread");
+    if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)connection)) err(1, "pthread_create");
     pthread_detach(thread);
   }
 }
@@ -133,7 +133,7 @@ static struct {
   _Alignas(64) _Atomic uint64_t back;
 } words_between;
 
-/* Two that spin on one processor take turns of milliseconds. */
+/* Two threads that spin on one processor alternate after milliseconds. */
 static void stay_at(size_t processor) {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -168,7 +168,7 @@ static int connected(void) {
 static uint64_t over_tcp(const struct work *work) {
   int fd = kept >= 0 ? kept : connected();
   uint64_t value = 0;
-  if (all(put, fd, (void *)work, sizeof *work) || all(read, fd, &value, sizeof value)) errx(1, "the server is gone");
+  if (all(put, fd, (void *)work, sizeof *work) || all(read, fd, &value, sizeof value)) errx(1, "the server closed the connection");
   if (kept < 0) close(fd);
   return value;
 }
@@ -197,7 +197,7 @@ static int least(long calls) {
   uint64_t *times = malloc(sizeof *times * (size_t)calls), busy = 0, first = tick(), began = now();
   pthread_t thread;
   stay_at(0);
-  if (!times || pthread_create(&thread, NULL, answer_words, (void *)(uintptr_t)calls)) err(1, "no thread");
+  if (!times || pthread_create(&thread, NULL, answer_words, (void *)(uintptr_t)calls)) err(1, "pthread_create");
   for (long call = 0; call < calls; call++) {
     uint64_t start = tick();
     atomic_store_explicit(&words_between.there, (uint64_t)call + 1, memory_order_release);
@@ -215,7 +215,7 @@ int main(int count, char **words) {
   if (count == 3 && !strcmp(words[1], "floor")) return least(atol(words[2]));
   if (count == 3 && !strcmp(words[1], "port")) return port(words[2]);
   if (count == 3 && !strcmp(words[1], "serve")) return serve(atoi(words[2]));
-  if (count < 9 || strcmp(words[1], "call")) errx(2, "see the head of caller.c");
+  if (count < 9 || strcmp(words[1], "call")) errx(2, "invalid arguments (see the comment at the top of caller.c)");
   const char *transport = words[2], *where = words[3], *name = words[4];
   struct work work = {.n = (uint32_t)atoi(words[5]), .repetitions = strtoull(words[6], NULL, 10)};
   long calls = atol(words[7]), rounds = atol(words[8]), idle_us = count > 9 ? atol(words[9]) : 0;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the VM door: calls from a guest over shared memory beside the same calls from a host process
+"""Measures the VM door: calls from a guest over shared memory, compared with the same calls from a host process
 over the same rings, from the guest over TCP and virtio-serial, and OpenCL programs in both places.
 
 usage: bench/vm/run.py [--scale 50] [--rounds 3] [--parts trip,table,curve,opencl] [--label NAME]
 
-Needs `make build apps` and scripts/guest.sh. README.md says what each number covers. Writes
+Needs `make build apps` and scripts/guest.sh. README.md defines each number. Writes
 bench/results/vm/DATE-LABEL-COMMIT.{json,md,svg}.
 """
 import argparse
@@ -28,7 +28,7 @@ from guest import Guest  # noqa: E402
 BALTRA = os.environ.get("BALTRA", str(ROOT / "target/release/baltra"))
 CALLER = ROOT / "target/vm/bin/caller"
 FUNCTIONS = {"factorial": ("repeated-factorial", 51), "fibonacci": ("repeated-fibonacci", 93)}
-# VirtFun's tables 1 and 2: repetitions a call, calls; and what the paper measured, seconds.
+# VirtFun's tables 1 and 2: repetitions per call, calls, and the paper's seconds.
 COLUMNS = [(500_000_000, 1), (50_000_000, 10), (5_000_000, 100), (500_000, 1000), (250_000, 2000)]
 PAPER = {
     "factorial": {"host": [16.40, 16.45, 16.79, 20.87, 26.02], "guest": [16.41, 16.57, 16.81, 21.44, 26.54],
@@ -40,7 +40,7 @@ CURVE = [0, 100, 500, 1000, 2500, 5000, 10_000, 25_000, 100_000]
 NAMES = {"host": "host–host, shared memory", "guest": "guest–host, shared memory",
          "serial": "guest, virtio-serial", "kept": "guest, TCP kept open", "each": "guest, TCP, connect a call"}
 OPENCL = ["sobel --size 640x360 --repeat 10", "sobel --repeat 5", "matmul --n 256 --repeat 10", "matmul --n 512 --repeat 5"]
-# What travels another way than the region is measured in so many rounds of the tables, at their ends.
+# Number of rounds in which transports other than the region are measured, at the end of each round.
 SLOW_ROUNDS = 2
 SLOWER_MAX = 0.028
 
@@ -80,7 +80,7 @@ class Bench:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     def call(self, transport, function, n, repetitions, calls, idle_us=0):
-        """One round of calls: what caller.c says of it."""
+        """One round of calls: the output of caller.c."""
         where = {"host": f"unix:{self.socket}", "guest": "-", "serial": self.serial}
         where = where.get(transport, f"10.0.2.2:{self.port}")
         kind = "vfun" if transport in ("host", "guest") else transport
@@ -92,7 +92,7 @@ class Bench:
         return json.loads(text.strip().splitlines()[-1])
 
     def floor(self):
-        """What no round trip between two cores of this host is quicker than: caller.c's `floor`."""
+        """The lower bound of a round trip between two cores of this host: caller.c's `floor`."""
         text = subprocess.run([CALLER, "floor", "100000"], check=True, capture_output=True, text=True).stdout
         return json.loads(text)
 
@@ -123,8 +123,8 @@ def trips(bench, rounds):
 
 
 def table(bench, scale, rounds):
-    """The paper's tables. Host and guest follow each other at once, and in each round in the other order, so
-    that what the machine does besides falls on both."""
+    """The paper's tables. Host and guest are measured directly after each other, in alternating order, so
+    that other load of the machine affects both."""
     result = {}
     for turn in range(rounds):
         for short, (name, n) in FUNCTIONS.items():
@@ -135,7 +135,7 @@ def table(bench, scale, rounds):
                     got = bench.call(transport, name, n, repetitions // scale, calls)
                     result.setdefault(short, {}).setdefault(transport, [[] for _ in COLUMNS])[column].append(got)
     values = {short: {r["value"] for t in of.values() for c in t for r in c} for short, of in result.items()}
-    assert all(len(v) == 1 for v in values.values()), f"not the same answers: {values}"
+    assert all(len(v) == 1 for v in values.values()), f"different results: {values}"
     return result
 
 
@@ -152,7 +152,7 @@ def curve(bench, rounds):
 
 
 def opencl(bench, rounds):
-    """OpenCL programs, the same files, on the host over its own door and in a guest over the region."""
+    """OpenCL programs, the same binaries, on the host over its own socket and in a guest over the region."""
     home = bench.home / "opencl"
     (home / "lib").mkdir(parents=True)
     (home / "lib/libOpenCL.so.1").symlink_to(ROOT / "target/release/libbaltra_opencl.so")
@@ -186,7 +186,7 @@ def opencl(bench, rounds):
                     result.setdefault(program, {}).setdefault(place, []).append(got)
         for program, of in result.items():
             sums = {got["checksum"] for rounds_ in of.values() for got in rounds_}
-            assert len(sums) == 1, f"{program}: not the same bytes: {sums}"
+            assert len(sums) == 1, f"{program}: different checksums: {sums}"
     finally:
         guest.kill()
         for process in (door, manager):
@@ -200,11 +200,11 @@ def median(rounds, key):
 
 
 def report(result):
-    """Markdown, and a chart or none."""
+    """Returns Markdown, and a chart or None."""
     meta, out, picture = result["meta"], [], None
     out.append(f"# The VM door, {meta['date']}\n")
     out.append(f"{meta['cpu']}, {meta['cores']} cores, commit {meta['commit']}; guests under QEMU's emulation (TCG), which has "
-               f"no hardware's help; medians, and least totals, of {meta['rounds']} rounds by turns; load before it "
+               f"no hardware support; medians, and minimum totals, of {meta['rounds']} alternating rounds; load before the run "
                f"{meta['load']}.\n")
     if "trip" in result:
         trip = result["trip"]
@@ -224,7 +224,7 @@ def report(result):
         for short, (_, n) in FUNCTIONS.items():
             of = result["table"][short]
             heads = [f"{repetitions // scale:,}×{calls}" for repetitions, calls in COLUMNS]
-            out.append(f"{short}({n}), seconds, the least of {meta['rounds']} (the paper's repetitions divided by {scale}):\n")
+            out.append(f"{short}({n}), seconds, minimum of {meta['rounds']} (the paper's repetitions divided by {scale}):\n")
             out.append("| | " + " | ".join(heads) + " |\n|---|" + "--:|" * len(heads))
             for transport, name in NAMES.items():
                 out.append(f"| {name} | " + " | ".join(f"{least(c):.4f}" for c in of[transport]) + " |")
@@ -240,16 +240,16 @@ def report(result):
                     cells.append(f"{slower:+.1%}, {(guest - host) / calls * 1e6:+.1f} µs a call")
                 paper.append(f"{PAPER[short]['guest'][column] / PAPER[short]['host'][column] - 1:+.1%}")
             out.append("| guest over host (≤ 2.8 % from 400 µs on) | " + " | ".join(cells) + " |")
-            out.append("| the paper's | " + " | ".join(paper) + " |")
+            out.append("| paper |  " + " | ".join(paper) + " |")
             for transport in ("each", "kept", "serial"):
                 times = [f"{least(of[transport][c]) / least(of['guest'][c]):.2f} ×" for c in range(len(COLUMNS))]
                 out.append(f"| {NAMES[transport]} over guest–host | " + " | ".join(times) + " |")
             ours = [f"{PAPER[short]['each'][c] / PAPER[short]['guest'][c]:.2f} ×" for c in range(len(COLUMNS))]
-            out.append("| the paper's network over guest–host | " + " | ".join(ours) + " |\n")
+            out.append("| network / guest–host in the paper |  " + " | ".join(ours) + " |\n")
     if "curve" in result:
         of = result["curve"]
         series = {}
-        out.append("A call's time by its work (factorial(51), so many repetitions), p50 µs:\n")
+        out.append("Time of a call by its number of repetitions (factorial(51)), p50 µs:\n")
         out.append("| repetitions | " + " | ".join(NAMES.values()) + " | connect/shared | kept/shared |\n|--:|" + "--:|" * 7)
         for repetitions in CURVE:
             p50 = {t: median(of[t][repetitions], "p50_us") for t in NAMES}
@@ -258,12 +258,12 @@ def report(result):
                 series.setdefault(NAMES[transport], []).append((work, p50[transport]))
             out.append(f"| {repetitions:,} | " + " | ".join(f"{p50[t]:,.1f}" for t in NAMES)
                        + f" | {p50['each'] / p50['guest']:.1f} × | {p50['kept'] / p50['guest']:.1f} × |")
-        out.append("\nAsked: at least 4.3 × faster than connect-a-call up to 200 µs of work, and than a kept-open "
+        out.append("\nPromised: at least 4.3 × faster than a connection per call up to 200 µs of work, and than a kept-open "
                    "connection up to 40 µs.\n")
         picture = svg.chart("A call's time by its work", "work in the call, µs (least, host–host)", "p50, µs", series)
     if "opencl" in result:
-        out.append("OpenCL programs, write + kernel + read, ms: least and median of the runs, and what the guest adds:\n")
-        out.append("| program | host, least | guest, least | host, median | guest, median | guest over host, least; median | bytes |")
+        out.append("OpenCL programs, write + kernel + read, ms: minimum and median of the runs, and the guest's overhead:\n")
+        out.append("| program | host, minimum | guest, minimum | host, median | guest, median | guest over host, minimum; median | bytes |")
         out.append("|---|--:|--:|--:|--:|--:|---|")
         for program, of in result["opencl"].items():
             least_ms = {p: min(got["total_ms"]["min"] for got in rounds_) for p, rounds_ in of.items()}
@@ -277,11 +277,11 @@ def report(result):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=int, default=50, help="what the paper's repetitions are divided by")
+    parser.add_argument("--scale", type=int, default=50, help="divisor of the paper's repetitions")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts", default="trip,table,curve,opencl")
     parser.add_argument("--label", default=platform.node().split(".")[0] or "host")
-    parser.add_argument("--merge", type=pathlib.Path, help="an earlier result of this commit, to be completed")
+    parser.add_argument("--merge", type=pathlib.Path, help="an earlier result of this commit to complete")
     options = parser.parse_args()
 
     commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=10"], cwd=ROOT, capture_output=True,
@@ -305,11 +305,11 @@ def main():
                 elif part == "opencl":
                     result["opencl"] = opencl(bench, options.rounds)
                 else:
-                    sys.exit(f"error: there is no part {part}")
+                    sys.exit(f"error: unknown part '{part}'")
                 print(f"{part}: {time.monotonic() - began:.0f} s", file=sys.stderr)
         finally:
             bench.end()
-    # As it is read again: keys of JSON are texts.
+    # Converts keys to strings, as they are after reading the JSON again.
     if "curve" in result:
         result["curve"] = {t: {int(k): v for k, v in of.items()} for t, of in result["curve"].items()}
     text, picture = report(result)
