@@ -362,11 +362,6 @@ impl LeaseGranter {
         self.swap(BUSY, REVOKED)
     }
 
-    /// Takes back a revocation that is no longer needed.
-    pub fn unrevoke(&self) -> bool {
-        self.swap(REVOKED, BUSY)
-    }
-
     /// Since when the running task runs, `CLOCK_MONOTONIC` nanoseconds, as the holder says.
     pub fn busy_since_ns(&self) -> Option<u64> {
         match page(&self.memory).busy_since_ns.load(Ordering::Relaxed) {

@@ -331,11 +331,6 @@ impl Producer {
         taken.is_ok()
     }
 
-    /// Whether something is written and not published.
-    pub fn is_dirty(&self) -> bool {
-        self.published != self.tail
-    }
-
     /// Bytes written and not published.
     pub fn unpublished_bytes(&self) -> usize {
         (self.tail - self.published) as usize

@@ -13,9 +13,7 @@ use super::{
     as_loaded, assign, millionths, planned, Alike, Decision, Found, Placement, Policy, Rank,
     Refusal, Request, Source, Want, WHOLE,
 };
-use crate::model::{
-    Accelerator, Device, DeviceId, Function, FunctionId, Instance, InstanceId, Snapshot,
-};
+use crate::model::{Accelerator, Device, DeviceId, Function, Instance, InstanceId, Snapshot};
 use crate::query::Field;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -187,15 +185,6 @@ impl Index {
             self.connect(device, id, false);
         }
         Some(instance)
-    }
-
-    /// The instances of a function.
-    pub fn instances_of<'a>(
-        &'a self,
-        function: &'a FunctionId,
-    ) -> impl Iterator<Item = &'a Instance> + 'a {
-        let all = self.snapshot.instances.values();
-        all.filter(move |i| i.function == *function)
     }
 
     /// Gives a request its devices, without saying why not.
