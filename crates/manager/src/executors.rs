@@ -60,10 +60,24 @@ struct State {
     failures: u32,
     faults: Faults,
     closed: bool,
-    /// Sessions that wait for an executor to become warm.
-    wanting: usize,
-    /// Of these, sessions that will not share it with all others.
-    wanting_own: usize,
+    demand: Demand,
+}
+
+/// Sessions that wait for an executor to become warm: of one waiting session, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Demand {
+    /// All of them.
+    any: usize,
+    /// Of these, sessions of tenants with an executor of their own where others share one.
+    own: usize,
+}
+
+impl Demand {
+    /// Replaces one session's part of the sum.
+    fn replace(&mut self, old: Demand, new: Demand) {
+        self.any = self.any - old.any + new.any;
+        self.own = self.own - old.own + new.own;
+    }
 }
 
 /// A session's place.
@@ -134,9 +148,10 @@ impl Pool {
     pub fn place(&self, tenant: &str, session: u64) -> Result<Place, Error> {
         let deadline = Instant::now() + self.options.start_timeout;
         let mut state = self.state();
-        loop {
+        let mut demand = Demand::default();
+        let placed = loop {
             if state.closed {
-                return Err(Error::Closed);
+                break Err(Error::Closed);
             }
             let now = Instant::now();
             let pause = state.faults.pause(tenant, now);
@@ -147,38 +162,44 @@ impl Pool {
                 fresh: pause.is_zero(),
             };
             if let Some(place) = state.place(sharing, tenant, session) {
-                self.changed.notify_all();
-                return Ok(place);
+                break Ok(place);
             }
             if let Some((reason, _)) = &state.failure {
-                return Err(Error::Driver(reason.clone()));
+                break Err(Error::Driver(reason.clone()));
             }
             let starting = state.count(Phase::Starting);
             if starting == 0 && state.executors.len() >= self.options.count_max {
-                return Err(Error::Full(self.options.count_max));
+                break Err(Error::Full(self.options.count_max));
             }
             let left = deadline.saturating_duration_since(now);
             if left.is_zero() {
-                return Err(Error::Slow(self.options.start_timeout));
+                break Err(Error::Slow(self.options.start_timeout));
             }
-            // Who has to wait for its own sake calls for no executor meanwhile.
-            let wants = usize::from(pause.is_zero());
-            let patience = match wants {
+            // A session that waits for the end of its tenant's pause needs no executor until then.
+            let needed = Demand {
+                any: usize::from(pause.is_zero()),
+                own: usize::from(pause.is_zero() && apart),
+            };
+            // Only a change is announced: each notification wakes the other waiting sessions, and
+            // one per wakeup would have two of them wake each other without end.
+            if needed != demand {
+                state.demand.replace(demand, needed);
+                demand = needed;
+                self.changed.notify_all();
+            }
+            let patience = match needed.any {
                 0 => left.min(pause),
                 _ => left,
             };
-            let wants_own = if apart { wants } else { 0 };
-            state.wanting += wants;
-            state.wanting_own += wants_own;
-            self.changed.notify_all();
             state = self
                 .changed
                 .wait_timeout(state, patience)
                 .expect("no panic under this lock")
                 .0;
-            state.wanting -= wants;
-            state.wanting_own -= wants_own;
-        }
+        };
+        state.demand.replace(demand, Demand::default());
+        self.changed.notify_all();
+        placed
     }
 
     /// How many executors to start now.
@@ -194,8 +215,8 @@ impl Pool {
         let at_hand = state.count(Phase::Warm) + state.count(Phase::Starting);
         let shared = self.options.isolation == Isolation::Device;
         let wanted = match shared {
-            true => state.wanting_own + usize::from(!state.is_shared()),
-            false => self.options.prestart.max(state.wanting),
+            true => state.demand.own + usize::from(!state.is_shared()),
+            false => self.options.prestart.max(state.demand.any),
         };
         let room = self.options.count_max.saturating_sub(state.executors.len());
         wanted.saturating_sub(at_hand).min(room)
@@ -208,7 +229,7 @@ impl Pool {
             .changed
             .wait_timeout(state, timeout)
             .expect("no panic under this lock");
-        state.wanting > 0
+        state.demand.any > 0
     }
 
     /// A process was started. Its number is the caller's.

@@ -132,3 +132,35 @@ fn test_who_faults_again_waits_and_shares_no_executor_any_more() {
     assert_eq!(pool.place("blue", 17).unwrap().executor, 2);
     assert_eq!(pool.faults().len(), 2);
 }
+
+/// How often this thread has gone to sleep.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn test_sessions_that_wait_do_not_wake_each_other() {
+    let pool = pool(Isolation::Tenant, 0);
+    let _end = starting(&pool, 1);
+    let waiting = |session| {
+        let before = sleeps();
+        assert!(matches!(pool.place("red", session), Err(Error::Slow(_))));
+        sleeps() - before
+    };
+    let slept = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|s| {
+                scope.spawn({
+                    let waiting = &waiting;
+                    move || waiting(s)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).max()
+    });
+    assert!(slept.unwrap() < 20, "{slept:?} sleeps in 50 ms");
+}
