@@ -195,6 +195,7 @@ class Clients:
         subprocess.run(["cc", "-O2", source, "-lOpenCL", "-o", self.program], check=True)
         self.calls = Counter()  # completed HTTP calls, by function
         self.lock = threading.Lock()
+        self.cluster = threading.Lock()
         self.counted = Counter()
 
     def count(self, what):
@@ -363,15 +364,17 @@ class Clients:
     def ranks(self, rng, kill):
         fork = ROOT / "apps/messages/fork"
         command = [BALTRA, "cluster", "run", "--out", self.host.work / "fork", fork / "logical.xml", fork / "map.xml"]
-        job = subprocess.Popen(
-            command, env=self.host.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        if kill:
-            time.sleep(rng.uniform(0, 0.5))
-            for pid in sorted(children(job.pid) - {job.pid})[:1]:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        out, err = job.communicate()
+        # A cluster runs once at a time; a job after one whose rank was killed must find it stopped.
+        with self.cluster:
+            job = subprocess.Popen(
+                command, env=self.host.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            if kill:
+                time.sleep(rng.uniform(0, 0.5))
+                for pid in sorted(children(job.pid) - {job.pid})[:1]:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            out, err = job.communicate()
         return job.returncode, out, err
 
     def ranks_good(self, rng):

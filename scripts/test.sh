@@ -38,10 +38,20 @@ count() {
 # takes 11 minutes on two idle cores.
 LIMIT=${BALTRA_TEST_LIMIT:-5400}
 
+# Sets `processor` to the processor seconds of all commands so far. `times` of a subshell is its own.
+processor=0
+count_processor() {
+    times >"$logs/times"
+    processor=$(tail -n 1 "$logs/times" |
+        awk '{for (i = 1; i <= 2; i++) {split($i, t, /[ms]/); s += 60 * t[1] + t[2]}; printf "%d", s}')
+}
+
 # run NAME COMMAND…: runs a group with a log; adds the counts of its test runner, or counts the group as one test.
 run() {
-    local name=$1 log=$logs/$1.log started=$SECONDS status
+    local name=$1 log=$logs/$1.log started=$SECONDS status before
     shift
+    count_processor
+    before=$processor
     say "$name …"
     timeout --foreground --kill-after=10 "$LIMIT" "$@" >"$log" 2>&1 </dev/null
     status=$?
@@ -53,8 +63,9 @@ run() {
     else
         failed=$((failed + 1))
     fi
+    count_processor
     if [[ $status -eq 0 ]]; then
-        say "$name: ok ($((SECONDS - started)) s)"
+        say "$name: ok ($((SECONDS - started)) s, $((processor - before)) s of processors)"
         grep -a '^flaky: ' "$log"
     else
         say "$name: FAILED ($((SECONDS - started)) s), its last lines ($log has all):"
