@@ -13,7 +13,6 @@
 #include <string.h>
 
 enum {
-    SILENT_NS_MAX = 10, /* seconds */
     TAG_MAX = (1 << HUM_TAG_BITS) - 1,
 };
 
@@ -257,7 +256,7 @@ void hum_fabric_look(void)
     for (int rank = 0; rank < hum_job.size; rank++) {
         if (!mine(rank) || gone(rank)) continue;
         const struct station *s = &stations[rank];
-        if (s->asked_ns != 0 && hum_now_ns() - s->asked_ns > UINT64_C(1000000000) * SILENT_NS_MAX)
+        if (s->asked_ns != 0 && hum_now_ns() - s->asked_ns > hum_job.silent_ns)
             hum_peer_lost(rank, "does not respond: its board or its host has vanished");
         else if (!hum_fabric_blocked() && (s->asked_ns == 0 || (!s->link && hum_eth_asks_again(rank))))
             ask(rank);

@@ -114,6 +114,7 @@ struct hum_job {
     size_t unexpected_bytes, unexpected_max;
     int refused; /* a rank whose packet stays in the transport, because there are too many unexpected ones; or -1 */
     int deadlock_ms;
+    uint64_t silent_ns; /* time without a reply after which a peer on a board is lost */
     uint64_t spin_ns; /* time for which a waiting rank spins before it sleeps */
     bool pull; /* single copies out of a peer's memory are allowed */
     size_t eager_max;

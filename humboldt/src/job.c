@@ -130,6 +130,7 @@ int hum_job_start(char *text, size_t room)
     hum_job.wire_fd = (int)number("HUM_WIRE", 0, 1 << 20, -1, &bad);
     hum_job.deadlock_ms = (int)number("HUM_DEADLOCK_MS", 0, 3600000, 2000, &bad);
     /* Longer than a peer takes to reply, shorter than a user notices. */
+    hum_job.silent_ns = (uint64_t)number("HUM_SILENT_MS", 1, 86400000, 10000, &bad) * 1000000;
     hum_job.spin_ns = (uint64_t)number("HUM_SPIN_US", 0, 10000000, 100, &bad) * 1000;
     hum_job.unexpected_max = (size_t)number("HUM_UNEXPECTED_MAX", 1 << 16, INT64_C(1) << 40, HUM_UNEXPECTED_BYTES, &bad);
     hum_job.pull = number("HUM_PULL", 0, 1, 1, &bad) == 1;

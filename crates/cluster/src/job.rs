@@ -26,6 +26,9 @@ const REPORT: u64 = 2104;
 const LOOK_NS: u64 = 500_000_000;
 /// Of a segment.
 const RANKS_MAX: u64 = 256;
+/// Milliseconds without a reply after which ranks give up a kernel on a live model. The model steps
+/// as slowly as its host is busy, and the launcher notices its end at once.
+const MODEL_SILENT_MS: u64 = 120_000;
 
 /// Where a rank's peers find it.
 #[derive(Clone, Debug)]
@@ -356,6 +359,9 @@ impl Job {
         }
         if let Some(listener) = &self.listeners[rank] {
             command.env("HUM_LISTEN", hand(listener.as_fd())?.to_string());
+        }
+        if self.members.iter().any(|m| m.board) {
+            command.env("HUM_SILENT_MS", MODEL_SILENT_MS.to_string());
         }
         command
             .env("HUM_RANK", rank.to_string())
