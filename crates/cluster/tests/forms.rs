@@ -257,11 +257,11 @@ fn test_what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() 
     let cases = [
         (
             "volatile char *p = malloc((size_t)argc); p[0] = 7; printf(\"%d\\n\", p[0]);",
-            "a.c:6: malloc has no form in fabric",
+            "a.c:6: call of 'malloc', which neither the sources nor the library define",
         ),
         (
             "puts(again(argc) ? \"a\" : \"b\");",
-            "again calls itself: hardware has no stack",
+            "'again' calls itself: hardware has no stack",
         ),
     ];
     for (statement, why) in cases {

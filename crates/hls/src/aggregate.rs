@@ -1,13 +1,13 @@
-//! Structures in registers, as functions get and return small ones by value, become a value for each member. A function's result
-//! that is one goes through a memory of its own.
+//! Splits structures in registers, which functions take and return by value, into a value for each
+//! member. A structure that a function returns goes through a memory of its own.
 
 use crate::ir::{Function, Global, Instruction, Module, Op, Refusal, Type, Value};
 use std::collections::HashMap;
 
-/// Functions that return a structure: the global that it goes through, its type.
+/// By function that returns a structure: the global that holds the result, and its type.
 type Results = HashMap<String, (usize, Type)>;
 
-/// Splits the structures of these functions of the module.
+/// Splits the structures of the functions with these indices.
 pub fn split(module: &mut Module, reached: &[usize]) -> Result<(), Refusal> {
     let mut results = Results::new();
     for &at in reached {
@@ -36,7 +36,7 @@ pub fn split(module: &mut Module, reached: &[usize]) -> Result<(), Refusal> {
 struct Splitter<'a> {
     old: Function,
     new: Function,
-    /// Of each old value: those that it has become.
+    /// The new values of each old value.
     parts: Vec<Vec<usize>>,
     constants: &'a [(Type, Vec<Value>)],
     results: &'a Results,
@@ -187,7 +187,12 @@ impl<'a> Splitter<'a> {
                 same.op.operands(&mut |v| *v = self.plain(*v));
                 code.push(same);
             }
-            (_, Some(_)) => return Err(Refusal::new(&place, "an operation on a whole structure")),
+            (_, Some(_)) => {
+                return Err(Refusal::new(
+                    &place,
+                    "operation on a whole structure (use its members)",
+                ))
+            }
         }
         Ok(())
     }
@@ -217,7 +222,7 @@ impl<'a> Splitter<'a> {
             return Ok(());
         };
         let Some((global, ty)) = self.results.get(name).cloned() else {
-            let why = format!("{name} has no form in fabric");
+            let why = crate::lower::unknown_function(name);
             return Err(Refusal::new(&instruction.place, why));
         };
         code.push(Instruction::new(None, call, &instruction.place));

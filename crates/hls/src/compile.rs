@@ -1,4 +1,5 @@
-//! C to LLVM's IR: clang compiles a kernel and what is linked to it for a machine whose types are those of the hosts.
+//! Compiles C to LLVM's IR: clang compiles a kernel and its library for a target whose types have
+//! the sizes that they have on the hosts.
 
 use crate::{from_ir, Hardware};
 use anyhow::{ensure, Context, Result};
@@ -6,40 +7,40 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The compiler, of the version whose IR is read.
+/// The compiler; `parse` reads the IR of this version.
 pub const CLANG: &str = "clang-16";
 
-/// `char` is signed, or not, as it is on this host.
+/// Gives `char` the sign that it has on this host.
 pub const CHAR: &str = if std::ffi::c_char::MIN == 0 {
     "-funsigned-char"
 } else {
     "-fsigned-char"
 };
 
-/// What is to be made.
+/// A kernel to synthesize.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// The module's name.
     pub name: String,
     /// Its C files.
     pub sources: Vec<PathBuf>,
-    /// The number of its first copy.
+    /// The rank of its first copy.
     pub first: u32,
-    /// How many copies there are.
+    /// Number of copies.
     pub copies: u32,
-    /// And ranks, of all kernels.
+    /// Number of ranks of all kernels.
     pub ranks: u32,
-    /// The first of those that have streams alone, and no part in collectives.
+    /// The first rank that has streams only and takes no part in collectives.
     pub streams: Option<u32>,
-    /// None: the number of kernels and its own.
+    /// Arguments of `main`; `None`: the number of ranks and the kernel's own rank.
     pub arguments: Option<Vec<String>>,
-    /// Names and values of the environment.
+    /// Names and values of environment variables.
     pub environment: Vec<(String, String)>,
     /// Bytes of memory off the chip.
     pub memory: u64,
-    /// `humboldt` in Baltra's tree.
+    /// The folder `humboldt` of Baltra's tree.
     pub humboldt: PathBuf,
-    /// A folder for what is made on the way.
+    /// A folder for intermediate files.
     pub work: PathBuf,
 }
 
@@ -86,7 +87,7 @@ impl Kernel {
                 "-fno-discard-value-names",
                 "-mllvm",
                 "-disable-loop-idiom-all",
-                // What counts in 32 bits goes on doing so.
+                // Counters of 32 bits keep their width.
                 "-mllvm",
                 "-indvars-widen-indvars=false",
             ])
@@ -113,21 +114,22 @@ impl Kernel {
         command
     }
 
-    /// The kernel and its library as one module of IR.
+    /// Compiles the kernel and its library to one module of IR.
     pub(crate) fn ir(&self) -> Result<String> {
         let run = |mut command: Command| -> Result<()> {
             let done = command.output().with_context(|| {
-                format!("cannot run {CLANG}: scripts/setup.sh fabric installs it")
+                format!("cannot run {CLANG} ('scripts/setup.sh fabric' installs it)")
             })?;
             ensure!(
                 done.status.success(),
-                "compiling for synthesis failed:\n{}",
+                "{CLANG} cannot compile the kernel for synthesis:\n{}",
                 String::from_utf8_lossy(&done.stderr)
             );
             Ok(())
         };
         let fabric = self.humboldt.join("fabric");
-        // Streams and collectives before messages, of which only what is called so far is linked.
+        // Streams and collectives precede messages, as only functions that are called so far are
+        // linked.
         let library = [
             self.humboldt.join("src/stream.c"),
             fabric.join("collective.c"),
@@ -146,7 +148,7 @@ impl Kernel {
             run(command)?;
             parts.push(part);
         }
-        // Linked before anything is optimised, and nothing but the start is seen from outside.
+        // Parts are linked before optimization, and only the entry is visible outside.
         let out = self.work.join(format!("{}.ll", self.name));
         let mut command = self.command();
         command
@@ -168,11 +170,12 @@ impl Kernel {
     }
 }
 
-/// A kernel's module. An error within is a [`crate::Refusal`] if the kernel has no form in hardware.
+/// Synthesizes a kernel.
 ///
 /// # Errors
 ///
-/// As said, or that clang is missing or fails.
+/// A [`crate::Refusal`] if the kernel cannot be synthesized; any other error if clang is missing or
+/// fails.
 pub fn synthesise(kernel: &Kernel) -> Result<Hardware> {
     let name = |path: &PathBuf| {
         Path::new(path)

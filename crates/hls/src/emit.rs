@@ -1,8 +1,10 @@
-//! A scheduled kernel → SystemVerilog: a state machine with its datapath, memories and units.
+//! Emits a scheduled kernel as SystemVerilog: a state machine with its datapath, memories and
+//! units.
 //!
-//! A value is a wire in the step in which it is there, and a register (which has its name; the wire is NAME_d then) where a
-//! later step or block needs it. In a pipeline registers NAME_pN carry it to step N. Everything stands still while `step`
-//! is low: a call of the message engines, or a division, waits.
+//! A value is a wire in the step in which it is ready. If a later step or block reads it, it also
+//! has a register with its name, and the wire is NAME_d. In a pipeline, registers NAME_pN carry it
+//! to step N. All registers hold while `step` is low: a call of the message engines or a division
+//! waits.
 
 mod expression;
 mod text;
@@ -16,7 +18,7 @@ use expression::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Copy)]
 enum Origin {
     Parameter,
@@ -26,7 +28,7 @@ enum Origin {
     Result(usize),
 }
 
-/// Where an expression stands: a function's block and a step of it, or what follows a pipeline.
+/// The point at which a value is read: function, block and step, or after a pipeline.
 #[derive(Clone, Copy)]
 struct Spot {
     function: usize,
@@ -35,13 +37,13 @@ struct Spot {
     after: bool,
 }
 
-/// A function with its blocks' code.
+/// A function with its scheduled blocks.
 pub struct Body<'a> {
     pub function: &'a Function,
     pub codes: Vec<Code>,
 }
 
-/// What has to be known before a name can be used: which values need registers, how long pipelines carry them.
+/// The values that need registers, and the last step to which pipelines carry values.
 #[derive(Default, PartialEq, Eq, Clone)]
 struct Marks {
     registers: BTreeSet<(usize, usize)>,
@@ -58,7 +60,7 @@ struct Emitter<'a> {
     states: HashMap<(usize, usize, u32), String>,
     order: Vec<(String, String)>,
     marks: Marks,
-    /// By function: what is declared, and what drives it.
+    /// Declarations, and the assignments that drive them.
     declared: String,
     wires: String,
     units: BTreeMap<(Unit, u32), Vec<Use>>,
@@ -73,7 +75,7 @@ struct Emitter<'a> {
 /// A state in which a unit is used, and its operands there.
 type Use = (String, Vec<String>);
 
-/// The kernel's module; `sources` for its first line.
+/// Emits the kernel's module; `sources` are listed in its first line.
 pub fn module(name: &str, sources: &str, bodies: &[Body<'_>], memories: &Memories) -> String {
     let mut marks = Marks::default();
     loop {
@@ -194,7 +196,7 @@ impl<'a> Emitter<'a> {
         format!("{}_p{step}", self.values[function][value])
     }
 
-    /// The wire of a value: its own name, unless a register has it.
+    /// The wire of a value: its name, unless its register has that.
     fn wire(&self, function: usize, value: usize) -> String {
         let name = &self.values[function][value];
         match self.marks.registers.contains(&(function, value)) {
@@ -203,7 +205,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A value as it is at a spot, of so many bits.
+    /// A value as an expression of `bits` bits, read at a spot.
     fn view(&mut self, spot: Spot, value: Value, bits: u32) -> String {
         let v = match value {
             Value::Bits(n) => return literal(n, bits),
@@ -264,7 +266,7 @@ impl<'a> Emitter<'a> {
             code.schedule.length
         };
         let mut acts: Vec<Vec<String>> = vec![Vec::new(); steps as usize];
-        // A call's result, and what writes registers.
+        // Results of calls, and writes of registers.
         for other in &body.codes {
             if let End::Call(callee, _, Some(v), next) = &other.end {
                 if *next == b {
@@ -414,7 +416,7 @@ impl<'a> Emitter<'a> {
             .unwrap_or(0)
     }
 
-    /// What a block's end does, seen from a spot; `from` is the block that it is.
+    /// The statements of a block's end, read at a spot; `from`: that block.
     fn end(&mut self, spot: Spot, from: usize, end: &End, depth: u32) -> Vec<String> {
         match end {
             End::Never => Vec::new(),
@@ -456,7 +458,7 @@ impl<'a> Emitter<'a> {
                 {
                     let bits = self.bits(callee, i);
                     let view = self.view(spot, *argument, bits);
-                    // What the function does not use has no register.
+                    // A parameter that is not used has no register.
                     if self.marks.registers.contains(&(callee, i)) {
                         out.push(format!("{} <= {view};", self.values[callee][i]));
                     }
@@ -484,7 +486,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The way from a block to another.
+    /// The statements of a transition between blocks.
     fn go(&mut self, spot: Spot, from: usize, to: usize, depth: u32) -> Vec<String> {
         let f = spot.function;
         let code = &self.bodies[f].codes[to];
@@ -528,7 +530,7 @@ impl<'a> Emitter<'a> {
         out
     }
 
-    /// When an instruction's step is: a condition for what it drives.
+    /// The condition under which a spot's step is active.
     fn when(&self, spot: Spot) -> String {
         match self.code(spot).schedule.interval {
             None => format!(
@@ -760,7 +762,7 @@ impl<'a> Emitter<'a> {
         terms.join(" + ")
     }
 
-    /// The word that an address is in, and its place there in units of the access.
+    /// An address's memory, word, and lane in the word in units of the access.
     fn word(
         &mut self,
         spot: Spot,
@@ -768,7 +770,7 @@ impl<'a> Emitter<'a> {
         size: u64,
     ) -> (usize, String, Result<u64, String>) {
         let Some(m) = self.memories.of(spot.function, address) else {
-            unreachable!("memory::analyse refuses accesses of no memory");
+            unreachable!("memory::analyse rejects accesses without a memory");
         };
         let memory = &self.memories.all[m];
         let index = index_bits(memory.words());
@@ -869,7 +871,7 @@ impl<'a> Emitter<'a> {
             .push((when, [word, mask, data]));
     }
 
-    /// An address off the chip, and in which of an access's places in a word of 64 bits it is.
+    /// An address off the chip, and its lane in a word of 64 bits in units of the access.
     fn far_place(&mut self, spot: Spot, address: Value, size: u64) -> (String, String) {
         let view = self.view(spot, address, 32);
         let lane = match (size, address) {

@@ -1,14 +1,15 @@
-//! Short branches become part of the block around them: what they compute is computed anyway, what they store is stored if
-//! their condition holds. So a loop with an `if` inside can be one block, which can be a pipeline.
+//! If-conversion: moves short branches into the block before them. Their computations are executed
+//! always, their stores under the branch's condition, so that a loop with an `if` becomes one block
+//! and can be a pipeline.
 
 use crate::ir::{Binary, Function, Instruction, Op, Type, Value};
 use crate::units::unit;
 
-/// Instructions of a branch that is worth it.
+/// Instructions of the longest branch that is moved.
 const BRANCH_MAX: usize = 12;
 
-/// Flattens what can be, until nothing more can. `far`: there is memory off the chip, which refuses an address that it has not:
-/// what a branch would not have loaded is not loaded.
+/// Flattens a function until nothing changes. `far`: there is memory off the chip, which reports
+/// addresses out of its range as errors, so loads are not executed speculatively.
 pub fn flatten(function: &mut Function, far: bool) {
     for at in 0..function.blocks.len() {
         while branch(function, at, far) || straight(function, at) {}
@@ -43,7 +44,7 @@ fn before(function: &Function, block: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Whether it may be done although it need not be.
+/// Whether an instruction may be executed speculatively.
 fn harmless(function: &Function, instruction: &Instruction, far: bool) -> bool {
     let plain = match instruction.op {
         Op::Load(..) => !far,
@@ -96,7 +97,7 @@ fn branch(function: &mut Function, at: usize, far: bool) -> bool {
         }
     }
     add.extend(body);
-    // What came both ways is chosen.
+    // Phis of both paths become selections.
     let mut chosen = Vec::new();
     for (index, instruction) in function.blocks[next].code.iter().enumerate() {
         let Op::Phi(from) = &instruction.op else {
@@ -131,7 +132,7 @@ fn branch(function: &mut Function, at: usize, far: bool) -> bool {
     true
 }
 
-/// A block whose only way on is to one that nobody else goes to.
+/// Merges a block with its only successor, if that has no other predecessor.
 fn straight(function: &mut Function, at: usize) -> bool {
     let Some(&Op::Jump(next)) = end(function, at) else {
         return false;
@@ -159,7 +160,7 @@ fn straight(function: &mut Function, at: usize) -> bool {
     true
 }
 
-/// Leaves out blocks without code.
+/// Removes blocks without code.
 fn compact(function: &mut Function) {
     let mut place = vec![0; function.blocks.len()];
     let mut kept = 0;

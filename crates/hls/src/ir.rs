@@ -1,4 +1,4 @@
-//! The part of LLVM's intermediate representation that kernels are made of.
+//! The subset of LLVM's intermediate representation that can be synthesized.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     Void,
-    /// An integer of so many bits.
+    /// An integer of N bits.
     Int(u32),
     /// IEEE 754: 32 or 64 bits.
     Float(u32),
     Ptr,
     Array(u64, Box<Type>),
-    /// Members; whether they lie without gaps.
+    /// Members; whether the structure is packed.
     Struct(Vec<Type>, bool),
 }
 
 impl Type {
-    /// Bits of a value in a register; none for what does not fit one.
+    /// Bits of a value in a register; `None` for a type that does not fit one.
     pub fn bits(&self) -> Option<u32> {
         match self {
             Type::Int(n) | Type::Float(n) => Some(*n),
@@ -31,7 +31,7 @@ impl Type {
         match self {
             Type::Void => 0,
             Type::Int(n) | Type::Float(n) => u64::from(n.div_ceil(8)).next_power_of_two(),
-            // As on the hosts; in a register an address has 32 bits.
+            // As on the hosts, although an address in a register has 32 bits.
             Type::Ptr => 8,
             Type::Array(n, of) => n.saturating_mul(of.size()),
             Type::Struct(members, _) => {
@@ -43,7 +43,7 @@ impl Type {
         }
     }
 
-    /// Bytes that addresses are multiples of.
+    /// Alignment in bytes.
     pub fn align(&self) -> u64 {
         match self {
             Type::Void => 1,
@@ -54,7 +54,7 @@ impl Type {
         }
     }
 
-    /// What a value of the type is made of: values that fit a register, and where each lies.
+    /// The values of register size that the type consists of, with their offsets in bytes.
     pub fn members(&self) -> Vec<(Type, u64)> {
         let mut out = Vec::new();
         self.collect(0, &mut out);
@@ -79,7 +79,7 @@ impl Type {
         matches!(self, Type::Array(..) | Type::Struct(..))
     }
 
-    /// Where a structure's member lies.
+    /// Offset of a structure's member in bytes.
     pub fn offset(&self, member: usize) -> u64 {
         let Type::Struct(members, packed) = self else {
             return 0;
@@ -100,16 +100,17 @@ impl Type {
 /// An operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// What an instruction or a parameter gives, by its number in the function.
+    /// The result of an instruction, or a parameter, by its index in the function.
     Local(usize),
-    /// A constant's bits: an integer's, a float's.
+    /// The bits of a constant integer or float.
     Bits(u64),
-    /// A global, by its number in the module, and bytes from its beginning.
+    /// A global, by its index in the module, and an offset in bytes.
     Global(usize, i64),
     Null,
-    /// A value that does not matter.
+    /// Any value.
     Undef,
-    /// A structure or an array in registers, by its number in [`Module::aggregates`]; gone after `aggregate`.
+    /// A constant structure or array, by its index in [`Module::aggregates`]; `aggregate` replaces
+    /// it.
     Aggregate(usize),
 }
 
@@ -133,7 +134,7 @@ pub enum Binary {
     Umax,
     Smin,
     Smax,
-    /// Floats'.
+    /// Operations on floats.
     Fadd,
     Fsub,
     Fmul,
@@ -142,10 +143,10 @@ pub enum Binary {
 /// Conversions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
-    /// Bits as they are, the upper ones left out, or zeroes put there: trunc, zext, ptrtoint, inttoptr, bitcast.
+    /// Truncation or extension by zeroes: trunc, zext, ptrtoint, inttoptr, bitcast.
     Bits,
     Sext,
-    /// Integers to floats and back, between floats.
+    /// Between integers and floats, and between floats.
     Sitofp,
     Uitofp,
     Fptosi,
@@ -154,32 +155,33 @@ pub enum Cast {
     Fptrunc,
 }
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Clone, Debug)]
 pub enum Op {
     Binary(Binary, Value, Value),
-    /// A comparison: LLVM's name of it (`slt`, `oeq` …), of operands of so many bits.
+    /// A comparison: LLVM's predicate (`slt`, `oeq` …), width of the operands in bits, operands.
     Compare(String, u32, Value, Value),
     Select(Value, Value, Value),
-    /// From a value of so many bits.
+    /// A conversion of a value of this width in bits.
     Cast(Cast, u32, Value),
-    /// A float with its sign changed, or without.
+    /// A float with its sign inverted, or cleared.
     Fneg(Value),
     Fabs(Value),
-    /// An address: base, bytes, and values (of so many bits) times bytes.
+    /// An address: base, offset in bytes, and indices with their width in bits and scale in bytes.
     Address(Value, i64, Vec<(Value, u32, i64)>),
-    /// From an address; in bytes.
+    /// A load from an address, of this size in bytes.
     Load(Value, u64),
-    /// A value of so many bytes to an address, if a condition holds.
+    /// A store of a value to an address, of this size in bytes, if the condition holds.
     Store(Value, Value, u64, Option<Value>),
-    /// Room of so many bytes.
+    /// A local variable of this size in bytes.
     Local(u64),
-    /// Of a structure in registers: with some of its members, from the first on, replaced; so many members of it.
+    /// A structure in registers with members replaced, from this index on; members of one, from
+    /// this index on.
     Insert(Value, Value, usize),
     Extract(Value, usize),
     Call(String, Vec<(Type, Value)>),
     Phi(Vec<(usize, Value)>),
-    /// Its operand.
+    /// The operand unchanged.
     Copy(Value),
     Jump(usize),
     Branch(Value, usize, usize),
@@ -189,7 +191,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Its operands, to look at or to change.
+    /// Visits all operands.
     pub fn operands(&mut self, each: &mut dyn FnMut(&mut Value)) {
         match self {
             Op::Binary(_, a, b) | Op::Compare(_, _, a, b) => {
@@ -231,7 +233,7 @@ impl Op {
         }
     }
 
-    /// As [`Op::operands`], to look at.
+    /// All operands.
     pub fn uses(&self) -> Vec<Value> {
         let mut all = Vec::new();
         self.clone().operands(&mut |v| all.push(*v));
@@ -242,11 +244,12 @@ impl Op {
 /// An instruction.
 #[derive(Clone, Debug)]
 pub struct Instruction {
-    /// The value that it gives.
+    /// The index of its result.
     pub result: Option<usize>,
     pub op: Op,
     pub place: Place,
-    /// Whether a load or a store is of an object of an arithmetic type, which holds no address (C's aliasing rules).
+    /// Whether a load or store accesses an object of an arithmetic type, which holds no address by
+    /// C's aliasing rules.
     pub numeric: bool,
 }
 
@@ -261,12 +264,12 @@ impl Instruction {
     }
 }
 
-/// Where something is in the source.
+/// A position in the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The source's name, as the compiler has it.
+    /// The file's name, as given to the compiler.
     pub file: String,
-    /// From 1; 0: nowhere.
+    /// From 1; 0 if unknown.
     pub line: usize,
 }
 
@@ -287,7 +290,7 @@ pub struct Block {
 pub struct Function {
     pub name: String,
     pub result: Type,
-    /// Parameters are the first values.
+    /// Number of parameters, which are the first values.
     pub parameters: usize,
     pub values: Vec<Local>,
     pub blocks: Vec<Block>,
@@ -295,7 +298,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Without a name and blocks.
+    /// A function without a name and blocks.
     pub fn empty() -> Function {
         Function {
             name: String::new(),
@@ -307,7 +310,7 @@ impl Function {
         }
     }
 
-    /// A new value.
+    /// Adds a value.
     pub fn value(&mut self, name: &str, ty: Type) -> usize {
         self.values.push(Local {
             name: name.to_owned(),
@@ -317,14 +320,14 @@ impl Function {
     }
 }
 
-/// A global variable: its bytes, and which of them are addresses of others.
+/// A global variable: its bytes, and the offsets at which it holds addresses.
 #[derive(Clone, Debug)]
 pub struct Global {
     pub name: String,
     pub bytes: Vec<u8>,
     pub pointers: Vec<(u64, Value)>,
     pub constant: bool,
-    /// It is only declared.
+    /// Whether it is declared but not defined.
     pub external: bool,
 }
 
@@ -332,16 +335,16 @@ pub struct Global {
 pub struct Module {
     pub globals: Vec<Global>,
     pub functions: Vec<Function>,
-    /// Constant structures: their type, and a value for each of its members.
+    /// Constant structures: type, and a value for each member.
     pub aggregates: Vec<(Type, Vec<Value>)>,
 }
 
-/// What cannot be made: where, and why.
+/// The reason why a kernel cannot be synthesized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where.
+    /// The position in the source.
     pub place: Place,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 

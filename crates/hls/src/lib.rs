@@ -1,10 +1,11 @@
-//! High-level synthesis for kernels of the message door: C, by way of LLVM's intermediate representation, to a state machine
-//! with its datapath in SystemVerilog.
+//! High-level synthesis for kernels of the message door: C, compiled to LLVM's intermediate
+//! representation, becomes a state machine with its datapath in SystemVerilog.
 //!
-//! [`synthesise`] is all of it: [`compile`] has clang make IR of a kernel and of the library for boards (`humboldt/fabric`),
-//! whole and optimised; [`parse`](mod@parse) reads it; [`lower`] makes what has no form in hardware out of what has, and
-//! refuses the rest with the source's line; [`memory`] finds which memory each pointer points into; [`schedule`] says when
-//! each instruction is carried out; [`emit`] writes the module, whose units are in `hdl/hls/rtl`.
+//! [`synthesise`] runs all steps: [`compile`] runs clang on a kernel and the library for boards
+//! (`humboldt/fabric`), as one optimized module; [`parse`](mod@parse) reads its IR; [`lower`]
+//! replaces instructions that hardware lacks, and rejects the rest with the source line; [`memory`]
+//! assigns each pointer a memory; [`schedule`] assigns each instruction a step; [`emit`] writes the
+//! module, whose arithmetic units are in `hdl/hls/rtl`.
 #![forbid(unsafe_code)]
 
 mod aggregate;
@@ -29,22 +30,22 @@ pub use ir::{Place, Refusal};
 use emit::Body;
 use std::collections::HashSet;
 
-/// What became of a kernel.
+/// A synthesized kernel.
 #[derive(Clone, Debug)]
 pub struct Hardware {
     /// The module's text.
     pub text: String,
-    /// States of its machine.
+    /// States of the state machine.
     pub states: usize,
-    /// Loops that are pipelines: their line, clocks between iterations.
+    /// Loops that are pipelines: position, clocks between iterations.
     pub pipelines: Vec<(Place, u32)>,
-    /// Bytes of its memories on the chip.
+    /// Bytes of the memories on the chip.
     pub memory_bytes: usize,
-    /// And of those off it.
+    /// Bytes of the memories off the chip.
     pub far_bytes: u64,
 }
 
-/// What hardware has of a kernel's IR, and where its addresses point.
+/// A kernel's IR in the instructions that hardware has, and its memories.
 fn instructions(text: &str, far: u64) -> Result<(ir::Module, memory::Memories), Refusal> {
     let mut module = parse::module(text)?;
     lower::module(&mut module, far > 0)?;
@@ -52,11 +53,11 @@ fn instructions(text: &str, far: u64) -> Result<(ir::Module, memory::Memories), 
     Ok((module, memories))
 }
 
-/// A kernel's module from IR; `far`: bytes of memory off the chip that it has.
+/// Synthesizes IR; `far`: bytes of memory off the chip that the kernel has.
 ///
 /// # Errors
 ///
-/// What has no form in hardware.
+/// The IR uses more than what can be synthesized.
 pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardware, Refusal> {
     let (module, memories) = instructions(text, far)?;
     let functions: HashSet<String> = module.functions.iter().map(|f| f.name.clone()).collect();
@@ -66,7 +67,10 @@ pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardwa
         schedule::function(function, at, &mut codes, &memories).ok_or_else(|| {
             Refusal::new(
                 &function.place,
-                format!("{}: no schedule was found", function.name),
+                format!(
+                    "internal error: function '{}' has no schedule",
+                    function.name
+                ),
             )
         })?;
         bodies.push(Body { function, codes });

@@ -1,4 +1,5 @@
-//! What has no form of its own becomes what has: `printf`, copies of memory, intrinsics; and what has none is refused.
+//! Replaces `printf`, copies of memory and intrinsics by instructions that hardware has, and
+//! rejects instructions that cannot be synthesized.
 
 use crate::aggregate;
 use crate::flatten::flatten;
@@ -9,12 +10,12 @@ use crate::narrow::{end_early, narrow};
 use crate::print;
 use std::collections::{HashMap, HashSet};
 
-/// Where a kernel begins (humboldt/fabric/hls.c).
+/// The entry function of a kernel (humboldt/fabric/hls.c).
 pub const ENTRY: &str = "hum_main";
-/// Bytes that are copied or set without a loop.
+/// Bytes that `memcpy` and `memset` may move without a loop.
 const STRAIGHT_BYTES_MAX: u64 = 256;
 
-/// The calls that the message engines carry out, and how many arguments they have.
+/// The calls that the message engines execute, with their number of arguments.
 pub const PORTS: &[(&str, usize)] = &[
     ("hum_port_rank", 0),
     ("hum_port_cycles", 0),
@@ -30,7 +31,7 @@ pub const PORTS: &[(&str, usize)] = &[
     ("hum_port_end", 1),
 ];
 
-/// Makes instructions one after the other.
+/// Appends instructions to a block.
 pub struct Maker<'a> {
     pub function: &'a mut Function,
     pub code: Vec<Instruction>,
@@ -67,7 +68,8 @@ impl Maker<'_> {
     }
 }
 
-/// The functions that are reached, with what they are made of lowered.
+/// Keeps the functions that are reachable from the entry, and lowers them. `far`: the kernel has
+/// memory off the chip.
 pub fn module(module: &mut Module, far: bool) -> Result<(), Refusal> {
     let index: HashMap<String, usize> = module
         .functions
@@ -77,9 +79,12 @@ pub fn module(module: &mut Module, far: bool) -> Result<(), Refusal> {
         .collect();
     let mut path = Vec::new();
     let mut reached = Vec::new();
-    let entry = *index
-        .get(ENTRY)
-        .ok_or_else(|| Refusal::new(&Place::default(), format!("no {ENTRY}")))?;
+    let entry = *index.get(ENTRY).ok_or_else(|| {
+        Refusal::new(
+            &Place::default(),
+            format!("internal error: the IR has no function '{ENTRY}'"),
+        )
+    })?;
     reach(module, &index, entry, &mut path, &mut reached)?;
     let names: HashSet<String> = reached
         .iter()
@@ -103,7 +108,7 @@ pub fn module(module: &mut Module, far: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Callees before their callers.
+/// Lists reachable functions, callees before their callers.
 fn reach(
     module: &mut Module,
     index: &HashMap<String, usize>,
@@ -118,11 +123,14 @@ fn reach(
         let f = &module.functions[at];
         return Err(Refusal::new(
             &f.place,
-            format!("{} calls itself: hardware has no stack", f.name),
+            format!(
+                "'{}' calls itself: hardware has no stack (replace the recursion by a loop)",
+                f.name
+            ),
         ));
     }
     path.push(at);
-    // Formats first: they say which of the library's functions are called.
+    // `printf` first, as its format determines which of the library's functions are called.
     let mut function = module.functions[at].clone();
     for block in &mut function.blocks.clone() {
         let code = std::mem::take(&mut block.code);
@@ -163,10 +171,13 @@ fn reach(
             }
         } else if let Some((_, count)) = PORTS.iter().find(|p| p.0 == name) {
             if arguments.len() != *count {
-                return wrong(format!("{name} with {} arguments", arguments.len()));
+                return wrong(format!(
+                    "call of '{name}' with {} arguments, expected {count}",
+                    arguments.len()
+                ));
             }
         } else if !name.starts_with("llvm.") {
-            return wrong(format!("{name} has no form in fabric"));
+            return wrong(unknown_function(name));
         }
     }
     module.functions[at] = function;
@@ -178,6 +189,11 @@ fn reach(
     Ok(())
 }
 
+/// The error text for a call of a function without a definition.
+pub fn unknown_function(name: &str) -> String {
+    format!("call of '{name}', which neither the sources nor the library define")
+}
+
 fn lower(
     function: &mut Function,
     globals: &mut Vec<Global>,
@@ -187,7 +203,10 @@ fn lower(
         if value.ty.bits().is_some_and(|b| b > 64) {
             return Err(Refusal::new(
                 &function.place,
-                format!("{}: integers of more than 64 bits", function.name),
+                format!(
+                    "function '{}' uses integers of more than 64 bits",
+                    function.name
+                ),
             ));
         }
     }
@@ -234,7 +253,7 @@ fn lower(
     Ok(())
 }
 
-/// The entry's return is the kernel's end, and so is what cannot be reached: as on a processor, which stops there.
+/// Makes the entry's return, and unreachable code, end the kernel, as a processor stops there.
 fn ends(function: &mut Function) {
     let entry = function.name == ENTRY;
     for block in &mut function.blocks {
@@ -259,7 +278,7 @@ fn ends(function: &mut Function) {
     }
 }
 
-/// Values that nobody needs are not made.
+/// Removes instructions whose results are not used.
 fn forget(function: &mut Function) {
     loop {
         let mut used = vec![false; function.values.len()];
@@ -288,8 +307,8 @@ fn forget(function: &mut Function) {
     }
 }
 
-/// What a loop of one block carries from iteration to iteration changes before the loop is over: what is needed behind it is
-/// a copy.
+/// Copies the phis of a loop of one block that are used after it, as a pipeline changes them before
+/// its last iteration has ended.
 fn outlive(function: &mut Function) {
     for at in 0..function.blocks.len() {
         let code = &function.blocks[at].code;
@@ -364,14 +383,16 @@ fn intrinsic(
         ("memcpy" | "memmove" | "memset", _) => {
             let Value::Bits(count) = value(2) else {
                 return wrong(format!(
-                    "{stem} of a length that is not known when the kernel is made: write a loop"
+                    "'{stem}' of a length that is not a constant (write a loop)"
                 ));
             };
             if count > STRAIGHT_BYTES_MAX {
-                return wrong(format!("{stem} of {count} bytes: write a loop"));
+                return wrong(format!(
+                    "'{stem}' of {count} bytes, more than {STRAIGHT_BYTES_MAX} (write a loop)"
+                ));
             }
             let pieces = pieces(count);
-            // All that is moved is read before any of it is written.
+            // All loads precede the first store, as source and target of `memmove` may overlap.
             let mut data = Vec::new();
             for &(offset, size) in &pieces {
                 let ty = Type::Int(size as u32 * 8);
@@ -420,7 +441,8 @@ fn intrinsic(
             maker.give(result, Op::Select(below, minus, value(0)));
         }
         ("fshl" | "fshr", Some(result)) => {
-            // Shifts by the width or more give zero here, so that a shift by nothing is right too.
+            // A shift by the width or more gives zero in SystemVerilog, so a rotation by zero is
+            // right, too.
             let width = Value::Bits(u64::from(bits));
             let by = match value(2) {
                 Value::Bits(n) => Value::Bits(n % u64::from(bits)),
@@ -429,7 +451,11 @@ fn intrinsic(
                     ty.clone(),
                     Op::Binary(Binary::And, by, Value::Bits(u64::from(bits) - 1)),
                 ),
-                _ => return wrong(format!("{stem} of {bits} bits")),
+                _ => {
+                    return wrong(format!(
+                        "rotation of {bits} bits by a variable (use 8, 16, 32 or 64 bits)"
+                    ))
+                }
             };
             funnel(maker, stem, (value(0), value(1), by, width), ty, result);
         }
@@ -453,7 +479,7 @@ fn intrinsic(
             }
             maker.give(result, Op::Copy(sum));
         }
-        _ => return wrong(format!("{name} has no form in fabric")),
+        _ => return wrong(format!("LLVM intrinsic '{name}' cannot be synthesized")),
     }
     Ok(())
 }
@@ -476,7 +502,7 @@ fn funnel(
     maker.give(result, Op::Binary(Binary::Or, up, down));
 }
 
-/// Bytes as pieces of 8, 4, 2 and 1: where, and how many.
+/// Divides bytes into pieces of 8, 4, 2 and 1: offset and size of each.
 fn pieces(count: u64) -> Vec<(u64, u64)> {
     let (mut at, mut out) = (0, Vec::new());
     for size in [8, 4, 2, 1] {

@@ -1,16 +1,17 @@
-//! Which memory each pointer points into. Objects that one pointer may point to share a memory (Steensgaard's analysis);
-//! each memory has a word of the widest access to it, and a pointer is bytes from its beginning; in memory off the chip, from
-//! the beginning of all that is there.
+//! Assigns each pointer a memory. Objects that one pointer may refer to share a memory
+//! (Steensgaard's analysis). A memory's word is as wide as its widest access. A pointer is an
+//! offset in bytes from the start of its memory, or from the start of all memory off the chip.
 //!
-//! Every value may hold an address, whatever its type: the compiler copies structures as integers. What cannot hold one: results
-//! of arithmetic that is not of bits or sums, and what is in an object of an arithmetic type (`Instruction::numeric`). An access
-//! through a pointer that no object's address reaches is refused, unless that pointer can only be null.
+//! Values of any type may hold an address, as the compiler copies structures as integers.
+//! Exceptions are results of arithmetic other than sums and bitwise operations, and objects of an
+//! arithmetic type (`Instruction::numeric`). An access through a pointer that no object's address
+//! reaches is an error.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Module, Op, Place, Refusal, Type, Value};
 use crate::lower::Maker;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Bytes of all memories of a kernel: those of 128 block RAMs of 4 KB.
+/// Bytes of all memories of a kernel on the chip: 128 block RAMs of 4 KB.
 const BYTES_MAX: u64 = 512 << 10;
 
 /// A memory of a kernel.
@@ -19,11 +20,11 @@ pub struct Memory {
     pub name: String,
     /// Bytes of a word: 1, 2, 4 or 8.
     pub width: u64,
-    /// Contents at first.
+    /// Initial contents.
     pub bytes: Vec<u8>,
     /// The source's objects in it.
     pub objects: Vec<String>,
-    /// Whether it is off the chip, and has its contents from nobody.
+    /// Whether it is off the chip, where memory is zero at first.
     pub far: bool,
 }
 
@@ -33,23 +34,24 @@ impl Memory {
     }
 }
 
-/// Where pointers point.
+/// The memories, and the class of each value. Values that may hold addresses of the same objects
+/// have one class.
 pub struct Memories {
     pub all: Vec<Memory>,
     parents: Vec<usize>,
     contents: HashMap<usize, usize>,
     /// By function and value.
     values: HashMap<(usize, usize), usize>,
-    /// A global's object, by its number.
+    /// By global: the class of its object.
     globals: Vec<usize>,
     results: HashMap<String, usize>,
-    /// Of a class that has a memory.
+    /// By class: its memory.
     memories: HashMap<usize, usize>,
     offsets: Vec<u64>,
     null: HashMap<usize, bool>,
-    /// Classes of values that hold numbers that are not addresses.
+    /// Classes of values that hold numbers other than addresses.
     numbers: HashSet<usize>,
-    /// Values that are compared: functions and values.
+    /// Pairs of classes whose values are compared.
     compared: Vec<(usize, usize)>,
     /// Bytes of memory off the chip that are used.
     pub far_bytes: u64,
@@ -110,14 +112,14 @@ impl Memories {
         }
     }
 
-    /// A value becomes part of what a class holds.
+    /// Adds a value to a class.
     fn flow(&mut self, function: usize, value: Value, to: Option<usize>) {
         let Some(to) = to else {
             return;
         };
         match (self.class(function, value), value) {
             (Some(class), _) => self.unify(to, class),
-            // A pointer that may be null is in a memory whose first word no object has.
+            // A pointer that may be null refers to a memory whose first word belongs to no object.
             (None, Value::Null | Value::Bits(0)) => {
                 self.null.insert(to, true);
             }
@@ -130,7 +132,7 @@ impl Memories {
         self.numbers.extend(class);
     }
 
-    /// The memory that a pointer points into.
+    /// The memory of an address.
     pub fn of(&self, function: usize, value: Value) -> Option<usize> {
         let node = match value {
             Value::Local(v) => *self.values.get(&(function, v))?,
@@ -140,12 +142,12 @@ impl Memories {
         self.memories.get(&self.root(node)).copied()
     }
 
-    /// Whether an address is one of memory off the chip.
+    /// Whether an address is in memory off the chip.
     pub fn far(&self, function: usize, address: Value) -> bool {
         self.of(function, address).is_some_and(|m| self.all[m].far)
     }
 
-    /// A global's address: bytes from its memory's beginning.
+    /// A global's offset in its memory in bytes.
     pub fn offset(&self, global: usize) -> u64 {
         self.offsets[global]
     }
@@ -159,8 +161,8 @@ fn is_pointer(function: &Function, value: Value) -> bool {
     }
 }
 
-/// Finds the memories, and makes accesses that may not be aligned of aligned ones. `far`: bytes of memory off the chip that
-/// there are, for what the chip has no room for.
+/// Assigns memories, and splits accesses that may be unaligned. `far`: bytes of memory off the
+/// chip, for objects that do not fit on it.
 pub fn analyse(module: &mut Module, far: u64) -> Result<Memories, Refusal> {
     let mut m = Memories {
         all: Vec::new(),
@@ -211,7 +213,7 @@ pub fn analyse(module: &mut Module, far: u64) -> Result<Memories, Refusal> {
     Ok(m)
 }
 
-/// What an instruction says of where its values point.
+/// Applies an instruction's constraints to the classes of its values.
 fn constrain(
     m: &mut Memories,
     at: usize,
@@ -235,7 +237,7 @@ fn constrain(
         Op::Address(base, offset, parts) => {
             m.flow(at, *base, result);
             if !matches!(base, Value::Local(_) | Value::Global(..)) {
-                // An offset from null is a number that is made an address.
+                // An offset from null is a number that is converted to an address.
                 parts.iter().for_each(|p| m.flow(at, p.0, result));
                 if *offset != 0 {
                     m.number(result);
@@ -305,7 +307,7 @@ fn constrain(
     }
 }
 
-/// Values that are compared as integers have one memory if both are addresses.
+/// Unifies the classes of values that are compared as integers, if both are addresses.
 fn compare(m: &mut Memories) {
     loop {
         let mut owners = vec![false; m.parents.len()];
@@ -323,8 +325,8 @@ fn compare(m: &mut Memories) {
     }
 }
 
-/// How many of a value's lowest bits are zero: what is known of it in all its uses. Begins with the best and is corrected
-/// until it holds.
+/// By function and value: how many of its lowest bits are always zero. Starts with the maximum, and
+/// decreases until all instructions agree.
 fn zeroes(module: &Module) -> Vec<Vec<u32>> {
     let mut known: Vec<Vec<u32>> = module
         .functions
@@ -345,7 +347,7 @@ fn zeroes(module: &Module) -> Vec<Vec<u32>> {
                 let of = |v: Value| match v {
                     Value::Local(v) => known[at][v],
                     Value::Bits(n) => n.trailing_zeros().min(64),
-                    // Objects begin at words of 8 bytes.
+                    // Objects are aligned to 8 bytes.
                     Value::Global(_, o) => o.trailing_zeros().min(3),
                     Value::Null | Value::Undef | Value::Aggregate(_) => 64,
                 };
@@ -411,7 +413,7 @@ fn zeroes(module: &Module) -> Vec<Vec<u32>> {
     }
 }
 
-/// An access that is not known to be aligned becomes several that are.
+/// Splits accesses that may be unaligned into aligned ones.
 fn align(module: &mut Module) {
     let known = zeroes(module);
     for (at, function) in module.functions.iter_mut().enumerate() {
@@ -508,9 +510,9 @@ fn split(maker: &mut Maker<'_>, instruction: Instruction, address: Value, unit: 
     }
 }
 
-/// Lays objects into memories, those that are used.
+/// Places objects that are accessed in memories.
 fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
-    // The pieces of accesses that were split point where the whole did.
+    // The parts of a split access have the class of the whole.
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.blocks.iter().flat_map(|b| &b.code) {
             if let (Op::Address(base, _, _), Some(result)) = (&instruction.op, instruction.result) {
@@ -519,7 +521,7 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
             }
         }
     }
-    // What memory holds may be null, as it may never have been written.
+    // A pointer in memory may be null, as memory is zero at first.
     let held = m.contents.values();
     let nulls: HashSet<usize> = (m.null.keys().chain(held)).map(|&n| m.root(n)).collect();
     let numbers: HashSet<usize> = m.numbers.iter().map(|&n| m.root(n)).collect();
@@ -535,14 +537,15 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
             let Some(class) = m.class(at, address) else {
                 return Err(Refusal::new(
                     &instruction.place,
-                    "an access through a null pointer",
+                    "access through a null pointer",
                 ));
             };
             let class = m.root(class);
             if !owners.contains(&class) && numbers.contains(&class) {
                 return Err(Refusal::new(
                     &instruction.place,
-                    "an address that is made of a number: no object's address gets here",
+                    "access through an address that is computed from a number or received in a message \
+                     (use a pointer to an object of the kernel)",
                 ));
             }
             let width = used.entry(class).or_insert(1);
@@ -568,7 +571,10 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
             if object.external {
                 return Err(Refusal::new(
                     &Place::default(),
-                    format!("{} has no form in fabric", object.name),
+                    format!(
+                        "variable '{}' is declared, but neither the sources nor the library define it",
+                        object.name
+                    ),
                 ));
             }
             m.offsets[global] = memory.bytes.len() as u64;
@@ -588,7 +594,8 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
         m.memories.insert(class, m.all.len());
         m.all.push(memory);
     }
-    // What nobody reads or writes has an address all the same, which is not that of another, nor null.
+    // Objects without accesses have an address, too, which differs from those of others and from
+    // null.
     let mut ends: HashMap<usize, u64> = HashMap::new();
     for (global, object) in module.globals.iter().enumerate() {
         let class = m.root(m.globals[global]);
@@ -599,7 +606,7 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
         }
     }
     move_away(module, m, far)?;
-    // Addresses among the contents, when all offsets are known.
+    // Addresses in initial contents, now that all offsets are final.
     for (index, global) in module.globals.iter().enumerate() {
         let Some(memory) = m.memories.get(&m.root(m.globals[index])).copied() else {
             continue;
@@ -616,7 +623,7 @@ fn lay(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses what would be hardware of no memory: each access that is left has one.
+/// Checks that each access has a memory.
 fn verify(module: &Module, m: &Memories) -> Result<(), Refusal> {
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.blocks.iter().flat_map(|b| &b.code) {
@@ -625,7 +632,7 @@ fn verify(module: &Module, m: &Memories) -> Result<(), Refusal> {
                 _ => continue,
             };
             if m.of(at, address).is_none() {
-                let why = "an access through a pointer that belongs to no memory";
+                let why = "internal error: access through a pointer that has no memory";
                 return Err(Refusal::new(&instruction.place, why));
             }
         }
@@ -633,12 +640,15 @@ fn verify(module: &Module, m: &Memories) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The largest memories leave the chip until it has room for the rest.
+/// Moves the largest memories off the chip until the rest fits on it.
 fn move_away(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal> {
     let wrong = |why: String| Err(Refusal::new(&Place::default(), why));
     let whole: u64 = m.all.iter().map(|memory| memory.bytes.len() as u64).sum();
     if whole > BYTES_MAX && far == 0 {
-        return wrong(format!("{whole} bytes of arrays: a kernel has block RAM for {BYTES_MAX} (an m_axi port gives it memory off the chip)"));
+        return wrong(format!(
+            "{whole} bytes of arrays exceed the block RAM of a kernel, {BYTES_MAX} bytes \
+             (an m_axi port gives it memory off the chip)"
+        ));
     }
     let mut left = whole;
     while left > BYTES_MAX {
@@ -658,7 +668,8 @@ fn move_away(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal>
             let object = &module.globals[global];
             if object.bytes.iter().any(|b| *b != 0) || !object.pointers.is_empty() {
                 return wrong(format!(
-                    "{} has contents: memory off the chip, where the chip has no room for it, is zero at first",
+                    "'{}' has initial contents and does not fit on the chip, but memory off the chip is zero at first \
+                     (assign the contents when the kernel starts)",
                     object.name
                 ));
             }
@@ -668,7 +679,7 @@ fn move_away(module: &Module, m: &mut Memories, far: u64) -> Result<(), Refusal>
     }
     if m.far_bytes > far {
         return wrong(format!(
-            "{} bytes of arrays off the chip, where the kernel has {far}",
+            "arrays off the chip take {} bytes, but the m_axi port has {far} (raise its 'bytes')",
             m.far_bytes
         ));
     }

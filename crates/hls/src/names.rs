@@ -1,4 +1,4 @@
-//! Names in SystemVerilog: letters, digits and underscores, each once, none that means something already.
+//! Unique SystemVerilog identifiers.
 
 use std::collections::HashSet;
 
@@ -154,7 +154,7 @@ const TAKEN: &[&str] = &[
     "wor",
     "xnor",
     "xor",
-    // The kernel's own.
+    // Names of the module's ports and fixed declarations.
     "clk",
     "rst",
     "own",
@@ -205,7 +205,7 @@ const TAKEN: &[&str] = &[
     "beat_t",
 ];
 
-/// Names that are taken.
+/// The identifiers in use.
 pub struct Names(HashSet<String>);
 
 impl Names {
@@ -213,13 +213,13 @@ impl Names {
         Names(TAKEN.iter().map(|t| (*t).to_owned()).collect())
     }
 
-    /// A name like this one that nobody has.
+    /// Returns an unused identifier that resembles the given name.
     pub fn new_name(&mut self, like: &str) -> String {
         let mut plain: String = like
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
             .collect();
-        // What LLVM adds when it inlines.
+        // LLVM's inliner appends `.i`.
         while let Some(shorter) = plain.strip_suffix("_i").filter(|s| !s.is_empty()) {
             plain = shorter.to_owned();
         }
@@ -231,7 +231,7 @@ impl Names {
         };
         let mut name = plain.clone();
         let mut n = 2;
-        // Names with endings of their own (NAME_d, NAME_p3) must not meet others.
+        // Endings that the emitter appends (NAME_d, NAME_p3) are reserved.
         while self.0.contains(&name) || ending(&name) {
             name = format!("{plain}_{n}");
             n += 1;

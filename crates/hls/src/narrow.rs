@@ -1,6 +1,7 @@
-//! Integers of more than 32 bits of which only the lower half is used are computed with 32: on the hosts indices of arrays have
-//! 64 bits, where an address in fabric has 32. And a loop that counts with more than 32 bits knows its end from the count before
-//! it is raised, as a sum and a comparison of so many bits do not fit a clock.
+//! Computes integers of more than 32 bits with 32, where only the lower half is used: indices of
+//! arrays have 64 bits in the IR, but addresses in fabric have 32. Also, a loop whose counter has
+//! more than 32 bits compares the counter before its increment, as a 64-bit sum and comparison do
+//! not fit one clock.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Op, Type, Value};
 use crate::parse::masked;
@@ -9,7 +10,7 @@ use std::collections::HashSet;
 /// Bits of an address.
 const ADDRESS: u32 = 32;
 
-/// How many of each value's lower bits are used.
+/// By value: how many of its lower bits are used.
 fn demand(function: &Function) -> Vec<u32> {
     let mut used = vec![0_u32; function.values.len()];
     let raise = |used: &mut Vec<u32>, value: Value, bits: u32| {
@@ -59,7 +60,7 @@ fn demand(function: &Function) -> Vec<u32> {
     }
 }
 
-/// Whether the lower bits of its result are of the operands' lower bits alone.
+/// Whether the lower bits of the result depend on the operands' lower bits only.
 fn modular(op: Binary, by: Value) -> bool {
     match op {
         Binary::Add | Binary::Sub | Binary::Mul | Binary::And | Binary::Or | Binary::Xor => true,
@@ -68,7 +69,7 @@ fn modular(op: Binary, by: Value) -> bool {
     }
 }
 
-/// Whether a value that this gives may have fewer bits.
+/// Whether the result of an operation may have fewer bits.
 fn may(op: &Op) -> bool {
     match op {
         Op::Binary(op, _, b) => modular(*op, *b),
@@ -78,7 +79,7 @@ fn may(op: &Op) -> bool {
     }
 }
 
-/// Narrows what can be.
+/// Narrows a function's values.
 pub fn narrow(function: &mut Function) {
     let used = demand(function);
     let wide = |function: &Function, v: usize| matches!(function.values[v].ty, Type::Int(n) if n > ADDRESS);
@@ -93,7 +94,7 @@ pub fn narrow(function: &mut Function) {
     for &v in &narrowed {
         function.values[v].ty = Type::Int(ADDRESS);
     }
-    // What stays as wide as it was and meets what is not: its lower half, made where it is needed.
+    // A wide operand of a narrowed instruction is truncated before it.
     let mut late: Vec<(usize, Instruction)> = Vec::new();
     for at in 0..function.blocks.len() {
         let code = std::mem::take(&mut function.blocks[at].code);
@@ -153,7 +154,8 @@ pub fn narrow(function: &mut Function) {
     }
 }
 
-/// Of loops of one block, `count + step == end` becomes `count == end - step`, whose right side does not change in the loop.
+/// In loops of one block, replaces `count + step == end` by `count == end - step`, whose right side
+/// is invariant.
 pub fn end_early(function: &mut Function) {
     for at in 0..function.blocks.len() {
         let Some((compare, count, step, end)) = counted(function, at) else {
@@ -184,7 +186,8 @@ pub fn end_early(function: &mut Function) {
     }
 }
 
-/// Where a loop of one block compares its raised count with its end: the comparison, the count, the step, the end.
+/// The comparison of a loop's incremented counter with its end: index of the comparison, counter,
+/// step, end.
 fn counted(function: &Function, at: usize) -> Option<(usize, Value, u64, Value)> {
     let code = &function.blocks[at].code;
     let Op::Branch(Value::Local(condition), yes, no) = code.last()?.op else {

@@ -1,5 +1,5 @@
-//! LLVM's IR as text (version 16's) → the part of it that kernels are made of. What is not in that part is refused, with
-//! the line of the source that it comes from.
+//! Reads the text of LLVM's IR (version 16), restricted to the subset that kernels use. Anything
+//! else is an error with the source line that it comes from.
 
 use crate::ir::{
     Binary, Block, Cast, Function, Global, Instruction, Local, Module, Op, Place, Refusal, Type,
@@ -10,8 +10,10 @@ use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, Refusal>;
 
-/// Values that a structure in registers has, at most.
+/// Members of the largest structure that is held in registers.
 const MEMBERS_MAX: usize = 16;
+/// Bytes of the largest global variable.
+const GLOBAL_BYTES_MAX: usize = 1 << 24;
 
 /// A cursor over a line.
 struct Text<'a> {
@@ -46,7 +48,7 @@ impl<'a> Text<'a> {
     fn expect(&mut self, token: &str) -> std::result::Result<(), String> {
         match self.take(token) {
             true => Ok(()),
-            false => Err(format!("'{token}' is missing before '{}'", self.shown())),
+            false => Err(format!("expected '{token}' before '{}'", self.shown())),
         }
     }
 
@@ -76,7 +78,7 @@ impl<'a> Text<'a> {
         self.word().to_owned()
     }
 
-    /// What is in parentheses, as attributes have it.
+    /// Skips a group in parentheses, as attributes have it.
     fn parenthesis(&mut self) {
         let mut depth = 0;
         for (at, c) in self.rest.char_indices() {
@@ -93,7 +95,8 @@ impl<'a> Text<'a> {
         self.rest = "";
     }
 
-    /// Words that say more about a type, an argument or a function than is of use here.
+    /// Skips attributes of types, arguments, instructions and functions that synthesis does not
+    /// use.
     fn attributes(&mut self) {
         const WORDS: &[&str] = &[
             "noundef",
@@ -187,7 +190,7 @@ struct Reader<'a> {
     aggregates: RefCell<Vec<(Type, Vec<Value>)>>,
 }
 
-/// The value of a text's escapes, `\0A`.
+/// Decodes the escapes of a string constant, such as `\0A`.
 fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
@@ -210,11 +213,11 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// A module from its text.
+/// Reads a module.
 ///
 /// # Errors
 ///
-/// What is no IR of this version, or not in the part that is read.
+/// The text is not IR of this version, or uses more than the supported subset.
 pub fn module(text: &str) -> Result<Module> {
     let mut reader = Reader {
         types: HashMap::new(),
@@ -227,7 +230,7 @@ pub fn module(text: &str) -> Result<Module> {
     let odd = |line: usize, why: String| {
         Refusal::new(&Place::default(), format!("IR, line {}: {why}", line + 1))
     };
-    // Names first: what is used may come later.
+    // Names first, as uses may precede definitions.
     for line in &lines {
         if let Some(rest) = line.strip_prefix('!') {
             if let Some((name, node)) = rest.split_once(" = ") {
@@ -306,7 +309,7 @@ impl<'a> Reader<'a> {
             let n = t
                 .word()
                 .parse()
-                .map_err(|_| "an array's length".to_owned())?;
+                .map_err(|_| "malformed array length".to_owned())?;
             t.expect("x")?;
             let of = self.ty(t)?;
             t.expect("]")?;
@@ -325,10 +328,10 @@ impl<'a> Reader<'a> {
                 .types
                 .get(&name)
                 .cloned()
-                .ok_or(format!("type %{name}"));
+                .ok_or(format!("unknown type '%{name}'"));
         }
         if c == '<' {
-            return Err("vectors are not in the part of the IR that is read".to_owned());
+            return Err("vectors cannot be synthesized (use scalars or arrays)".to_owned());
         }
         let word = t.word();
         let ty = match word {
@@ -338,7 +341,7 @@ impl<'a> Reader<'a> {
             "double" => Type::Float(64),
             _ => match word.strip_prefix('i').and_then(|n| n.parse().ok()) {
                 Some(bits) => Type::Int(bits),
-                None => return Err(format!("values of type {word}")),
+                None => return Err(format!("values of type '{word}' cannot be synthesized")),
             },
         };
         Ok(ty)
@@ -358,7 +361,7 @@ impl<'a> Reader<'a> {
         Ok(Type::Struct(members, packed))
     }
 
-    /// Where a `!dbg` of a line points.
+    /// The source position that the `!dbg` of a line refers to.
     fn place(&self, line: &str) -> Place {
         let Some((_, rest)) = line.rsplit_once("!dbg !") else {
             return Place::default();
@@ -367,7 +370,7 @@ impl<'a> Reader<'a> {
         let Some(mut line) = self.nodes.get(id).and_then(|n| n.fields.get("line")) else {
             return Place::default();
         };
-        // What was inlined from the library is said at the program's own call of it.
+        // Code that was inlined from the library has the position of the program's call of it.
         let mut outermost = id;
         while let Some(next) = self
             .nodes
@@ -418,7 +421,10 @@ impl<'a> Reader<'a> {
         let mut t = Text::new(&line[1..]);
         let name = t.name();
         t.expect("=")?;
-        let index = *self.globals.get(&name).ok_or("a global")?;
+        let index = *self
+            .globals
+            .get(&name)
+            .ok_or_else(|| format!("unknown global '@{name}'"))?;
         let external = t.rest.starts_with("external");
         let mut constant = false;
         loop {
@@ -434,7 +440,7 @@ impl<'a> Reader<'a> {
                 t.skip(t.peek().len_utf8().min(t.rest.len()));
             }
             if t.rest.is_empty() {
-                return Err("a global without a type".to_owned());
+                return Err(format!("global '@{name}' has no type"));
             }
         }
         let ty = self.ty(&mut t)?;
@@ -444,9 +450,11 @@ impl<'a> Reader<'a> {
         if external {
             return Ok(());
         }
-        let size = usize::try_from(ty.size()).map_err(|_| "size")?;
-        if size > 1 << 24 {
-            return Err(format!("@{name} is too large"));
+        let size = usize::try_from(ty.size()).unwrap_or(usize::MAX);
+        if size > GLOBAL_BYTES_MAX {
+            return Err(format!(
+                "'@{name}' has {size} bytes, more than {GLOBAL_BYTES_MAX} (make the array smaller)"
+            ));
         }
         let mut bytes = vec![0; size];
         let mut pointers = Vec::new();
@@ -469,7 +477,10 @@ impl<'a> Reader<'a> {
         }
         match ty {
             Type::Array(..) if t.rest.starts_with("c\"") => {
-                let end = t.rest[2..].find('"').ok_or("a text's end")? + 2;
+                let end = t.rest[2..]
+                    .find('"')
+                    .ok_or("unterminated string constant")?
+                    + 2;
                 for (i, byte) in unescape(&t.rest[2..end]).into_iter().enumerate() {
                     bytes[at as usize + i] = byte;
                 }
@@ -527,7 +538,7 @@ impl<'a> Reader<'a> {
             }));
         } else {
             let end = ["<{", "{", "["].iter().find(|open| t.take(open));
-            let end = match *end.ok_or("a constant structure")? {
+            let end = match *end.ok_or("malformed constant structure")? {
                 "<{" => "}>",
                 "{" => "}",
                 _ => "]",
@@ -541,13 +552,14 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Whether a load or a store of this line is of an object of an arithmetic type, by its tag of type-based alias analysis.
+    /// Whether the load or store of this line accesses an object of an arithmetic type, by its tag
+    /// of type-based alias analysis.
     fn numeric(&self, line: &str) -> bool {
         let node = |id: &str| self.nodes.get(id.trim_start_matches('!')).map(|n| n.kind);
         let Some((_, rest)) = line.split_once("!tbaa !") else {
             return false;
         };
-        // The tag: the type around it, its own, where it is in the former.
+        // The tag: base type, access type, offset of the access in the base type.
         let tag = node(Text::new(rest).word());
         let access = tag.and_then(|kind| kind.split(", ").nth(1)).and_then(node);
         access.is_some_and(|kind| {
@@ -556,7 +568,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A value of a type; `local` knows those of the function.
+    /// Reads a value of a type; `local` finds the function's own values.
     fn value(
         &self,
         t: &mut Text<'_>,
@@ -590,7 +602,7 @@ impl<'a> Reader<'a> {
             t.expect(")")?;
             return match base {
                 Value::Global(g, o) if parts.is_empty() => Ok(Value::Global(g, o + offset)),
-                _ => Err("an address that is computed in a constant".to_owned()),
+                _ => Err("constant address with a variable index".to_owned()),
             };
         }
         if ["ptrtoint", "inttoptr", "bitcast"]
@@ -614,7 +626,9 @@ impl<'a> Reader<'a> {
             t.expect(")")?;
             return match condition {
                 Value::Bits(c) => Ok(if c & 1 == 1 { yes } else { no }),
-                _ => Err("a choice in a constant".to_owned()),
+                _ => {
+                    Err("constant expression 'select' whose condition is not a constant".to_owned())
+                }
             };
         }
         if t.take("icmp") {
@@ -632,21 +646,27 @@ impl<'a> Reader<'a> {
                 ("ne", Value::Global(..), Value::Global(..) | Value::Null) => {
                     Ok(Value::Bits(u64::from(a != b)))
                 }
-                _ => Err("a comparison in a constant".to_owned()),
+                _ => Err(
+                    "constant expression that compares addresses other than for equality"
+                        .to_owned(),
+                ),
             };
         }
         match t.peek() {
             '%' => {
                 t.skip(1);
                 let name = t.name();
-                local(&name).map(Value::Local).ok_or(format!("%{name}"))
+                local(&name)
+                    .map(Value::Local)
+                    .ok_or(format!("unknown value '%{name}'"))
             }
             '@' => {
                 t.skip(1);
                 let name = t.name();
                 let found = self.globals.get(&name).map(|g| Value::Global(*g, 0));
                 found.ok_or(format!(
-                    "the address of the function {name} is not known in fabric"
+                    "the address of function '{name}' is used: hardware has no calls through pointers \
+                     (call the function by its name)"
                 ))
             }
             _ => number(t.word(), ty),
@@ -663,7 +683,8 @@ impl<'a> Reader<'a> {
         Ok((ty, value))
     }
 
-    /// What follows `getelementptr`: base, constant bytes, and indices with their bits and the bytes that they count.
+    /// Reads the operands of `getelementptr`: base, constant offset in bytes, and indices with
+    /// their width in bits and scale in bytes.
     #[allow(clippy::type_complexity)]
     fn address(
         &self,
@@ -686,16 +707,19 @@ impl<'a> Reader<'a> {
                 scale = ty.size() as i64;
             } else if let Type::Struct(members, _) = &ty {
                 let Value::Bits(member) = index else {
-                    return Err("a member that is not a number".to_owned());
+                    return Err("index of a structure's member is not a constant".to_owned());
                 };
                 offset += ty.offset(member as usize) as i64;
-                ty = members.get(member as usize).cloned().ok_or("a member")?;
+                ty = members
+                    .get(member as usize)
+                    .cloned()
+                    .ok_or("structure has no member with this index")?;
                 continue;
             } else if let Type::Array(_, of) = ty {
                 scale = of.size() as i64;
                 ty = *of;
             } else {
-                return Err("an index into a value".to_owned());
+                return Err("index into a value that is not an array or a structure".to_owned());
             }
             first = false;
             match index {
@@ -730,7 +754,10 @@ impl<'a> Reader<'a> {
             if t.take("...") {
                 return Err(Refusal::new(
                     &place,
-                    format!("{}: a variable number of arguments", f.name),
+                    format!(
+                        "function '{}' has a variable number of arguments (declare each parameter)",
+                        f.name
+                    ),
                 ));
             }
             let ty = self.ty(&mut t).map_err(|e| Refusal::new(&place, e))?;
@@ -741,7 +768,7 @@ impl<'a> Reader<'a> {
             t.take(",");
         }
         f.parameters = f.values.len();
-        // Blocks and results have names before they are used.
+        // Names of blocks and results first, as uses may precede definitions.
         let mut blocks: HashMap<String, usize> = HashMap::new();
         for line in &lines[1..] {
             let line = line.split(';').next().unwrap_or("").trim_end();
@@ -752,7 +779,7 @@ impl<'a> Reader<'a> {
                     code: Vec::new(),
                 });
             } else if !line.trim().is_empty() && f.blocks.is_empty() {
-                // The first block may be without a name: it has the number after the parameters'.
+                // The first block may lack a name: its number follows the parameters'.
                 let name = f.parameters.to_string();
                 blocks.insert(name.clone(), 0);
                 f.blocks.push(Block {
@@ -826,7 +853,7 @@ impl<'a> Reader<'a> {
         Ok(f)
     }
 
-    /// A value is called as the source's variable.
+    /// Names a value after the source's variable.
     fn variable(&self, rest: &str, names: &HashMap<String, usize>, values: &mut [Local]) {
         let Some((value, rest)) = rest.split_once(", metadata !") else {
             return;
@@ -847,7 +874,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An instruction and its result's type; none for what only helps the compiler.
+    /// Reads an instruction and its result's type; `None` for one that only informs the compiler.
     #[allow(clippy::too_many_lines)]
     fn instruction(
         &self,
@@ -860,7 +887,10 @@ impl<'a> Reader<'a> {
             t.take("label");
             t.expect("%")?;
             let name = t.name();
-            blocks.get(&name).copied().ok_or(format!("block {name}"))
+            blocks
+                .get(&name)
+                .copied()
+                .ok_or(format!("unknown block '%{name}'"))
         };
         t.attributes();
         let word = t.word();
@@ -886,7 +916,9 @@ impl<'a> Reader<'a> {
             let (from, value) = self.typed(t, local)?;
             t.expect("to")?;
             let ty = self.ty(t)?;
-            let bits = from.bits().ok_or("a conversion of what is no number")?;
+            let bits = from
+                .bits()
+                .ok_or("conversion of a value that does not fit a register")?;
             return Ok(Some((Op::Cast(cast, bits, value), ty)));
         }
         let found = match word {
@@ -895,7 +927,9 @@ impl<'a> Reader<'a> {
                 let (ty, a) = self.typed(t, local)?;
                 t.expect(",")?;
                 let b = self.value(t, &ty, local)?;
-                let bits = ty.bits().ok_or("a comparison of what is no number")?;
+                let bits = ty
+                    .bits()
+                    .ok_or("comparison of values that do not fit a register")?;
                 let float = matches!(ty, Type::Float(_));
                 let predicate = if float {
                     format!("f{predicate}")
@@ -961,7 +995,8 @@ impl<'a> Reader<'a> {
                             Value::Bits(n) => count = n,
                             _ => {
                                 return Err(
-                                    "an array whose length is not known when it is made".to_owned()
+                                    "array with a variable length (give it a constant length)"
+                                        .to_owned(),
                                 )
                             }
                         }
@@ -1003,7 +1038,7 @@ impl<'a> Reader<'a> {
                 while !t.take("]") {
                     let (_, case) = self.typed(t, local)?;
                     let Value::Bits(case) = case else {
-                        return Err("a case that is no number".to_owned());
+                        return Err("case of 'switch' is not a number".to_owned());
                     };
                     t.expect(",")?;
                     cases.push((case, block(t)?));
@@ -1019,27 +1054,33 @@ impl<'a> Reader<'a> {
             },
             "unreachable" => (Op::Unreachable, Type::Void),
             "call" => return self.call(t, local),
-            other => return Err(format!("the IR's '{other}' has no form in fabric")),
+            other => return Err(format!("LLVM instruction '{other}' cannot be synthesized")),
         };
         Ok(Some(found))
     }
 
     fn in_registers(&self, ty: &Type) -> std::result::Result<(), String> {
         match ty.members().len() {
-            0 => Err("a value of no size".to_owned()),
-            n if n > MEMBERS_MAX => Err("a load or a store of a whole structure".to_owned()),
+            0 => Err("access to a value of zero bytes".to_owned()),
+            n if n > MEMBERS_MAX => Err(format!(
+                "load or store of a structure with {n} members, more than {MEMBERS_MAX} (copy its members)"
+            )),
             _ => Ok(()),
         }
     }
 
-    /// The indices of a member of a structure in registers: its first value among the structure's, its type.
+    /// Reads the indices of a member of a structure in registers: the index of its first value
+    /// among the structure's, its type.
     fn member(&self, t: &mut Text<'_>, ty: &Type) -> std::result::Result<(usize, Type), String> {
         let (mut first, mut ty) = (0, ty.clone());
         while t.take(",") {
             if t.peek() == '!' {
                 break;
             }
-            let index: usize = t.word().parse().map_err(|_| "a member's index")?;
+            let index: usize = t
+                .word()
+                .parse()
+                .map_err(|_| "malformed index of a member")?;
             let before: usize;
             (before, ty) = match &ty {
                 Type::Array(n, of) if (index as u64) < *n => {
@@ -1049,7 +1090,7 @@ impl<'a> Reader<'a> {
                     members[..index].iter().map(|m| m.members().len()).sum(),
                     members[index].clone(),
                 ),
-                _ => return Err("a member that there is not".to_owned()),
+                _ => return Err("structure has no member with this index".to_owned()),
             };
             first += before;
         }
@@ -1068,11 +1109,11 @@ impl<'a> Reader<'a> {
         t.attributes();
         if t.peek() != '@' {
             let what = if t.rest.starts_with("asm") {
-                "assembly"
+                "inline assembly cannot be synthesized (write it in C)"
             } else {
-                "a call through a pointer"
+                "call through a pointer cannot be synthesized (call the function by its name)"
             };
-            return Err(format!("{what} has no form in fabric"));
+            return Err(what.to_owned());
         }
         t.skip(1);
         let name = t.name();
@@ -1114,7 +1155,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Sign-extends the lower bits of a number.
+/// Sign-extends the lower `bits` of a number.
 pub fn signed(value: u64, bits: u32) -> i64 {
     match bits {
         0 => 0,
@@ -1123,7 +1164,7 @@ pub fn signed(value: u64, bits: u32) -> i64 {
     }
 }
 
-/// A number keeps as many bits as its type has.
+/// Clears all but the lower `bits` of a number.
 pub fn masked(value: u64, bits: u32) -> u64 {
     match bits {
         0..=63 => value & ((1 << bits) - 1),
@@ -1132,7 +1173,7 @@ pub fn masked(value: u64, bits: u32) -> u64 {
 }
 
 fn number(word: &str, ty: &Type) -> std::result::Result<Value, String> {
-    let wrong = || format!("'{word}' as a number");
+    let wrong = || format!("'{word}' is not a number");
     let bits = match ty {
         Type::Float(32) => match word.strip_prefix("0x") {
             // LLVM writes floats as doubles.
@@ -1156,7 +1197,7 @@ fn number(word: &str, ty: &Type) -> std::result::Result<Value, String> {
             let value = word.parse::<i128>().map_err(|_| wrong())?;
             masked(value as u64, *bits)
         }
-        _ => return Err(format!("{word}: integers of more than 64 bits")),
+        _ => return Err(format!("'{word}' is an integer of more than 64 bits")),
     };
     Ok(Value::Bits(bits))
 }

@@ -1,4 +1,5 @@
-//! `printf` with a constant format → calls of what prints one thing (humboldt/fabric/hls.c).
+//! Replaces `printf` with a constant format by calls that print one item each
+//! (humboldt/fabric/hls.c).
 
 use crate::ir::{Cast, Global, Op, Refusal, Type, Value};
 use crate::lower::Maker;
@@ -10,7 +11,7 @@ const BLANK: u64 = 8;
 const UPPER: u64 = 16;
 const SIGNED: u64 = 32;
 
-/// A text as a global of its own.
+/// A constant string as a global variable; equal strings share one.
 fn text(globals: &mut Vec<Global>, bytes: &[u8]) -> Value {
     let mut bytes = bytes.to_vec();
     bytes.push(0);
@@ -31,7 +32,7 @@ fn text(globals: &mut Vec<Global>, bytes: &[u8]) -> Value {
     Value::Global(index, 0)
 }
 
-/// Makes the calls for one `printf`; `arguments` begin with the format.
+/// Appends the calls for one `printf`; `arguments` begin with the format.
 pub fn lower(
     maker: &mut Maker<'_>,
     globals: &mut Vec<Global>,
@@ -47,7 +48,7 @@ pub fn lower(
                 .unwrap_or_default();
             bytes.split(|b| *b == 0).next().unwrap_or_default().to_vec()
         }
-        _ => return Err(wrong("a format that is not a constant")),
+        _ => return Err(wrong("the format is not a constant string")),
     };
     let mut rest = arguments[1..].iter();
     let mut plain = Vec::new();
@@ -70,7 +71,11 @@ pub fn lower(
                 b'0' => ZEROES,
                 b'+' => PLUS,
                 b' ' => BLANK,
-                b'#' => return Err(wrong("the flag #")),
+                b'#' => {
+                    return Err(wrong(
+                        "flag '#' is not supported (write the prefix in the format)",
+                    ))
+                }
                 _ => break,
             };
             at += 1;
@@ -78,11 +83,9 @@ pub fn lower(
         let mut number = |at: &mut usize| -> Result<Option<(Type, Value)>, Refusal> {
             if format.get(*at) == Some(&b'*') {
                 *at += 1;
-                return Ok(Some(
-                    rest.next()
-                        .cloned()
-                        .ok_or_else(|| wrong("too few arguments"))?,
-                ));
+                return Ok(Some(rest.next().cloned().ok_or_else(|| {
+                    wrong("fewer arguments than conversions in the format")
+                })?));
             }
             let from = *at;
             while format.get(*at).is_some_and(u8::is_ascii_digit) {
@@ -113,7 +116,7 @@ pub fn lower(
         let argument = rest
             .next()
             .cloned()
-            .ok_or_else(|| wrong("too few arguments"))?;
+            .ok_or_else(|| wrong("fewer arguments than conversions in the format"))?;
         match (kind, &argument.0) {
             (b'd' | b'i' | b'u' | b'x' | b'X' | b'o', Type::Int(bits)) => {
                 let signed = kind == b'd' || kind == b'i';
@@ -166,7 +169,10 @@ pub fn lower(
             }
             _ => {
                 let kind = char::from(kind);
-                return Err(wrong(&format!("%{kind} has no form in fabric")));
+                return Err(wrong(&format!(
+                    "conversion '%{kind}' of this argument is not supported \
+                     (use %d, %i, %u, %x, %X, %o, %c, %s or %f)"
+                )));
             }
         }
     }

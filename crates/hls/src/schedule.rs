@@ -1,28 +1,30 @@
-//! When each instruction is carried out.
+//! Assigns each instruction a step.
 //!
-//! A block is a row of steps, a state each. An instruction is put into the earliest step in which its operands are there,
-//! its chain of logic fits a clock, and what it shares with others (a memory's port, a unit, the message engines and memory off the chip) is free.
-//! A loop of one block is a pipeline instead (modulo scheduling): an iteration begins every `interval` steps, at the
-//! smallest one for which what an iteration needs of the one before is there in time.
+//! A block is a sequence of steps, one state each. An instruction is scheduled in the earliest step
+//! in which its operands are ready, its combinational path fits a clock, and its resource is free
+//! (a memory's port, a unit, the message engines or memory off the chip). A loop of one block
+//! becomes a pipeline (modulo scheduling): an iteration begins every `interval` steps, the smallest
+//! interval for which values from earlier iterations are ready in time.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Op, Value};
 use crate::memory::Memories;
 use crate::units::{unit, Unit};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A clock of 156.25 MHz, less what a register and the way to it take, in tenths of a nanosecond; as on ECP5.
+/// Delays on ECP5 in tenths of a nanosecond. The budget is a clock of 156.25 MHz less a register
+/// and its routing.
 const BUDGET: u32 = 54;
 const REGISTER: u32 = 7;
 const MEMORY: u32 = 34;
-/// What comes from the message engines, and what may go to them.
+/// Delay of outputs of the message engines, and the latest time of their inputs.
 const PORT: u32 = 28;
 const TO_PORT: u32 = 34;
-/// Longest pipeline and largest interval that are tried.
+/// Largest interval that is tried.
 const INTERVAL_MAX: u32 = 48;
 /// Units of one kind that a pipeline may have.
 const UNITS_MAX: u32 = 4;
 
-/// A block without calls of functions inside.
+/// A block without calls of functions, except at its end.
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     pub phis: Vec<(usize, Vec<(usize, Value)>)>,
@@ -40,24 +42,24 @@ pub enum End {
     Jump(usize),
     Branch(Value, usize, usize),
     Switch(Value, u32, Vec<(u64, usize)>, usize),
-    /// A function, its arguments, where its result goes, what follows.
+    /// Function, arguments, index of the result, following block.
     Call(String, Vec<Value>, Option<usize>, usize),
     Return(Option<Value>),
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
-    /// By instruction: its step, and which of several units it has.
+    /// By instruction: its step, and the instance of its unit.
     pub steps: Vec<(u32, u32)>,
-    /// By value: from which step it is there.
+    /// By value: the first step in which it is ready.
     pub from: HashMap<usize, u32>,
-    /// Steps in all.
+    /// Number of steps.
     pub length: u32,
     /// Steps between iterations, in a pipeline.
     pub interval: Option<u32>,
 }
 
-/// What instructions share.
+/// A resource that instructions share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Resource {
     Read(usize),
@@ -66,7 +68,7 @@ pub enum Resource {
     Unit(Unit),
 }
 
-/// Blocks end at calls of functions; phis know the parts that they come from.
+/// Splits blocks after calls of functions, and updates targets and the sources of phis.
 pub fn blocks(function: &Function, functions: &HashSet<String>) -> Vec<Code> {
     let mut out: Vec<Code> = Vec::new();
     let mut last = Vec::new();
@@ -122,13 +124,13 @@ pub fn blocks(function: &Function, functions: &HashSet<String>) -> Vec<Code> {
 }
 
 impl Code {
-    /// Whether it is a loop by itself.
+    /// Whether the block is a loop.
     pub fn loops(&self, at: usize) -> bool {
         matches!(self.end, End::Branch(_, a, b) if (a == at) != (b == at))
     }
 }
 
-/// Tenths of nanoseconds of logic; none for what is no logic.
+/// Combinational delay in tenths of a nanosecond; 0 for wiring.
 fn delay(function: &Function, instruction: &Instruction) -> u32 {
     let bits = |v: &Value| match v {
         Value::Local(v) => function.values[*v].ty.bits().unwrap_or(32),
@@ -158,7 +160,7 @@ fn delay(function: &Function, instruction: &Instruction) -> u32 {
         Op::Address(_, offset, parts) => {
             let scaled = parts.iter().any(|p| p.2.count_ones() != 1);
             let sums = parts.len() as u32 + u32::from(*offset != 0);
-            // Bases are constants that mostly fall away.
+            // Bases are constants that are mostly merged with offsets.
             u32::from(sums > 0) * 6 + sums * 12 + if scaled { 30 } else { 0 }
         }
         _ => 0,
@@ -170,13 +172,13 @@ struct Booking<'a> {
     memories: &'a Memories,
     interval: Option<u32>,
     taken: HashMap<(Resource, u32), u32>,
-    /// When a value is there, and how late in its step.
+    /// By value: the step in which it is ready, and its delay in that step.
     there: HashMap<usize, (u32, u32)>,
     steps: Vec<(u32, u32)>,
 }
 
 impl Booking<'_> {
-    /// The step and its delay so far in which all operands are there.
+    /// The step in which all operands are ready, and their delay in it.
     fn ready(&self, operands: &[Value]) -> (u32, u32) {
         let (mut step, mut late) = (0, REGISTER);
         for operand in operands {
@@ -197,7 +199,8 @@ impl Booking<'_> {
         self.interval.map_or(step, |i| step % i)
     }
 
-    /// The first step from one on in which a resource is free, and its place there.
+    /// Reserves a resource in the first step from `step` on in which one of `count` instances is
+    /// free.
     fn book(&mut self, resource: &Resource, mut step: u32, count: u32) -> Option<(u32, u32)> {
         for _ in 0..256 {
             let slot = self.slot(step);
@@ -212,7 +215,7 @@ impl Booking<'_> {
     }
 }
 
-/// What a call of the message engines' ports is to the schedule.
+/// The name of a call of the message engines, without its prefix.
 fn port(op: &Op) -> Option<&str> {
     match op {
         Op::Call(name, _) => name.strip_prefix("hum_port_"),
@@ -220,7 +223,7 @@ fn port(op: &Op) -> Option<&str> {
     }
 }
 
-/// Whether it waits for its engine, and so has a step's only call.
+/// Whether a call waits for its engine, so that its step has no other.
 pub fn waits(name: &str) -> bool {
     matches!(
         name,
@@ -228,7 +231,7 @@ pub fn waits(name: &str) -> bool {
     )
 }
 
-/// Schedules a block; with an interval as a pipeline, or not at all if that is too short.
+/// Schedules a block, with an interval as a pipeline; `None` if the interval is too short.
 fn book(
     function: &Function,
     at: usize,
@@ -246,7 +249,7 @@ fn book(
         steps: Vec::new(),
     };
     let count = if interval.is_some() { UNITS_MAX } else { 1 };
-    // Steps of earlier accesses, by memory, and of calls.
+    // Steps of the last accesses by memory, and of the last call.
     let mut loads: HashMap<usize, u32> = HashMap::new();
     let mut stores: HashMap<usize, u32> = HashMap::new();
     let mut called: Option<u32> = None;
@@ -298,13 +301,13 @@ fn book(
                     (step, _) = b.book(&Resource::Port, step, 1)?;
                     called = Some(step);
                 } else {
-                    // In the step of the call that it belongs to.
+                    // In the step of the call whose result it reads.
                     step = step.max(called.unwrap_or(0));
                 }
                 there = Some((step, if name == "rank" { REGISTER } else { PORT }));
             }
             _ => match unit(function, instruction) {
-                // A division: begun in a step, there in the next, which waits for it.
+                // A division starts in a step; the next step waits for the result.
                 Some(kind) if kind.waits() => {
                     if interval.is_some() {
                         return None;
@@ -344,7 +347,7 @@ fn book(
         length = length.max(step + 1);
         b.steps.push((step, place));
     }
-    // What decides on the way out must be there a little before the last step's end.
+    // Values that select the next state must be ready before the end of the last step.
     let decides: Vec<Value> = match &code.end {
         End::Branch(c, _, _) => vec![*c],
         End::Switch(v, _, _, _) => vec![*v],
@@ -370,7 +373,7 @@ fn book(
     }
 }
 
-/// When a phi's next value is written, in a pipeline: at the end of this step.
+/// The step of a pipeline at whose end a phi's next value is written.
 pub fn renewed(schedule: &Schedule, next: Value) -> u32 {
     match next {
         Value::Local(v) => schedule.from.get(&v).copied().unwrap_or(0),
@@ -378,7 +381,7 @@ pub fn renewed(schedule: &Schedule, next: Value) -> u32 {
     }
 }
 
-/// Whether what an iteration needs of those before it is there in time.
+/// Whether values of earlier iterations are ready in time, and accesses keep their order.
 fn fits(
     at: usize,
     code: &Code,
@@ -402,7 +405,7 @@ fn fits(
                 return false;
             }
         }
-        // Another phi takes it over in its first step.
+        // Another phi copies it in its first step.
         if code
             .phis
             .iter()
@@ -443,7 +446,7 @@ fn fits(
         let Some(memory) = memories.of(at, access.0) else {
             return false;
         };
-        // Off the chip they are calls, which keep their order.
+        // Accesses off the chip are calls, which keep their order.
         if memories.all[memory].far {
             continue;
         }
@@ -458,7 +461,8 @@ fn fits(
             else {
                 continue;
             };
-            // The earlier iteration's comes first; a load sees what was there before a store of its own step.
+            // The earlier iteration's access comes first; a load returns the contents before a
+            // store in the same step.
             let (before, after) = (first.1, distance * interval + second.1);
             let right = if first.4 {
                 after > before
@@ -473,7 +477,8 @@ fn fits(
     true
 }
 
-/// An address as a sum: what it is relative to, constant bytes, values times bytes, and bytes from iteration to iteration.
+/// An address as a sum: base, constant offset, values with their scales, and growth per iteration,
+/// all in bytes.
 struct Sum {
     base: Value,
     constant: i64,
@@ -481,7 +486,7 @@ struct Sum {
     stride: Option<i64>,
 }
 
-/// How many iterations later the second access may be where the first is; none: never.
+/// After how many iterations the second access may overlap the first; `None`: never.
 fn distance(code: &Code, own: usize, first: (Value, u64), second: (Value, u64)) -> Option<u32> {
     let (a, b) = (sum(code, own, first.0), sum(code, own, second.0));
     let stride = match (a.stride, b.stride) {
@@ -502,7 +507,7 @@ fn sum(code: &Code, own: usize, value: Value) -> Sum {
         stride: Some(0),
     };
     let mut at = value;
-    // Addresses of addresses.
+    // Follows chains of addresses.
     for _ in 0..16 {
         let Value::Local(v) = at else {
             break;
@@ -541,7 +546,7 @@ fn sum(code: &Code, own: usize, value: Value) -> Sum {
     total
 }
 
-/// A value as another and a constant.
+/// Splits a value into another and a constant.
 fn plain(code: &Code, value: Value) -> (Value, i64) {
     let Value::Local(v) = value else {
         return (value, 0);
@@ -561,7 +566,7 @@ fn plain(code: &Code, value: Value) -> (Value, i64) {
     }
 }
 
-/// By how much a value grows from one iteration to the next, if that is always the same.
+/// Growth of a value per iteration, if constant.
 fn step(code: &Code, own: usize, value: Value) -> Option<i64> {
     let Value::Local(v) = value else {
         return Some(0);
@@ -594,7 +599,7 @@ fn step(code: &Code, own: usize, value: Value) -> Option<i64> {
     }
 }
 
-/// Schedules all blocks of a function, its number among the module's.
+/// Schedules all blocks of a function; `at`: its index in the module.
 pub fn function(
     function: &Function,
     at: usize,

@@ -1,25 +1,26 @@
-//! Units that take more than a clock, in `hdl/hls/rtl`: what they are called and how long they take.
+//! Arithmetic units that take more than a clock (`hdl/hls/rtl`): modules, parameters and latencies.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Op, Value};
 
-/// A kind of unit; all with one clock between operands.
+/// A kind of unit; each accepts operands every clock, except for division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
-    /// Integers of so many bits, at most.
+    /// Integers of up to N bits.
     Multiply(u32),
     Divide(u32),
-    /// Floats of so many bits.
+    /// Floats of N bits.
     Fadd(u32),
     Fmul(u32),
-    /// From an integer of 32 or 64 bits, signed or not, to a float.
+    /// Integer of N bits, signed or not, to a float of N bits.
     FromInteger(u32, bool, u32),
+    /// Float of N bits to an integer of N bits, signed or not.
     ToInteger(u32, u32, bool),
     Widen,
     Narrow,
 }
 
 impl Unit {
-    /// Clocks from operands to result; must be those of the module.
+    /// Clocks from operands to result, equal to the module's.
     pub fn latency(self) -> u32 {
         match self {
             Unit::Multiply(18) => 2,
@@ -32,12 +33,12 @@ impl Unit {
         }
     }
 
-    /// Whether it has a length that is not known, so that its step waits.
+    /// Whether its latency depends on the operands, so that its step waits.
     pub fn waits(self) -> bool {
         matches!(self, Unit::Divide(_))
     }
 
-    /// The module, and its parameters.
+    /// The module's name and parameters.
     pub fn module(self) -> (&'static str, String) {
         match self {
             Unit::Multiply(w) => ("hls_multiply", format!(".W({w})")),
@@ -57,7 +58,7 @@ impl Unit {
         }
     }
 
-    /// What instances are called.
+    /// The name of its first instance.
     pub fn name(self) -> String {
         match self {
             Unit::Multiply(w) => format!("multiply{w}"),
@@ -109,12 +110,12 @@ fn integer(bits: u32) -> u32 {
     }
 }
 
-/// The unit that an instruction needs, if it does.
+/// The unit that executes an instruction, if any.
 pub fn unit(function: &Function, instruction: &Instruction) -> Option<Unit> {
     let ty = instruction.result.map(|r| &function.values[r].ty)?;
     let bits = ty.bits()?;
     Some(match &instruction.op {
-        // By a constant with one bit it is a shift.
+        // A product with a power of two is a shift.
         Op::Binary(Binary::Mul, _, Value::Bits(n)) if n.count_ones() <= 1 => return None,
         Op::Binary(Binary::Mul, ..) => Unit::Multiply(if bits <= 18 { 18 } else { integer(bits) }),
         Op::Binary(Binary::Udiv | Binary::Sdiv | Binary::Urem | Binary::Srem, ..) => {

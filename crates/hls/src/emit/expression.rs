@@ -4,7 +4,7 @@ use crate::ir::{Binary, Place, Value};
 use crate::schedule::Code;
 use crate::units::Unit;
 
-/// A number of so many bits.
+/// A literal of `bits` bits.
 pub(super) fn literal(value: u64, bits: u32) -> String {
     let value = crate::parse::masked(value, bits);
     match (bits, value) {
@@ -21,7 +21,7 @@ pub(super) fn unit_name(kind: Unit, instance: u32) -> String {
     }
 }
 
-/// A step's line in the source: that of what it does first.
+/// A step's position in the source: that of its first instruction.
 pub(super) fn place(code: &Code, step: u32) -> Place {
     let steps = code.code.iter().zip(&code.schedule.steps);
     let found = steps
@@ -50,7 +50,7 @@ pub(super) fn binary(op: Binary, x: &str, y: &str, bits: u32, b: &Value) -> Stri
     match op {
         Binary::Add => format!("{x} + {y}"),
         Binary::Sub => format!("{x} - {y}"),
-        // By a power of two, or nothing.
+        // Products with other factors use a unit.
         Binary::Mul => match b {
             Value::Bits(n) if *n != 0 => format!("{x} << {}", n.trailing_zeros()),
             _ => literal(0, bits),

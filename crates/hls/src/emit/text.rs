@@ -1,4 +1,4 @@
-//! The module as text: its head, declarations, memories, units and states.
+//! The module's text: header, declarations, memories, units and states.
 
 use super::*;
 
@@ -9,9 +9,9 @@ impl Emitter<'_> {
         let bits = usize::BITS - (cells.max(2) - 1).leading_zeros();
         let _ = writeln!(
             out,
-            "// {sources}, synthesised: made by `baltra cluster build`, not to be changed here."
+            "// {sources}, synthesized by `baltra cluster build`: do not edit."
         );
-        let _ = writeln!(out, "//\n// Ports: those that every kernel of a live board has. One state a clock, as long as `step` is high; each says its\n// source's line.");
+        let _ = writeln!(out, "//\n// Ports: those that every kernel of a live board has. One state per clock while `step` is high; comments\n// give the source line of each state.");
         let _ = writeln!(out, "module {name}\n{HEADER}");
         let _ = writeln!(out, "  typedef enum logic [{}:0] {{", bits - 1);
         for (i, (state, comment)) in self.order.iter().enumerate() {
@@ -26,7 +26,7 @@ impl Emitter<'_> {
             out,
             "  }} state_t;\n\n  state_t state;\n  logic   step;\n{CALLS}"
         );
-        // What functions are called with and give.
+        // Return states and results of functions.
         for (f, body) in self.bodies.iter().enumerate() {
             if f == 0 {
                 continue;

@@ -1,10 +1,11 @@
-//! Programs of chance, of what programs are made of: integers of all kinds and widths, floats, enumerations, unions,
-//! bit-fields, structures that hold pointers and are copied, arrays of pointers, functions that get and return structures by
-//! value. All that C leaves undefined is kept out. (`crates/cluster/tests/chance.rs` has them, too.)
+//! Generates random programs from integers of all widths, floats, enumerations, unions, bit-fields,
+//! structures that hold pointers and are copied, arrays of pointers, and functions that take and
+//! return structures by value. Programs avoid C's undefined behavior.
+//! (`crates/cluster/tests/chance.rs` uses them, too.)
 
 use std::fmt::Write;
 
-/// Numbers of chance, the same for the same seed.
+/// A generator of random programs, reproducible by its seed.
 pub struct Chance(u64);
 
 impl Chance {
@@ -23,13 +24,13 @@ impl Chance {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// An index of an array of so many elements, a power of two.
+    /// An index of an array whose length is a power of two.
     fn index(&mut self, of: u64) -> String {
         let from = self.one(&["i", "x", "x >> 9", "(uint32_t)w", "x >> 3", "i + 1"]);
         format!("({from}) & {}", of - 1)
     }
 
-    /// What is read of numbers.
+    /// An operand of an integer type.
     fn number(&mut self) -> String {
         match self.below(15) {
             0 => format!("{}", self.below(200)),
@@ -60,7 +61,7 @@ impl Chance {
         }
     }
 
-    /// What is read through pointers, of structures and of what functions get by value.
+    /// An operand that is read through pointers, from structures or from results of functions.
     fn object(&mut self) -> String {
         match self.below(14) {
             0 => format!("ps[{}].d[{}]", self.index(4), self.index(8)),
@@ -87,7 +88,7 @@ impl Chance {
         }
     }
 
-    /// An expression of an integer type; all that C leaves undefined is kept out.
+    /// An expression of an integer type without undefined behavior.
     fn integer(&mut self, depth: u32) -> String {
         if depth == 0 {
             return match self.below(3) {
@@ -149,7 +150,7 @@ impl Chance {
         }
     }
 
-    /// A statement on structures, pointers and the types that machines differ in.
+    /// A statement on structures, pointers, and types whose sizes differ between machines.
     fn objects(&mut self) -> String {
         let (p, q) = (self.index(4), self.index(4));
         let two = self.index(2);
@@ -236,7 +237,7 @@ impl Chance {
         }
     }
 
-    /// A program that prints a line; `messages`: it begins and ends as those do that pass messages.
+    /// A program that prints a line; `messages`: it calls `HUM_Init` and `HUM_Finalize`.
     pub fn program(&mut self, messages: bool) -> String {
         let mut body = String::new();
         for _ in 0..9 {

@@ -1,5 +1,5 @@
-//! A kernel's instructions, as hardware has them, carried out one after the other, each access in the memory that the
-//! analysis gives it. What programs of chance print so is what they print as processes.
+//! Interprets a kernel's lowered instructions, each access in the memory that the analysis assigns.
+//! Random programs print the same as processes and when interpreted.
 
 use super::chance::Chance;
 use crate::ir::{Binary, Cast, Module, Op, Type, Value};
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// More than any of the programs takes.
+/// More steps than any of the programs executes.
 const STEPS_MAX: u64 = 200_000_000;
 
 struct Machine<'a> {
@@ -21,7 +21,7 @@ struct Machine<'a> {
     steps: u64,
 }
 
-/// The kernel's end, with its code.
+/// The kernel's end, with its exit status.
 struct End(u64);
 
 fn float(bits: u32, value: u64) -> f64 {
@@ -50,7 +50,7 @@ impl<'a> Machine<'a> {
         let (mut block, mut before) = (0, 0);
         'blocks: loop {
             let code = &function.blocks[block].code;
-            // Phis take what was there before any of them changes.
+            // Phis are evaluated before any of them changes.
             let mut phis = Vec::new();
             for instruction in code {
                 let (Op::Phi(from), Some(result)) = (&instruction.op, instruction.result) else {
@@ -92,7 +92,7 @@ impl<'a> Machine<'a> {
                         let bits = function.result.bits().unwrap_or(64);
                         return Ok(value.map_or(0, |v| see(self, v, bits)));
                     }
-                    Op::Unreachable => panic!("{}: what cannot be reached", function.name),
+                    Op::Unreachable => panic!("{}: unreachable code is reached", function.name),
                     Op::Call(name, arguments) => {
                         let of = |(i, (ty, value)): (usize, &(Type, Value))| {
                             let _ = i;
@@ -180,7 +180,7 @@ impl<'a> Machine<'a> {
         self.memories.of(at, address).expect("a memory")
     }
 
-    /// What a branch that is not taken would load may be outside of its memory.
+    /// A speculative load may be outside of its memory.
     fn load(&self, at: usize, from: Value, address: u64, size: u64) -> u64 {
         let memory = &self.contents[self.memory(at, from)];
         let bytes = memory.get(address as usize..(address + size) as usize);
@@ -296,7 +296,7 @@ fn convert(cast: Cast, from: u32, to: u32, value: u64) -> u64 {
     }
 }
 
-/// What a program prints as hardware.
+/// The output of a program when interpreted.
 fn interpreted(source: &Path, work: &Path) -> String {
     let kernel = Kernel {
         name: "msg_chance".to_owned(),
@@ -320,7 +320,7 @@ fn interpreted(source: &Path, work: &Path) -> String {
     String::from_utf8_lossy(&machine.text).into_owned()
 }
 
-/// What it prints as a process.
+/// The output of a program as a process.
 fn run(source: &Path, work: &Path) -> String {
     let program = work.join("program");
     let mut compiler = Command::new("cc");
@@ -332,9 +332,9 @@ fn run(source: &Path, work: &Path) -> String {
     String::from_utf8_lossy(&ran.stdout).into_owned()
 }
 
-/// FORMS_SEED and FORMS_ROUNDS choose others, and more of them.
+/// `FORMS_SEED` and `FORMS_ROUNDS` select the first seed and the number of programs.
 #[test]
-fn test_programs_of_chance_print_what_processes_print() {
+fn test_random_programs_print_the_same_as_processes() {
     let number = |name: &str, other: u64| {
         let text = std::env::var(name).ok();
         text.and_then(|n| n.parse().ok()).unwrap_or(other)
