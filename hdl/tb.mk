@@ -1,10 +1,10 @@
 # Unit benches: each module listed here is Verilated with its bench tb/MODULE_tb.cpp, at each width
-# listed, and run. `make -C hdl test-units`; one of them: `make -C hdl test-kernel_echo-64`.
-# Their clocks stand still where nothing would change, as in the live model (common/rtl/clock_gate).
-# The model's runtime is compiled once for all; a bench is one translation unit with its model. With NETLISTS, a folder, benches are of what
-# is there in place of the RTL, and of CELLS, what that is made of (syn/netlist.py).
+# listed, and run. `make -C hdl test-units` runs all, `make -C hdl test-kernel_echo-64` a single one.
+# Clocks are gated, as in the live model (common/rtl/clock_gate).
+# The model's runtime is compiled once for all; a bench is one translation unit with its model. With NETLISTS, a folder, benches use
+# the netlists there instead of the RTL, and CELLS, the models of their cells (syn/netlist.py).
 
-# room/module:width[,width…]; a width is the parameter W of modules that have one, else 0.
+# room/module:width[,width…]; a width is the parameter W of modules that have one, otherwise 0.
 BENCHES := \
   common/axis_skid:0 \
   common/axis_fifo:0 \
@@ -43,14 +43,14 @@ VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include
 TB := ../target/hdl/tb
 SEED ?= 1
 JOBS ?= 2
-# The longest that a bench may run, in seconds of processor time, which other load does not change.
+# Maximum run time of a bench in seconds of processor time, which other load does not change.
 BENCH_CPU_S ?= 600
 
 tb_rooms := common kernels functions messages hls
 tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv) $(if $(filter net,$(tb_rooms)),,net/rtl/*.sv))
 tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
-# What messages' packages hold is for its own benches, and the waivers are, with which its modules are linted.
-# They speak TCP by the network's, which rooms that are not the network's do not see.
+# Packages of the message modules are only for their own benches, and so are the waivers with which these modules are linted.
+# They use the network modules' TCP, which other rooms cannot see.
 tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,$(1)),-y net/rtl net/rtl/net_pkg.sv) \
   $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter-out $(if $(filter net,$(tb_rooms)),,net/%),$(filter %_pkg.sv,$(tb_rtl))))
 tb_rtl_of = -Wall -Wno-GENUNNAMED +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) $(if $(filter-out 0,$(2)),-GW=$(2))

@@ -65,8 +65,8 @@ show curl -s --data-binary "@$work/body" "http://$board/function/checksum?hex=1"
 echo "   (zlib: $(python3 -c 'import sys, zlib; print("%08x" % zlib.crc32(open(sys.argv[1], "rb").read()))' "$work/body"))"
 show curl -s --data-binary "@$work/body" -o "$work/echo" "http://$board/function/echo"
 cmp "$work/body" "$work/echo" && echo "1,000,000 bytes came back unchanged"
-head -c 307200 /dev/urandom > "$work/grey.raw"
-show curl -s --data-binary "@$work/grey.raw" -o "$work/edges.raw" -w '%{size_download} bytes of edges\n' "http://$board/function/sobel?width=640"
+head -c 307200 /dev/urandom > "$work/gray.raw"
+show curl -s --data-binary "@$work/gray.raw" -o "$work/edges.raw" -w '%{size_download} bytes of edges\n' "http://$board/function/sobel?width=640"
 show curl -s --data-binary "@$work/body" -o "$work/digest" "http://$board/function/sha256"
 echo "$(od -An -v -tx1 "$work/digest" | tr -d ' \n')   (sha256sum: $(sha256sum < "$work/body" | cut -c1-16)…)"
 show curl -s -o /dev/null -w '%{http_code}\n' -d 'x' "http://$board/function/none"
@@ -82,9 +82,9 @@ echo "a 64-byte echo, cold (an image of 1 MB, 262,144 cycles of the configuratio
 echo "last byte of the request arrived:"
 target/board/bench steps | python3 -c '
 import json, sys
-names = {"asked": "the call is asked for", "configuration_begins": "the configuration port gets its first word",
+names = {"asked": "the call is requested", "configuration_begins": "the configuration port gets its first word",
          "configuration_ends": "and its last", "swapped": "the region has the new kernel", "granted": "the region is granted",
-         "answered": "the answer stands in its ring", "first_byte_out": "its first byte leaves the board"}
+         "answered": "the reply is in its ring", "first_byte_out": "its first byte leaves the board"}
 rows = {row["call"]: row for row in map(json.loads, sys.stdin)}
 print("%-44s %9s %6s" % ("", "cold", "warm"))
 for key, name in names.items():

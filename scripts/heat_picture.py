@@ -6,19 +6,19 @@ import zlib
 
 with open(sys.argv[1], "rb") as source:
     kind, size, _ = source.readline(), source.readline(), source.readline()
-    grey = source.read()
+    gray = source.read()
 if kind != b"P5\n":
     sys.exit(f"error: {sys.argv[1]} is not a binary PGM (it must begin with P5)")
 width, height = map(int, size.split())
 
 # Spreads small values, because most of a plate is cold.
-def colour(value):
+def color(value):
     heat = (value / 255) ** 0.5
     return bytes(min(255, max(0, int(255 * (3 * heat - shift)))) for shift in (0, 1, 2))
 
 
-colours = [colour(value) for value in range(256)]
-rows = b"".join(b"\0" + b"".join(colours[v] for v in grey[y * width : (y + 1) * width]) for y in range(height))
+colors = [color(value) for value in range(256)]
+rows = b"".join(b"\0" + b"".join(colors[v] for v in gray[y * width : (y + 1) * width]) for y in range(height))
 
 
 def chunk(name, data):

@@ -24,8 +24,8 @@ def png_rows(data):
         (length,) = struct.unpack(">I", data[at : at + 4])
         kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
         if kind == b"IHDR":
-            width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", body)
-            if (depth, colour, interlaced) != (8, 2, 0):
+            width, height, depth, color, _, _, interlaced = struct.unpack(">IIBBBBB", body)
+            if (depth, color, interlaced) != (8, 2, 0):
                 raise ValueError("not an RGB picture with 8 bits per channel and without interlacing")
         elif kind == b"IDAT":
             packed += body

@@ -65,7 +65,7 @@ kernel void pool(global const float *restrict in, global float *restrict out, in
   out[(size_t)c * out_plane + y * out_stride + x + out_offset] = most;
 }
 
-/* Local response normalisation over five channels (Krizhevsky 2012: k 2, alpha 1e-4, beta 3/4). */
+/* Local response normalization over five channels (Krizhevsky 2012: k 2, alpha 1e-4, beta 3/4). */
 kernel void lrn(global const float *restrict in, global float *restrict out, int channels, int in_stride, int in_plane,
                 int out_stride, int out_plane, int out_offset) {
   int x = get_global_id(0), y = get_global_id(1), c = get_global_id(2);

@@ -2,7 +2,7 @@
 import math
 from html import escape
 
-COLOURS = ["#222222", "#0969da", "#d1242f", "#1a7f37", "#8250df", "#bc4c00"]
+COLORS = ["#222222", "#0969da", "#d1242f", "#1a7f37", "#8250df", "#bc4c00"]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 72, 16, 40, 56
 
 
@@ -62,13 +62,13 @@ def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x_title)}</text>'
                f'<text transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{escape(y_title)}</text>')
     for i, (name, line) in enumerate(series.items()):
-        colour = COLOURS[i % len(COLOURS)]
+        color = COLORS[i % len(COLORS)]
         line = sorted(p for p in line if p[1] > 0)
         path = " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in line)
-        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        out += [f'<circle cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3" fill="{colour}"><title>{escape(name)}: {y:.4g}</title></circle>'
+        out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        out += [f'<circle cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3" fill="{color}"><title>{escape(name)}: {y:.4g}</title></circle>'
                 for x, y in line]
-        out.append(f'<rect x="{LEFT + 14}" y="{TOP + 8 + 18 * i}" width="14" height="4" fill="{colour}"/>'
+        out.append(f'<rect x="{LEFT + 14}" y="{TOP + 8 + 18 * i}" width="14" height="4" fill="{color}"/>'
                    f'<text x="{LEFT + 34}" y="{TOP + 15 + 18 * i}">{escape(name)}</text>')
     out.append("</svg>")
     return "\n".join(out) + "\n"

@@ -1,11 +1,11 @@
-// Proof harness: the arbiter gives to one of those that ask, to somebody whenever it may, and nobody who keeps
-// asking waits for more than each of the others once.
+// Proof harness: the arbiter grants only to requesters, grants whenever it may, and passes over a permanent requester at most
+// once for each other one.
 module arbiter_f (
     input logic       clk,
     input logic       rst,
     input logic       enable,
     input logic [3:0] request,
-    input logic [1:0] pick      // whose turn is followed
+    input logic [1:0] pick      // the requester that is followed
 );
 
   localparam int N = 4;
@@ -13,7 +13,7 @@ module arbiter_f (
   logic       started;
   logic [3:0] grant;
   logic [1:0] pick_before;
-  logic [2:0] passed;   // times that others were given it while this one asked
+  logic [2:0] passed;   // grants to others while this one requested
 
   initial started = 1'b0;
 

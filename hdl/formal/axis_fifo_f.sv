@@ -1,6 +1,6 @@
-// Proof harness: the FIFO loses, reorders and invents nothing, and what it offers stays until it is taken.
+// Proof harness: the FIFO does not lose, reorder or invent entries, and an offered entry stays until it is accepted.
 //
-// The solver picks a place in the stream, modulo 16; the entry there is followed through.
+// The solver picks a position in the stream, modulo 16; the entry at this position is followed.
 module axis_fifo_f (
     input logic       clk,
     input logic       rst,

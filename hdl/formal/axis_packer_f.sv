@@ -1,5 +1,5 @@
-// Proof harness: whatever pieces come, beats are full but the last, `keep` has no holes, what is offered stays, and
-// no more bytes leave than came.
+// Proof harness: for any pieces, beats are full except the last, `keep` is contiguous, offered beats stay, and
+// the output never has more bytes than the input.
 module axis_packer_f (
     input logic        clk,
     input logic        rst,

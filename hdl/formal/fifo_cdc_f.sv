@@ -1,9 +1,9 @@
-// Proof harness: the FIFO between two clocks loses, reorders and invents nothing, whatever the two clocks do.
+// Proof harness: the FIFO between two clocks does not lose, reorder or invent entries, with any behavior of the clocks.
 //
-// A step of the proof is less than a cycle of either clock: each rises when it likes, both in one step too, and then what crosses
-// is caught as it was; a step later, as it is. One bit of it changes at a time (cdc_count asserts it), so that whichever of the
-// two a flip-flop settles to is among what is proven.
-// The solver picks a place in the stream, modulo 8; the entry there is followed through.
+// A step of the proof is shorter than a cycle of either clock: each clock may rise in any step, also both in the same one, and then
+// crossing values are sampled before their change; a step later, after it. One bit changes at a time (cdc_count asserts it), so that
+// both values to which a flip-flop may settle are covered.
+// The solver picks a position in the stream, modulo 8; the entry at this position is followed.
 module fifo_cdc_f (
     input logic       s_clk,
     input logic       s_rst,
@@ -21,8 +21,8 @@ module fifo_cdc_f (
   logic       m_payload, offered, value;
   logic [2:0] s_level;
   logic [2:0] taken, given, count, pick;
-  logic [1:0] s_cycles, m_cycles;  // in reset, three and more as three
-  logic       s_begun, m_begun;    // out of it
+  logic [1:0] s_cycles, m_cycles;  // cycles in reset, saturating at three
+  logic       s_begun, m_begun;    // out of reset
   logic       over;                // each has been in reset for three cycles
 
   initial begin
@@ -64,7 +64,7 @@ module fifo_cdc_f (
   end
 
   always_comb begin
-    // Once, together, and until the other's zero has come through; they end apart.
+    // Once, together, and until the other's zero has arrived; they end at different times.
     assume (s_rst || over);
     assume (m_rst || over);
     assume (!s_rst || !s_begun);

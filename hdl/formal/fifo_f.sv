@@ -1,6 +1,6 @@
-// Proof harness: the small FIFO loses, reorders and invents nothing, also from a writer that decides a cycle ahead.
+// Proof harness: the small FIFO does not lose, reorder or invent entries, also with a writer that decides a cycle early.
 //
-// The solver picks a place in the stream, modulo 16; the entry there is followed through.
+// The solver picks a position in the stream, modulo 16; the entry at this position is followed.
 module fifo_f (
     input logic       clk,
     input logic       rst,
@@ -47,7 +47,7 @@ module fifo_f (
       assume (rst);
     end else begin
       assume (pick == pick_before);
-      // It saw `s_ready` in this cycle or in the one before, and is not held.
+      // The writer saw `s_ready` in this cycle or in the previous one, and cannot be stopped.
       assume (!s_valid || s_ready || ready_before);
       if (!rst) begin
         assert (count <= 4'(Depth));

@@ -1,5 +1,5 @@
-// Proof harness: frames of several senders leave one after the other, each whole and from one sender, and nobody
-// waits for more than a frame of each of the others.
+// Proof harness: frames of several senders leave one after another, each whole and from one sender, and a sender
+// waits for at most one frame of each other sender.
 module net_mux_f
   import net_pkg::*;
 (
@@ -10,7 +10,7 @@ module net_mux_f
     input beat_t      s1,
     input beat_t      s2,
     input logic       m_ready,
-    input logic [1:0] pick      // whose turn is followed
+    input logic [1:0] pick      // the sender that is followed
 );
 
   localparam int N = 3;
@@ -55,7 +55,7 @@ module net_mux_f
       assume (rst);
     end else begin
       assume (pick == pick_before && pick < 2'(N));
-      // What was offered stays until it is taken.
+      // An offered beat stays until it is accepted.
       assume ((held & ~s_valid) == '0);
       if (!rst) begin
         assert ((s_ready & (s_ready - 1'b1)) == '0);

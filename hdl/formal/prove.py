@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Proves the harnesses beside it, without a bound, with Yosys: by induction, or with ABC's property-directed reachability.
+"""Proves the harnesses in this folder, without a bound, with Yosys: by induction, or with ABC's property-directed reachability.
 
     hdl/formal/prove.py [HARNESS…]
 
-Prints a line for each and a result, as the benches do. Each harness is also tried with assertions that are never true:
-one that is proven even so assumes too much to say anything.
+Prints a line for each harness and a result, as the benches do. Each harness is also tried with an assertion that is always false:
+a harness that is proven even so has contradictory assumptions.
 """
 import argparse
 import os
@@ -19,20 +19,20 @@ sys.path.insert(0, str(HDL / "syn"))
 import modules  # noqa: E402  (the tools' installation)
 
 WORK = modules.TARGET / "formal"
-# What is proven of the network, beside the rooms of modules.sources().
+# Network modules used by the harnesses, in addition to those of modules.sources().
 NETWORK = ["net_mux", "net_numbers", "net_parse", "tcp_lookup", "tcp_rx", "tcp_tx"]
-# Memories and registers are zero when power comes on, as they are on a chip; the others' are anything.
+# Harnesses whose memories and registers are zero at power-on, as on a chip; in the others they are arbitrary.
 CLEARED = ["tcp_lookup_f"]
-# Those with several clocks, each of which is a signal like any other.
+# Harnesses with several clocks, each of which is modeled as an ordinary signal.
 CLOCKS = ["fifo_cdc_f"]
-# Whose assertions all follow from themselves a cycle before, so that nothing is left to be found: ABC would look for it for long.
+# Harnesses whose assertions all follow from those of the previous cycle, so that no invariants must be found, for which ABC would search long.
 INDUCTIVE = ["tcp_tx_f", "tcp_position_f"]
-# The same of so many that Yosys, which proves all of them in one question, does not answer for long: ABC proves each for itself.
+# The same with many assertions, for which a single proof by Yosys takes too long: ABC proves each separately.
 EACH = ["tcp_rx_f"]
 
 
 def proven(name, text):
-    """None if all assertions hold in every reachable state, else what says so."""
+    """None if all assertions hold in every reachable state, otherwise the message of the tool."""
     WORK.mkdir(parents=True, exist_ok=True)
     source = WORK / f"{name}.sv"
     source.write_text(text)
@@ -56,7 +56,7 @@ def induced(name, commands):
     return next((line for line in said.splitlines() if "failed" in line), said[-300:])
 
 
-def modelled(name, commands):
+def modeled(name, commands):
     """The file of its circuit for ABC."""
     model = WORK / f"{name}.aig"
     modules.yosys([*commands, "techmap", "opt -fast", "setundef -undriven -anyseq", *(["setundef -zero -init"] if name in CLEARED else []),
@@ -73,8 +73,8 @@ def abc(script, seconds=None):
 
 
 def each(name, commands):
-    """By induction over all assertions, and all that is equal by the way; what is left of the circuit is nothing if they hold."""
-    model, left = modelled(name, commands), WORK / f"{name}.left.aig"
+    """By induction over all assertions, and over equal signals; the reduced circuit is empty if the assertions hold."""
+    model, left = modeled(name, commands), WORK / f"{name}.left.aig"
     left.unlink(missing_ok=True)
     if abc(f"read_aiger {model}; fold; strash; scorr -C 1000000; orpos; strash; write_aiger {left}", 900) is None:
         return "undecided after 900 s"
@@ -82,12 +82,12 @@ def each(name, commands):
     # One output, which is never true, without a register or a gate.
     if header.split()[3:6] == [b"0", b"1", b"0"] and output == b"0":
         return None
-    return "not all assertions follow from those of the cycle before"
+    return "not all assertions follow from those of the previous cycle"
 
 
 def reached(name, commands):
-    # All assertions at once: each may need the others.
-    done = abc(f"read_aiger {modelled(name, commands)}; fold; strash; orpos; scorr; pdr -T 300")
+    # All assertions at once, because each may depend on the others.
+    done = abc(f"read_aiger {modeled(name, commands)}; fold; strash; orpos; scorr; pdr -T 300")
     if "Property proved" in done.stdout:
         return None
     return next((line for line in done.stdout.splitlines() if "asserted" in line or "ndecided" in line),
@@ -95,7 +95,7 @@ def reached(name, commands):
 
 
 def prove(harness):
-    """None if proven, else why not."""
+    """None if proven, otherwise the reason."""
     text = harness.read_text()
     if proven(harness.stem, text.replace("assert (", "assert (1'b0 && ")) is None:
         return "its assumptions leave nothing to prove"

@@ -1,7 +1,7 @@
-// Proof harness: a key is found if it was put in and not removed, and then with its session; no other is. It stands in
-// one place at most, and in one of its own. A key that is put in twice is refused, and keeps its session.
+// Proof harness: a key is found if and only if it was inserted and not removed, and then with its session. A key is in at most
+// one place, which is one of its own. A key that is inserted twice is refused, and keeps its session.
 //
-// Two sessions, two places in each table, one in the stash; keys of three bits, so that each meets others in both of its
+// Two sessions, two places in each table, one in the stash; keys of three bits, so that each key collides with others in both of its
 // places. The solver picks the key that is followed.
 module tcp_lookup_f (
     input logic       clk,
@@ -34,7 +34,7 @@ module tcp_lookup_f (
       .*
   );
 
-  // What the table does with a key that moves, one after the other: looks at its two places, and writes.
+  // The table's operations on a moving key, one after another: reads its two places, and writes.
   logic       at_work, left_is, right_is, left_used, right_used;
   logic       left_home, right_home;  // the places of the key that is followed
 
@@ -48,7 +48,7 @@ module tcp_lookup_f (
     right_home = dut.chosen({pick, 61'd0}, dut.mask, 33);
   end
 
-  // Where the key stands.
+  // The places that contain the key.
   logic [1:0] in_left, in_right;
   logic       in_stash, on_its_way, there, was_left, was_right, was_on_its_way, was_there, was_index, was_leaving;
   logic [2:0] places;
@@ -61,7 +61,7 @@ module tcp_lookup_f (
     in_stash   = dut.stash[0].valid && dut.stash[0].key == {pick, 61'd0};
     on_its_way = dut.driven && dut.moving.key == {pick, 61'd0};
     places     = 3'(in_left[0]) + 3'(in_left[1]) + 3'(in_right[0]) + 3'(in_right[1]) + 3'(in_stash) + 3'(on_its_way);
-    // Under way: put in, with others still to find a place; or taken out.
+    // In progress: inserted, with others still being moved; or being removed.
     ends    = change_valid && changed;
     adds    = change_valid && !change_remove && change == pick && (dut.driven || (ends && !refused));
     removed = ends && change_remove && change == pick;
@@ -102,7 +102,7 @@ module tcp_lookup_f (
       if (changing) assume (change_valid && change_remove == remove_before && change_index == index_before && change == change_before);
       if (!rst) begin
         if (of_pick) assert (found_valid);
-        // While it is taken out either may be said.
+        // While the key is being removed, both results are permitted.
         if (of_pick && !was_leaving) begin
           assert (found == was_there);
           if (found) assert (found_index == was_index);
@@ -110,7 +110,7 @@ module tcp_lookup_f (
         if (ends && change == pick && !change_remove) assert (refused || !is_in);
         if (dut.state != Clear) begin
           assert (places == 3'(there));
-          // In a place of its own, and with its session.
+          // In one of its own places, and with its session.
           assert (!in_left[!left_home] && !in_right[!right_home]);
           for (int i = 0; i < 2; i++) begin
             if (in_left[i]) assert (dut.lefts[i].index == (is_in ? its_index : change_index));
@@ -119,7 +119,7 @@ module tcp_lookup_f (
           if (in_stash) assert (dut.stash[0].index == (is_in ? its_index : change_index));
           if (on_its_way) assert (dut.moving.index == (is_in ? its_index : change_index));
         end
-        // What the solver could not find by itself: what the table knows of a change while it is under way.
+        // Invariants that the solver cannot find itself: the table's state during a change.
         assert (dut.state <= Done && (!at_work || change_valid) && (at_work || !dut.driven));
         if (of_pick) assert (dut.wanted == {pick, 61'd0} && dut.on_its_way == was_on_its_way &&
           (dut.left.valid && dut.left.key == {pick, 61'd0}) == was_left && (dut.right.valid && dut.right.key == {pick, 61'd0}) == was_right);

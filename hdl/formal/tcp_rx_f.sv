@@ -1,14 +1,14 @@
-// Proof harness: a session is told only of bytes that came in frames whose checksum was right, and each of them stands in its
-// ring then, until it has been read. What a stream has come to never goes back, and nothing is told of a stream that has ended
-// or has not begun; it ends with a FIN, once all before has come. Payload is written only into the window of the
-// frame's session: from the first missing byte to a ring behind what has been read. A damaged frame changes nothing that is told.
+// Proof harness: a session is notified only of bytes that came in frames with a correct checksum, and each of them is in its
+// ring then, until it has been read. The position of a stream never goes back, and there is no notification of a stream that has ended
+// or has not begun; it ends with a FIN, after all earlier bytes. Payload is written only into the window of the
+// frame's session: from the first missing byte to a ring after the read position. A damaged frame causes no notification.
 //
-// Together with net_parse, whose promises are proven by the way. Two sessions, rings of 64 bytes, no islands, frames of
-// any length below 2,047 beats; positions of 32 bits (tcp_position_f). The solver picks a session and a byte of its stream that is followed.
+// Includes net_parse, whose guarantees are proven, too. Two sessions, rings of 64 bytes, no islands, frames of
+// any length below 2,047 beats; positions of 32 bits (tcp_position_f). The solver picks a session and a byte of its stream to follow.
 //
-// Assumed: the port's beats are full but the last; the lookup answers two cycles after it was asked, holds its answer, and finds only
-// sessions that have begun; the application reads no further than it was told; what a stream that begins has read
-// is said in the cycle before, or stood; no two streams begin in successive cycles.
+// Assumptions: the port's beats are full except the last; the lookup replies two cycles after a query, holds its result, and finds only
+// established sessions; the application reads no further than notified; the read position of a stream that begins
+// is set in the previous cycle, or earlier; no two streams begin in successive cycles.
 module tcp_rx_f
   import net_pkg::*;
 (
@@ -39,7 +39,7 @@ module tcp_rx_f
   localparam int RING_BITS = 6;
   localparam logic [31:0] Ring = 32'(1 << RING_BITS);
 
-  logic         beat_valid, done, write, query, told, told_at, told_ended, arrived, stranger;
+  logic         beat_valid, done, write, query, rcv_notify, rcv_notify_at, rcv_notify_ended, arrived, stranger;
   beat_t        beat;
   logic [10:0]  beat_index;
   head_t        head, verdict_head, desc_head;
@@ -48,7 +48,7 @@ module tcp_rx_f
   logic [3:0]   write_address;
   logic [63:0]  write_data, query_key;
   logic [7:0]   write_keep;
-  logic [31:0]  told_next;
+  logic [31:0]  rcv_notify_next;
   logic         desc_valid, desc_hit, desc_index, desc_kept, desc_gap, desc_fin, desc_exact, desc_inside, desc_near;
 
   net_parse parse (
@@ -66,21 +66,21 @@ module tcp_rx_f
 
   // ---- the frame that was looked up last ----
   logic         started, had, fresh;
-  logic [3:0]   age;            // cycles since it was asked for, 15: as many or more
+  logic [3:0]   age;            // cycles since the query, 15: that many or more
   logic         current;        // its head is still in the parser
   logic [31:0]  frame_seq;
   logic [15:0]  frame_length;
   logic [13:0]  frame_start;
   logic         frame_fin;
   logic [63:0]  frame_key;
-  logic [12:1]  last_left;      // the last beat of a frame left, so many cycles ago
-  logic [7:4]   well;           // a good TCP frame's verdict was there, so many cycles after its last beat
+  logic [12:1]  last_left;      // the last beat of a frame left this number of cycles ago
+  logic [7:4]   well;           // a valid TCP frame's verdict came this number of cycles after its last beat
   logic         found_before, hit_before, index_before, pick_session_before, open_before;
   logic [31:0]  pick_before;
   beat_t        left_beat[6];
   logic [10:0]  left_index[6];
   logic [5:1]   left_valid;
-  logic [10:0]  past, past_6;   // the last beat that was chosen of; the one whose bytes were turned
+  logic [10:0]  past, past_6;   // the last selected beat; the one whose bytes were rotated
   logic         past_last, past_6_last;
   logic [14:0]  past_end;       // bytes
 
@@ -94,16 +94,16 @@ module tcp_rx_f
   logic         got, got_1, got_2, old;  // old: before this frame
   logic [31:0]  carry_at, write_at;      // sequence numbers
   logic [7:0]   got_byte;
-  logic [7:0]   ring_byte;      // in its place in the ring
+  logic [7:0]   ring_byte;      // at its position in the ring
 
-  logic [31:0]  next_of, read_of;  // how far it came, and was read
+  logic [31:0]  next_of, read_of;  // notified position, and read position
   logic         ended_of;
   assign next_of  = dut.streams[pick_session].next;
   assign ended_of = dut.streams[pick_session].ended;
   assign read_of  = dut.reads[pick_session];
   assign forward  = read_to - read_of <= next_of - read_of;
 
-  // Where the byte is in the frame.
+  // The position of the byte in the frame.
   logic [31:0]  spot;
   logic         covered, reading, counted, in_write, in_carry, in_keep;
   logic [7:0]   carry, of_keep;
@@ -182,7 +182,7 @@ module tcp_rx_f
     end
     got_1 <= got;
     got_2 <= got_1 && got;
-    if (told && told_at == pick_session && !open && pick - next_of < told_next - 32'(told_ended) - next_of) passed <= 1'b1;
+    if (rcv_notify && rcv_notify_at == pick_session && !open && pick - next_of < rcv_notify_next - 32'(rcv_notify_ended) - next_of) passed <= 1'b1;
     passed_1 <= passed;
     renewed <= 1'b0;
     if (read_write && read_at == pick_session) begin
@@ -203,7 +203,7 @@ module tcp_rx_f
     end
   end
 
-  // What is expected behind each step of the pipeline: the number of the next beat.
+  // The expected number of the next beat after each step of the pipeline.
   logic [10:0] expected[6];
   always_comb begin
     expected[0] = beat_index;
@@ -222,7 +222,7 @@ module tcp_rx_f
     return b.keep[0] && ((b.keep + 8'd1) & b.keep) == '0 && (b.last || b.keep == '1);
   endfunction
 
-  // Within the window, as it was when the frame was looked up.
+  // Within the window at the time of the lookup.
   function automatic logic fitting(input logic [31:0] byte_at);
     return byte_at - dut.wanted < Ring && byte_at - dut.taken_to < Ring;
   endfunction
@@ -232,8 +232,8 @@ module tcp_rx_f
   endfunction
 
   logic its;
-  logic mine;    // the frame is the session's, and that has not begun anew
-  logic moves;   // what it has come to is about to be told
+  logic mine;    // the frame belongs to the session, which was not opened again
+  logic moves;   // its position is about to be notified
   logic [31:0] reached, unread;
   assign mine    = had && age >= 4'd3 && hit && index == pick_session && !dut.another && !renewed;
   assign its     = had && age != 4'd2 && hit && index == pick_session && !dut.another;
@@ -259,13 +259,13 @@ module tcp_rx_f
       if (open && at == pick_session) assume (open_next == read_of && !(read_write && read_at == pick_session));
       if (renewed) assume (open && at == pick_session);
       if (!rst) begin
-        // ---- what is told ----
-        if (told && !open) assert (well[6] || (well[7] && open_before));
-        if (told && !open && told_at == pick_session && !renewed) begin
+        // ---- notifications ----
+        if (rcv_notify && !open) assert (well[6] || (well[7] && open_before));
+        if (rcv_notify && !open && rcv_notify_at == pick_session && !renewed) begin
           assert (known && !ended_of);
-          assert (told_next - next_of <= Ring + 32'(told_ended) && told_next != next_of);
-          if (pick - next_of < told_next - 32'(told_ended) - next_of) assert (got);
-          if (told_ended) assert (frame_fin && told_next == frame_seq + 32'(frame_length) + 32'd1);
+          assert (rcv_notify_next - next_of <= Ring + 32'(rcv_notify_ended) && rcv_notify_next != next_of);
+          if (pick - next_of < rcv_notify_next - 32'(rcv_notify_ended) - next_of) assert (got);
+          if (rcv_notify_ended) assert (frame_fin && rcv_notify_next == frame_seq + 32'(frame_length) + 32'd1);
         end
         if (passed_1) assert (ring_byte == got_byte);
         // ---- the parser's frames ----
@@ -311,7 +311,7 @@ module tcp_rx_f
                 dut.step_3 == (age == 4'd4) && dut.step_4 == (age == 4'd5));
         assert (age != '0);
         if (!had) assert (age == 4'd15 && !fresh && !current && !got);
-        // ---- what is known of the frame, step by step ----
+        // ---- invariants of the frame, step by step ----
         if (had && age >= 4'd3) begin
           assert (dut.seq == frame_seq && dut.base == frame_seq - 32'(frame_start) && dut.seq_end == frame_seq + 32'(frame_length));
           assert (dut.whole_end == frame_start + frame_length[13:0] && frame_start >= 14'd34 && frame_start <= 14'd94);
@@ -332,7 +332,7 @@ module tcp_rx_f
           if (dut.usable) assert (hit && frame_length < 16'h3f00 && dut.taking && dut.fits);
         end
         if (had && age >= 4'd6) assert (dut.stop == dut.base + 32'(dut.limit));
-        // ---- what is on its way to the ring ----
+        // ---- data on its way to the ring ----
         for (int i = 0; i < 8; i++) begin
           if (left_valid[5] && dut.keep[i]) begin
             assert (left_index[5] >= 11'd6 && dut.usable && 14'({left_index[5], 3'(i)}) >= dut.first);

@@ -1,7 +1,7 @@
-// Proof harness: every segment leaves as one frame of the right length, whose payload is what stands in its session's ring from
-// its place on, and whose checksum is whole when it goes: nothing leaves before it is there, though the frame's head does.
+// Proof harness: every segment leaves as one frame of the right length, whose payload equals the bytes of its session's ring from
+// its position on, and whose checksum is complete when it is sent, although the frame's head leaves earlier.
 //
-// Two sessions, rings of 64 bytes, payload of at most 50, which is seven beats: more than the head has. The solver picks the
+// Two sessions, rings of 64 bytes, payload of at most 50 bytes, which is seven beats: more than the head. The solver picks the
 // word of a ring whose bytes are followed.
 module tcp_tx_f
   import net_pkg::*;
@@ -10,7 +10,7 @@ module tcp_tx_f
     input logic        rst,
     input logic        s_valid,
     input logic        s_session,
-    input logic [5:0]  place,        // where the payload begins in the ring
+    input logic [5:0]  place,        // position of the payload in the ring
     input logic [5:0]  length,
     input logic        with_mss,
     input logic        with_scale,
@@ -26,7 +26,7 @@ module tcp_tx_f
     logic       session;
     logic [5:0] place, length;
     logic [3:0] options;  // bytes
-  } said_t;
+  } sent_t;
 
   logic        started, s_ready, read, m_valid;
   logic [3:0]  read_address;
@@ -54,20 +54,20 @@ module tcp_tx_f
       .*
   );
 
-  // ---- what each slot is of, and how much of it is there ----
-  said_t       said[2], out, shown;       // of the frame that is sent; of the beat that is shown
+  // ---- the segment of each slot, and its written part ----
+  sent_t       sent[2], out, shown;       // of the frame being sent; of the visible beat
   logic [3:0]  written[2];                // beats
-  logic [3:0]  came;                      // words, of the segment that is read
-  logic [3:0]  next, coming, last;        // addresses: of words that come in the next cycle, in this one; of the one before
-  logic [3:0]  number, number_shown;      // of the frame's next beat; of the one that is shown
-  logic        was_whole;                 // the checksum of what is sent was in the cycle before
+  logic [3:0]  came;                      // words of the segment being read
+  logic [3:0]  next, coming, last;        // addresses: of words that arrive in the next cycle, in this one; of the previous one
+  logic [3:0]  number, number_shown;      // of the frame's next beat; of the visible one
+  logic        was_whole;                 // the checksum of the segment was complete in the previous cycle
   logic        stalled;
   beat_t       was;
   logic [3:0]  pick_before;
   logic [63:0] data_before;
 
-  // Whether payload of a beat is the ring's, where that is the word that is followed.
-  function automatic logic right(input said_t of, input logic [3:0] beat, input logic [63:0] data);
+  // Whether payload of a beat equals the ring, for the followed word.
+  function automatic logic right(input sent_t of, input logic [3:0] beat, input logic [63:0] data);
     logic [7:0] byte_of, at;
     right = 1'b1;
     for (int i = 0; i < 8; i++) begin
@@ -77,8 +77,8 @@ module tcp_tx_f
     end
   endfunction
 
-  // A frame's bytes, less one.
-  function automatic logic [6:0] span(input said_t of);
+  // A frame's bytes, minus one.
+  function automatic logic [6:0] span(input sent_t of);
     return 7'd53 + 7'(of.length) + 7'(of.options);
   endfunction
 
@@ -100,12 +100,12 @@ module tcp_tx_f
     end
     if (dut.adding) written[dut.fill] <= 4'(dut.add_at) + 1'b1;
     if (s_valid && s_ready) begin
-      said[dut.fill]    <= '{s_session, place, length, with_scale ? 4'd8 : with_mss ? 4'd4 : 4'd0};
+      sent[dut.fill]    <= '{s_session, place, length, with_scale ? 4'd8 : with_mss ? 4'd4 : 4'd0};
       written[dut.fill] <= '0;
       came              <= '0;
     end
     if (dut.take) begin
-      out    <= said[dut.drain];
+      out    <= sent[dut.drain];
       number <= '0;
     end
     if (dut.advance) begin
@@ -115,19 +115,19 @@ module tcp_tx_f
     end
   end
 
-  // Whether the module has of a segment what was said.
-  function automatic logic is_of(input segment_t segment, input said_t of);
+  // Whether the module's copy of a segment is correct.
+  function automatic logic is_of(input segment_t segment, input sent_t of);
     return of.options[1:0] == '0 && of.options < 4'd12 && segment.length == 16'(of.length) &&
       segment.with_mss == (of.options != '0) && segment.with_scale == (of.options == 4'd8);
   endfunction
 
-  // Of the segment that is read: its words and beats, words that are to be asked for, beats that are to be written.
+  // Of the segment being read: its words and beats, remaining requests, remaining writes.
   logic [3:0] words, beats, left, rest;
   logic       busy;
-  said_t      now;
+  sent_t      now;
 
   always_comb begin
-    now     = said[dut.fill];
+    now     = sent[dut.fill];
     busy    = dut.read_state != 2'd0;
     words   = 4'((7'(now.place[2:0]) + 7'(now.length) + 7'd7) >> 3);
     beats   = 4'((7'd13 + 7'(now.length)) >> 3);
@@ -141,12 +141,12 @@ module tcp_tx_f
     end else begin
       assume (pick == pick_before && pick_data == data_before);
       assume (length <= 6'(MSS));
-      // Options are a SYN's, which has no payload.
+      // Only SYNs have options, and they have no payload.
       assume (!with_scale || with_mss);
       assume (!with_mss || length == '0);
       if (dut.coming[0] && coming == pick) assume (read_data == pick_data);
       if (!rst) begin
-        // What was offered stays.
+        // An offered segment stays.
         if (stalled) assert (m_valid && m == was);
         if (m_valid) begin
           assert (m.last == (number_shown == 4'(span(shown) >> 3)));
@@ -154,7 +154,7 @@ module tcp_tx_f
           if (number_shown > 4'd5) assert (right(shown, number_shown - 4'd6, m.data));
         end
         if (dut.advance && number == 4'd6) assert (was_whole);
-        // What the solver could not find by itself. The reader: words come one a cycle, in their order.
+        // Invariants that the solver cannot find itself. The reader: words arrive one per cycle, in order.
         assert (dut.read_state != 2'd3);
         if (!busy) assert (!read && dut.coming == '0 && !dut.adding);
         else begin
@@ -185,19 +185,19 @@ module tcp_tx_f
           end
         end
         for (int s = 0; s < 2; s++) begin
-          if (dut.full[s]) assert (said[s].length <= 6'(MSS) && (said[s].options == '0 || said[s].length == '0) &&
-            (said[s].length == '0 || written[s] == 4'((7'd13 + 7'(said[s].length)) >> 3)));
+          if (dut.full[s]) assert (sent[s].length <= 6'(MSS) && (sent[s].options == '0 || sent[s].length == '0) &&
+            (sent[s].length == '0 || written[s] == 4'((7'd13 + 7'(sent[s].length)) >> 3)));
           if (dut.full[s] || (busy && dut.fill == 1'(s)))
-            for (int j = 0; j < 8; j++) if (4'(j) < written[s]) assert (right(said[s], 4'(j), dut.store[8*s+j]));
+            for (int j = 0; j < 8; j++) if (4'(j) < written[s]) assert (right(sent[s], 4'(j), dut.store[8*s+j]));
         end
-        // The sender: of a slot that is full, or has at most so many beats to come as the head has before the checksum.
+        // The sender: a slot that is full, or that misses at most as many beats as the head has before the checksum.
         assert ((dut.fill == dut.drain) == (dut.full[0] == dut.full[1]));
         if (dut.full[0] != dut.full[1]) assert (dut.full[dut.drain]);
         if (dut.full == 2'd3) assert (dut.sending);
-        if (dut.full[dut.drain] && !dut.sending) assert (!busy && is_of(dut.segment, said[dut.drain]));
-        if (dut.full[!dut.drain]) assert (is_of(dut.segment, said[!dut.drain]));
+        if (dut.full[dut.drain] && !dut.sending) assert (!busy && is_of(dut.segment, sent[dut.drain]));
+        if (dut.full[!dut.drain]) assert (is_of(dut.segment, sent[!dut.drain]));
         if (dut.sending) begin
-          assert (out == said[dut.drain] && is_of(dut.out, out) && dut.sent == 16'(number));
+          assert (out == sent[dut.drain] && is_of(dut.out, out) && dut.sent == 16'(number));
           assert (dut.last_beat == 16'(span(out) >> 3) && dut.last_keep == 8'hff >> (3'd7 - span(out) [2:0]) && 16'(number) <= dut.last_beat);
           if (dut.full[dut.drain]) assert (was_whole);
           else begin

@@ -1,4 +1,4 @@
-// The board as it is placed and routed for its area and clock: the shell with two regions, and a kernel in
+// The board for place and route: the shell with two regions, and a kernel in
 // each. Its rings are in block RAM; board memory, configuration port, host and MAC are outside.
 //
 // Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, at `port_clk` (board_port32).
@@ -23,7 +23,7 @@ module board_top #(
     input  logic [31:0] own_ip,
     input  logic [15:0] listen_port,
     input  logic [63:0] secret,
-    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // that requests must bring, its first character in bits 7:0; zeros: none
+    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character in bits 7:0; zeros: none
     input  logic        rx_valid,
     input  logic [PORT-1:0] rx_data,
     input  logic [PORT/8-1:0] rx_keep,
@@ -33,7 +33,7 @@ module board_top #(
     output logic [PORT-1:0] tx_data,
     output logic [PORT/8-1:0] tx_keep,
     output logic        tx_last,
-    output logic        busy,     // a request is being worked on
+    output logic        busy,     // a request is being processed
     input  logic [31:0] store_ip,
     input  logic [15:0] store_port,
     input  logic [511:0] store_path,

@@ -1,6 +1,6 @@
-// What simulates Yosys' cells of an ECP5, for netlist.py: its own models, and of block RAM, which it has none of, what its rules
-// (brams_map_16kd.v) use: no output registers, a clock that rises, synchronous resets. What one port reads where the other writes
-// is anything on the chip: here it is wrong, so that a bench shows who looks at it.
+// Simulation models of Yosys' ECP5 cells for netlist.py: Yosys' own models, and for block RAM, for which it has none, the features
+// used by its mapping rules (brams_map_16kd.v): no output registers, rising clock edges, synchronous resets. A read of an address that
+// the other port writes is undefined on the chip; here it returns a wrong value, so that benches reveal such reads.
 /* verilator lint_off SPECIFYIGN */
 /* verilator lint_off INITIALDLY */
 `include "common_sim.vh"
@@ -40,11 +40,11 @@ module DP16KD (
   };
 
   if (CLKAMUX != "CLKA" || CLKBMUX != "CLKB" || REGMODE_A != "NOREG" || REGMODE_B != "NOREG")
-    $error("block RAM of a kind that is not simulated");
+    $error("unsupported kind of block RAM");
   // Yosys' kind where there is no reset.
-  always @(posedge CLKA) if (RESETMODE != "SYNC" && (RSTA || RSTB)) $fatal(1, "a reset of block RAM that is not simulated");
+  always @(posedge CLKA) if (RESETMODE != "SYNC" && (RSTA || RSTB)) $fatal(1, "unsupported reset of block RAM");
 
-  // A wide word takes both ports' data.
+  // A wide word uses the data of both ports.
   wire [35:0] di = {
     DIB17, DIB16, DIB15, DIB14, DIB13, DIB12, DIB11, DIB10, DIB9, DIB8, DIB7, DIB6, DIB5, DIB4, DIB3, DIB2, DIB1, DIB0,
     DIA17, DIA16, DIA15, DIA14, DIA13, DIA12, DIA11, DIA10, DIA9, DIA8, DIA7, DIA6, DIA5, DIA4, DIA3, DIA2, DIA1, DIA0
@@ -52,8 +52,8 @@ module DP16KD (
   wire [13:0] a = {ADA13, ADA12, ADA11, ADA10, ADA9, ADA8, ADA7, ADA6, ADA5, ADA4, ADA3, ADA2, ADA1, ADA0};
   wire [13:0] b = {ADB13, ADB12, ADB11, ADB10, ADB9, ADB8, ADB7, ADB6, ADB5, ADB4, ADB3, ADB2, ADB1, ADB0};
 
-  // Four bytes of nine bits each. An address counts bits, eight a byte; where words are wider than a byte, its last bits say which
-  // of their bytes are written.
+  // Four bytes of nine bits each. An address counts bits, eight per byte; for words wider than a byte, its last bits are the
+  // byte enables.
   reg [35:0] words[512];
   initial for (int i = 0; i < 512; i++) words[i] = {Initial[20*(2*i+1)+:18], Initial[20*(2*i)+:18]};
 
@@ -75,7 +75,7 @@ module DP16KD (
     endcase
   endfunction
 
-  // What a port writes the other one cannot read.
+  // One port cannot read an address while the other writes it.
   wire [35:0] put_a = CEA && WEA && !RSTA ? span(DATA_WIDTH_A, a) : '0;
   wire [35:0] put_b = CEB && WEB && !RSTB ? span(DATA_WIDTH_B, b) : '0;
   wire same = a[13:5] == b[13:5];
@@ -105,7 +105,7 @@ module DP16KD (
     end
   end
 
-  // A word of 36 bits is read at B, and leaves by both.
+  // A word of 36 bits is read at B, and output through both ports.
   assign {DOB17, DOB16, DOB15, DOB14, DOB13, DOB12, DOB11, DOB10, DOB9, DOB8, DOB7, DOB6, DOB5, DOB4, DOB3, DOB2, DOB1, DOB0,
       DOA17, DOA16, DOA15, DOA14, DOA13, DOA12, DOA11, DOA10, DOA9, DOA8, DOA7, DOA6, DOA5, DOA4, DOA3, DOA2, DOA1, DOA0} =
       DATA_WIDTH_B == 36 ? out_b : {out_b[17:0], out_a[17:0]};

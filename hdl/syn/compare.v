@@ -1,5 +1,5 @@
-// Yosys' rules: a comparison with a constant on its left is the other one with the constant on its right. Yosys' own cmp2softlogic.v
-// takes the former for what includes equality if it does not, and the other way round.
+// Techmap rules for Yosys: move a constant on the left of a comparison to the right. Yosys' own cmp2softlogic.v
+// confuses comparisons with and without equality if the constant is on the left.
 (* techmap_celltype = "$ge $gt $le $lt" *)
 module mirrored (A, B, Y);
   parameter A_WIDTH = 0;

@@ -1,6 +1,6 @@
 """The open flow for an ECP5-85 of speed grade 8: Yosys with its SystemVerilog front end, and nextpnr.
 
-Tools are installed once, under target/hdl. A seed moves a clock by some percent.
+Tools are installed once, under target/hdl. A seed changes a clock by some percent.
 """
 import json
 import pathlib
@@ -21,7 +21,7 @@ def install():
 
 
 def yosys(commands):
-    """Runs a script in a process of its own, since one Yosys keeps all that it has seen."""
+    """Runs a script in a separate process, because a Yosys process keeps all designs."""
     program = ("import sys\nfrom pyosys import libyosys as ys\nd = ys.Design()\n"
                "for c in sys.stdin.read().splitlines(): ys.run_pass(c, d)\n")
     done = subprocess.run([TARGET / "bin" / "python", "-c", program], input="\n".join(commands), text=True,
@@ -30,21 +30,21 @@ def yosys(commands):
         sys.exit(f"error: yosys:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
-# Bits of an adder or a comparison up to which it is mapped as other logic is: a chain of carries is no smaller then, and nothing
-# of what stands before or behind it can be part of it. Measured with the lean board: 4 bits, which is what Yosys does, take 2 %
+# Width of adders and comparisons up to which they are mapped as ordinary logic: a carry chain is not smaller then, and cannot
+# be merged with the logic around it. Measured with the lean board: 4 bits, Yosys' default, take 2 %
 # more logic; with 13 the slowest paths are longer by a quarter.
 SHORT = 8
 
 
-# Inputs of the widest function that is one piece, of LUT of 4 inputs and multiplexers between them. The chip has 7, and Yosys takes
-# eight LUT for the sake of one level. Measured with the lean board, all else alike, one seed each: 28,789 LUT as nextpnr counts and 90.5 MHz
-# with 5, 29,864 and 84.6 with 7, though by estimate its slowest path is shorter (10.8 ns for 11.6): multiplexers have their places.
+# Inputs of the widest function mapped as one unit, of 4-input LUT and multiplexers between them. The chip has 7, and Yosys uses
+# eight LUT to save one level. Measured with the lean board, otherwise alike, one seed each: 28,789 LUT as counted by nextpnr and 90.5 MHz
+# with 5, 29,864 and 84.6 with 7, though its estimated slowest path is shorter (10.8 ns instead of 11.6): multiplexers have fixed places.
 WIDEST = 5
 
 
 def synth(top, options=""):
-    """Yosys' flow for ECP5; comparisons with constants are logic, too, as with its own option -cmp2softlogic, which is wrong if the
-    constant is on the left (compare.v). The step map_luts is its own, but for WIDEST."""
+    """Yosys' flow for ECP5; comparisons with constants are mapped as logic, as with its option -cmp2softlogic, which is wrong if the
+    constant is on the left (compare.v). The step map_luts is Yosys' own, except for WIDEST."""
     step = f"synth_ecp5 -abc9 -top {top} {options} -run"
     flat = [] if "-noflatten" in options else ["flatten"]
     return [f"{step} begin:coarse", "proc", *flat, "opt_expr", "opt_clean", "opt -nodffe -nosdff", "wreduce", "opt_clean",
@@ -54,7 +54,7 @@ def synth(top, options=""):
 
 
 def cells(path):
-    """What a `stat -json` counts: LUT (two a carry cell, four a distributed memory), FF, block RAM, multipliers."""
+    """The counts of a `stat -json`: LUT (two per carry cell, four per distributed memory), FF, block RAM, multipliers."""
     return ecp5(json.loads(path.read_text())["design"]["num_cells_by_type"])
 
 
@@ -68,13 +68,13 @@ def ecp5(count):
     }
 
 
-# LUT of a slice that a cell of UltraScale+ takes, if not one.
+# LUT of a slice used by a cell of UltraScale+, if not one.
 ULTRASCALE = {"RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM128X1D": 4, "RAM256X1D": 8, "RAM512X1S": 8,
               "RAM32X1D": 2, "RAM64X1D": 2, "RAM256X1S": 4}
 
 
 def ultrascale(count):
-    """The same of cells of UltraScale+; block RAM of 36 Kbit."""
+    """The same for cells of UltraScale+; block RAM of 36 Kbit."""
     lut = sum(n * ULTRASCALE.get(kind, 1) for kind, n in count.items()
               if re.match(r"LUT[1-6]$|RAM\d+(X|M)|SRL", kind))
     return {
@@ -86,11 +86,11 @@ def ultrascale(count):
 
 
 def harness(module, netlist, also={}):
-    """The module between two shift registers, as Verilog; of each other clock that there is (its name, and the ports that go by it) two
+    """The module between two shift registers, as Verilog; for each other clock (its name, and the ports in its domain) two
     more."""
     ports = json.loads(netlist.read_text())["modules"][module]["ports"]
     clocks = {clock: [n for n in names if n in ports] for clock, names in also.items() if clock in ports}
-    # A clock that a design has a port for and nothing else is not one.
+    # A clock that has only a clock port in the design is omitted.
     idle = [n for n in ports if n.endswith("_clk") and n not in clocks]
     clocks["clk"] = [n for n in ports if n not in ["clk", *idle, *clocks, *(n for names in clocks.values() for n in names)]]
     head, body, steps, given = [], [], [], [f".{n}(1'b0)" for n in idle]
@@ -114,8 +114,8 @@ def harness(module, netlist, also={}):
 
 
 def place(work, name, seed, mhz=150, clocks={}):
-    """Places and routes NAME.json: what nextpnr says of its use, clocks and slowest path. The log grows as it works, and stays.
-    Of each of the clocks that are named MHz of its own are asked for."""
+    """Places and routes NAME.json; returns utilization, clocks and slowest path from nextpnr. The log is written during the run, and kept.
+    Named clocks have constraints of their own, in MHz."""
     command = ["--um5g-85k", "--package", "CABGA381", "--speed", "8", "--json", f"{name}.json", "--lpf-allow-unconstrained",
                "--freq", str(mhz), "--seed", str(seed), "--timing-allow-fail"]
     if clocks:
@@ -130,10 +130,10 @@ def place(work, name, seed, mhz=150, clocks={}):
 
 
 def placed(text):
-    """What a log of nextpnr says."""
+    """Parses a log of nextpnr."""
     use = {k: int(n) for k, n in re.findall(r"Info:\s+(?:Total )?(LUT4s|TRELLIS_FF|DP16KD|MULT18X18D):\s+(\d+)/", text)}
     clocks = re.findall(r"Max frequency for clock\s+'(\S+)': ([0-9.]+) MHz", text)
-    # The longest way from a clock to another, as far as the later one of two tables says.
+    # The longest path from one clock to another, from the second of two tables.
     crossings = [(a, b, ns) for a, b, ns in re.findall(r"Max delay posedge (\S+)\s+-> posedge (\S+?)\s*: ([0-9.]+) ns", text) if a != b]
     crossings = [(*(n.split("$")[-2] if "$" in n else n for n in (a, b)), ns) for a, b, ns in crossings]
     report = text[text.rindex("Critical path report for clock"):] if "Critical path report for clock" in text else ""

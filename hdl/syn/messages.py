@@ -3,14 +3,14 @@
 
     hdl/syn/messages.py [MODULE…]
 
-Beside each, what the paper has for it; an estimate by synthesis alone, without a clock. Exits with 1 if one is larger.
+Prints each next to the paper's values; an estimate by synthesis alone, without a clock. Exits with 1 if a module is larger.
 """
 import json
 import sys
 
 from flow import HDL, TARGET, install, yosys
 
-# Module, what the paper calls it, and its LUT, FF and block RAM there.
+# Module, its name in the paper, and its LUT, FF and block RAM in the paper.
 MODULES = {
     "msg_router": ("router, 16 ports", 5067, 6310, 1),
     "msg_send": ("HUM_Send", 389, 372, 0),
@@ -28,12 +28,12 @@ def measure(module):
     leave = {"msg_core.sv", "msg_kernel.sv", "msg_board.sv", "msg_tcp.sv", "msg_fabric_tcp.sv"}
     files = [f for room in rooms for f in sorted(room.glob("*.sv")) if f.name not in leave]
     files.sort(key=lambda f: (f.name != "hum_envelope_pkg.sv", not f.name.endswith("_pkg.sv")))
-    # Indexed choices as trees of multiplexers, which is what the slices' own ones are found in.
+    # Indexed choices as trees of multiplexers, for which the slices' own ones are inferred.
     yosys([f"read_slang --top {module} {' '.join(map(str, files))}", "bmuxmap", f"synth_xilinx -family xcu -flatten -widemux 5 -top {module}",
            f"tee -q -o {work}/stat.json stat -json"])
     count = json.loads((work / "stat.json").read_text())["design"]["num_cells_by_type"]
     lut = sum(n for name, n in count.items() if name.startswith("LUT"))
-    # Memory in logic takes LUTs too.
+    # Distributed memory takes LUTs, too.
     lut += sum(n * {"RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4, "RAM256X1D": 8}.get(name, 0)
                for name, n in count.items())
     lut += sum(n for name, n in count.items() if name.startswith("SRL"))
@@ -49,7 +49,7 @@ def main():
     if unknown or {"-h", "--help"} & set(names):
         sys.exit(__doc__ + ("" if not unknown else f"\nmodules: {', '.join(MODULES)}"))
     larger = []
-    print("| module | the paper's | LUT, there | FF, there | block RAM, there |\n|---|---|---|---|---|")
+    print("| module | name in the paper | LUT, paper | FF, paper | block RAM, paper |\n|---|---|---|---|---|")
     for name in names:
         title, lut, ff, ram = MODULES[name]
         own = [sum(each) for each in zip(*(measure(part) for part in PARTS.get(name, [name])))]

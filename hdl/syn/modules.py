@@ -28,7 +28,7 @@ def measure(module, width, seed):
     source = (HDL / "kernels" / "rtl" / f"{module}.sv")
     has_width = source.exists() or module == "region"
     read = f"read_slang --top {module} {f'-G W={width} ' if has_width else ''}{sources()}"
-    # What is newer than every source stands.
+    # A result that is newer than every source is reused.
     changed = max(f.stat().st_mtime for room in ROOMS for f in (HDL / room / "rtl").glob("*.sv"))
     stands = lambda name: (work / name).exists() and (work / name).stat().st_mtime > changed
     if not stands("module.json"):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Unit benches against the netlists that the flow makes of their modules, in place of the RTL.
+"""Runs unit benches on the netlists of their modules from the flow, instead of the RTL.
 
     hdl/syn/netlist.py [--seed S] [ROOM/MODULE[:WIDTH[,WIDTH…]] …]
 
-Each module is mapped to an ECP5's cells exactly as the board is (flow.synth), with the parameters that its bench has, and the cells are
-simulated (cells.v), without clocks that stand still: what fails then is a fault of the flow, or RTL that means something else to it
-than to Verilator. A module is named as in ../tb.mk, of the board's rooms; without any, those of LIST. A bench runs some ten times as
-long as with the RTL, and may take two minutes: net/net_stack's takes more. Left out are multipliers, and modules with arrays as ports,
-which netlists have not.
+Each module is mapped to an ECP5's cells like the board (flow.synth), with the parameters of its bench, and the cells are
+simulated (cells.v), without clock gating: a failure is an error of the flow, or RTL that Yosys interprets differently
+from Verilator. A module is named as in ../tb.mk, from the board's folders; the default is LIST. A bench takes about ten times
+as long as with the RTL, up to two minutes; net/net_stack's takes more. Multipliers, and modules with array ports, which netlists
+lack, are excluded.
 """
 import argparse
 import os
@@ -28,7 +28,7 @@ WORK = TARGET / "netlist"
 
 
 def map_module(room, module, width):
-    """The bench's module, mapped: WORK/MODULE-WIDTH.v."""
+    """The mapped module of the bench: WORK/MODULE-WIDTH.v."""
     started = time.monotonic()
     own = HDL / room / "tb" / f"{module}_top.sv"
     top = own.stem if own.exists() else module
@@ -42,7 +42,7 @@ def map_module(room, module, width):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1, help="of the benches")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the benches")
     parser.add_argument("modules", nargs="*", default=LIST, metavar="ROOM/MODULE[:WIDTH]")
     options = parser.parse_args()
     benches = [name if ":" in name else f"{name}:0" for name in options.modules]

@@ -1,25 +1,25 @@
-"""The slowest paths of a mapped netlist, estimated in seconds where place and route takes an hour.
+"""The slowest paths of a mapped netlist, estimated in seconds, while place and route takes an hour.
 
-Every net counts as the same wire, so that the figures are rough: they say which modules hold the clock back, and in what
-order, not what the clock is. nextpnr's own report does that.
+Every net has the same estimated delay, so the figures are rough: they show which modules limit the clock, and in what
+order, but not the clock itself, which nextpnr reports.
 """
 import collections
 import json
 import re
 
-# ns, about what nextpnr's delays are for speed grade 8.
+# ns, approximately nextpnr's delays for speed grade 8.
 NET = 0.6
 LUT = 0.2
 INTO_CARRY, ALONG_CARRY, OUT_OF_CARRY = 0.45, 0.07, 0.45
 MULTIPLIER = 3.9
 STARTS = {"TRELLIS_FF": 0.4, "DP16KD": 4.3, "TRELLIS_DPR16X4": 1.0}
-# Within a slice there is no wire between these.
+# Within a slice there is no routing between these.
 JOINED = {("LUT4", "PFUMX"), ("PFUMX", "L6MUX21"), ("L6MUX21", "L6MUX21")}
 ENDS = {"TRELLIS_FF": ("DI", "CE", "LSR"), "TRELLIS_DPR16X4": ("DI", "WAD", "WRE")}
 
 
 def arcs(cell, output):
-    """The inputs on which that output depends at once, each with its delay."""
+    """The inputs on which the output depends combinationally, each with its delay."""
     kind = cell["type"]
     if kind == "LUT4":
         return [(pin, LUT) for pin in "ABCD"]
@@ -45,7 +45,7 @@ class Netlist:
         self.cells = json.loads(path.read_text())["modules"][top]["cells"]
         self.driver = {bit: (name, pin) for name, cell in self.cells.items() for pin, bits in cell["connections"].items()
                        if cell["port_directions"][pin] == "output" for bit in bits if isinstance(bit, int)}
-        self.known = {}  # bit: when it is there, and the bit that it waited for
+        self.known = {}  # bit: its arrival time, and the bit that determines it
 
     def kind(self, bit):
         return self.cells[self.driver[bit][0]]["type"] if bit in self.driver else None
@@ -65,7 +65,7 @@ class Netlist:
                       for source in cell["connections"].get(pin, []) if isinstance(source, int)]
             missing = [source for source, _, _ in before if source not in self.known]
             if missing:
-                # A loop through logic would never end; Yosys leaves none.
+                # A combinational loop would never end; Yosys leaves none.
                 waiting.extend(missing)
                 continue
             best = (STARTS.get(cell["type"], 0.0), None)
@@ -96,12 +96,12 @@ class Netlist:
 
 
 def signal(cell):
-    """A cell's name without what mapping has appended, and without the names that all share."""
+    """A cell's name without suffixes of the mapping, and without the prefix common to all."""
     return re.sub(r"_(LUT4|PFUMX|CCU2C|L6MUX21|TRELLIS|DO|DI)\b.*|_(LUT4|PFUMX|CCU2C|L6MUX21|TRELLIS)_.*", "", cell).removeprefix("u.").removeprefix("u_shell.")
 
 
 def slowest(path, period_ns, count):
-    """The slowest path of each pair of modules, and in how many ends it is slower than the period."""
+    """The slowest path of each pair of modules, and the number of endpoints slower than the period."""
     netlist, worst = Netlist(path), {}
     late = collections.Counter()
     for ns, end, bit in netlist.ends():

@@ -6,29 +6,29 @@
     hdl/syn/shell.py --paths [--mhz M] [DESIGN]
     hdl/syn/shell.py --check
 
-Designs, each with 16 sessions and 64 bits, between shift registers where the chip's pins or a MAC would be:
+Designs, each with 16 sessions and 64 bits, between shift registers instead of the chip's pins or a MAC:
 
-    net      TCP/IP alone (net_stack), its rings outside
+    net      TCP/IP alone (net_stack), without its rings
     board    the shell with two regions, echo and sobel in them, its rings of 4 KB in block RAM (board_top)
-    lean     the same without what few boards need (board/lean.conf): images from a store, with connections that the board
-             opens; UDP; calls by the host, which still provides for functions; pieces behind gaps, which come again; a policy
-             of the scheduler. Eight calls that wait for a region in place of 16
-    port32   lean behind an Ethernet port of 32 bits (board_port32): the port's clock is asked for 125 MHz, the shell's, which
-             is 64 bits wide in all of them, for half of that, whatever --mhz says of the others
+    lean     the same without features that few boards need (board/lean.conf): images from a store, with connections that the board
+             opens; UDP; calls by the host, which can still upload functions; segments after gaps, which are retransmitted; a policy
+             of the scheduler. Eight calls that wait for a region instead of 16
+    port32   lean with an Ethernet port of 32 bits (board_port32): the port's clock has a constraint of 125 MHz, the shell's, which
+             is 64 bits wide in all designs, of half of that, regardless of --mhz
 
-Each is placed and routed, from each seed (1 and 2, else), as many at once as there are processors (10 to 60 minutes and 1.3 GB each);
-then what it takes of an UltraScale+ chip is counted, mapped and not placed. --mapped leaves out the first: minutes. --logs takes what nextpnr said
-elsewhere of the same netlist, FOLDER/DESIGN-SEED.log, for the first.
+Each is placed and routed with each seed (default 1 and 2), in parallel on all processors (10 to 60 minutes and 1.3 GB each);
+then its utilization of an UltraScale+ chip is counted after mapping, without placing. --mapped omits the first step: minutes. --logs
+uses nextpnr's logs of the same netlist from elsewhere, FOLDER/DESIGN-SEED.log, for the first step.
 
---parts maps MODULE (board_top, else) with its hierarchy kept and lists what is in each module itself. Nothing is optimized
-across their boundaries there, so that the sum is more than the whole.
+--parts maps MODULE (default board_top) with its hierarchy and lists the area of each module itself. There is no optimization
+across module boundaries, so the sum exceeds the whole.
 
---paths maps DESIGN (board, else) if that has not been done, and lists the slowest paths from module to module, estimated
-(paths.py): what to shorten, without the hour that place and route takes.
+--paths maps DESIGN (default board) if necessary, and lists the slowest paths from module to module, estimated
+(paths.py): candidates for shortening, without an hour of place and route.
 
---check only reads the designs: Yosys' front end refuses some of what Verilator takes, a name before its declaration, say.
+--check only reads the designs: Yosys' front end refuses some constructs that Verilator accepts, for example a name before its declaration.
 
---write keeps the figures as bench/results/board/DATE-synthesis-COMMIT.{json,md}, beside the figures of others.
+--write stores the figures as bench/results/board/DATE-synthesis-COMMIT.{json,md}, with figures of other designs.
 """
 import argparse
 import datetime
@@ -47,20 +47,20 @@ ROOT = HDL.parent
 KERNELS = [f"common/rtl/{name}.sv" for name in ("kernel_control", "axis_skid", "axis_emit", "axis_packer", "axis_rows")]
 KERNELS += [f"kernels/rtl/kernel_{name}.sv" for name in ("echo", "sobel")]
 LEAN = dict(line.split("=") for line in (HDL / "board" / "lean.conf").read_text().splitlines() if not line.startswith("#"))
-# Top, sources besides those of the board, and parameters.
+# Top, sources in addition to those of the board, and parameters.
 DESIGNS = {
     "net": ("net_stack", [], {}),
     "board": ("board_top", [*KERNELS, "syn/board_top.sv"], {}),
     "lean": ("board_top", [*KERNELS, "syn/board_top.sv"], LEAN),
     "port32": ("board_top", [*KERNELS, "syn/board_top.sv"], {**LEAN, "PORT": 32}),
 }
-# Designs whose clocks are each asked for a rate of its own, in MHz; and the ports that go by another clock than `clk`.
+# Designs with a constraint per clock, in MHz; and the ports in clock domains other than `clk`.
 CLOCKS = {"port32": {"clk": 62.5, "port_clk": 125}}
 PORT_CLK = {"port_clk": [f"{way}_{name}" for way in ("rx", "tx") for name in ("valid", "ready", "data", "keep", "last")]}
-# Others' figures, each for a part of this: LUT, FF, block RAM, clock; the chips and the tools differ except where it says so.
+# Figures of other designs, each for a part of this one: LUT, FF, block RAM, clock; chips and tools differ unless noted.
 ANCHORS = [
     ("verilog-ethernet, UDP and ARP, 8 bits (ECP5-45F, speed grade 6, the open flow)", 6203, 3014, None, "79 to 83 MHz"),
-    ("asked: the 64-bit shell, 16 sessions, echo and sobel, this chip", 30000, None, None, "at least 100 MHz"),
+    ("target: the 64-bit shell, 16 sessions, echo and sobel, this chip", 30000, None, None, "at least 100 MHz"),
 ]
 ANCHORS_ULTRASCALE = [
     ("ETH's 10G TCP engine, 64 bits, 10,000 sessions", 13600, 13500, 508, "-"),
@@ -86,7 +86,7 @@ def map_ecp5(design):
     top, work = DESIGNS[design][0], TARGET / "work" / design
     work.mkdir(parents=True, exist_ok=True)
     read = read_command(design)
-    # The ports are all that the harness needs.
+    # The harness needs only the ports.
     yosys([read, "hierarchy -check", f"write_json -noscopeinfo {work}/ports.json"])
     (work / "harness.v").write_text(harness(top, work / "ports.json", PORT_CLK if design in CLOCKS else {}))
     yosys([read, f"read_verilog {work}/harness.v", *synth("harness", f"-json {work}/harness.json")])
@@ -140,7 +140,7 @@ def measure(design, seeds, mhz, logs):
 
 
 def estimate(design):
-    """UltraScale+, mapped: there is no open place and route for it."""
+    """UltraScale+, mapped; there is no open place and route for it."""
     top = DESIGNS[design][0]
     path = TARGET / "work" / design / "ultrascale.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def estimate(design):
 def parts(design, top):
     path = TARGET / "work" / f"parts-{top}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Parameters are the top's: of another module they are its own defaults.
+    # Parameters belong to the top; other modules have their defaults.
     read = read_command(design, "--best-effort-hierarchy") if top == DESIGNS[design][0] else \
         f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} {sources(DESIGNS[design][1])}"
     yosys([read, *synth(top, "-noflatten"), f"tee -q -o {path} stat -json"])
@@ -173,15 +173,15 @@ def anchors(rows):
 
 
 def each_clock(results):
-    """Of designs with several clocks a row for each, seeds in their order."""
+    """For designs with several clocks, a row for each clock, with the seeds in order."""
     rows = [(name, clock, c) for name, r in results.items() for clock, c in r.get("each", {}).items()]
     if not rows:
         return []
     listed = lambda values: ", ".join(f"{value:g}" for value in values)
-    return ["", "The slack of each clock, where a design has several, seed by seed; nothing is assumed about how they stand to each other:", "",
-            "| design | clock | asked for, MHz | MHz | slack, ns |", "|---|---|---|---|---|",
+    return ["", "The slack of each clock, for designs with several independent clocks, seed by seed:", "",
+            "| design | clock | constraint, MHz | MHz | slack, ns |", "|---|---|---|---|---|",
             *(f"| {name} | {clock} | {c['asked']:g} | {listed(c['clocks'].values())} | {listed(c['slack_ns'].values())} |" for name, clock, c in rows),
-            "", *(f"The longest way between them in `{name}`, ns: " + ", ".join(f"{way} {ns:g}" for way, ns in r["crossings"].items()) + "."
+            "", *(f"The longest path between them in `{name}`, ns: " + ", ".join(f"{way} {ns:g}" for way, ns in r["crossings"].items()) + "."
                   for name, r in results.items() if "each" in r)]
 
 
@@ -189,11 +189,11 @@ def report(results, mhz, seeds):
     lines = [
         f"# The board, placed and routed, {datetime.date.today().isoformat()}, {commit()}",
         "",
-        f"{PART}; Yosys and nextpnr, seeds {', '.join(map(str, seeds))}, asked for {mhz:g} MHz. The clock and its slack are the median "
+        f"{PART}; Yosys and nextpnr, seeds {', '.join(map(str, seeds))}, constraint {mhz:g} MHz. The clock and its slack are the median "
         "of the seeds, whose clocks are in brackets; the slowest path is of the seed at the median (the lower of two). 16 sessions, 64 bits. "
         "LUT counts logic, carry and "
-        "distributed memory. Ports are between shift registers, one flip-flop an input, one and a LUT an output; they are in "
-        "the figures, and what they take is said apart.",
+        "distributed memory. Ports are between shift registers, one flip-flop per input, one and a LUT per output; they are included in "
+        "the figures, and their size is listed separately.",
         "",
         "| design | LUT | FF | block RAM | DSP | of these the ports' | MHz | slack, ns | slowest path |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -205,21 +205,21 @@ def report(results, mhz, seeds):
                          f"| {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |")
     lines += each_clock(results)
     lines += ["", f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv); "
-              "`port32` is `lean` behind a port of 32 bits, the shell's width is 64 in all.", "",
-              "| beside it | LUT | FF | block RAM | clock |", "|---|---|---|---|---|", *anchors(ANCHORS)]
+              "`port32` is `lean` with a port of 32 bits; the shell's width is 64 in all designs.", "",
+              "| for comparison | LUT | FF | block RAM | clock |", "|---|---|---|---|---|", *anchors(ANCHORS)]
     lines += ["", "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, without the ports' registers; block RAM of "
-              "36 Kbit. The others' are for parts of what this does, on chips of that family or the one before, by the vendor's tool:", "",
+              "36 Kbit. The other designs' figures are for parts of this design, on chips of that family or the previous one, by the vendor's tool:", "",
               "| design | LUT | FF | block RAM | clock |", "|---|---|---|---|---|"]
-    lines += [f"| {name} | {u['LUT']:,} | {u['FF']:,} | {u['RAM']:g} | no open tool says |" for name, u in
+    lines += [f"| {name} | {u['LUT']:,} | {u['FF']:,} | {u['RAM']:g} | no open tool |" for name, u in
               ((name, r["ultrascale"]) for name, r in results.items())]
     return "\n".join(lines + anchors(ANCHORS_ULTRASCALE)) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mhz", type=float, default=100, help="the clock that is asked for")
+    parser.add_argument("--mhz", type=float, default=100, help="the constraint of the clock")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2], metavar="S,…")
-    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="take what nextpnr said elsewhere")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="use nextpnr's logs from elsewhere")
     parser.add_argument("--label", default="synthesis")
     parser.add_argument("--mapped", action="store_true", help="only count for UltraScale+: no place and route")
     parser.add_argument("--write", action="store_true")
@@ -231,7 +231,7 @@ def main():
     options = parser.parse_args()
     unknown = set(options.designs) - set(DESIGNS)
     if unknown:
-        parser.error(f"no design {', '.join(sorted(unknown))}; there are {', '.join(DESIGNS)}")
+        parser.error(f"unknown design {', '.join(sorted(unknown))}: expected {', '.join(DESIGNS)}")
     install()
     if options.check:
         for design in DESIGNS:

@@ -1,13 +1,13 @@
-// Several who write board memory, behind one AXI4 port: one burst at a time, in turns. Who was chosen has the port
-// from its address to its answer; the others wait. Answers themselves (bresp) are for all.
+// Shares one AXI4 write port of board memory between several writers: one burst at a time, in turn. The selected writer has the
+// port from its address to its response; the others wait. Responses (bresp) go to all.
 //
-// Parameters: N. Latency: one cycle from an address to when it is shown, one between bursts. Throughput: else the port's.
+// Parameters: N. Latency: one cycle from an address to its output, one between bursts. Throughput: otherwise that of the port.
 module axi_writers #(
     parameter int N = 2
 ) (
     input  logic         clk,
     input  logic         rst,
-    // Each keeps its address and its data up until they are taken, as AXI4 says.
+    // Each writer holds its address and its data until they are accepted, as AXI4 requires.
     input  logic [N-1:0] s_awvalid,
     output logic [N-1:0] s_awready,
     input  logic [31:0]  s_awaddr[N],
@@ -35,8 +35,8 @@ module axi_writers #(
     output logic         bready
 );
 
-  logic [N-1:0] may, next;  // whose burst it is, one at most; whose turn would be next
-  logic         taken;      // its address
+  logic [N-1:0] may, next;  // writer of the burst, at most one; writer of the next burst
+  logic         taken;      // its address was accepted
 
   arbiter #(
       .N(N)

@@ -1,7 +1,7 @@
-// Stands for board memory: one port to write, one to read, with a fixed latency from `read` to
-// `read_data`. A word that is written can be read from the next cycle on.
+// A model of board memory: one write port, one read port, with a fixed latency from `read` to
+// `read_data`. A written word can be read from the next cycle on.
 //
-// In the live model (MAPPED_MEMORY) it is host memory, of which only what was written takes any (sim/mapped_memory.hpp).
+// In the live model (MAPPED_MEMORY) it is host memory, which is allocated only where it is written (sim/mapped_memory.hpp).
 //
 // Parameters: ADDRESS_BITS, log2 of its words of 8 bytes; LATENCY, in cycles, at least 2.
 module board_memory #(
@@ -20,7 +20,7 @@ module board_memory #(
 
   if (LATENCY < 2) $error("LATENCY must be at least 2");
 
-  // The first register is the block RAM's own: it stands apart, so that it is found to be.
+  // The first register is that of the block RAM: it is separate, so that synthesis infers it.
   logic [63:0] fetched;
   logic [63:0] stages[LATENCY-1];
 
@@ -33,7 +33,7 @@ module board_memory #(
   chandle memory;
   initial memory = mapped_memory(64'd1 << ADDRESS_BITS);
 
-  // In this order: what is read is what was there before.
+  // In this order: a read returns the previous content.
   always_ff @(posedge clk) begin
     if (read) fetched <= mapped_read(memory, 32'(read_address));
     if (write) mapped_write(memory, 32'(write_address), write_data, write_keep);

@@ -1,22 +1,22 @@
-// The board's Ethernet port at 32 bits: the stream side of a MAC in a clock of its own, in front of the shell's ports of 64 bits.
+// The board's Ethernet port with 32 bits: the stream side of a MAC in a clock domain of its own, in front of the shell's 64-bit ports.
 //
-// The shell stays as it is, 64 bits wide. 32 bits at 125 MHz are 4 Gb/s; so are the shell's 64 bits at 62.5 MHz, and any
-// faster clock up to the shell's own limit takes less time. Nothing is assumed about the two clocks but their rates:
+// The shell stays 64 bits wide. 32 bits at 125 MHz are 4 Gb/s; so are the shell's 64 bits at 62.5 MHz, and every
+// faster clock up to the shell's limit is sufficient. The clocks may have any relation with these rates:
 //
 //   rx   `clk` at half of `port_clk` or more. Frames of up to 1,514 bytes leave the line idle for 6 words in 385, so
-//        that `clk` may be 1.3 % less and still take a line that is never idle, which is more than two crystals differ; frames of
-//        9,014 bytes 0.2 %. A `clk` slower than that loses whole frames, which `rx_dropped` counts.
-//   tx   any: a frame is sent when it is whole.
+//        `clk` may be 1.3 % slower and still sustain a line that is never idle, which exceeds the difference of two crystals; with
+//        frames of 9,014 bytes 0.2 %. A slower `clk` drops whole frames, which `rx_dropped` counts.
+//   tx   any: a frame is sent when it is complete.
 //
 // Parameters: MSS, as the shell's; RX_DEPTH and TX_DEPTH, beats that wait, powers of two. Latency: port32_rx, port32_tx.
 //
-// Reset: `rst`, in `clk`, for 8 cycles of the slower clock at least; `port_rst` follows it and is for the MAC. A frame that
-// is being sent then ends in the middle. What leads to the first flip-flop of `port_rst` is a false path.
+// Reset: `rst`, in `clk`, for at least 8 cycles of the slower clock; `port_rst` follows it and resets the MAC. A frame that
+// is being sent is then cut. The path to the first flip-flop of `port_rst` is a false path.
 module board_port32
   import net_pkg::*;
 #(
     parameter  int MSS = 1460,
-    localparam int FRAME = (MSS + 54 + 7) / 8 + 2,  // beats; one more than the shell's, which cuts what is too long
+    localparam int FRAME = (MSS + 54 + 7) / 8 + 2,  // beats; one more than the shell's limit, beyond which it cuts
     parameter  int RX_DEPTH = 1 << $clog2(2 * FRAME),
     parameter  int TX_DEPTH = 1 << $clog2(2 * FRAME)
 ) (
@@ -38,7 +38,7 @@ module board_port32
     output logic [63:0] rx_data,
     output logic [ 7:0] rx_keep,
     output logic        rx_last,
-    output logic [15:0] rx_dropped,   // frames for which there was no room; wraps
+    output logic [15:0] rx_dropped,   // frames dropped for lack of space; wraps
     input  logic        tx_valid,
     output logic        tx_ready,
     input  logic [63:0] tx_data,
@@ -46,9 +46,9 @@ module board_port32
     input  logic        tx_last
 );
 
-  // The port begins in reset, before `rst` has come through.
+  // The port starts in reset, before `rst` has been synchronized.
   (* ASYNC_REG = "TRUE" *) logic [1:0] reset_q = '1;
-  logic rst_q = 1'b1;  // of one register, so that nothing but a step crosses
+  logic rst_q = 1'b1;  // a single register, so that only a step crosses the domains
   beat_t rx;
 
   always_ff @(posedge clk) rst_q <= rst;

@@ -1,20 +1,20 @@
-// The board: a host on the network. Ethernet frames in and out; ARP, ICMP echo, TCP, HTTP and the
+// The board: a network host. Ethernet frames in and out; ARP, ICMP echo, TCP, HTTP and the
 // functions in between. Everything runs on one clock.
 //
-// The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on the
-// way out. `tick` comes once a millisecond of the network's time. What is in a region is not part of the
-// shell: a kernel's ports (docs/kernels.md) are outside, and `swap` says when the configuration port has put
-// another one there.
+// The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on
+// output. `tick` pulses once per millisecond of the network's time. The content of a region is not part of the
+// shell: a kernel's ports (docs/kernels.md) are outside, and `swap` signals that the configuration port has placed
+// another kernel there.
 //
-// A function whose image is REMOTE (functions_pkg) has it fetched from the store when it is called, if there is a STORE.
+// If there is a STORE, a function whose image is REMOTE (functions_pkg) has it fetched from the store when it is called.
 //
-// Parameters: SESSIONS, TCP connections at once; REGIONS, at least two; the rings' bits, log2 of the bytes of
+// Parameters: SESSIONS, concurrent TCP connections; REGIONS, at least two; the rings' bits, log2 of the bytes of
 // each session's receive and transmit ring; MEMORY_LATENCY of the rings in cycles; BODY_BYTES, the longest body
-// of a request, less than the receive ring by its head; SHELL, what images must be made for; IMAGE_BYTES, the
-// longest image's body; STORE, whether images can be fetched, which takes connections that the board opens; STORE_SLOTS
-// and STORE_SLOT_BITS, of those images (image_store); UDP, whether there are datagrams; ISLANDS, pieces behind gaps that a
-// session keeps (tcp_rx); QUEUE, calls that can wait for a region, one more waits with its session; HOST_CALLS, whether
-// the host calls functions, too, or only provides for them; SHORTEST, whether the scheduler has that policy (fn_scheduler).
+// of a request, smaller than the receive ring minus its head; SHELL, the id for images; IMAGE_BYTES, the
+// longest image's body; STORE, whether images can be fetched, which needs connections opened by the board; STORE_SLOTS
+// and STORE_SLOT_BITS, of those images (image_store); UDP, whether there are datagrams; ISLANDS, segments after gaps that a
+// session keeps (tcp_rx); QUEUE, calls that can wait for a region, beyond which they wait in their sessions; HOST_CALLS, whether
+// the host can also call functions; SHORTEST, whether the scheduler has that policy (fn_scheduler).
 module board_shell
   import net_pkg::*;
   import fn_pkg::*;
@@ -49,7 +49,7 @@ module board_shell
     input  logic [31:0] own_ip,
     input  logic [15:0] listen_port,
     input  logic [63:0] secret,
-    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // that requests must bring, its first character in bits 7:0; zeros: none
+    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character in bits 7:0; zeros: none
     input  logic        rx_valid,
     input  logic [63:0] rx_data,
     input  logic [ 7:0] rx_keep,
@@ -59,15 +59,15 @@ module board_shell
     output logic [63:0] tx_data,
     output logic [ 7:0] tx_keep,
     output logic        tx_last,
-    output logic        busy,     // a request is being worked on
-    // The store of images that are not in memory, 0: none; and the network to it.
+    output logic        busy,     // a request is being processed
+    // The store of images, 0: none; and the network for it.
     input  logic [31:0] store_ip,
     input  logic [15:0] store_port,
-    input  logic [511:0] store_path,  // its first character in bits 7:0, zeros behind
+    input  logic [511:0] store_path,  // its first character in bits 7:0, padded with zeros
     input  logic [31:0] store_base,   // in board memory: STORE_SLOTS slots, a multiple of a slot
     input  logic [31:0] netmask,
-    input  logic [31:0] gateway,      // 0: there is none
-    input  logic [15:0] udp_echo,     // a UDP port whose datagrams are sent back; 0: none
+    input  logic [31:0] gateway,      // 0: none
+    input  logic [15:0] udp_echo,     // a UDP port that echoes datagrams; 0: none
     // The host: registers, and its memory (host_port).
     input  logic        host_write,
     input  logic [ 5:0] host_address,
@@ -86,7 +86,7 @@ module board_shell
     output logic [63:0] dma_write_address,
     output logic [63:0] dma_write_data,
     output logic [ 7:0] dma_write_keep,
-    // Board memory, where the images are: AXI4 reads (fn_reconfig).
+    // Board memory with the images: AXI4 reads (fn_reconfig).
     output logic        arvalid,
     input  logic        arready,
     output logic [31:0] araddr,
@@ -98,7 +98,7 @@ module board_shell
     input  logic [63:0] rdata,
     input  logic [ 1:0] rresp,
     input  logic        rlast,
-    // and AXI4 writes: of images that were fetched (image_store), and the host's.
+    // AXI4 writes: fetched images (image_store), and those of the host.
     output logic        awvalid,
     input  logic        awready,
     output logic [31:0] awaddr,
@@ -118,7 +118,7 @@ module board_shell
     input  logic         icap_ready,
     output logic [31:0]  icap_data,
     output logic [R-1:0] icap_region,
-    // What is in the regions. From the cycle after `swap` on it is another kernel, in reset.
+    // The content of the regions. From the cycle after `swap` on it is another kernel, in reset.
     output logic         swap,
     output logic [R-1:0] swap_region,
     output logic [31:0]  swap_kernel,
@@ -137,7 +137,7 @@ module board_shell
     input  logic [63:0]        k_m_data  [REGIONS],
     input  logic [ 7:0]        k_m_keep  [REGIONS],
     input  logic [REGIONS-1:0] k_m_last,
-    // What happens to calls, for measurements.
+    // Events of calls, for measurements.
     output logic         call_asked,
     output logic         call_granted,
     output logic         call_ended
@@ -160,13 +160,13 @@ module board_shell
   logic [63:0] http_tx_data, store_tx_data;
   logic [7:0] http_tx_keep, store_tx_keep;
   connect_result_t connect_result;
-  // The echo: what comes goes to where it came from.
+  // The echo: a datagram is returned to its sender.
   datagram_t datagram;
   logic udp_valid, udp_ready;
   beat_t udp_beat;
-  logic connect_valid, connect_done, open_active, rcv_told, rcv_told_ended, rcv_arrived, tell, tell_dead, tell_shut, tell_wake, app_valid, app_finish;
-  logic [S-1:0] rcv_at, tell_at, app_at;
-  logic [31:0] rcv_told_next, tell_una, app_read_to, app_written_to;
+  logic connect_valid, connect_done, open_active, rcv_notify, rcv_notify_ended, rcv_arrived, notify, notify_dead, notify_shut, notify_wake, app_valid, app_finish;
+  logic [S-1:0] rcv_at, notify_at, app_at;
+  logic [31:0] rcv_notify_next, notify_una, app_read_to, app_written_to;
 
   logic rx_write, rx_read, tx_write, tx_read;
   logic [S+RX_RING_BITS-4:0] rx_write_address, rx_read_address;
@@ -217,17 +217,17 @@ module board_shell
       .open_at,
       .open_next,
       .open_una,
-      .rcv_told,
+      .rcv_notify,
       .rcv_at,
-      .rcv_next(rcv_told_next),
-      .rcv_ended(rcv_told_ended),
+      .rcv_next(rcv_notify_next),
+      .rcv_ended(rcv_notify_ended),
       .arrived(rcv_arrived),
-      .tell,
-      .tell_at,
-      .tell_una,
-      .tell_dead,
-      .tell_shut,
-      .tell_wake,
+      .notify,
+      .notify_at,
+      .notify_una,
+      .notify_dead,
+      .notify_shut,
+      .notify_wake,
       .app_valid,
       .app_at,
       .app_read_to,
@@ -260,20 +260,20 @@ module board_shell
   ) u_numbers (
       .clk,
       .rst,
-      .rcv_told,
+      .rcv_notify,
       .rcv_at,
-      .rcv_told_next,
-      .rcv_told_ended,
+      .rcv_notify_next,
+      .rcv_notify_ended,
       .rcv_arrived,
       .open,
       .open_at,
       .open_una,
-      .tell,
-      .tell_at,
-      .tell_una,
-      .tell_dead,
-      .tell_shut,
-      .tell_wake,
+      .notify,
+      .notify_at,
+      .notify_una,
+      .notify_dead,
+      .notify_shut,
+      .notify_wake,
       .rcv_of,
       .rcv_next,
       .rcv_ended(look_ended),
@@ -289,7 +289,7 @@ module board_shell
       .release_at(http_release_at)
   );
 
-  // Two speak to the stack: HTTP, which does not wait, and the store, which does.
+  // Two clients of the stack: HTTP, which does not wait, and the store, which does.
   assign http_open = open && !open_active;
   assign app_valid = http_notify || store_say;
   assign app_at = http_notify ? http_at : store_session;
@@ -310,7 +310,7 @@ module board_shell
   assign tx_last = tx.last;
 
   // ---- memory ----
-  // What comes from the network cannot wait; chunked bodies that are put together can.
+  // Data from the network cannot wait; the assembly of chunked bodies can.
   typedef struct packed {
     logic [S+RX_RING_BITS-4:0] address;
     logic [63:0] data;
@@ -362,8 +362,8 @@ module board_shell
       .read_data(tx_read_data)
   );
 
-  // ---- what the host has to do with all that follows ----
-  // One more that asks for regions, under a tag of its own. What it asks for goes first: it is one call at a time.
+  // ---- the host as a requester ----
+  // An additional requester of regions, with its own tag. Its requests have priority, because it has one call at a time.
   policy_t policy;
   logic [7:0] patience;
   logic [31:0] load_cost;
@@ -445,7 +445,7 @@ module board_shell
   logic [31:0] unused_calls, unused_failures, unused_loads;
   logic [47:0] unused_cycles;
 
-  // Board memory is written by the host's copies and by what is fetched.
+  // Board memory is written by the host's copies and by fetched images.
   localparam int WRITERS = STORE ? 2 : 1;
   logic [WRITERS-1:0] w_awvalid, w_awready, w_wvalid, w_wready, w_wlast, w_bvalid, w_bready;
   logic [31:0] w_awaddr[WRITERS];
@@ -548,12 +548,12 @@ module board_shell
         .open_at,
         .open_next,
         .open_una,
-        .rcv_told,
+        .rcv_notify,
         .rcv_at,
-        .rcv_next       (rcv_told_next),
-        .rcv_ended      (rcv_told_ended),
-        .tell_dead      (tell && tell_dead),
-        .tell_at,
+        .rcv_next       (rcv_notify_next),
+        .rcv_ended      (rcv_notify_ended),
+        .notify_dead      (notify && notify_dead),
+        .notify_at,
         .app_valid      (store_say),
         .app_ready      (!http_notify),
         .session        (store_session),
@@ -824,7 +824,7 @@ module board_shell
   localparam int METRICS = 8 + 2 * REGIONS;
   logic [63:0] metrics[METRICS];
   logic [31:0] count_requests, count_errors;
-  logic [63:0] count_busy, cycles;  // in 32 bits they would wrap after 40 s
+  logic [63:0] count_busy, cycles;  // 32 bits would wrap after 40 s
 
   always_comb begin
     count_busy = '0;

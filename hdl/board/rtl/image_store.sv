@@ -1,15 +1,15 @@
-// Between those who ask for calls and the function engine: a call of a function whose image is REMOTE waits here until
-// the image is in board memory, fetched from a store over the network if it is not there yet. Other calls pass at once.
+// Between the requesters of calls and the function engine: a call of a function whose image is REMOTE waits here until
+// the image is in board memory; if necessary, it is fetched from a store over the network. Other calls pass at once.
 //
-// Images are kept in SLOTS slots of board memory. When all are taken, the one that was used least recently makes
-// room, but never one that a call under way may still be loaded from. An image that the reconfiguration
-// controller refuses is forgotten, so that the next call fetches it anew.
+// Images are kept in SLOTS slots of board memory. When all are in use, the least recently used one is
+// replaced, but never one from which a call in progress may still be loaded. An image that the reconfiguration
+// controller refuses is forgotten, so that the next call fetches it again.
 //
-// When a fetch fails, the calls of its function that wait end with it; if the store cannot be reached, all that
-// wait do: no call waits for more than one attempt, and the one under way when it came.
+// When a fetch fails, the waiting calls of its function end with it; if the store cannot be reached, all
+// waiting calls do: no call waits for more than one attempt in addition to the one in progress when it arrived.
 //
-// Parameters: SESSIONS, calls at once, whose tags they are; SLOTS; SLOT_BITS, log2 of a slot's bytes; the rest as in
-// http_fetch. Latency: none for other calls; 6 cycles if the image is there.
+// Parameters: SESSIONS, concurrent calls, whose tags they are; SLOTS; SLOT_BITS, log2 of a slot's bytes; the others as in
+// http_fetch. Latency: none for other calls; 6 cycles if the image is in memory.
 module image_store
   import net_pkg::*;
   import functions_pkg::*;
@@ -28,11 +28,11 @@ module image_store
     input  logic                    rst,
     input  logic                    tick,
     // the host's settings
-    input  logic [31:0]             server_ip,       // 0: there is no store
+    input  logic [31:0]             server_ip,       // 0: no store
     input  logic [15:0]             server_port,
     input  logic [8*PATH_BYTES-1:0] path,
     input  logic [31:0]             base,            // of the slots in board memory, a multiple of a slot
-    // changes of the function table, from which the functions' names are known
+    // changes of the function table, from which the functions' names are copied
     input  logic                    change_taken,
     input  name_t                   change_name,
     input  logic                    changed,
@@ -50,7 +50,7 @@ module image_store
     input  logic                    finish_ready,
     output logic [S-1:0]            finish_tag,
     output logic                    finish_refused,
-    output fetch_result_t           finish_fetch,    // why it was refused
+    output fetch_result_t           finish_fetch,    // the reason for the refusal
     // to fn_engine
     output logic                    e_request_valid,
     input  logic                    e_request_ready,
@@ -85,12 +85,12 @@ module image_store
     input  logic [S-1:0]            open_at,
     input  logic [31:0]             open_next,
     input  logic [31:0]             open_una,
-    input  logic                    rcv_told,
+    input  logic                    rcv_notify,
     input  logic [S-1:0]            rcv_at,
     input  logic [31:0]             rcv_next,
     input  logic                    rcv_ended,
-    input  logic                    tell_dead,
-    input  logic [S-1:0]            tell_at,
+    input  logic                    notify_dead,
+    input  logic [S-1:0]            notify_at,
     output logic                    app_valid,
     input  logic                    app_ready,
     output logic [S-1:0]            session,
@@ -115,7 +115,7 @@ module image_store
     output logic [31:0]             count_failures
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int Beats = 32;  // of a burst
 
@@ -127,19 +127,19 @@ module image_store
 
   typedef enum logic [3:0] {
     IDLE,
-    TAKE,     // the oldest that waits
-    LOOK,     // is its image there?
-    VICTIM,   // which slot makes room
+    TAKE,     // takes the oldest waiting call
+    LOOK,     // looks for its image
+    VICTIM,   // selects the slot to replace
     NAMED,
     FETCH,
-    STORE,    // the last burst has its answer
+    STORE,    // waits for the response to the last burst
     FORWARD,
     FAIL
   } state_t;
 
   state_t state;
-  call_t call;                  // the one that is worked on,
-  logic [L-1:0] slot, oldest;   // and where its image is, or may go
+  call_t call;                  // the current call,
+  logic [L-1:0] slot, oldest;   // and the slot of its image
 
   // ---- functions' names ----
   (* ram_style = "block", no_rw_check = 1 *) name_t names[1<<NUMBER_BITS];
@@ -150,7 +150,7 @@ module image_store
     name <= names[call.number];
   end
 
-  // ---- calls that wait ----
+  // ---- waiting calls ----
   call_t calls[SESSIONS];
   logic [S-1:0] queue[SESSIONS];
   logic [S:0] head, tail, failed_to;
@@ -171,7 +171,7 @@ module image_store
     if (rst) tail <= '0;
   end
 
-  // ---- to the function engine: what needs no image goes first ----
+  // ---- to the function engine: calls that need no image have priority ----
   logic forwards;
   assign forwards = state == FORWARD && !(request_valid && !remote);
   assign request_ready = remote || e_request_ready;
@@ -190,14 +190,14 @@ module image_store
   logic [SLOTS-1:0] used, here;
   logic [NUMBER_BITS-1:0] holds[SLOTS];
   logic [15:0] touched[SLOTS], clock;
-  logic [S:0] pins[SLOTS];  // calls under way that may be loaded from it
+  logic [S:0] pins[SLOTS];  // calls in progress that may be loaded from it
   logic [L:0] looked;
   logic [15:0] oldest_age;
   logic found_one;
 
   always_comb for (int i = 0; i < SLOTS; i++) here[i] = used[i] && holds[i] == call.number;
 
-  // From which slot a call under way may be loaded.
+  // The slot from which a call in progress may be loaded.
   logic [L:0] pinned[SESSIONS], pinned_now;
   logic forwarded, passed, pin_write, freed;
   assign forwarded = forwards && e_request_ready;
@@ -207,7 +207,7 @@ module image_store
   assign pinned_now = pinned[e_finish_tag];
   assign freed = e_finish_valid && e_finish_ready && pinned_now[L];
 
-  // ---- the end of calls: of those that came through, and of those whose image could not be had ----
+  // ---- ends of calls: of completed ones, and of those whose image could not be fetched ----
   fetch_result_t why;
   assign finish_valid = e_finish_valid || state == FAIL;
   assign e_finish_ready = finish_ready;
@@ -251,12 +251,12 @@ module image_store
       .open_at,
       .open_next,
       .open_una,
-      .rcv_told,
+      .rcv_notify,
       .rcv_at,
       .rcv_next,
       .rcv_ended,
-      .tell_dead,
-      .tell_at,
+      .notify_dead,
+      .notify_at,
       .app_valid,
       .app_ready,
       .session,
@@ -278,7 +278,7 @@ module image_store
       .tx_write_keep
   );
 
-  // ---- writing: a burst is begun with its first word, and filled up with nothing if it ends early ----
+  // ---- writing: a burst begins with its first word, and is padded if it ends early ----
   logic bursting, asked, answered, filling, memory_failed;
   logic [$clog2(Beats)-1:0] beat;
   logic [31:0] burst_at;
@@ -307,7 +307,7 @@ module image_store
       if (body_last && body_ready && !wlast) filling <= 1'b1;
       if (wlast) filling <= 1'b0;
     end
-    // The connection may end in the middle of a burst.
+    // The connection may end within a burst.
     if (fetch_over && bursting && !answered && !(wvalid && wready && wlast)) filling <= 1'b1;
     if (bursting && answered && bvalid) begin
       bursting <= 1'b0;
@@ -324,7 +324,7 @@ module image_store
     end
   end
 
-  // ---- the course ----
+  // ---- control ----
   assign fetch_start = state == NAMED && fetch_ready;
 
   always_ff @(posedge own_clk) begin
@@ -357,7 +357,7 @@ module image_store
         end
         else state <= VICTIM;
       end
-      // A slot a cycle: an empty one, or that which was used longest ago.
+      // A slot per cycle: an empty one, or the least recently used one.
       VICTIM: begin
         looked <= looked + 1'b1;
         if (!looked[L] && pins[looked[L-1:0]] == '0 &&

@@ -1,13 +1,13 @@
-// The receiving half of a port of 32 bits (board_port32): words of a MAC, which cannot wait, in one clock; beats of the
-// shell, of 64 bits and all full but the last, in another.
+// The receiving half of a 32-bit port (board_port32): words of a MAC, which cannot wait, in one clock domain; beats of the
+// shell, 64 bits and all full except the last, in another.
 //
-// A frame goes in if there is room for the longest, else it is left out whole and counted. So a core too slow
-// for the line loses frames and never a part of one. What a frame has beyond FRAME beats is cut off: nobody may send that,
-// and the shell, which cuts it as short (net_hold), finds that it fails its checks. A frame of which a part
-// comes while the port is in reset is left out, uncounted.
+// A frame is accepted if there is space for the longest frame, otherwise it is dropped completely and counted. A core that is too
+// slow for the line therefore drops whole frames. Beats of a frame beyond FRAME are cut off; such frames are not permitted,
+// and the shell, which cuts them at the same length (net_hold), finds that their checks fail. A frame of which a part
+// arrives while the port is in reset is dropped without being counted.
 //
-// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two and FRAME + 8 at least.
-// Latency: 3 cycles of `port_clk`, 5 of `clk` at most. Resets and constraints: fifo_cdc.
+// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two, at least FRAME + 8.
+// Latency: 3 cycles of `port_clk`, at most 5 of `clk`. Resets and constraints: fifo_cdc.
 module port32_rx
   import net_pkg::*;
 #(
@@ -18,33 +18,33 @@ module port32_rx
     input  logic        port_rst,
     input  logic        s_valid,
     input  logic [31:0] s_data,
-    input  logic [ 3:0] s_keep,    // contiguous from bit 0; full on every word but the last
+    input  logic [ 3:0] s_keep,    // contiguous from bit 0; full on every word except the last
     input  logic        s_last,
     input  logic        clk,
     input  logic        rst,
     output logic        m_valid,
     output beat_t       m,
-    output logic [15:0] dropped    // frames that were left out; wraps
+    output logic [15:0] dropped    // dropped frames; wraps
 );
 
   localparam int A = $clog2(DEPTH);
   localparam int L = $clog2(FRAME + 1);
 
-  if (DEPTH < FRAME + 8) $error("DEPTH must be FRAME + 8 at least");
+  if (DEPTH < FRAME + 8) $error("DEPTH must be at least FRAME + 8");
 
-  // As few bits as a beat can be told in: two block RAMs of 36 bits hold them.
+  // The smallest encoding of a beat: two block RAMs of 36 bits hold it.
   typedef struct packed {
     logic [63:0] data;
-    logic [2:0]  more;  // bytes, less one
+    logic [2:0]  more;  // bytes minus one
     logic        last;
   } entry_t;
 
-  // ---- two words a beat ----
+  // ---- two words per beat ----
   logic was_reset, take, odd, beat_valid;
   logic [31:0] low;
   entry_t beat;
 
-  // What comes belongs to a frame of which something came in reset: none when power comes on.
+  // The incoming words belong to a frame that began during reset: none at power-on.
   logic rest = 1'b0;
   assign take = s_valid && !rest && !port_rst;
 
@@ -64,10 +64,10 @@ module port32_rx
   // ---- whole frames, or none ----
   logic inside_frame, dropping, drop_now, room, keep, put, ready;
   logic [A:0] level;
-  logic [L-1:0] length;  // beats of this frame that went in
+  logic [L-1:0] length;  // accepted beats of this frame
   entry_t entry;
 
-  // Three beats may go in of which this does not know.
+  // Three further beats may be in flight.
   always_ff @(posedge port_clk) room <= level <= (A + 1)'(DEPTH - FRAME - 4);
 
   assign drop_now = inside_frame ? dropping : !room;

@@ -1,14 +1,14 @@
-// The sending half of a port of 32 bits (board_port32): beats of the shell, of 64 bits, in one clock; words for a MAC in
-// another, with `m_valid` throughout a frame, since a MAC cannot pause in one.
+// The sending half of a 32-bit port (board_port32): beats of the shell, 64 bits, in one clock domain; words for a MAC in
+// another, with `m_valid` throughout a frame, because a MAC cannot pause within one.
 //
-// A frame is held until it is whole: nothing promises that the shell has a beat in every cycle of a frame (its
-// rings may be in a memory that makes it wait, and its clock may be slower than half the port's), so that no fixed
-// lead would do for all boards. That costs a frame's length once, of latency; throughput does not suffer if two of the longest
-// frames find room. How many frames are whole crosses in a counter of its own (cdc_count), a cycle behind the last beat's
-// pointer, so that whoever sees it sees all of the frame.
+// A frame is held until it is complete: the shell may not have a beat in every cycle of a frame (its
+// rings may be in a memory that stalls, and its clock may be slower than half the port's), so no fixed
+// lead is sufficient for all boards. This adds a frame's length to the latency; the throughput is unaffected if two of the
+// longest frames fit. The number of complete frames crosses in a counter (cdc_count), a cycle after the last beat's
+// pointer, so that the receiver of the counter can read the whole frame.
 //
-// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two, FRAME at least, and twice that for
-// full throughput. Latency: from a frame's last beat 2 cycles of `clk` and 5 of `port_clk` at most. Resets and
+// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two, at least FRAME, and twice that for
+// full throughput. Latency: from a frame's last beat 2 cycles of `clk` and at most 5 of `port_clk`. Resets and
 // constraints: fifo_cdc.
 module port32_tx
   import net_pkg::*;
@@ -32,18 +32,18 @@ module port32_tx
 
   localparam int A = $clog2(DEPTH);
 
-  if (DEPTH < FRAME) $error("DEPTH must be FRAME at least");
+  if (DEPTH < FRAME) $error("DEPTH must be at least FRAME");
 
-  // As few bits as a beat can be told in: two block RAMs of 36 bits hold them.
+  // The smallest encoding of a beat: two block RAMs of 36 bits hold it.
   typedef struct packed {
     logic [63:0] data;
-    logic [2:0]  more;  // bytes, less one
+    logic [2:0]  more;  // bytes minus one
     logic        last;
   } entry_t;
 
   // ---- the shell's side ----
   entry_t in, out;
-  logic ended;  // the last beat of a frame went in a cycle ago
+  logic ended;  // the last beat of a frame was accepted a cycle ago
   logic out_valid, out_ready;
   logic [A:0] whole_there, whole_next, unused_level, unused_count, unused_there;
 
@@ -87,8 +87,8 @@ module port32_tx
       .m_count    (unused_there)
   );
 
-  // ---- the port's side: a beat that waits, a word that is shown, and perhaps the word behind it ----
-  // The FIFO is asked by a register alone; a beat comes every other cycle, as two words take.
+  // ---- the port's side: a waiting beat, the visible word, and possibly the word after it ----
+  // The FIFO is read by a register; a beat arrives every other cycle, the time of two words.
   entry_t beat;
   logic beat_full, first, whole, starts, move, high_full, high_last, sends;
   logic [31:0] high;
@@ -132,7 +132,7 @@ module port32_tx
         high_full <= move && beat.more[2];
       end
       if (move) first <= beat.last;
-      // A cycle late, after a start too: no beat moves in the next one.
+      // A cycle late, also after a start: no beat moves in the next one.
       whole <= whole_there != begun_gray;
       if (starts) begin
         begun      <= begun_next;
@@ -146,7 +146,7 @@ module port32_tx
       m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
   beats_are_full : assert property (@(posedge clk) disable iff (rst) s_valid && !s.last |-> s.keep == '1);
 
-  // A frame that does not fit would wait for its end for ever.
+  // A frame that does not fit would wait for its end indefinitely.
   logic [A:0] length;
   always_ff @(posedge clk) if (rst) length <= '0; else if (s_valid && s_ready) length <= s.last ? '0 : length + 1'b1;
   frames_fit : assert property (@(posedge clk) disable iff (rst) s_valid |-> length < (A + 1)'(FRAME));

@@ -1,10 +1,10 @@
-// Cycle counts of the shell: latency of a small call, bulk throughput, calls per second, cold starts, and
-// the steps of a call. A client inside this program speaks TCP to the model over a lossless line at the
-// shell's own width; time is cycles, a tick of the timers comes every 156,250 of them (a millisecond at
-// 156.25 MHz). The same arguments give the same numbers.
+// Counts cycles of the shell: latency of a small call, bulk throughput, calls per second, cold starts, and
+// the steps of a call. A client inside this program runs TCP with the model over a lossless line at the
+// shell's own width; time is in cycles, with a tick of the timers every 156,250 cycles (a millisecond at
+// 156.25 MHz). Results are reproducible for the same arguments.
 //
-// With BOARD_PORT32 (bench-port32 [PORT_MHZ CORE_MHZ]) the line is of 32 bits and at a clock of its own: latency and bulk are
-// in the port's cycles, and microseconds at these clocks; a tick comes every 62,500 cycles of the shell's.
+// With BOARD_PORT32 (bench-port32 [PORT_MHZ CORE_MHZ]) the line has 32 bits and its own clock: latency and bulk are
+// in the port's cycles, and in microseconds at these clocks; a tick comes every 62,500 cycles of the shell.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::string own_directory() {
 }
 
 constexpr uint32_t kEchoKernel = 0;
-constexpr uint32_t kSmallImage = 4096;  // bytes: for what is measured when it is loaded already
+constexpr uint32_t kSmallImage = 4096;  // bytes: for measurements with a loaded image
 
 struct Bench {
   Board board{kMac, kIp, 80, 0x0123456789abcdef, own_directory() + "/kernels"};
@@ -66,7 +66,7 @@ struct Bench {
     const char* first = reinterpret_cast<const char*>(words.data());
     return store.add("bench", std::vector<char>(first, first + 4 * words.size()));
   }
-  // Whatever was loaded under this name is loaded again at its next call.
+  // Every function loaded under this name is loaded again at its next call.
   void define(const std::string& name, uint32_t image) {
     FunctionEntry entry;
     entry.image = image;
@@ -101,17 +101,17 @@ constexpr size_t kAnswerHead = 45;
   exit(1);
 }
 
-// One call; cycles from its last byte in to its answer's first byte out.
+// One call; cycles from its last byte in to the first byte of its reply out.
 uint64_t call(Bench& bench, Peer& peer, const std::string& body, const std::string& name = "echo") {
   peer.received.clear();
   peer.payload_frames = 0;
   peer.send(request(body, name));
   while (peer.received.size() < kAnswerHead + body.size()) bench.step();
-  if (peer.received.substr(kAnswerHead) != body) wrong("an answer is not its request");
+  if (peer.received.substr(kAnswerHead) != body) wrong("a reply differs from its request");
   return peer.first_cycle - bench.board.last_byte_in;
 }
 
-// The two clocks, if there are two, and so many cycles of the line's in microseconds.
+// The two clocks, if there are two, and this number of cycles of the line in microseconds.
 void print_clocks([[maybe_unused]] double line_cycles = 0) {
 #ifdef BOARD_PORT32
   printf("\"port_mhz\": %.4g, \"core_mhz\": %.4g, ", 1000 / Board::port_ns, 1000 / Board::core_ns);
@@ -128,7 +128,7 @@ void latency(int calls) {
   for (int i = -1; i < calls; i++) {
     for (char& c : body) c = static_cast<char>(draw());
     const uint64_t took = call(bench, peer, body);
-    if (i >= 0) counts[took]++;  // the first one is cold
+    if (i >= 0) counts[took]++;  // the first call is cold
     peer.settle();
     bench.steps(100 + draw() % 300);
   }
@@ -143,7 +143,7 @@ void latency(int calls) {
   printf("}}\n");
 }
 
-// The bytes of a host that the board reads and writes.
+// The host memory that the board reads and writes.
 struct Bytes : HostMemory {
   std::vector<uint64_t> words = std::vector<uint64_t>(256);
   bool read(uint64_t address, uint64_t& data) override {
@@ -176,8 +176,8 @@ void host(int calls) {
     bench.board.write_register(Register::PostHigh, 0);
     while (bench.board.host_ended == ended) bench.step();
     if ((memory.words[8] & 0xff) != 0 || !std::equal(memory.words.begin() + kBody / 8, memory.words.begin() + kBody / 8 + 8, memory.words.begin() + kAnswer / 8))
-      wrong("an answer is not its request");
-    if (i >= 0) counts[bench.board.cycles - from]++;  // the first one is cold
+      wrong("a reply differs from its request");
+    if (i >= 0) counts[bench.board.cycles - from]++;  // the first call is cold
     bench.steps(100 + draw() % 300);
   }
   uint64_t total = 0;
@@ -200,8 +200,8 @@ void bulk(size_t bytes) {
   while (!peer.quiet()) bench.step();
   uint64_t sent = bench.board.last_byte_in;
   while (peer.received.size() < kAnswerHead + bytes) bench.step();
-  if (peer.received.substr(kAnswerHead) != body) wrong("an answer is not its request");
-  if (bench.board.dropped()) wrong("the port had no room");
+  if (peer.received.substr(kAnswerHead) != body) wrong("a reply differs from its request");
+  if (bench.board.dropped()) wrong("the port dropped a frame");
   // Headers, preamble, check sequence and gap take 78 bytes more for each segment.
   const double ceiling = static_cast<double>(kMss) / (kMss + 78);
   double in = static_cast<double>(bytes) / (kWord * static_cast<double>(sent - start));
@@ -213,7 +213,7 @@ void bulk(size_t bytes) {
          bytes, size_t{kMss}, sent - start, in, in / ceiling, peer.first_cycle - sent, peer.last_cycle - peer.first_cycle, out, out / ceiling);
 }
 
-// Each connection keeps `depth` requests under way; a segment carries `together` of them. The connections call
+// Each connection keeps `depth` requests in flight; a segment carries `together` of them. The connections call
 // `functions` functions, each in a region of its own.
 void calls(int connections, int depth, int together, int total, int functions = 1) {
   Bench bench;
@@ -253,7 +253,7 @@ void calls(int connections, int depth, int together, int total, int functions = 
          connections, depth, together, functions, request_bytes, kAnswerHead + 64, done - warm, cycles, kClock / cycles, in_bytes / 8.0);
 }
 
-// The steps of a call, in cycles since its last byte came in.
+// The steps of a call, in cycles since its last byte arrived.
 void steps(const char* which, size_t image_bytes) {
   Bench bench;
   Peer& peer = bench.connect();
@@ -266,7 +266,7 @@ void steps(const char* which, size_t image_bytes) {
     bench.steps(500);
   }
   const uint64_t loads = bench.board.loads, took = call(bench, peer, body), from = bench.board.last_byte_in;
-  if ((bench.board.loads != loads) != cold) wrong("a call is not as cold as it should be");
+  if ((bench.board.loads != loads) != cold) wrong("a call was unexpectedly cold or warm");
   const Board::Steps& s = bench.board.steps;
   printf("{\"measure\": \"steps\", \"call\": \"%s\", \"image_bytes\": %zu, \"asked\": %lu, ", which, image_bytes, s.asked - from);
   if (cold)
@@ -305,7 +305,7 @@ void cold(size_t bytes, int others, int repeat) {
     peer.payload_frames = 0;
     peer.send(request(body, "cold"));
     while (peer.received.size() < kAnswerHead + 64) step();
-    if (peer.received.substr(kAnswerHead) != body) wrong("an answer is not its request");
+    if (peer.received.substr(kAnswerHead) != body) wrong("a reply differs from its request");
     const uint64_t took = peer.first_cycle - bench.board.last_byte_in;
     least = std::min(least, took);
     most = std::max(most, took);
@@ -313,7 +313,7 @@ void cold(size_t bytes, int others, int repeat) {
     peer.settle();
     for (int k = 0; k < 500; k++) step();
   }
-  if (bench.board.loads - loads != static_cast<uint64_t>(repeat)) wrong("something else was loaded");
+  if (bench.board.loads - loads != static_cast<uint64_t>(repeat)) wrong("the number of loads is unexpected");
   const double rest = static_cast<double>(most) - static_cast<double>(bytes) / 4;
   printf("{\"measure\": \"cold\", \"image_bytes\": %zu, \"other_connections\": %d, \"calls\": %d, \"least\": %lu, \"most\": %lu, "
          "\"port_cycles\": %lu, \"beyond_the_port\": %.0f, \"microseconds_at_156.25_MHz\": %.2f, "
@@ -338,18 +338,18 @@ int main(int argc, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
 #ifdef BOARD_PORT32
   if (argc == 3) return port(atof(argv[1]), atof(argv[2])), 0;
-  // Half the port's clock; what the shell reaches on the chip that was placed; as fast as the port.
+  // Half the port's clock; the clock of the placed shell; the port's clock.
   for (double core : {62.5, 90.0, 125.0}) port(125, core);
   return 0;
 #endif
-  // Those named, or all.
+  // The given clocks, or all.
   auto wanted = [&](const char* which) {
     return argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* a) { return std::string(a) == which; });
   };
   if (wanted("latency")) latency(5000);
   if (wanted("host")) host(5000);
   if (wanted("bulk")) bulk(1000000);
-  // What a client such as wrk does over 16 connections; the first of the calls.
+  // Similar to a client such as wrk with 16 connections; the first of the calls.
   if (wanted("calls") || wanted("small")) calls(16, 1, 1, 5000);
   if (wanted("calls")) {
     calls(16, 8, 1, 10000);

@@ -20,7 +20,7 @@
 #include "verilated_vcd_c.h"
 #endif
 
-// Verilator's own, in no header.
+// Internal to Verilator, in no header.
 void Vboard_model___024root___eval(Vboard_model___024root*);
 void Vboard_model___024root___eval_ico(Vboard_model___024root*);
 void Vboard_model___024root___eval_triggers_vec__act(Vboard_model___024root*);
@@ -28,10 +28,10 @@ void Vboard_model___024root___eval_nba(Vboard_model___024root*);
 
 using Frame = std::vector<uint8_t>;
 
-// What the function table holds of a function (functions_pkg::entry_t).
+// The entry of a function in the function table (functions_pkg::entry_t).
 struct FunctionEntry {
   uint32_t image = 0;    // its address in board memory, a multiple of 256
-  uint32_t timeout = 0;  // cycles; 0: any number
+  uint32_t timeout = 0;  // cycles; 0: unlimited
   uint32_t speed = 0;    // cycles of eight bytes, log2
   std::string scalars[4];
 };
@@ -44,7 +44,7 @@ enum class Register : uint8_t {
   Change, Name = 16, Entry = 20, Loads = 32, Busy = 48
 };
 
-// The host's memory as the board sees it. False: nothing is there.
+// The host's memory for the board. False: the address is not mapped.
 struct HostMemory {
   virtual ~HostMemory() = default;
   virtual bool read(uint64_t address, uint64_t& data) = 0;
@@ -54,36 +54,36 @@ struct HostMemory {
 class Board {
  public:
 #ifdef BOARD_PORT32
-  // The line is at the port's clock, which knows nothing of the shell's.
+  // The line uses the port's clock, which is independent of the shell's.
   static constexpr size_t kWordBytes = 4;
   static inline double port_ns = 8, core_ns = 16;
 #else
   static constexpr size_t kWordBytes = 8;
 #endif
-  // Interframe gap, preamble and check sequence: 24 bytes of the line's time that no stream carries.
+  // Interframe gap, preamble and check sequence: 24 byte times of the line that are not in the stream.
   static constexpr int kGapWords = 24 / kWordBytes;
   static constexpr size_t kLeastFrame = 60;
   static constexpr size_t kMostFrame = 9014;
 
   std::function<void(const Frame&)> on_frame;  // a frame left the board
   uint64_t cycles = 0;
-  uint64_t first_byte_out = 0;  // cycle of the latest frame's first word; of the line's clock, as all that concerns the line
+  uint64_t first_byte_out = 0;  // cycle of the latest frame's first word; in the line's clock, like all times of the line
   uint64_t last_byte_in = 0;    // cycle of the last word of the latest frame, or of the latest from `watched`
   uint16_t watched = 0;         // a TCP port, or 0
 
   static constexpr size_t kRegions = sizeof(Vboard_model::k_s_data) / sizeof(uint64_t);
   static constexpr size_t kNameBytes = 15, kScalarBytes = 8;
-  static constexpr uint32_t kShell = 1;  // what images must be made for
+  static constexpr uint32_t kShell = 1;  // the shell id for images
   static constexpr uint32_t kImageAlignment = 256;
-  static constexpr uint32_t kRemote = 1;  // the image of a function whose image is in the store
+  static constexpr uint32_t kRemote = 1;  // marks an image that is in the store
   static constexpr size_t kPathBytes = 64;
-  static constexpr size_t kStoreBytes = 8 << 21;  // of memory, on top, for images that were fetched
+  static constexpr size_t kStoreBytes = 8 << 21;  // bytes at the top of memory for fetched images
   static constexpr unsigned kHostLatency = 125;  // cycles from a read of host memory to its first beat: 0.8 us at 156.25 MHz
 
   HostMemory* host_memory = nullptr;
   uint64_t host_ended = 0;  // descriptors
 
-  // The latest call: the cycles of its steps. Of several under way, the latest of each step.
+  // The cycles of the steps of the latest call; with several calls in progress, the latest of each step.
   struct Steps {
     uint64_t asked = 0, granted = 0, swapped = 0, ended = 0;
     uint64_t configured_from = 0, configured_to = 0;  // first and last word at the configuration port
@@ -113,26 +113,26 @@ class Board {
     top_->host_write = 0;
     top_->dma_read_ready = top_->dma_write_ready = 1;
     top_->dma_data_valid = 0;
-    top_->eval();  // the first one sets the model up
+    top_->eval();  // the first call initializes the model
     for (int i = 0; i < 16; i++) step();
     top_->rst = 0;
     for (int i = 0; i < 128; i++) step();
   }
-  // What requests must bring as X-API-Key, up to 32 characters; empty: nothing.
+  // Required in requests as X-API-Key, up to 32 characters; empty: none.
   void require(const std::string& key) {
     for (size_t i = 0; i < 8; i++) top_->api_key[i] = 0;
     for (size_t i = 0; i < key.size() && i < 32; i++) top_->api_key[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(key[i])) << (8 * (i % 4));
   }
-  // Where images are that are not in memory, as `path`NAME.img; up to 64 characters.
+  // The location of images that are not in memory, as `path`NAME.img; up to 64 characters.
   void store(uint32_t ip, uint16_t port, const std::string& path) {
     top_->store_ip = ip;
     top_->store_port = port;
     for (size_t i = 0; i < kPathBytes / 4; i++) top_->store_path[i] = 0;
     for (size_t i = 0; i < path.size() && i < kPathBytes; i++) top_->store_path[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(path[i])) << (8 * (i % 4));
   }
-  // Sends the datagrams back that come to this UDP port; 0: none.
+  // Echoes datagrams that arrive at this UDP port; 0: none.
   void udp_echo(uint16_t port) { top_->udp_echo = port; }
-  // The network that the store is in, or beyond; 0: every host is on it.
+  // The network for the store; 0: every host is on the own network.
   void route(uint32_t netmask, uint32_t gateway) {
     top_->netmask = netmask;
     top_->gateway = gateway;
@@ -160,23 +160,23 @@ class Board {
     return top_->host_read_data;
   }
 
-  // `patience`: how often a call may be overtaken; `load_cost`: cycles that a load takes, for Shortest.
+  // `patience`: how often a call may be overtaken; `load_cost`: cycles of a load, for Shortest.
   void schedule(Policy policy, uint8_t patience, uint32_t load_cost) {
     write_register(Register::Policy, static_cast<uint32_t>(policy) | static_cast<uint32_t>(patience) << 8);
     write_register(Register::LoadCost, load_cost);
   }
 
-  // For images that the host puts there.
+  // For images uploaded by the host.
   size_t memory_bytes() const { return sizeof(Memory) - kStoreBytes; }
 
-  // Writes into board memory, as DMA would. False if it does not fit.
+  // Writes into board memory, like DMA. False if it does not fit.
   bool write(uint32_t address, const void* bytes, size_t count) {
     if (address > memory_bytes() || count > memory_bytes() - address) return false;
     memcpy(reinterpret_cast<uint8_t*>(&memory()) + address, bytes, count);
     return true;
   }
 
-  // Puts a function into the table, or other values into its entry; its number, or none if there is no room, or a name
+  // Adds a function to the table, or changes its entry; returns its number, or none if there is no space, or a name
   // does not fit.
   std::optional<unsigned> define(const std::string& name, const FunctionEntry& entry) {
     for (const std::string& scalar : entry.scalars)
@@ -185,7 +185,7 @@ class Board {
     for (unsigned i = 0; i < 4; i++) put(Register::Entry, 3 + 2 * i, words(entry.scalars[i], 2));
     return change(name, 1);
   }
-  // Takes it out again; none if it was not there.
+  // Removes a function; none if it does not exist.
   std::optional<unsigned> remove(const std::string& name) { return change(name, 2); }
 
   // Cycles of the line's clock.
@@ -194,7 +194,7 @@ class Board {
 #else
   uint64_t line_cycles() const { return cycles; }
 #endif
-  // Frames for which a port of 32 bits had no room.
+  // Frames dropped by a port of 32 bits.
   unsigned dropped() const { return top_->rx_dropped; }
 
   bool idle() const { return in_.empty() && gap_ == 0 && out_.empty() && !top_->busy; }
@@ -207,14 +207,14 @@ class Board {
     top_->tick = 0;
   }
 
-  // One rising edge. The model's inputs have registers: what is set here before the edge is what the shell sees
-  // at the next one, and what it shows now is what it showed to this edge.
+  // One rising edge. The model's inputs are registered: inputs set before the edge reach the shell
+  // at the next one, and the present outputs are those before this edge.
   void step() {
 #ifndef BOARD_PORT32
     serve_line();
 #endif
     serve_host();
-    // The kernels' edge and the shell's are the same one: each sees what the other showed before it.
+    // The edge of the kernels is the shell's: each side reads the other's outputs from before it.
     unsigned done = 0, ready = 0, valid = 0, last = 0;
     for (size_t r = 0; r < kRegions; r++) {
       const bool rst = top_->k_rst >> r & 1, start = top_->k_start >> r & 1, loading = top_->decouple >> r & 1;
@@ -240,7 +240,7 @@ class Board {
   }
 
 #ifdef BOARD_TRACE
-  // From here on the waveform of every signal goes into this file, 10 ns a cycle.
+  // Writes the waveform of every signal into this file from here on, 10 ns per cycle.
   void trace(const std::string& path) {
     waves_.open(path.c_str());
     if (!waves_.isOpen()) throw std::runtime_error(path + ": cannot be written");
@@ -250,8 +250,8 @@ class Board {
 
  private:
 #ifdef BOARD_PORT32
-  // The port's inputs have no registers: what is set is for this edge, and what is shown is what this edge takes. A MAC is ready
-  // throughout a frame, and cannot pause in one.
+  // The port's inputs are not registered: they apply to this edge, and the present outputs are sampled by it. A MAC is ready
+  // throughout a frame, and cannot pause within one.
   void port_edge() {
     ready_ = line_busy_ == 0;
     top_->tx_ready = ready_;
@@ -282,15 +282,15 @@ class Board {
 #endif
   }
 
-  // As `eval` does, but without what it does around it each time, for waveforms, and for messages, of which the model has none.
+  // Like `eval`, without its overhead for waveforms and messages, which the model does not use.
   void evaluate([[maybe_unused]] bool rising) {
 #if defined BOARD_TRACE
     top_->eval();
 #elif defined BOARD_PORT32 || defined BOARD_UNGATED
     Vboard_model___024root___eval(top_->rootp);
 #else
-    // Nor does it look for what an edge has set off, where nothing can be: while the clock is high no gate opens, all else
-    // changes with the rising edge, as the inputs have registers, and with the falling one only the gates.
+    // It also skips the search for follow-up events where there can be none: while the clock is high no gate opens; all other
+    // signals change with the rising edge, because inputs are registered, and only the gates with the falling one.
     Vboard_model___024root* const root = top_->rootp;
     if (!rising) {
       root->__VicoTriggered[0] = 1;
@@ -316,7 +316,7 @@ class Board {
     return in;
   }
 
-  // What has happened in the cycle that begins.
+  // Events of the cycle that begins.
   void note() {
     if (top_->call_asked) steps.asked = cycles;
     if (top_->call_granted) steps.granted = cycles;
@@ -354,7 +354,7 @@ class Board {
     return result & 2 ? std::optional<unsigned>(result >> 16) : std::nullopt;
   }
 
-  // Reads come late and in order, a beat a cycle; writes are taken at once.
+  // Reads are late and in order, one beat per cycle; writes are accepted at once.
   void serve_host() {
     if (top_->dma_data_valid) top_->dma_data_valid = 0;
     if (!reads_.empty() && reads_.front().due <= cycles) {
@@ -408,7 +408,7 @@ class Board {
     out_.resize(at + n);
     memcpy(out_.data() + at, &data, n);
     if (top_->tx_last) {
-      // The line is taken by padding, check sequence and gap.
+      // The line is busy with padding, check sequence and gap.
       constexpr size_t least = 64 / kWordBytes;
       size_t words = (out_.size() + kWordBytes - 1) / kWordBytes;
       line_busy_ = static_cast<int>(kGapWords + (words < least ? least - words : 0));
@@ -420,7 +420,7 @@ class Board {
 #ifdef BOARD_PORT32
   static constexpr uint64_t kInputRegisters = 0;
   uint64_t port_cycles_ = 0;
-  double port_at_ = 0.37 * port_ns;  // of its next edge, in ns; where between the shell's is chance
+  double port_at_ = 0.37 * port_ns;  // of its next edge, in ns; an arbitrary phase to the shell's clock
 #else
   static constexpr uint64_t kInputRegisters = 1;
 #endif

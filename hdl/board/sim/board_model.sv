@@ -1,5 +1,5 @@
-// What the live model and the benches compile: the shell, and board memory behind its AXI4 port. The regions
-// stay open: the harness puts kernels there, from libraries of their own (kernels.hpp).
+// Top of the live model and the benches: the shell, and board memory behind its AXI4 port. The regions
+// are open: the harness connects kernels from separate libraries (kernels.hpp).
 //
 // Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, in the lower lanes and at
 // `port_clk` (board_port32); MEMORY_BYTES and IMAGE_LATENCY, of the memory that holds the images.
@@ -103,13 +103,13 @@ module board_model #(
   logic [ 1:0] awburst;
   logic [63:0] wdata;
   logic [31:0] store_base;
-  // What was fetched lies above what the host puts there.
+  // Fetched images are stored above those uploaded by the host.
   assign store_base = 32'(MEMORY_BYTES - (STORE_SLOTS << STORE_SLOT_BITS));
   logic [31:0] icap_data;
   logic [R-1:0] icap_region;
 
-  // Every input has a register: what follows an input without one is evaluated by Verilator at each call of
-  // `eval`, twice a cycle. The harness knows (board.hpp): it sets an input in the cycle before the one it is for.
+  // Every input is registered: logic behind an input without a register is evaluated by Verilator at each call of
+  // `eval`, twice per cycle. The harness (board.hpp) therefore sets an input one cycle early.
   logic rst_q, tick_q, shell_rx_valid, shell_rx_last, shell_tx_valid, shell_tx_ready, shell_tx_last, host_write_q, dma_read_ready_q, dma_data_valid_q, dma_data_error_q, dma_write_ready_q;
   logic [47:0] own_mac_q;
   logic [31:0] own_ip_q, host_data_q, store_ip_q, netmask_q, gateway_q;
@@ -154,7 +154,7 @@ module board_model #(
   end
 
   if (PORT == 32) begin : g_port32
-    // Its own inputs have registers enough.
+    // Its own inputs are already registered.
     logic unused_port_rst;
     board_port32 #(
         .MSS(MSS)

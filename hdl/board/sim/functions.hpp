@@ -1,12 +1,12 @@
-// The host's part of provisioning: a directory of functions into board memory and the function table.
+// Provisioning by the host: loads a directory of functions into board memory and the function table.
 //
 // DIR/functions.conf has a line for each function:
 //   NAME IMAGE [timeout=CYCLES] [speed=N] [scalars=NAME[,NAME…]]
-// NAME is letters, digits, - and _; IMAGE is a file of that directory (format in hdl/functions/README.md), or @store: then
-// the board fetches NAME.img from its store when it is called; a
-// call that takes more than CYCLES of its kernel's own is cut (16777216; 0: none is); speed is log2 of the
-// cycles that eight bytes take (0); scalars are the query parameters that become the kernel's scalars. # begins
-// a comment. What an image holds is the board's to check, when it is loaded.
+// NAME consists of letters, digits, - and _; IMAGE is a file of that directory (format in hdl/functions/README.md), or @store: then
+// the board fetches NAME.img from its store when the function is called. A
+// call that exceeds CYCLES of its kernel is stopped (16777216; 0: unlimited); speed is log2 of the
+// cycles for eight bytes (0); scalars are the query parameters that become the kernel's scalars. # begins
+// a comment. The board checks the content of an image when it is loaded.
 #pragma once
 #include <algorithm>
 #include <cerrno>
@@ -34,7 +34,7 @@ inline uint32_t number(const std::string& where, const std::string& text, uint64
   errno = 0;
   unsigned long long value = strtoull(text.c_str(), &end, 10);
   if (text.empty() || text[0] < '0' || text[0] > '9' || *end || errno || value > most)
-    wrong(where, "'" + text + "' is no number up to " + std::to_string(most));
+    wrong(where, "'" + text + "' is not a number up to " + std::to_string(most));
   return static_cast<uint32_t>(value);
 }
 
@@ -50,14 +50,14 @@ inline std::vector<char> bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// What board memory holds: images, each from a multiple of their alignment on.
+// Content of board memory: images, each at a multiple of their alignment.
 class Store {
  public:
   explicit Store(Board& board) : board_(board) {}
 
-  // Where so many bytes are kept from now on; none if there is no room.
+  // Allocates this number of bytes; none if there is no space.
   std::optional<uint32_t> take(size_t bytes) {
-    // Nothing has a place of its own, too.
+    // Empty images have an address, too.
     const size_t rounded = (std::max<size_t>(bytes, 1) + Board::kImageAlignment - 1) / Board::kImageAlignment * Board::kImageAlignment;
     size_t at = 0;
     for (const auto& [address, size] : held_) {
@@ -75,7 +75,7 @@ class Store {
     return board_.memory_bytes() - used;
   }
 
-  // The address of the image, which need not be a good one: one without a header must not stand before what was there.
+  // The address of the image, which may be invalid: an image without a header must not overlap a previous one's header.
   uint32_t add(const std::string& where, std::vector<char> image) {
     image.resize(std::max<size_t>(image.size(), Board::kImageAlignment));
     const auto address = take(image.size());
@@ -94,7 +94,7 @@ class Store {
 inline bool is_function(const std::string& name) { return plain(name) && name.size() <= Board::kNameBytes; }
 inline bool is_scalar(const std::string& name) { return plain(name) && name.size() <= Board::kScalarBytes; }
 
-// Returns how many functions there are. Throws std::runtime_error with file and line.
+// Returns the number of functions. Throws std::runtime_error with file and line.
 inline int provision(Board& board, Store& store, const std::string& directory, bool with_store) {
   const std::string path = directory + "/functions.conf";
   std::ifstream file(path);
@@ -107,8 +107,8 @@ inline int provision(Board& board, Store& store, const std::string& directory, b
     std::string name, image, word;
     if (!(words >> name)) continue;
     if (!is_function(name))
-      wrong(where, "'" + name + "' is no function's name (letters, digits, - and _, up to " + std::to_string(Board::kNameBytes) + ")");
-    if (!(words >> image) || image.find('/') != std::string::npos) wrong(where, "'" + image + "' is no file of this directory");
+      wrong(where, "'" + name + "' is not a valid function name (letters, digits, - and _, up to " + std::to_string(Board::kNameBytes) + ")");
+    if (!(words >> image) || image.find('/') != std::string::npos) wrong(where, "'" + image + "' is not a file of this directory");
     FunctionEntry entry;
     entry.timeout = 1 << 24;
     while (words >> word) {
@@ -120,22 +120,22 @@ inline int provision(Board& board, Store& store, const std::string& directory, b
         std::istringstream names(value);
         std::string scalar;
         for (int i = 0; std::getline(names, scalar, ','); i++) {
-          if (i == 4) wrong(where, "a kernel has four scalars");
+          if (i == 4) wrong(where, "a kernel has at most four scalars");
           if (!is_scalar(scalar))
-            wrong(where, "'" + scalar + "' is no scalar's name (letters, digits, - and _, up to " + std::to_string(Board::kScalarBytes) + ")");
+            wrong(where, "'" + scalar + "' is not a valid scalar name (letters, digits, - and _, up to " + std::to_string(Board::kScalarBytes) + ")");
           entry.scalars[i] = scalar;
         }
-      } else wrong(where, "'" + word + "' is unknown (timeout=, speed= and scalars= are not)");
+      } else wrong(where, "'" + word + "' is unknown (expected timeout=, speed= or scalars=)");
     }
     if (image == "@store" && !with_store) wrong(where, "@store needs a store (--store)");
     entry.image = image == "@store" ? Board::kRemote : store.add(where, bytes_of(directory + "/" + image));
-    if (!board.define(name, entry)) wrong(where, "the function table has no room for " + name);
+    if (!board.define(name, entry)) wrong(where, "the function table has no space for " + name);
     if (auto before = store.images.find(name); before != store.images.end()) store.release(before->second);
     if (entry.image == Board::kRemote) store.images.erase(name);
     else store.images[name] = entry.image;
     count++;
   }
-  if (count == 0) wrong(path, "there is no function in it");
+  if (count == 0) wrong(path, "the file has no functions");
   return count;
 }
 

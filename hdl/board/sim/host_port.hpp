@@ -1,9 +1,9 @@
-// The host's side of the live board's host port: a Unix socket of programs that use the board (host_protocol.h), a
-// window of shared memory for each, and what a driver does between them and the registers.
+// The host's side of the live board's host port: a Unix socket for programs that use the board (host_protocol.h), a
+// window of shared memory for each, and the driver between these programs and the registers.
 //
-// Nothing that comes from a program is believed: packets are copied once and checked, a window cannot shrink under the
-// mapping, a program reaches no window but its own, and the board reads and writes host memory only within the window of
-// the one whose call it is. A program that sends nonsense, or does not take its answers, is cut off.
+// Input from programs is untrusted: packets are copied once and checked, a window cannot shrink under the
+// mapping, a program can access only its own window, and the board reads and writes host memory only within the window of
+// the program that made the call. A program that sends malformed requests, or does not read its replies, is disconnected.
 #pragma once
 #include <fcntl.h>
 #include <poll.h>
@@ -41,7 +41,7 @@ class HostPort : HostMemory {
     const auto* name = reinterpret_cast<const sockaddr*>(&address);
     listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (listener_ < 0) failed("socket");
-    // What a board that was killed has left is removed; one that answers is not.
+    // The socket of a killed board is removed; one that accepts connections is not.
     struct stat about {};
     if (lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode)) {
       const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -49,7 +49,7 @@ class HostPort : HostMemory {
       close(probe);
       if (dead) unlink(path.c_str());
     }
-    const mode_t before = umask(0177);  // this user's alone
+    const mode_t before = umask(0177);  // accessible only to this user
     const bool bound = bind(listener_, name, sizeof address) == 0;
     umask(before);
     if (!bound || listen(listener_, 16) < 0) failed("bind");
@@ -63,11 +63,11 @@ class HostPort : HostMemory {
   HostPort(const HostPort&) = delete;
   HostPort& operator=(const HostPort&) = delete;
 
-  // Hears programs, answers them, gives the board its next descriptor; true if there was something to do.
+  // Receives requests, sends replies, and submits the next descriptor to the board; true if there was work.
   bool run() {
     bool did = false;
     if (job_ && board_.host_ended != ended_before_) finish(), did = true;
-    if (++rest_ % kLook != 0 && job_) return did;  // the sockets are looked at less often while the board works
+    if (++rest_ % kLook != 0 && job_) return did;  // sockets are polled less often while the board works
     while (programs_.size() < kProgramsMost) {
       const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd < 0) break;
@@ -80,7 +80,7 @@ class HostPort : HostMemory {
       programs_.push_back(std::make_unique<Program>(fd));
       did = true;
     }
-    for (auto& program : programs_) did |= hear(*program);
+    for (auto& program : programs_) did |= receive(*program);
     programs_.remove_if([this](const auto& program) {
       const bool over = program->gone && !(job_ && job_->program == program.get());
       if (over)
@@ -100,12 +100,12 @@ class HostPort : HostMemory {
  private:
   static constexpr size_t kProgramsMost = 64, kWaitingMost = 16;
   static constexpr uint64_t kWindowMost = 1 << 28, kWindowsMost = 1ull << 32;
-  static constexpr unsigned kOwnPrograms = 64;         // of all programs together; their numbers begin behind the table's
+  static constexpr unsigned kOwnPrograms = 64;         // of all programs together; their numbers begin after the table's
   static constexpr uint32_t kOwnFrom = 128;
-  static constexpr uint64_t kDescriptor = 1ull << 40;  // where the board finds its descriptor; below is the window
+  static constexpr uint64_t kDescriptor = 1ull << 40;  // address of the descriptor; the window is below
   static constexpr uint32_t kClockKhz = 156250;
   static constexpr unsigned kLook = 8;
-  static constexpr uint32_t kTimeoutMost = 1 << 26;  // cycles: there is one call at a time, and it is nobody's for good
+  static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles: there is one call at a time, so it must end
   enum Kind : uint8_t { Copy = 1, Call = 2 };
 
   struct Program {
@@ -126,14 +126,14 @@ class HostPort : HostMemory {
   struct Job {
     Program* program;
     host_request request;
-    uint32_t image;  // for what brings one
+    uint32_t image;  // for requests that upload an image
   };
 
   [[noreturn]] void failed(const char* what) {
     throw std::runtime_error("--host-port " + path_ + ": " + what + ": " + strerror(errno));
   }
 
-  bool hear(Program& program) {
+  bool receive(Program& program) {
     bool did = false;
     while (!program.gone && program.waiting.size() < kWaitingMost) {
       host_request request;
@@ -141,10 +141,10 @@ class HostPort : HostMemory {
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
       did = true;
       if (n != sizeof request) {
-        if (n > 0) fprintf(stderr, "warning: a program at the host port sent %zd bytes that are no request\n", n);
+        if (n > 0) fprintf(stderr, "warning: a program at the host port sent %zd bytes, which is not the size of a request\n", n);
         program.gone = true;
       } else if ((request.op == HOST_HELLO) == (program.window != nullptr)) {
-        fprintf(stderr, "warning: a program at the host port says hello too late or too often\n");
+        fprintf(stderr, "warning: a program at the host port sent its hello too late or twice\n");
         program.gone = true;
       } else if (request.op == HOST_HELLO) {
         welcome(program, request);
@@ -214,7 +214,7 @@ class HostPort : HostMemory {
     if (sendmsg(program.fd, &message, MSG_NOSIGNAL) != sizeof reply) program.gone = true;
   }
 
-  // ---- requests, one after the other, of the programs in turn ----
+  // ---- requests, one after another, of the programs in turn ----
   bool next() {
     for (size_t i = 0; i < programs_.size(); i++) {
       programs_.splice(programs_.end(), programs_, programs_.begin());
@@ -232,7 +232,7 @@ class HostPort : HostMemory {
     host_reply reply = to(request);
     switch (request.op) {
       case HOST_DEFINE:
-        if (!is_named(request)) say(reply, HOST_WRONG, "a name is letters, digits, - and _");
+        if (!is_named(request)) say(reply, HOST_WRONG, "a name consists of letters, digits, - and _");
         else if (request.speed > 7) say(reply, HOST_WRONG, "speed is at most 7");
         else return bring(program, request, reply);
         break;
@@ -241,7 +241,7 @@ class HostPort : HostMemory {
         const std::string name = text_of(request.name);
         const auto number = is_named(request) ? board_.remove(name) : std::nullopt;
         if (!number) {
-          say(reply, HOST_UNKNOWN, "there is no such function");
+          say(reply, HOST_UNKNOWN, "the function does not exist");
         } else {
           reply.number = *number;
           release(name);
@@ -250,27 +250,27 @@ class HostPort : HostMemory {
       }
       case HOST_UNLOAD:
         if (program.own.erase(request.number)) drop(request.number);
-        else say(reply, HOST_UNKNOWN, "there is no such program");
+        else say(reply, HOST_UNKNOWN, "the program does not exist");
         break;
       case HOST_CALL: {
         const auto image = image_of(program, request.number);
-        if (!image) say(reply, HOST_UNKNOWN, "there is no such function or program");
+        if (!image) say(reply, HOST_UNKNOWN, "the function or program does not exist");
         else if (!within(program, request.offset, request.bytes) || !within(program, request.answer, request.room))
-          say(reply, HOST_WRONG, "body and answer lie in the window, from multiples of 8 on");
+          say(reply, HOST_WRONG, "body and reply must be in the window, at multiples of 8");
         else return start(program, request, *image, Call);
         break;
       }
-      default: say(reply, HOST_WRONG, "there is no such request");
+      default: say(reply, HOST_WRONG, "unknown request");
     }
     answer(program, reply);
   }
 
-  // An image into board memory, by DMA, in whole bursts.
+  // Copies an image into board memory, by DMA, in whole bursts.
   void bring(Program& program, const host_request& request, host_reply& reply) {
     const uint32_t most = board_.read_register(Register::Image);
     if (request.bytes == 0 || request.bytes % Board::kImageAlignment != 0 || request.bytes > most ||
         !within(program, request.offset, request.bytes)) {
-      say(reply, HOST_WRONG, "an image is a multiple of 256 bytes in the window");
+      say(reply, HOST_WRONG, "an image must be in the window and have a multiple of 256 bytes");
     } else if (request.op == HOST_LOAD && own_.size() >= kOwnPrograms) {
       say(reply, HOST_FULL, "the board has " + std::to_string(kOwnPrograms) + " programs already");
     } else if (const auto image = store_.take(request.bytes)) {
@@ -281,7 +281,7 @@ class HostPort : HostMemory {
     answer(program, reply);
   }
 
-  // The descriptor is this side's own: no program sees it.
+  // The descriptor is private: no program can access it.
   void start(Program& program, const host_request& request, uint32_t image, Kind kind) {
     job_ = Job{&program, request, image};
     memset(descriptor_, 0, sizeof descriptor_);
@@ -333,7 +333,7 @@ class HostPort : HostMemory {
       reply.number = *number;
     } else {
       store_.release(job.image);
-      say(reply, HOST_FULL, "the function table has no room for this name");
+      say(reply, HOST_FULL, "the function table has no space for this name");
     }
   }
 
@@ -346,7 +346,7 @@ class HostPort : HostMemory {
     job.program->own.insert(reply.number);
   }
 
-  // Another image, or none, is behind the name now.
+  // The name now has another image, or none.
   void release(const std::string& name) {
     const auto before = store_.images.find(name);
     if (before == store_.images.end()) return;
@@ -379,7 +379,7 @@ class HostPort : HostMemory {
     return functions::is_function(text_of(request.name));
   }
 
-  // ---- host memory, as the board sees it: the descriptor, and the window of the program whose turn it is ----
+  // ---- host memory for the board: the descriptor, and the window of the current program ----
   bool read(uint64_t address, uint64_t& data) override {
     if (address >= kDescriptor && address < kDescriptor + sizeof descriptor_) {
       data = descriptor_[(address - kDescriptor) / 8];
@@ -407,6 +407,6 @@ class HostPort : HostMemory {
   uint64_t descriptor_[10] = {};
   uint64_t ended_before_ = 0;
   std::map<unsigned, uint32_t> own_;      // programs' images, from 0 on
-  std::map<unsigned, uint32_t> numbers_;  // functions' images, of those that came over this port
+  std::map<unsigned, uint32_t> numbers_;  // images of functions uploaded over this port
   unsigned rest_ = 0;
 };

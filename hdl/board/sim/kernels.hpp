@@ -1,4 +1,4 @@
-// What is in the board's regions: kernels from libraries, of which another one is put into a region when its
+// The kernels in the board's regions, from libraries; another kernel is placed into a region when its
 // image has been loaded.
 #pragma once
 #include <dlfcn.h>
@@ -16,18 +16,18 @@ class KernelLibraries {
  public:
   explicit KernelLibraries(std::string directory) : directory_(std::move(directory)) {}
 
-  // Null if there is none, or none that fits.
+  // Null if there is none, or none that matches the model.
   const region_api* find(uint32_t number) {
     auto known = known_.find(number);
     if (known != known_.end()) return known->second;
     const std::string path = directory_ + "/kernel-" + std::to_string(number) + ".so";
     const region_api* api = nullptr;
-    // Each library keeps its symbols to itself: all of them define the same ones.
+    // Each library has private symbols, because all of them define the same ones.
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
       auto entry = reinterpret_cast<region_entry>(dlsym(library, "baltra_region"));
       api = entry ? entry() : nullptr;
       if (!api || api->abi != REGION_ABI) {
-        fprintf(stderr, "warning: %s is no kernel for this model\n", path.c_str());
+        fprintf(stderr, "warning: %s is not a kernel for this model\n", path.c_str());
         api = nullptr;
       }
     } else {
@@ -41,8 +41,8 @@ class KernelLibraries {
   std::map<uint32_t, const region_api*> known_;
 };
 
-// One region. While it is loaded, or empty, anything comes out of it; nothing, if there is no library for what
-// was loaded.
+// One region. While it is being loaded, or empty, its outputs are random; if there is no library for the loaded
+// image, its outputs are zero.
 class RegionLogic {
  public:
   RegionLogic() = default;
@@ -63,7 +63,7 @@ class RegionLogic {
   }
   const char* name() const { return kernel_ ? api_->name : "nothing"; }
 
-  // Nothing would change in it, as these say: an edge is not needed, and what it shows is as it was.
+  // With these inputs its state would not change: it needs no edge, and its outputs are constant.
   bool rests(bool rst, bool start, bool loading) const { return awake_ == 0 && !start && !loading && rst == was_reset_; }
   const region_out& shown() const { return out_; }
 
@@ -88,7 +88,7 @@ class RegionLogic {
     if (in.start) running_ = true;
     if (in.start || running_ || in.rst != was_reset_) awake_ = kAwake;
     was_reset_ = in.rst;
-    // A kernel that has nothing to do changes nothing: its clock is not simulated.
+    // An idle kernel changes no state, so its clock is not simulated.
     if (awake_ == 0) return out_;
     awake_--;
     api_->tick(kernel_, &in, &out_);

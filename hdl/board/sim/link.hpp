@@ -1,4 +1,4 @@
-// What happens to frames between the board and the network: nothing, or faults drawn from a seed.
+// A link between the board and the network, with faults drawn from a seed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,7 +10,7 @@ using Frame = std::vector<uint8_t>;
 
 struct Faults {
   uint64_t seed = 1;
-  double loss = 0, duplicate = 0, reorder = 0, corrupt = 0;  // chance of each frame
+  double loss = 0, duplicate = 0, reorder = 0, corrupt = 0;  // probability per frame
   double delay_ms = 0;                                       // of every frame
   bool any() const { return loss > 0 || duplicate > 0 || reorder > 0 || corrupt > 0 || delay_ms > 0; }
 };
@@ -28,8 +28,8 @@ class Link {
       return;
     }
     if (chance(faults_.corrupt)) {
-      // Behind the Ethernet header, and in IPv4 only: what nothing but the line's own check sequence
-      // protects, such as ARP, arrives intact or not at all on a real line.
+      // After the Ethernet header, and only in IPv4: frames that are protected only by the line's own check sequence,
+      // such as ARP, arrive intact or not at all on a real line.
       constexpr size_t kHeader = 14;
       if (frame.size() <= kHeader || frame[12] != 0x08 || frame[13] != 0x00) {
         lost++;
@@ -43,14 +43,14 @@ class Link {
       waiting_.emplace(now_ms + faults_.delay_ms, frame);
       duplicated++;
     }
-    // A frame that is held back for two milliseconds is overtaken by those behind it.
+    // A frame that is held back for two milliseconds is overtaken by later frames.
     bool held = chance(faults_.reorder);
     reordered += held;
     waiting_.emplace(now_ms + faults_.delay_ms + (held ? 2 : 0), std::move(frame));
     run(now_ms);
   }
 
-  // Delivers what is due.
+  // Delivers frames that are due.
   void run(double now_ms) {
     while (!waiting_.empty() && waiting_.begin()->first <= now_ms) {
       Frame frame = std::move(waiting_.begin()->second);

@@ -1,9 +1,9 @@
-// The live board: the Verilated shell on a TAP device, so that ping, curl and tcpdump meet the RTL.
+// The live board: the Verilated shell on a TAP device, so that ping, curl and tcpdump exercise the RTL.
 //
 // Time. The RTL's protocol timers count ticks of a millisecond. Here a tick follows the wall clock,
-// which is the time of the peers: a retransmission timer means the same to both ends although the
-// model's clock runs slower than silicon. On a host too busy to keep up, the board's time falls behind
-// the wall clock rather than its work. Cycles are counted apart and never become time.
+// which is also the peers' time: a retransmission timer has the same duration at both ends although the
+// model's clock is slower than silicon. On a host that is too busy to keep up, the board's time falls behind
+// the wall clock, and not its work. Cycles are counted separately and never converted to time.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
@@ -36,7 +36,7 @@ namespace {
 
 volatile sig_atomic_t stopping = 0;
 
-constexpr uint32_t kLoadCost = 32768;  // cycles that a load is taken for when calls are compared
+constexpr uint32_t kLoadCost = 32768;  // assumed cycles of a load when calls are compared
 
 const char kUsage[] =
     "usage: board --tap NAME [OPTION …]\n"
@@ -44,26 +44,26 @@ const char kUsage[] =
     "       board --replay FILE [OPTION …]\n"
     "\n"
     "  --tap NAME        the board's Ethernet port is this TAP device\n"
-    "  --net user        no device, and no root: its HTTP port is a port of this host\n"
-    "  --forward PORT    which one (127.0.0.1:8080); 0: any that is free\n"
+    "  --net user        without a device or root: its HTTP port is a port of this host\n"
+    "  --forward PORT    the port (127.0.0.1:8080); 0: any free port\n"
     "  --ip ADDRESS      the board's address (10.99.0.2)\n"
     "  --mac ADDRESS     its hardware address (02:00:00:00:00:02)\n"
     "  --port PORT       its HTTP port (80)\n"
     "  --functions DIR   its functions: functions.conf and images (those built in)\n"
     "  --kernels DIR     libraries of the kernels that images name (those built in)\n"
-    "  --policy NAME     which call goes next: fifo, affinity (the default) or shortest\n"
+    "  --policy NAME     scheduling policy: fifo, affinity (default) or shortest\n"
     "  --patience N      how often a call may be overtaken (16)\n"
     "  --host-port PATH  a Unix socket of the board's host port, for baltra function push and the Device Manager\n"
-    "  --store IP:PORT/PATH  where the images are of functions that say @store: PATH/NAME.img, by HTTP\n"
-    "  --udp-echo PORT   a UDP port whose datagrams come back\n"
+    "  --store IP:PORT/PATH  location of the images of functions with @store: PATH/NAME.img, by HTTP\n"
+    "  --udp-echo PORT   a UDP port that echoes datagrams\n"
     "  --gateway ADDRESS, --netmask ADDRESS  the way to a store in another network\n"
-    "  --pcap FILE       keep every frame, and its cycle\n"
-    "  --replay FILE     no network: what --pcap kept, once more. With the options and the --seed that it was made\n"
-    "                    with, the same frames leave in the same cycles; else the first difference is said (status 1)\n"
-    "  --api-key KEY     requests must bring it as X-API-Key, but for /healthz\n"
-    "  --seed N          of the faults below, and of the cookies' secret if given\n"
-    "  --loss P --duplicate P --reorder P --corrupt P    chance of each frame, either way\n"
-    "  --delay MS        of every frame, either way\n";
+    "  --pcap FILE       record every frame with its cycle\n"
+    "  --replay FILE     no network: replays a recording of --pcap. With the options and the --seed of the\n"
+    "                    recording, the same frames leave in the same cycles; otherwise prints the first difference (status 1)\n"
+    "  --api-key KEY     required as X-API-Key in all requests except /healthz\n"
+    "  --seed N          seed of the faults below, and of the cookies' secret if given\n"
+    "  --loss P --duplicate P --reorder P --corrupt P    probability per frame, in both directions\n"
+    "  --delay MS        delay of every frame, in both directions\n";
 
 [[noreturn]] void fail(const std::string& what) {
   fprintf(stderr, "error: %s\n", what.c_str());
@@ -113,7 +113,7 @@ uint32_t parse_ip(const std::string& option, const std::string& text) {
   return ntohl(address.s_addr);
 }
 
-// A server and what comes before an image's name.
+// A server and the prefix of image names.
 struct StoreAddress {
   uint32_t ip = 0;
   uint16_t port = 0;
@@ -128,14 +128,14 @@ StoreAddress parse_store(const std::string& text) {
   char* end;
   const std::string digits = text.substr(colon + 1, slash - colon - 1);
   const unsigned long port = strtoul(digits.c_str(), &end, 10);
-  if (digits.empty() || digits[0] < '0' || digits[0] > '9' || *end || port == 0 || port > 65535) fail("--store " + text + ": '" + digits + "' is no port");
+  if (digits.empty() || digits[0] < '0' || digits[0] > '9' || *end || port == 0 || port > 65535) fail("--store " + text + ": '" + digits + "' is not a port (1 to 65535)");
   store.port = static_cast<uint16_t>(port);
   store.path = text.substr(slash);
   if (store.path.back() != '/') store.path += '/';
   if (store.path.size() > Board::kPathBytes) fail("--store " + text + ": the path has more than " + std::to_string(Board::kPathBytes - 1) + " characters");
   for (unsigned char c : store.path)
     if (c <= 0x20 || c > 0x7e) fail("--store " + text + ": a character that a request's target cannot have");
-  if (store.ip == 0) fail("--store " + text + ": nobody has that address");
+  if (store.ip == 0) fail("--store " + text + ": invalid address");
   return store;
 }
 
@@ -143,7 +143,7 @@ Policy parse_policy(const std::string& text) {
   if (text == "fifo") return Policy::Fifo;
   if (text == "affinity") return Policy::Affinity;
   if (text == "shortest") return Policy::Shortest;
-  fail("--policy " + text + ": not fifo, affinity or shortest");
+  fail("--policy " + text + ": expected fifo, affinity or shortest");
 }
 
 uint64_t random_secret() {
@@ -154,7 +154,7 @@ uint64_t random_secret() {
   return secret;
 }
 
-// The directory that this program is in: what belongs to it lies beside it.
+// The folder of this program, which has its other files.
 std::string own_directory() {
   char path[4096];
   ssize_t n = readlink("/proc/self/exe", path, sizeof path);
@@ -163,7 +163,7 @@ std::string own_directory() {
   return whole.substr(0, whole.rfind('/'));
 }
 
-// Plays a recording; the exit status.
+// Replays a recording; returns the exit status.
 int replay(Board& board, std::vector<Event> events, Recorder& record) {
   Replay replay(board, std::move(events), record);
   try {
@@ -229,14 +229,14 @@ int main(int argc, char** argv) {
   if (api_key.size() > 32) fail("--api-key: more than 32 characters");
   for (unsigned char c : api_key)
     if (c <= 0x20 || c > 0x7e) fail("--api-key: a character that a header's value cannot have");
-  if (!net.empty() && net != "user" && net != "tap") fail("--net " + net + ": not user or tap");
+  if (!net.empty() && net != "user" && net != "tap") fail("--net " + net + ": expected user or tap");
   const bool user = net == "user";
   const bool replays = !replay_path.empty();
-  if (replays && (!net.empty() || !tap.empty())) fail("--replay has no network: neither --tap nor --net");
-  if (replays && !host_path.empty()) fail("--replay has no host: a recording is of the network alone");
-  if (replays && faults.any()) fail("--replay has no link: a recording has what the faults left");
+  if (replays && (!net.empty() || !tap.empty())) fail("--replay cannot be combined with --tap or --net");
+  if (replays && !host_path.empty()) fail("--replay cannot be combined with --host-port: a recording contains only the network");
+  if (replays && faults.any()) fail("--replay cannot be combined with faults: a recording already contains their effect");
   if (!replays && !user && tap.empty()) fail("--tap, --net user or --replay is missing (--help lists the options)");
-  if (user && !tap.empty()) fail("--tap is nothing for --net user");
+  if (user && !tap.empty()) fail("--tap cannot be combined with --net user");
   if (user && store.ip) fail("--store needs a TAP device: behind --net user the board cannot open connections");
   if (user && faults.any()) fail("faults are for a TAP device: with --net user the host's own TCP is the client's peer");
   if (inet_pton(AF_INET, ip_text.c_str(), &address) != 1) fail("--ip " + ip_text + ": not an IPv4 address");
@@ -284,7 +284,7 @@ int main(int argc, char** argv) {
     const double number = parse_number("--forward", digits.c_str());
     if (number > 65535) fail("--forward " + forward + ": not a port");
     try {
-      constexpr uint32_t kOwnIp = 0x0a630001;  // of this end of the line to the board: any but the board's
+      constexpr uint32_t kOwnIp = 0x0a630001;  // address of this end of the line, different from the board's
       const uint32_t own = ntohl(address.s_addr) == kOwnIp ? kOwnIp + 1 : kOwnIp;
       network = std::make_unique<UserNetwork>(Route{mac, ntohl(address.s_addr), port, own, 0}, host, static_cast<uint16_t>(number),
                                               [&](Frame frame) {
@@ -295,17 +295,17 @@ int main(int argc, char** argv) {
       fail(std::string("--forward ") + error.what());
     }
   }
-  constexpr int kBurst = 16;       // cycles between looks at the device
+  constexpr int kBurst = 16;       // cycles between polls of the device
   constexpr size_t kMany = 4;      // frames that wait for the board
   constexpr int kHeldBursts = 8;   // 0.2 ms
-  // A write to the device wakes who waits for the frame: on another processor, and a virtual one, that takes a quarter of the
-  // time of a small call. While many frames wait for the board, those that leave it are held back for a moment: who is woken
-  // for the first takes the others, too.
+  // A write to the device wakes the process that waits for the frame: on another, virtual processor this takes a quarter of the
+  // time of a small call. While many frames wait for the board, outgoing frames are held back for a moment, so that one
+  // wake-up serves several.
   std::vector<Frame> held;
   int held_for = 0;  // bursts of cycles
   const auto let_go = [&] {
     for (const Frame& frame : held) {
-      // A TAP device whose queue is full drops, as a switch would.
+      // A TAP device whose queue is full drops frames, like a switch.
       if (write(fd, frame.data(), frame.size()) == static_cast<ssize_t>(frame.size())) out++;
       else refused++;
     }
@@ -317,7 +317,7 @@ int main(int argc, char** argv) {
     if (board.waiting() < kMany) let_go();
   });
   double now = now_ms();
-  // Behind a port of the host a frame may be answered at once: between two cycles, so that the answer can be played again.
+  // With a port of the host a frame may be replied to at once: between two cycles, so that the reply can be replayed.
   std::vector<Frame> leaving;
   const auto pass_on = [&] {
     for (const Frame& frame : std::exchange(leaving, {})) network->take(frame, now);
@@ -334,8 +334,8 @@ int main(int argc, char** argv) {
   if (network) fprintf(stderr, "board on port %u of this host: %zu regions, %d functions\n", network->listening(), Board::kRegions, count);
   else fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
 
-  // Cycles that are run after the last activity. What takes longer to show goes on at the next tick; but cycles in
-  // which nothing happens take the processor from the peers.
+  // Cycles that are run after the last activity. Slower reactions continue at the next tick; idle cycles would take
+  // processor time from the peers.
   constexpr int kAfterglow = 96;
   constexpr size_t kQueue = 256;    // frames read ahead
   constexpr uint64_t kMostTicks = 8;
@@ -358,8 +358,8 @@ int main(int argc, char** argv) {
       to_board.send(Frame(buffer.begin(), buffer.begin() + n), now);
     }
     if (!held.empty() && (board.waiting() < kMany || ++held_for == kHeldBursts)) let_go();
-    // What has come is seen before time passes: else a host that was busy for a while would look like a
-    // network that lost frames. A few missed ticks are made up; beyond that the board's time is late.
+    // Received frames are processed before time advances, otherwise a host that was busy for a while would look like a
+    // network that lost frames. A few missed ticks are repeated; beyond that the board's time is late.
     const uint64_t due = static_cast<uint64_t>(now - begin);
     if (due > ticks + kMostTicks) ticks = due - kMostTicks;
     for (; ticks < due && (quiet >= kAfterglow || board.waiting() == 0); ticks++) {

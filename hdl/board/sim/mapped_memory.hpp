@@ -1,5 +1,5 @@
-// The rings' memory of the live model (board_memory): host memory that is there once it is written, so that rings of many
-// megabytes for each session take neither time at the start nor room before they are used.
+// The rings' memory of the live model (board_memory): host memory that is allocated when it is written, so that rings of many
+// megabytes per session cost neither time at the start nor memory before they are used.
 #pragma once
 #include <sys/mman.h>
 
@@ -26,7 +26,7 @@ void mapped_write(void* memory, unsigned address, unsigned long long data, unsig
   uint64_t& word = static_cast<uint64_t*>(memory)[address];
   uint64_t lanes = ~0ull;
   if (keep != 0xff) {
-    // A bit to each byte, and each of those bits to eight.
+    // Expands each bit to eight.
     lanes = (keep * 0x0101010101010101ull & 0x8040201008040201ull);
     lanes = ((lanes + 0x7f7f7f7f7f7f7f7full) | lanes) >> 7 & 0x0101010101010101ull;
     lanes *= 0xff;

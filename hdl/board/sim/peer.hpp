@@ -25,9 +25,9 @@ class Peer {
     unsent_ += bytes;
     push();
   }
-  // All that was sent has been acknowledged.
+  // All sent data has been acknowledged.
   bool quiet() const { return unsent_.empty() && seq_ == acked_; }
-  std::string received;             // what came and was not taken yet
+  std::string received;             // received and not consumed yet
   uint64_t payload_frames = 0;
   uint64_t first_cycle = 0;         // when the first frame with payload began to leave the board
   uint64_t last_cycle = 0;          // when the last one ended
@@ -51,7 +51,7 @@ class Peer {
     if (static_cast<int32_t>(ack - acked_) > 0) acked_ = ack;
     window_ = s.window;
     if (s.bytes) {
-      if (seq != next_) abort();  // the line loses nothing
+      if (seq != next_) abort();  // the line is lossless
       if (!payload_frames++) first_cycle = board_.first_byte_out;
       last_cycle = board_.line_cycles();
       next_ += static_cast<uint32_t>(s.bytes);
@@ -62,7 +62,7 @@ class Peer {
     return true;
   }
 
-  // Data that is sent carries the acknowledgement; without data it goes out on its own.
+  // Data carries the acknowledgment; without data it is sent alone.
   void settle() {
     if (owed_ && unsent_.empty()) frame(kAck, {});
   }

@@ -1,10 +1,10 @@
-// What passed the board's Ethernet port, and when, in a file that tcpdump and Wireshark read (pcapng) and that
-// `board --replay` plays again.
+// Recordings of the board's Ethernet port with times, in a file that tcpdump and Wireshark read (pcapng) and that
+// `board --replay` replays.
 //
 // Each frame's packet block has the wall clock's time, the direction (epb_flags) and a comment "cycle N": the
-// cycle in which a frame for the board began to wait for the line, or one of its own had left. Ticks of the
+// cycle in which a frame for the board began to wait for the line, or one from the board had left. Ticks of the
 // millisecond are in the comment of an interface statistics block before the next frame: "ticks 97*12 1300", the
-// cycles since the tick before (or since the beginning), and how often the same again. The last comment is
+// cycles since the previous tick (or since the start), and the number of repetitions. The last comment is
 // "end N".
 #pragma once
 #include <cstdint>
@@ -24,7 +24,7 @@ using Frame = std::vector<uint8_t>;
 struct Event {
   enum Kind { Tick, In, Out, End } kind = End;
   uint64_t cycle = 0;
-  uint64_t distance = 0, repeats = 1;  // Tick: so many, the first of them at `cycle`
+  uint64_t distance = 0, repeats = 1;  // Tick: that many, the first at `cycle`
   Frame frame;                         // In, Out
   uint64_t last() const { return cycle + distance * (repeats - 1); }
 };
@@ -38,7 +38,7 @@ constexpr size_t kMostBlock = 1 << 20;
 
 class Recorder {
  public:
-  // An empty path keeps nothing.
+  // An empty path records nothing.
   explicit Recorder(const std::string& path) {
     if (path.empty()) return;
     file_ = fopen(path.c_str(), "wb");
@@ -155,7 +155,7 @@ class Recorder {
   std::string ticks_;
 };
 
-// A recording's events in their order. Throws std::runtime_error for a file that is none of ours.
+// A recording's events in order. Throws std::runtime_error if the file is not a recording.
 inline std::vector<Event> recording(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error(path + ": cannot be read");
@@ -224,7 +224,7 @@ inline std::vector<Event> recording(const std::string& path) {
     at += length;
   }
   for (size_t i = 1; i < events.size(); i++)
-    if (events[i].cycle < events[i - 1].last()) throw std::runtime_error(path + ": events that go back in time");
-  if (events.empty()) throw std::runtime_error(path + ": there is nothing in it");
+    if (events[i].cycle < events[i - 1].last()) throw std::runtime_error(path + ": events are not in order of time");
+  if (events.empty()) throw std::runtime_error(path + ": the recording is empty");
   return events;
 }

@@ -1,5 +1,5 @@
-// How the model and a kernel's library talk: once a clock, what goes into a region and what comes out of it.
-// A library has its own Verilated class and runtime inside and shows only `baltra_region`.
+// The interface between the model and a kernel's library: the inputs and outputs of a region, once per cycle.
+// A library contains its own Verilated class and runtime and exports only `baltra_region`.
 #pragma once
 #include <stdint.h>
 
@@ -9,12 +9,12 @@ typedef struct {
   uint64_t data;
   uint32_t params[4];
   uint8_t rst, start, valid, keep, last;  // of the body
-  uint8_t ready;                          // for the answer
+  uint8_t ready;                          // for the reply
 } region_in;
 
 typedef struct {
   uint64_t data;
-  uint8_t done, valid, keep, last;  // of the answer
+  uint8_t done, valid, keep, last;  // of the reply
   uint8_t ready;                    // for the body
 } region_out;
 
@@ -23,7 +23,7 @@ typedef struct {
   const char* name;
   void* (*create)(void);
   void (*destroy)(void* kernel);
-  // One rising edge: what stood at the inputs before it, and the outputs after it.
+  // One rising edge: the inputs before it, and the outputs after it.
   void (*tick)(void* kernel, const region_in* in, region_out* out);
 } region_api;
 

@@ -1,5 +1,5 @@
-// A recording played into a board again: the same frames and ticks in the same cycles. A board that is the same,
-// and was provisioned the same way, answers with the same frames in the same cycles.
+// Replays a recording into a board: the same frames and ticks in the same cycles. An identical board with the same
+// functions sends the same frames in the same cycles.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
@@ -12,14 +12,14 @@
 
 class Replay {
  public:
-  // `record` keeps what passes now.
+  // `record` records the replay.
   Replay(Board& board, std::vector<Event> events, Recorder& record) : board_(board), events_(std::move(events)), record_(record) {
     for (size_t i = 0; i < events_.size(); i++)
       if (events_[i].kind == Event::Out) expected_.push_back(i);
     board_.on_frame = [this](const Frame& frame) { left(frame); };
   }
 
-  // Plays on to this cycle, or to the end.
+  // Replays up to this cycle, or to the end.
   void run(uint64_t until = ~0ull) {
     for (; next_ < events_.size() && board_.cycles < until; next_++) {
       const Event& event = events_[next_];
@@ -27,7 +27,7 @@ class Replay {
         const uint64_t at = event.cycle + repeated_ * event.distance;
         while (board_.cycles < std::min(at, until)) board_.step();
         if (board_.cycles < at) return;
-        if (event.kind == Event::Out) continue;  // it leaves, or does not, in the step that begins here
+        if (event.kind == Event::Out) continue;  // compared in the step that begins here
         if (board_.cycles > at) throw std::runtime_error("the recording begins before this board is ready: other options or functions?");
         if (event.kind == Event::Tick) record_.tick(at), board_.tick();
         if (event.kind == Event::In) {
@@ -45,7 +45,7 @@ class Replay {
 
   uint64_t in = 0, out = 0;
   std::string difference;  // the first; empty: none
-  // The frames that were recorded all came.
+  // Whether all recorded frames were sent.
   bool complete() const { return out >= expected_.size(); }
   size_t recorded_out() const { return expected_.size(); }
 

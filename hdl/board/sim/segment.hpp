@@ -12,7 +12,7 @@ constexpr uint8_t kFin = 1, kSyn = 2, kRst = 4, kPsh = 8, kAck = 16;
 #endif
 constexpr uint16_t kMss = SEGMENT_MSS;
 
-// Between whom.
+// The addresses of both ends.
 struct Route {
   uint64_t board_mac;
   uint32_t board_ip;
@@ -31,7 +31,7 @@ inline uint32_t internet_sum(const Frame& f, size_t from, size_t to, uint32_t st
   return ~start & 0xffff;
 }
 
-// A SYN says what the largest segment may be. The sender's hardware address is made from its port.
+// A SYN has the maximum segment size. The sender's hardware address is made from its port.
 inline Frame make_segment(const Route& route, uint8_t flags, uint32_t seq, uint32_t ack, uint16_t window, const char* payload,
                           size_t bytes) {
   const size_t option = flags & kSyn ? 4 : 0;
@@ -64,9 +64,9 @@ inline Frame make_segment(const Route& route, uint8_t flags, uint32_t seq, uint3
   return f;
 }
 
-// What a segment from the board says; false if the frame is none.
+// Parses a segment from the board; false if the frame is not a segment.
 struct Segment {
-  uint16_t port = 0;  // to which
+  uint16_t port = 0;  // destination
   uint8_t flags = 0;
   uint32_t seq = 0, ack = 0;
   uint16_t window = 0;

@@ -1,8 +1,8 @@
-// A waveform of one request, for GTKWave (VCD), with the cycles of its stages: from the first byte of the request
-// to the last of the answer. Either of a call that a client inside this program makes to a model of its own, or
-// of a request in a recording of a model that ran (`board --pcap`), which is played again up to it.
+// Writes a waveform of one request, for GTKWave (VCD), and prints the cycles of its stages: from the first byte of the request
+// to the last byte of the reply. The request is either a call by a client inside this program to its own model, or
+// part of a recording (`board --pcap`), which is replayed up to it.
 //
-// The waveform's time is 10 ns a cycle, counted from the model's start; the clock rises at its beginning.
+// The waveform's time is 10 ns per cycle, counted from the model's start; the clock rises at its beginning.
 #include <arpa/inet.h>
 #include <unistd.h>
 
@@ -23,11 +23,11 @@ const char kUsage[] =
     "usage: trace FUNCTION[?scalar=N] [--body TEXT | --body-file FILE] [--cold] [OPTION …]\n"
     "       trace --replay FILE --request N [OPTION …]\n"
     "\n"
-    "  FUNCTION          a call of this function by a client inside, on a model of its own\n"
-    "  --body TEXT       its body (empty); --body-file: what is in a file\n"
-    "  --cold            the first call, for which the function is loaded; else the second\n"
-    "  --replay FILE     what board --pcap kept, played again with the options that it was made with\n"
-    "  --request N       the Nth segment with bytes for the HTTP port in it, from 1 on\n"
+    "  FUNCTION          calls this function with an internal client, on a new model\n"
+    "  --body TEXT       its body (empty); --body-file: the content of a file\n"
+    "  --cold            records the first call, for which the function is loaded, instead of the second\n"
+    "  --replay FILE     replays a recording of board --pcap, with the options of the recording\n"
+    "  --request N       the Nth segment with data for the HTTP port, from 1 on\n"
     "  --out FILE        the waveform (request.vcd)\n"
     "  --functions DIR   its functions: functions.conf and images (those built in)\n"
     "  --kernels DIR     libraries of the kernels that images name (those built in)\n"
@@ -67,7 +67,7 @@ uint64_t number(const std::string& option, const std::string& text, uint64_t mos
   errno = 0;
   const unsigned long long value = strtoull(text.c_str(), &end, 10);
   if (text.empty() || text[0] < '0' || text[0] > '9' || *end || errno || value > most)
-    fail(option + " " + text + ": no number up to " + std::to_string(most));
+    fail(option + " " + text + ": expected a number up to " + std::to_string(most));
   return value;
 }
 
@@ -107,24 +107,24 @@ Options parse(int argc, char** argv) {
       o.ip = ntohl(address.s_addr);
     } else fail(option + ": unknown (--help lists the options)");
   }
-  if (o.replay.empty() == o.function.empty()) fail("either a function's name or --replay FILE (--help has examples)");
-  if (!o.replay.empty() && o.request == 0) fail("--request is missing: which one, from 1 on");
+  if (o.replay.empty() == o.function.empty()) fail("expected a function's name or --replay FILE (--help has examples)");
+  if (!o.replay.empty() && o.request == 0) fail("--request is missing (the number of the request, from 1 on)");
   return o;
 }
 
-// The stages of the request in this window, in cycles since its last byte came in.
+// The stages of the request in this window, in cycles since its last byte arrived.
 void print_stages(const Board& board, const Board::Steps& s, uint64_t first_in, uint64_t last_in, uint64_t first_out, uint64_t last_out) {
-  printf("%-44s %9s\n", "cycles since the request's last byte came in", "");
+  printf("%-44s %9s\n", "cycles since the last byte of the request", "");
   const auto line = [&](const char* what, uint64_t at) {
     if (at >= first_in && at <= board.cycles) printf("%-44s %9ld\n", what, static_cast<long>(at) - static_cast<long>(last_in));
   };
   line("its first byte", first_in);
-  line("the call is asked for", s.asked);
+  line("the call is requested", s.asked);
   line("the configuration port gets its first word", s.configured_from);
   line("and its last", s.configured_to);
   line("the region has the new kernel", s.swapped);
   line("the region is granted", s.granted);
-  line("the answer stands in its ring", s.ended);
+  line("the reply is in its ring", s.ended);
   line("its first byte leaves the board", first_out);
   line("and its last", last_out);
 }
@@ -135,7 +135,7 @@ void fresh(Board& board, const Options& o) {
   const auto step = [&] {
     if (board.cycles % kTick == 0) board.tick();
     else board.step();
-    if (board.cycles > kMostCycles) fail("no answer in " + std::to_string(kMostCycles) + " cycles");
+    if (board.cycles > kMostCycles) fail("no reply in " + std::to_string(kMostCycles) + " cycles");
   };
   peer.connect();
   while (!peer.connected()) step();
@@ -182,7 +182,7 @@ void recorded(Board& board, const Options& o) {
   Recorder none("");
   Replay replay(board, recording(o.replay), none);
   const std::vector<Event>& events = replay.events();
-  // The request, and its answer: what the board sent on that connection before the next request there.
+  // The request, and its reply: the data that the board sent on that connection before the next request there.
   uint64_t seen = 0, client = 0, other = 0;
   const Event *first = nullptr, *last_in = nullptr, *first_out = nullptr, *last_out = nullptr;
   for (const Event& event : events) {
@@ -198,10 +198,10 @@ void recorded(Board& board, const Options& o) {
     }
   }
   if (!first) fail(o.replay + ": has " + std::to_string(seen) + " such requests");
-  if (!last_out) fail(o.replay + ": request " + std::to_string(o.request) + " has no answer in it");
+  if (!last_out) fail(o.replay + ": request " + std::to_string(o.request) + " has no reply in the recording");
   replay.run(first->cycle);
   board.trace(o.out);
-  // With the line's own delay a frame that waited enters later: the last of the request is the latest before the answer.
+  // With the line's own delay a waiting frame enters later: the request's last one is the latest before the reply.
   replay.run(last_in->cycle + 1);
   board.watched = static_cast<uint16_t>(client);
   while (board.cycles < last_out->cycle) replay.run(board.cycles + 1);
@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
     board.require(o.api_key);
     board.schedule(Policy::Affinity, 16, kLoadCost);
     functions::Store images(board);
-    functions::provision(board, images, o.functions, false);  // a store would be asked over a network
+    functions::provision(board, images, o.functions, false);  // a store would need a network
     if (o.replay.empty()) fresh(board, o);
     else recorded(board, o);
     printf("%s: for GTKWave, 10 ns a cycle\n", o.out.c_str());

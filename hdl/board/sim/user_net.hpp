@@ -1,9 +1,9 @@
-// User-mode networking: the board's HTTP port behind a port of this host, without a TAP device and so without
-// root. The host's kernel speaks TCP with the client, this speaks TCP with the board, and bytes go from one to
-// the other: what the client measures of TCP itself is therefore the kernel's, not the board's.
+// User-mode networking: the board's HTTP port behind a port of this host, without a TAP device and therefore without
+// root. The host's kernel runs TCP with the client, this file runs TCP with the board, and bytes are forwarded between
+// them: TCP properties measured by the client are therefore the kernel's, not the board's.
 //
-// The line to the board loses nothing; what the board itself lets go (data of a newcomer while all its sessions
-// are taken) is sent again after a while, from the first byte on that was not acknowledged.
+// The line to the board is lossless; data that the board itself drops (of a new connection while all its sessions
+// are in use) is retransmitted after a while, from the first unacknowledged byte on.
 #pragma once
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 
 class UserNetwork {
  public:
-  // `send` takes frames for the board.
+  // `send` queues frames for the board.
   UserNetwork(Route board, const std::string& address, uint16_t port, std::function<void(Frame)> send)
       : board_(board), send_(std::move(send)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -43,7 +43,7 @@ class UserNetwork {
     getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &n);
     listening_ = ntohs(at.sin_port);
   }
-  // The same with a socket that listens already.
+  // The same with a listening socket.
   UserNetwork(Route board, int listener, std::function<void(Frame)> send) : board_(board), send_(std::move(send)), listener_(listener) {
     fcntl(listener_, F_SETFL, O_NONBLOCK);
   }
@@ -56,7 +56,7 @@ class UserNetwork {
 
   uint16_t listening() const { return listening_; }
 
-  // Moves what can be moved; true if there was something.
+  // Makes all possible progress; true if there was any.
   bool run(double now_ms) {
     bool moved = false;
     while (connections_.size() < kConnections) {
@@ -68,7 +68,7 @@ class UserNetwork {
     for (auto c = connections_.begin(); c != connections_.end();) {
       moved |= from_host(*c, now_ms);
       moved |= to_host(*c);
-      // Over, in both directions or at once.
+      // Closed, in both directions or at once.
       const bool done = c->broken || (c->board_ended && c->received.empty() && c->host_ended && c->unacked.empty() && c->fin_acked);
       if (!done) {
         ++c;
@@ -80,7 +80,7 @@ class UserNetwork {
     return moved;
   }
 
-  // Something has not been acknowledged: run() is to be called in time.
+  // Data is unacknowledged: run() has to be called in time.
   bool owed() const {
     return std::any_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.next != c.una; });
   }
@@ -97,7 +97,7 @@ class UserNetwork {
       }
   }
 
-  // As read(2), where something is to be known of what is read.
+  // Like read(2), for callers that need more information about the bytes.
   std::function<ssize_t(int, void*, size_t)> read_host = [](int fd, void* data, size_t room) { return ::read(fd, data, room); };
 
   // Descriptors to wait for.
@@ -118,11 +118,11 @@ class UserNetwork {
     int fd = -1;
     uint16_t port = 0;
     bool open = false, host_ended = false, fin_sent = false, fin_acked = false, board_ended = false, broken = false;
-    uint32_t una = 0, next = 0, got = 0;  // ours: first byte not acknowledged, next to send; the board's: next expected
+    uint32_t una = 0, next = 0, got = 0;  // own stream: first unacknowledged byte, next to send; the board's stream: next expected
     uint16_t window = 0;
-    std::string unacked;    // from `una` on: sent and not
+    std::string unacked;    // from `una` on: sent and unacknowledged
     std::string received;   // for the host
-    double sent_ms = 0;     // when something was sent, or acknowledged, last
+    double sent_ms = 0;     // time of the last transmission or acknowledgment
   };
 
   void open(int fd, double now_ms) {
@@ -148,11 +148,11 @@ class UserNetwork {
     send_(make_segment(route, flags, seq, c.got, static_cast<uint16_t>(room), payload, bytes));
   }
 
-  // Whatever the board's window allows.
+  // As far as the board's window allows.
   void push(Connection& c, double now_ms) {
     if (!c.open) return;
     for (;;) {
-      const size_t at = c.next - c.una;  // of `unacked`; one more is the FIN
+      const size_t at = c.next - c.una;  // position in `unacked`; the FIN is one beyond
       if (at >= c.unacked.size()) break;
       const size_t room = c.window > at ? c.window - at : 0, n = std::min({c.unacked.size() - at, room, size_t{kMss}});
       if (n == 0) break;
@@ -183,7 +183,7 @@ class UserNetwork {
       else c.unacked.append(buffer, static_cast<size_t>(n));
     }
     if (moved) push(c, now_ms);
-    // Nothing has come back for a while: again from the first byte that is missing.
+    // No acknowledgment for a while: retransmit from the first missing byte.
     if (c.next != c.una && now_ms - c.sent_ms > kRepeatMs) {
       c.sent_ms = now_ms;
       if (!c.open) emit(c, kSyn, c.una, nullptr, 0);
@@ -208,7 +208,7 @@ class UserNetwork {
     }
     c.received.erase(0, static_cast<size_t>(n));
     if (c.received.empty() && c.board_ended) shutdown(c.fd, SHUT_WR);
-    // The window that was nearly shut is open again.
+    // The window that was nearly closed is open again.
     if (before > kBuffer / 2 && c.received.size() <= kBuffer / 2) emit(c, kAck, c.next, nullptr, 0);
     return true;
   }
@@ -220,7 +220,7 @@ class UserNetwork {
 
   void segment(Connection& c, const Segment& s, double now_ms) {
     if (s.flags & kRst) {
-      // The client sees a reset, too.
+      // The client gets a reset, too.
       const linger at_once{1, 0};
       setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
       c.broken = true;
@@ -241,7 +241,7 @@ class UserNetwork {
       if (acked > c.unacked.size()) c.fin_acked = true;
       c.unacked.erase(0, bytes);
       c.una += static_cast<uint32_t>(acked);
-      // The board may have got more than was counted as sent after a repetition began.
+      // The board may have received more than was counted as sent after a retransmission began.
       if (static_cast<int32_t>(c.next - c.una) < 0) c.next = c.una;
       c.window = s.window;
       if (acked) c.sent_ms = now_ms;

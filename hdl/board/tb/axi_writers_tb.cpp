@@ -1,5 +1,5 @@
-// Bursts of two writers, at any pace of theirs and of the memory's: each comes whole, in its writer's order, with no
-// beat of the other's between, gets its own answer, and nobody waits for more than one burst of the other.
+// Bursts of two writers, at any pace of the writers and of the memory: each burst arrives whole, in its writer's order, without
+// beats of the other's in between, gets its own response, and a writer waits for at most one burst of the other.
 #include <deque>
 
 #include "clocked.hpp"
@@ -16,7 +16,7 @@ struct Burst {
 };
 
 struct Writer {
-    std::deque<Burst> given;   // in the order in which it wants them
+    std::deque<Burst> given;   // in the order of its requests
     bool address_up = false, address_taken = false, data_up = false;
     size_t beat = 0, done = 0;
 };
@@ -39,7 +39,7 @@ TEST(bursts_come_whole_and_in_order) {
             }
             writers[w].given.push_back(b);
         }
-    int owner = -1, waited[2] = {};  // whose burst is under way; bursts of the other since one began to wait
+    int owner = -1, waited[2] = {};  // owner of the burst in progress; bursts of the other since one began to wait
     size_t beat = 0;
     bool answering = false;
     while (writers[0].done + writers[1].done < 600) {
@@ -48,7 +48,7 @@ TEST(bursts_come_whole_and_in_order) {
         for (int w = 0; w < 2; w++) {
             Writer &x = writers[w];
             if (x.given.empty()) continue;
-            // What is up stays up until it is taken.
+            // An offered beat stays until it is accepted.
             if (!x.address_taken && !x.address_up && dut.random.percent(30)) x.address_up = true;
             if (x.address_taken && !x.data_up && x.beat <= x.given[0].beats && dut.random.percent(70)) x.data_up = true;
             awvalid |= static_cast<unsigned>(x.address_up) << w;
@@ -73,7 +73,7 @@ TEST(bursts_come_whole_and_in_order) {
             check(owner < 0, "an address within a burst");
             for (int w = 0; w < 2; w++)
                 if (dut->s_awready >> w & awvalid >> w & 1) owner = w;
-            check(owner >= 0, "an address of nobody's");
+            check(owner >= 0, "an address of no writer's");
             Writer &x = writers[owner];
             check(dut->awaddr == x.given[0].address && dut->awlen == x.given[0].beats, "another address");
             check(dut->awsize == 3 && dut->awburst == 1, "not a burst of whole beats");

@@ -1,6 +1,6 @@
-// Frames through the port, both ways at once, between clocks of any ratio: beats of the shell are full but the last, a frame
-// leaves without a pause, all bytes are right and in order; what a core too slow for the line loses is whole frames, all counted;
-// no part of a frame is left of a reset.
+// Frames through the port, in both directions at once, between clocks of any ratio: beats of the shell are full except the last, a
+// frame leaves without a pause, all bytes are correct and in order; a core that is too slow drops whole frames, all counted;
+// no part of a frame remains after a reset.
 #include "clocks.hpp"
 
 #include <deque>
@@ -14,16 +14,16 @@ using Rate = Clocks::Rate;
 constexpr size_t kFrame = 192 * 8;  // bytes of the longest
 
 struct Port : Clocks {
-    // The line: words of frames that come, with so many idle between frames, and idle words in them at a percentage.
+    // The line: words of frames that come, with the given number of idle words between frames, and a percentage of idle words within them.
     std::deque<Bytes> coming, came;
     size_t at = 0, gap = 0, gap_least = 6;
     unsigned pauses = 0;
     bool counts = false;
-    // The shell's beats of the frame that it is being given.
+    // The shell's beats of the frame that it is receiving.
     Bytes given;
     size_t got = 0, lost = 0;
     bool may_lose = false;
-    // The shell sends these, with idle beats in them; the MAC takes them, not ready at a percentage between frames and in them.
+    // The shell sends these, with idle beats in them; the MAC accepts them, not ready at a percentage between frames and within them.
     std::deque<Bytes> sending, sent;
     size_t send_at = 0;
     unsigned idle = 0, unready = 0;
@@ -60,7 +60,7 @@ struct Port : Clocks {
             for (size_t i = 0; i < n; i++) data = (data & ~(0xffu << (8 * i))) | static_cast<uint32_t>(f[at + i]) << (8 * i);
             d->port_rx_valid = 1, d->port_rx_data = data, d->port_rx_keep = static_cast<uint8_t>((1u << n) - 1);
             d->port_rx_last = at + n == f.size();
-            // Of what comes in reset nothing is to be seen.
+            // Frames received during reset must not appear.
             const bool reset = d->rst || d->port_rst;
             if (at == 0) came.push_back(f), counts = true;
             if (reset && counts) came.pop_back(), counts = false;
@@ -137,7 +137,7 @@ struct Port : Clocks {
     Bytes frame(size_t most = 1514) { return random.bytes(1 + random.below(static_cast<uint32_t>(random.percent(50) ? 80 : most))); }
 };
 
-// Periods in ns of port and core: half, 125 to 90 MHz, the same, a faster core, half but for what crystals differ.
+// Periods in ns of port and core: half, 125 to 90 MHz, the same, a faster core, half minus the tolerance of crystals.
 const std::pair<double, double> kPeriods[] = {{8, 16}, {8, 11.111}, {8, 8}, {8, 3}, {8, 16.003}};
 
 }  // namespace
@@ -198,7 +198,7 @@ TEST(no_part_of_a_frame_is_left_of_a_reset) {
         for (int i = 0; i < 60; i++) {
             for (int k = 0; k < 6; k++) p.coming.push_back(p.frame()), p.sending.push_back(p.frame());
             p.run(p.random.below(3000));
-            // The line goes on through it; the shell begins anew.
+            // The line continues meanwhile; the shell restarts.
             p->rst = 1;
             p->tx_valid = 0, p.send_at = 0, p.sending.clear(), p.sent.clear();
             p.came.clear(), p.counts = false;

@@ -1,5 +1,5 @@
-// Calls of functions whose images are in a store, with a stack, a server, board memory and a function engine around
-// it: a call goes on with its whole image in memory or ends with what was wrong, and other calls pass at once.
+// Calls of functions whose images are in a store, with models of a stack, a server, board memory and a function
+// engine: a call continues with its complete image in memory or ends with the error, and other calls pass at once.
 #include <set>
 
 #include "../../http/tb/store_server.hpp"
@@ -15,24 +15,24 @@ struct Call {
     uint8_t function;
     uint32_t image;  // kRemote, or an address
     bool ended = false, forwarded = false, passed = false;
-    uint32_t at = 0;          // the image that it goes on with
-    int fetched = -1;         // and how it ended
+    uint32_t at = 0;          // the image with which it continues
+    int fetched = -1;         // and its result
 };
 
 struct Store : Clocked {
     StoreServer<Vdut> server;
     std::map<uint32_t, uint8_t> memory;
     std::map<uint8_t, std::string> names;    // by function
-    std::map<std::string, Bytes> files;      // what the server has
+    std::map<std::string, Bytes> files;      // files of the server
     bool down = false;
-    std::map<uint8_t, Call> calls;           // by tag: those that are not over
+    std::map<uint8_t, Call> calls;           // by tag: calls that have not ended
     std::map<uint8_t, bool> in_engine;       // tags with the function engine, and whether they may end
     unsigned ends = 30;                      // of a hundred cycles
     std::set<uint8_t> refuses;               // functions whose image the engine refuses
 
     Store() : server(*operator->(), random) {
         auto &dut = *this;
-        dut->tick = dut->connect_done = dut->open = dut->rcv_told = dut->tell_dead = dut->app_ready = dut->release_ready = 0;
+        dut->tick = dut->connect_done = dut->open = dut->rcv_notify = dut->notify_dead = dut->app_ready = dut->release_ready = 0;
         dut->rx_may = dut->tx_may = dut->request_valid = dut->finish_ready = dut->e_request_ready = dut->e_finish_valid = 0;
         dut->awready = dut->wready = dut->bvalid = dut->bresp = dut->change_taken = dut->changed = 0;
         dut->server_ip = 0x0a630001;
@@ -62,7 +62,7 @@ struct Store : Clocked {
         name(function, as);
     }
 
-    // Asks, and waits until that is taken.
+    // Makes a request, and waits until it is accepted.
     void ask(uint8_t tag, uint8_t function, uint32_t image) {
         auto &dut = *this;
         check(!calls.count(tag), "the test asks twice");
@@ -116,7 +116,7 @@ struct Store : Clocked {
         server.follow();
     }
 
-    // Until no call is left, but those that the engine keeps.
+    // Runs until no call is left, except those held by the engine.
     void settle_all() {
         uint64_t began = cycles;
         auto left = [&] {
@@ -130,7 +130,7 @@ struct Store : Clocked {
         }
     }
 
-    // One call to its end: how its image was had, and how often the server was asked.
+    // Runs one call to its end; returns how its image was found, and the number of requests to the server.
     std::pair<int, size_t> call(uint8_t function) {
         size_t before = server.requests.size();
         last_ = {};
@@ -203,7 +203,7 @@ private:
         calls.erase(tag);
     }
 
-    // Board memory: one burst at a time, as axi_writers gives it.
+    // Board memory: one burst at a time, as from axi_writers.
     void write() {
         auto &dut = *this;
         if (dut->awvalid && dut->awready) {
@@ -276,7 +276,7 @@ TEST(an_image_in_use_stays) {
     for (uint8_t f = 0; f < 12; f++) store.stored(f, "function" + std::to_string(f));
     for (uint8_t f = 0; f < 7; f++) store.held_.insert(f);
     for (uint8_t f = 0; f < 7; f++) store.ask(f, f, kRemote);
-    // One slot is left for all others; forward() checks that no call's slot is given away.
+    // One slot is left for all others; forward() checks that no slot of a call is reused.
     for (uint8_t f = 7; f < 12; f++) check(store.call(f).first == Ok, "finds no room");
     for (auto &[tag, may] : store.in_engine) may = true;
     store.settle_all();

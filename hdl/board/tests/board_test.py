@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The board's model against Linux' own TCP, curl, and hand-made frames.
+"""Tests the board's model with Linux' own TCP, curl, and hand-made frames.
 
-usage: board_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: board_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import concurrent.futures
@@ -42,12 +42,12 @@ def metrics():
 
 
 def alive(seconds=10):
-    """A fresh connection is answered."""
+    """A new connection gets a reply."""
     assert curl("-d", "still here", f"{URL}/function/uppercase", seconds=seconds) == b"STILL HERE"
 
 
 def call(name, body=b"", query="", seconds=10):
-    """Status and body of one call, over a connection of its own."""
+    """Status and body of one call, over a new connection."""
     connection = http.client.HTTPConnection(BOARD_IP, timeout=seconds)
     connection.request("POST", f"/function/{name}{query}", body)
     answer = connection.getresponse()
@@ -75,7 +75,7 @@ def request(body, name="echo", head=""):
 
 
 class Answers:
-    """Reads answers from a socket, one after the other."""
+    """Reads replies from a socket, one after another."""
 
     def __init__(self, s):
         self.file = s.makefile("rb")
@@ -93,7 +93,7 @@ class Answers:
 
 
 def patient(call, tries=5):
-    """Over a link that loses, a connection may fail for good; a client then tries again."""
+    """Over a lossy link a connection may fail permanently; a client then tries again."""
     for left in range(tries, 0, -1):
         try:
             return call()
@@ -152,7 +152,7 @@ def test_scalars():
             picture = random.Random(width).randbytes(width * height)
             got = curl("--data-binary", "@-", f"{URL}/function/sobel?width={width}", body=picture)
             assert got == sobel(picture, width), (width, height)
-        # NIST SP 800-38A, F.5.1, the key in four scalars; a call on the answer gives the text back.
+        # NIST SP 800-38A, F.5.1, the key in four scalars; a call with the reply returns the text.
         key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
         counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
         text = bytes.fromhex("6bc1bee22e409f96e93d7e117393172a")
@@ -275,7 +275,7 @@ def test_images_that_are_refused():
                 assert status == 500 and b"image" in text, (name, status, text)
                 assert call("good", b"still") == (200, b"STILL"), name
         assert call("good", b"and now") == (200, b"AND NOW")
-        # The connection is still in step after a refusal, with its body passed over.
+        # The connection is still synchronized after a refusal, with the body skipped.
         s = connect()
         s.sendall(request(b"a" * 5000, "other-shell") + request(b"next", "good"))
         answers = Answers(s)
@@ -292,7 +292,7 @@ def test_kernels_that_never_end():
                 status, text = call("stuck", body, query)
                 assert status == 503 and b"in time" in text, (len(body), query, status, text)
                 assert call("echo", body) == (200, body)
-        # An image that names a kernel which this model has not got is as good as one that does nothing.
+        # An image that names a missing kernel behaves like a kernel that does nothing.
         assert call("unknown", b"anyone?")[0] == 503
         s = connect()
         s.sendall(request(b"a" * 5000, "stuck") + request(b"next", "echo"))
@@ -311,10 +311,10 @@ def test_other_regions_answer_while_some_are_stuck():
             stuck = [pool.submit(call, f"stuck{i}", b"for long", "", 60) for i in range(REGIONS - 1)]
             while cold_starts() < REGIONS - 1:
                 pass
-            for i in range(20):  # both share the one region that is left
+            for i in range(20):  # both share the remaining region
                 assert call("echo", b"%d" % i) == (200, b"%d" % i)
                 assert call("upper", b"x%d" % i) == (200, b"X%d" % i)
-            assert not any(s.done() for s in stuck), "what is stuck ended before the others had answered"
+            assert not any(s.done() for s in stuck), "stuck calls ended before the others had replies"
             assert [s.result()[0] for s in stuck] == [503] * (REGIONS - 1)
         alive_functions = json.loads(curl(f"{URL}/system/functions"))
         assert len(alive_functions) == REGIONS + 1
@@ -328,11 +328,11 @@ def test_other_regions_answer_during_a_load():
             assert call("echo", b"warm") == (200, b"warm")
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 cold = pool.submit(call, "large", b"two million cycles", "", 60)
-                # Two more than there are regions: nothing of this waits for the load.
+                # Two more than there are regions: these calls do not wait for the load.
                 for i in range(20):
                     body = random.Random(i).randbytes(1000)
                     assert call("echo", body) == (200, body)
-                assert not cold.done(), "the load was over before the others had answered"
+                assert not cold.done(), "the load ended before the others had replies"
                 assert cold.result() == (200, b"TWO MILLION CYCLES")
             assert call("large", b"warm") == (200, b"WARM")
             assert cold_starts() == 2
@@ -372,20 +372,20 @@ def refused(directory, *options):
 
 def test_functions_that_cannot_be_provisioned():
     lines = {
-        "a/b echo.img": "no function's name",
-        "sixteen-letters- echo.img": "no function's name",
-        'quo"te echo.img': "no function's name",
-        "echo": "no file of this directory",
-        "echo ../functions/echo.img": "no file of this directory",
+        "a/b echo.img": "not a valid function name",
+        "sixteen-letters- echo.img": "not a valid function name",
+        'quo"te echo.img': "not a valid function name",
+        "echo": "not a file of this directory",
+        "echo ../functions/echo.img": "not a file of this directory",
         "echo missing.img": "cannot be read",
-        "echo echo.img timeout=-1": "no number",
-        "echo echo.img timeout=4294967296": "no number",
-        "echo echo.img speed=8": "no number",
+        "echo echo.img timeout=-1": "not a number",
+        "echo echo.img timeout=4294967296": "not a number",
+        "echo echo.img speed=8": "not a number",
         "echo echo.img scalars=a,b,c,d,e": "four scalars",
-        "echo echo.img scalars=ninechars": "no scalar's name",
+        "echo echo.img scalars=ninechars": "not a valid scalar name",
         "echo echo.img colour=red": "unknown",
         "echo echo.img\necho2 huge.img": "is full",
-        "# nothing": "no function",
+        "# nothing": "no functions",
     }
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "echo.img").write_bytes(image("echo"))
@@ -419,7 +419,7 @@ def test_user_mode_networking():
 
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             assert all(pool.map(client, range(12)))
-        # Both ends: the client says first that it has no more, the board says so first, the client resets.
+        # Both directions: the client closes first, the board closes first, the client resets.
         s = socket.create_connection(("127.0.0.1", board.port), 10)
         s.sendall(request(b"half"))
         s.shutdown(socket.SHUT_WR)
@@ -432,13 +432,13 @@ def test_user_mode_networking():
             s.sendall(request(b"z" * 20000)[: [1, 500, 30000][i % 3]])
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             s.close()
-        # A reader that does not read holds nobody else.
+        # A client that does not read blocks no others.
         s = socket.create_connection(("127.0.0.1", board.port), 10)
         body = random.Random(1).randbytes(1 << 20)
         s.sendall(request(body))
         assert curl("-d", "others", f"{board.url}/function/uppercase") == b"OTHERS"
         assert Answers(s).next() == (200, body)
-        # More clients than the board has sessions: those that idle are let go for those that come.
+        # More clients than the board has sessions: idle ones are closed for new ones.
         idle = [socket.create_connection(("127.0.0.1", board.port), 10) for _ in range(16)]
         for s in idle:
             s.sendall(request(b"x"))
@@ -599,7 +599,7 @@ def test_errors():
             answer = Answers(s).next()
             assert answer and answer[0] == status, (status, answer, text[:80])
             s.close()
-        # An error that leaves the stream intact leaves the connection open, the body passed over.
+        # An error that leaves the stream intact leaves the connection open, with the body skipped.
         s = connect()
         s.sendall(request(b"body" * 100, "none") + request(b"next", "uppercase"))
         answers = Answers(s)
@@ -618,7 +618,7 @@ def test_half_close():
         s = connect()
         s.sendall(request(b"a" * 5000)[:-1])
         s.shutdown(socket.SHUT_WR)
-        assert s.recv(100) == b""  # never complete: closed without an answer
+        assert s.recv(100) == b""  # never complete: closed without a reply
 
 
 def test_resets_at_every_state():
@@ -643,7 +643,7 @@ def test_more_sessions_than_fit():
         for s in idle:
             s.sendall(request(b"x"))
             assert Answers(s).next() == (200, b"x")
-        # All sessions are taken by idle ones: the next client waits until one of them is closed.
+        # All sessions are in use by idle clients: the next client waits until one of them is closed.
         alive(20)
 
         def client(i):
@@ -655,7 +655,7 @@ def test_more_sessions_than_fit():
 
 
 def test_who_waits_for_a_call_is_not_idle():
-    """A call that takes longer than a session may be idle while others want one, and is answered."""
+    """A call gets its reply although it takes longer than the idle limit under contention."""
     with functions(stuck=(image("stuck", 256), "timeout=6000000"), echo=(image("echo"), "")) as directory:
         with Board("--functions", directory):
             s = connect(60)
@@ -667,10 +667,10 @@ def test_who_waits_for_a_call_is_not_idle():
             for i in idle:
                 i.sendall(request(b"x"))
                 assert Answers(i).next() == (200, b"x")
-            # All sessions are taken: the next client waits until one that is idle is closed.
+            # All sessions are in use: the next client waits until one that is idle is closed.
             assert call("echo", b"last", seconds=20) == (200, b"last")
             assert Answers(s).next()[0] == 503
-            assert time.monotonic() - started > 1.5, "the call was too short to show anything"
+            assert time.monotonic() - started > 1.5, "the call was too short for this test"
 
 
 def test_half_requests_do_not_hold_the_board():
@@ -772,8 +772,8 @@ def test_faulty_link():
 
 def test_faulty_link_bulk():
     body = random.Random(5).randbytes(300000)
-    # A board that keeps nothing behind a gap has all of it sent again, and Linux waits for a timer, twice as long each time,
-    # whenever some of that is lost too (docs/board.md has what that takes).
+    # A board without islands has everything after a gap retransmitted, and Linux waits for a timer, twice as long each time,
+    # whenever part of that is lost, too (docs/board.md has the measured times).
     with Board("--seed", 8, *(FAULTY if ISLANDS else LESS_FAULTY), log="faulty-bulk"):
         assert patient(lambda: curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30), 10) == body
 
@@ -792,7 +792,7 @@ def test_closed_window():
         with concurrent.futures.ThreadPoolExecutor() as pool:
             sent = pool.submit(s.sendall, body)
             sent.result()
-            time.sleep(2)  # the window is shut, and probed
+            time.sleep(2)  # the window is closed, and probed
             assert Answers(s).next() == (200, body)
         alive()
 
@@ -890,11 +890,11 @@ def test_segments_out_of_order_overlapping_and_stale():
         def part(a, b, **change):
             c.send(ACK, text[a:b], seq=start + a, **change)
 
-        part(100, 200)  # a gap: what is expected is said at once
+        part(100, 200)  # a gap: the expected position is acknowledged at once
         assert c.receive()[2] == start
         part(0, 50)
         part(0, 50)  # again
-        part(30, 120)  # half of it known
+        part(30, 120)  # half of it already received
         part(90, 300, spoil=1)  # damaged
         part(110, 1000)
         part(1000, len(text))
@@ -908,14 +908,14 @@ def test_segments_out_of_order_overlapping_and_stale():
             if got.endswith(body):
                 break
         assert got.endswith(body), got[-40:]
-        # A blind reset in the window is asked back, an exact one works (RFC 5961).
+        # A blind reset in the window gets a challenge ACK, an exact one works (RFC 5961).
         wire.clear()
         c.send(RST, seq=start + len(text) + 5, ack=seen)
         challenge = c.receive(0.5)
         assert challenge and challenge[0] == ACK, challenge
         c.send(SYN, seq=start + len(text) + 5, ack=seen)
         assert c.receive(0.5)[0] == ACK
-        # A keep-alive probe is answered.
+        # A keep-alive probe gets an acknowledgment.
         c.send(ACK, seq=start + len(text) - 1, ack=seen)
         answer = c.receive(0.5)
         assert answer and answer[2] == (start + len(text)) & 0xFFFFFFFF
@@ -927,12 +927,12 @@ def test_segments_out_of_order_overlapping_and_stale():
 
 def test_lost_answers_are_sent_again():
     with Board(), Wire() as wire:
-        call("echo")  # from here on it is loaded, and answers before an ACK of its own is due
+        call("echo")  # from here on it is loaded, and replies before a separate ACK is due
         c = RawConnection(wire).open()
         text = request(b"again")
         c.send(ACK | PSH, text)
         first = c.receive(1)
-        # Nothing is acknowledged: the same bytes come again, each time later.
+        # Without acknowledgments the same bytes are retransmitted, with growing intervals.
         started = time.monotonic()
         second, third = c.receive(3), c.receive(5)
         assert first[1] == second[1] == third[1] and first[4] == second[4] == third[4]
@@ -950,7 +950,7 @@ def test_fast_retransmit():
         first = None
         while (answer := c.receive(0.05)) is not None:
             first = first or (answer if answer[4] else None)
-        # All but the second segment have come: one ACK and three duplicates bring it at once.
+        # All but the second segment have arrived: one ACK and three duplicates trigger its retransmission at once.
         lost = first[1] + len(first[4])
         started = time.monotonic()
         for _ in range(4):
@@ -971,7 +971,7 @@ def test_simultaneous_close():
             payload += data
             if flags & FIN:
                 fin_seq = seq + len(data)
-        # Our FIN crosses the board's: neither acknowledges the other's yet.
+        # Both FINs cross: neither acknowledges the other's yet.
         c.send(FIN | ACK, seq=c.seq + len(text), ack=fin_seq)
         answer = c.receive(1)
         assert answer[2] == (c.seq + len(text) + 1) & 0xFFFFFFFF

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The board's model against programs that people use: proxies in front of it, load generators, HTTP libraries.
+"""Tests the board's model with common programs: proxies in front of it, load generators, HTTP libraries.
 
-usage: clients_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: clients_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import asyncio
@@ -27,7 +27,7 @@ SIZES = [0, 1, 8, 63, 64, 1000, 1460, 1461, 20000, 200000]
 
 @contextlib.contextmanager
 def proxy(name, configuration, *command):
-    """A reverse proxy in front of the board, from its configuration; gone at the end."""
+    """A reverse proxy in front of the board, from its configuration; ended afterwards."""
     directory = LOGS / name
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.conf"
@@ -67,7 +67,7 @@ http {
   server {
     listen 127.0.0.1:8080;
     location / { proxy_pass http://board; proxy_http_version 1.1; proxy_set_header Connection ""; }
-    # What nginx does unless told otherwise: HTTP/1.0, and a connection for each request.
+    # nginx' default: HTTP/1.0, and a connection for each request.
     location /plain/ { proxy_pass http://board/; }
   }
 }
@@ -93,7 +93,7 @@ backend board
 
 
 def through_the_proxy(path="/function"):
-    """Bodies of many sizes, then many clients at once; all answers are right."""
+    """Bodies of many sizes, then many clients at once; all replies are correct."""
     connection = http.client.HTTPConnection(*PROXY, timeout=30)
     for size in SIZES:
         body = random.Random(size).randbytes(size)
@@ -122,7 +122,7 @@ def through_the_proxy(path="/function"):
 def test_nginx_in_front():
     with Board(log="nginx"), proxy("nginx", NGINX, "nginx", "-e", "stderr", "-c"):
         through_the_proxy()
-        # It keeps connections: far fewer of them than requests.
+        # It keeps connections: there are far fewer than requests.
         numbers = metrics()
         assert numbers["connections_total"] < numbers["requests_total"] / 4, numbers
         through_the_proxy("/plain/function")
@@ -164,7 +164,7 @@ def test_h2load_in_http_1_1():
 def test_wrk():
     script = LOGS / "wrk.lua"
     with Board(log="wrk"):
-        # A body of its own for each request, and each answer is checked against what may come.
+        # Each request has a distinct body, and each reply is checked.
         script.write_text(
             'local n = 0\n'
             'request = function() n = n + 1 return wrk.format("POST", "/function/uppercase", nil, "request " .. n) end\n'
@@ -258,7 +258,7 @@ def test_aiohttp():
 
 
 def test_http_client_with_a_dropped_connection():
-    """A client that leaves in the middle of its body is nobody's harm, and may come again."""
+    """A client that leaves within its body affects no others, and may reconnect."""
     with Board(log="dropped"):
         for size in (100, 5000, 100000):
             connection = http.client.HTTPConnection(BOARD_IP, timeout=10)
@@ -283,13 +283,13 @@ def test_a_body_of_ten_megabytes():
                 assert out == body + b"200", (framing, expect, len(out))
             out = curl("-H", framing, *post, f"{URL}/function/sha256", body=body, seconds=120)
             assert out == digest + b"200", (framing, out)
-        # The longest ones and short ones on one connection, so that its rings are gone round.
+        # The longest ones and short ones on one connection, so that its rings wrap around.
         connection = http.client.HTTPConnection(BOARD_IP, timeout=120)
         for size in (10 << 20, 1, 64, LONGEST_BODY):
             connection.request("POST", "/function/echo", (body * 2)[:size])
             answer = connection.getresponse()
             assert (answer.status, answer.read()) == (200, (body * 2)[:size]), size
-        # Rings are there as far as they have been used.
+        # Memory of the rings is allocated only as far as it was used.
         resident = int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{board.process.pid}/status").read_text())[1])
         assert resident < 400_000, resident
         alive()
@@ -297,7 +297,7 @@ def test_a_body_of_ten_megabytes():
 
 def test_a_body_that_is_too_long():
     with Board(log="too-long"):
-        # With a length it is refused by its head; in chunks, once there are too many of them.
+        # With a length it is refused by its head; in chunks, once they exceed the limit.
         for size in (LONGEST_BODY + 1, 16 << 20, 20 << 20):
             for expect in ("Expect: 100-continue", "Expect:"):
                 out = curl("-i", "-H", expect, "--data-binary", "@-", f"{URL}/function/echo", body=bytes(size), seconds=60)
@@ -312,7 +312,7 @@ def test_a_body_that_is_too_long():
 
 
 def typed(text):
-    """What a person at a telnet sends: a line's characters one by one, each in a segment."""
+    """The input of a person at a telnet client: a line's characters one by one, each in a segment."""
     s = socket.create_connection((BOARD_IP, 80), 20)
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in text:
@@ -332,7 +332,7 @@ def test_many_typists_at_once():
 
 
 if __name__ == "__main__":
-    # aiohttp is in the environment that scripts/setup.sh makes.
+    # aiohttp is in the environment created by scripts/setup.sh.
     python = ROOT / "target" / "venv" / "bin" / "python"
     if sys.prefix == sys.base_prefix and python.exists():
         import os

@@ -1,7 +1,7 @@
-/* The board as an OpenCL device, and any other one beside it.
+/* Tests the board as an OpenCL device, and other devices for comparison.
  *
- *   device sobel source|image FILE WIDTH HEIGHT < grey > edges    a program of source, or of a region's image
- *   device facts IMAGE                                            what a board's device is, and what it refuses
+ *   device sobel source|image FILE WIDTH HEIGHT < gray > edges    a program of source, or of a region's image
+ *   device facts IMAGE                                            properties of a board's device, and its refusals
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -90,7 +90,7 @@ static void sobel(int image, const char *path, size_t width, size_t height) {
 static void is_text(cl_device_id device, cl_device_info what, const char *text) {
   char said[256] = "";
   OK(clGetDeviceInfo(device, what, sizeof said, said, NULL));
-  if (strncmp(said, text, strlen(text)) != 0) fprintf(stderr, "'%s' where '%s' is right\n", said, text);
+  if (strncmp(said, text, strlen(text)) != 0) fprintf(stderr, "'%s' instead of '%s'\n", said, text);
   CHECK(strncmp(said, text, strlen(text)) == 0);
 }
 
@@ -164,13 +164,13 @@ static void facts(const char *path) {
   size_t global = 17;
   CHECK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL) == CL_INVALID_KERNEL_ARGS);
   OK(clSetKernelArg(kernel, 1, sizeof answer, &answer));
-  /* 17 bytes are called for: what stands behind them stays. */
+  /* The call is for 17 bytes: later bytes are unchanged. */
   char dots = '.';
   OK(clEnqueueFillBuffer(queue, answer, &dots, 1, 0, sizeof said, 0, NULL, NULL));
   OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL));
   OK(clEnqueueReadBuffer(queue, answer, CL_TRUE, 0, sizeof said, said, 0, NULL, NULL));
   for (size_t i = 0; i < sizeof said; i++) CHECK(said[i] == (i < 17 ? 'w' : '.'));
-  /* An answer that does not fit fails its own event, and nothing else. */
+  /* A reply that does not fit fails only its own event. */
   cl_mem small = clCreateBuffer(context, CL_MEM_READ_WRITE, 8, NULL, &e);
   OK(e);
   OK(clSetKernelArg(kernel, 1, sizeof small, &small));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The board as a device of the pool: functions pushed by the tool, OpenCL and the gateway over its host port, and the same
-bytes by every way there is.
+"""Tests the board as a device of the pool: functions pushed by the tool, OpenCL and the gateway over its host port, and the same
+bytes by every way.
 
 usage: device_test.py [PART OF A NAME …]     (no root; needs target/release/baltra and target/board/board)
 """
@@ -36,7 +36,7 @@ def until(what, holds):
 
 
 class Node:
-    """A manager with PoCL and boards, in directories of its own."""
+    """A manager with PoCL and boards, in separate directories."""
 
     def __init__(self, boards, home, settings):
         self.run_dir, self.home = home / "run", home
@@ -73,7 +73,7 @@ class Node:
         return done
 
     def program(self, device, *words, body=b""):
-        """The OpenCL program on one of the devices: what it wrote, and its times."""
+        """Runs the OpenCL program on a device; returns its output and its times."""
         done = self.baltra("run", "--device", device, "--", PROGRAM, *words, input=body, text=False)
         return done.stdout, [tuple(map(int, line.split())) for line in done.stderr.splitlines()]
 
@@ -100,7 +100,7 @@ def nodes(count, settings=""):
 
 
 def http(url, body):
-    """Status and answer of a call over HTTP."""
+    """Status and body of a call over HTTP."""
     request = urllib.request.Request(url, data=body, method="POST", headers={"Content-Type": "application/octet-stream"})
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
@@ -121,14 +121,14 @@ def test_the_same_bytes_by_every_way():
         assert on_board == on_pocl, "OpenCL on the board and on PoCL differ"
         assert by_itself == (200, on_pocl), "HTTP on the board differs"
         assert over_gateway == (200, on_pocl), f"the gateway differs: {over_gateway[0]} {over_gateway[1][:200]}"
-        # Cycles of 6.4 ns, whatever the model's speed: eight bytes a cycle, and some more.
+        # Cycles of 6.4 ns, whatever the model's speed: eight bytes per cycle, and some more.
         (first_wait, first), (wait, second) = times
         assert all(len(PICTURE) / 8 * 6.4 <= ns <= len(PICTURE) * 6.4 for ns in (first, second)), times
         assert first_wait > wait, f"the first call was to load a region: {times}"
 
 
 def board_function(pool):
-    """A function whose one implementation is the board's."""
+    """A function whose only implementation is the board's."""
     directory = pool.home / "edges"
     directory.mkdir()
     (directory / "sobel.img").write_bytes((BUILT_IN / "sobel.img").read_bytes())
@@ -162,7 +162,7 @@ def gateway_url(pool):
 def test_a_board_has_what_opencl_says_and_refuses_the_rest():
     with node() as (_, pool):
         pool.program("board", "facts", BUILT_IN / "echo.img")
-        # Nothing of it is left in the way: another tenant's process finds the board as it was.
+        # No state remains: another tenant's process finds the board unchanged.
         pool.program("board", "facts", BUILT_IN / "echo.img")
 
 
@@ -206,7 +206,7 @@ def test_the_gateway_spreads_calls_over_boards():
                 assert set(answers) == {right}
             return all(busy_cycles(board) > earlier for board, earlier in zip(boards, before))
 
-        until("both boards have worked", both_have_worked)
+        until("both boards have run calls", both_have_worked)
 
 
 def test_a_board_that_is_gone_is_said():
@@ -216,7 +216,7 @@ def test_a_board_that_is_gone_is_said():
         board.process.wait(10)
         done = pool.baltra("run", "--device", "board", "--", PROGRAM, "facts", BUILT_IN / "echo.img", check=False)
         assert done.returncode != 0
-        # Other devices go on.
+        # Other devices continue.
         source = ROOT / "apps/functions/sobel/sobel.cl"
         edges, _ = pool.program("pocl", "sobel", "source", source, WIDTH, HEIGHT, body=PICTURE)
         assert len(edges) == len(PICTURE)
@@ -233,7 +233,7 @@ def test_the_tool_pushes_and_removes():
             assert http(f"{board.url}/function/shout", b"words") == (200, b"WORDS")
             done = tool("push", f"edges={BUILT_IN / 'sobel.img'}", "--scalars", "wide", "--timeout", "1000000")
             assert done.returncode == 0 and http(f"{board.url}/function/edges?wide=8", bytes(64))[0] == 200, done
-            # What is wrong is refused before anything is pushed.
+            # Errors are detected before any image is pushed.
             bare, damaged, foreign, other = home / "bare", home / "damaged", home / "foreign", home / "other"
             bare.write_bytes(image("echo"))
             damaged.write_bytes(image("echo")[:-300] + b"x" * 300)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Clocks that stand still change nothing: what a board with gates did, one without does in the same cycles.
+"""Clock gating changes nothing: a board without gates repeats a run with gates in the same cycles.
 
 usage: gates_test.py     (no root; `make -C hdl/board all ungated` first)
 
-Clients of all kinds call the live model, whose modules' clocks stand still while they have nothing to do. Its recording is
-played on the same RTL whose clocks never do: each frame must leave in the cycle in which it left.
+Clients of all kinds call the live model with gated clocks. Its recording is replayed on the same RTL without
+gates: each frame must leave in the same cycle.
 """
 
 import concurrent.futures
@@ -24,7 +24,7 @@ SEED = ("--seed", "7")
 
 
 def calls(board, seed):
-    """One client: all kinds of requests, and every answer compared."""
+    """One client: all kinds of requests, and every reply compared."""
     draw = random.Random(seed)
     client = http.client.HTTPConnection("127.0.0.1", board.port, timeout=60)
     for i in range(30):
@@ -51,7 +51,7 @@ def calls(board, seed):
 
 
 def types(board, seed):
-    """One who types a request byte by byte, another who goes away in the middle of one."""
+    """A client that sends a request byte by byte, and another that disconnects within a request."""
     request = b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 5\r\n\r\nhello"
     with socket.create_connection(("127.0.0.1", board.port), timeout=30) as peer:
         for byte in request:

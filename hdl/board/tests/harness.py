@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-# Which model, and what it has: `make -C hdl/board REGIONS=2` and `make -C hdl/board lean` build others.
+# The model and its features: `make -C hdl/board REGIONS=2` and `make -C hdl/board lean` build others.
 MODEL = ROOT / "target" / "board" / os.environ.get("BOARD", "board")
 REGIONS = 4 if MODEL.name == "board" else 2
-ISLANDS = MODEL.name != "board-lean"  # whether pieces behind gaps are kept
+ISLANDS = MODEL.name != "board-lean"  # whether segments after gaps are kept
 RING_BYTES, LONGEST_BODY = 16 << 20, 12 << 20  # board_model.sv
 LOGS = ROOT / "target" / "board" / "test-logs"
 BUILT_IN = ROOT / "target" / "board" / "functions"
@@ -43,7 +43,7 @@ KERNELS = {
 
 
 def image(kernel, size=4096, **change):
-    """The image of a kernel, with a body of that size; other fields of its header by name."""
+    """The image of a kernel, with a body of the given size and header fields."""
     tool, number = image_tool(), KERNELS.get(kernel, kernel)
     return tool.image(number, tool.stand_in(number, size), **change)
 
@@ -61,7 +61,7 @@ def functions(**images):
 
 
 def enter_namespace():
-    """Runs this program again inside a namespace of its own, and removes that when it ends."""
+    """Runs this program again inside a new namespace, which is removed at the end."""
     if os.environ.get("BOARD_NAMESPACE"):
         return
     if os.geteuid() != 0:
@@ -88,7 +88,7 @@ def enter_namespace():
 
 
 class Board:
-    """The model, from `with` to its end."""
+    """The model, for the duration of a `with` statement."""
 
     def __init__(self, *options, log="board", model=MODEL.name):
         self.options, self.log, self.model = options, log, MODEL.with_name(model)
@@ -104,7 +104,7 @@ class Board:
                 return self
             if self.process.poll() is not None:
                 break
-        raise RuntimeError(f"the model does not answer, see {self.output.name}")
+        raise RuntimeError(f"the model does not respond, see {self.output.name}")
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -115,7 +115,7 @@ class Board:
 
 
 class UserBoard:
-    """The model behind a port of this host, from `with` to its end."""
+    """The model behind a port of this host, for the duration of a `with` statement."""
 
     def __init__(self, *options):
         self.options = options
@@ -176,7 +176,7 @@ def tcp(source, port, seq, ack, flags, payload=b"", to_port=80, window=65535, op
 
 
 class Wire:
-    """Frames as they are, on the device that the board is connected to."""
+    """Raw frames on the board's device."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -256,7 +256,7 @@ class RawConnection:
 
 
 def frames_of(recording):
-    """(1: to the board, 2: from it; cycle; bytes) of each frame that --pcap kept, read as pcapng says."""
+    """(1: to the board, 2: from it; cycle; bytes) of each frame recorded by --pcap, read as pcapng."""
     data, at, frames = Path(recording).read_bytes(), 0, []
     while at < len(data):
         kind, length = struct.unpack_from("=II", data, at)
@@ -273,7 +273,7 @@ def frames_of(recording):
 
 
 def run(tests, argv):
-    """Runs the tests that are named, or all, and prints what scripts/test.sh counts."""
+    """Runs the named tests, or all, and prints results for scripts/test.sh."""
     chosen = [t for t in tests if not argv or any(a in t.__name__ for a in argv)]
     failed = []
     for test in chosen:
@@ -281,7 +281,7 @@ def run(tests, argv):
         started = time.monotonic()
         try:
             test()
-        except Exception as error:  # one test's failure is not the others'
+        except Exception as error:  # a failure does not stop the other tests
             failed.append(name)
             import traceback
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The board's host port: functions pushed into a running board, calls by DMA beside those over HTTP, hostile programs.
+"""The board's host port: functions pushed into a running board, calls by DMA and over HTTP, hostile programs.
 
 usage: [BOARD=board-2-regions] host_test.py [PART OF A NAME …]     (no root: the board is behind a port of this host)
 """
@@ -63,7 +63,7 @@ class Port:
     @staticmethod
     def decode(answer):
         if not answer:
-            raise Refused("the board has hung up")
+            raise Refused("the board closed the connection")
         fields = struct.unpack(REPLY, answer)
         names = "op id status number bytes cycles kernel_cycles region loaded version shell regions clock memory_free text"
         reply = dict(zip(names.split(), fields))
@@ -84,7 +84,7 @@ class Port:
         return self.ask(op, bytes=len(content), **fields)
 
     def call(self, number, body, room=None, timeout=1 << 24, **fields):
-        """The answer's status, bytes and all that was said."""
+        """Status, bytes and fields of the reply."""
         self.window[: len(body)] = body
         room = min(len(body) + 4096, WINDOW - ANSWER) if room is None else room
         reply = self.ask(CALL, number=number, bytes=len(body), answer=ANSWER, room=room, timeout=timeout, **fields)
@@ -102,7 +102,7 @@ def board(*options):
 
 
 def http(running, name, body, query=""):
-    """Status and answer of a call over HTTP."""
+    """Status and body of a call over HTTP."""
     request = urllib.request.Request(f"{running.url}/function/{name}{query}", data=body, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -144,7 +144,7 @@ def test_a_pushed_function_answers_at_once():
         assert port.ask(REMOVE, name=b"shout")["status"] == UNKNOWN
         assert http(running, "shout", b"words")[0] == 404
         assert port.call(first["number"], b"words")[0] == UNKNOWN
-        # Names of scalars go into the table too.
+        # The table also stores names of scalars.
         assert port.bring(DEFINE, image("sobel"), name=b"edges", scalars=[b"wide"])["status"] == OK
         assert http(running, "edges", bytes(64), "?wide=8")[0] == 200
         assert http(running, "edges", bytes(64), "?width=8")[0] == 400
@@ -187,7 +187,7 @@ def test_dma_and_http_at_once():
 
         upper = lambda body: bytes(c - 32 if 97 <= c <= 122 else c for c in body)
         work = [(over_http, "echo", bytes), (over_http, "uppercase", upper), (by_dma, "echo", bytes), (by_dma, "uppercase", upper)]
-        # More programs than regions: they are loaded over and over.
+        # More programs than regions: they are loaded repeatedly.
         work += [(by_dma, "echo", bytes), (by_dma, "uppercase", upper)]
         threads = [threading.Thread(target=target, args=rest) for target, *rest in work]
         [t.start() for t in threads]
@@ -247,7 +247,7 @@ def test_board_memory_and_programs_run_out():
             assert port.ask(UNLOAD, number=numbers[0])["status"] == UNKNOWN
             assert port.bring(LOAD, image("uppercase", size=256))["number"] == numbers[0]
             assert port.call(numbers[0], b"words")[:2] == (OK, b"WORDS")
-        # What a program had is free when it is gone.
+        # The resources of a program are free when it has ended.
         for _ in range(100):
             if Port(running.path).about["memory_free"] == before:
                 break
@@ -267,7 +267,7 @@ def test_programs_reach_nothing_of_others():
         own = port.bring(LOAD, image("echo"))["number"]
         assert other.call(own, b"words")[0] == UNKNOWN
         assert other.ask(UNLOAD, number=own)["status"] == UNKNOWN
-        # What the table had from the start is HTTP's: its numbers are not told, and not taken.
+        # Functions that the table had from the start belong to HTTP: their numbers are neither returned nor accepted.
         assert all(other.call(n, b"words")[0] == UNKNOWN for n in (*range(64), 64, 127, 192, 255, 256, 1 << 31))
         with open(f"/proc/self/fd/{port.fd}", "r+b") as window:
             for size in (0, WINDOW // 2, 2 * WINDOW):
@@ -331,7 +331,7 @@ def test_programs_that_talk_nonsense_are_cut_off():
 
 def test_programs_that_do_not_listen_or_vanish():
     with board() as running:
-        # Answers that nobody takes: its own connection ends, others are served meanwhile.
+        # Replies that are not read end their own connection, and others are served meanwhile.
         with Port(running.path) as deaf:
             deaf.socket.setblocking(False)
             for _ in range(3000):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the board's HTTP does beyond the plain call: API keys, requests' ids, chunked bodies.
+"""Tests features of the board's HTTP: API keys, ids of requests, chunked bodies.
 
-usage: http_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: http_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import http.client
@@ -29,11 +29,11 @@ def test_api_key():
             assert status("-H", f"X-API-Key: {wrong}", "-d", "x", echo) == 401, wrong
         assert status("-H", f"X-API-Key: {KEY}", "-H", "X-API-Key: other", "-d", "x", echo) == 401
         assert status("-d", "x", echo) == 401
-        assert status("-d", "x", f"{URL}/function/none") == 401  # who may not call is not told what there is
+        assert status("-d", "x", f"{URL}/function/none") == 401  # without a key, the existence of functions is not revealed
         assert status(f"{URL}/metrics") == 401 and status(f"{URL}/system/functions") == 401
         assert curl(f"{URL}/healthz") == b"ok\n"
         assert b"WWW-Authenticate: X-API-Key" in curl("-i", "-d", "x", echo)
-        # Refused is not closed: the body is passed over, and the next request may know the key.
+        # A refusal keeps the connection: the body is skipped, and the next request may have the key.
         s = connect()
         s.sendall(request(b"b" * 3000) + request(b"again", head=f"X-API-Key: {KEY}\r\n") + request(b"c"))
         answers = Answers(s)
@@ -55,7 +55,7 @@ def test_request_ids():
             head = curl("-i", "-H", "X-Request-Id: " + "i" * 41, *post, f"{URL}{path}")
             assert b"X-Request-Id" not in head, (name, head)
             assert b"X-Request-Id" not in curl("-i", *post, f"{URL}{path}")
-        # One request's id is not the next one's, and every way to end a head has its place.
+        # An id applies to its own request only, with every form of a head's end.
         s = connect()
         one = b"POST /function/echo HTTP/1.%d\r\nHost: b\r\nContent-Length: 2\r\n%s\r\nab"
         s.sendall(one % (1, b"X-Request-Id: first\r\n") + one % (1, b"") + one % (0, b"Connection: keep-alive\r\nX-Request-Id: third\r\n"))
@@ -88,7 +88,7 @@ def test_chunked_bodies():
     with Board(log="chunked"):
         for size in [0, 1, 100, 5000, 100000, 1 << 20]:
             body = draw.randbytes(size)
-            # curl 7.88 with nothing to send waits for ever after a 100.
+            # curl 7.88 without a body waits indefinitely after a 100.
             for expect in ["Expect:", "Expect: 100-continue"][: 1 + (size > 0)]:
                 out = curl("-H", "Transfer-Encoding: chunked", "-H", expect, "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
                 assert out == body, (size, expect, len(out))
@@ -106,7 +106,7 @@ def test_chunks_in_any_pieces():
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         answers = Answers(s)
         for _ in range(30):
-            # Chunked requests, plain ones and refused ones behind one another on one connection.
+            # Chunked, plain and refused requests in sequence on one connection.
             stream, expect = b"", []
             for _ in range(6):
                 body = draw.randbytes(draw.choice([0, 1, 8, 64, 700, 4000]))
@@ -161,11 +161,11 @@ def test_chunks_that_are_refused():
             try:
                 s.sendall(text)
             except ConnectionError:
-                pass  # the answer has come before all was sent
+                pass  # the reply has arrived before the whole request was sent
             answer = Answers(s).next()
             assert answer and answer[0] == status, (status, answer, text[:120])
             s.close()
-        # An end in the middle is no end: closed without an answer.
+        # An end within a request is an error: closed without a reply.
         s = connect()
         s.sendall(chunked(b"5\r\nabc"))
         s.shutdown(socket.SHUT_WR)
@@ -179,7 +179,7 @@ def answered(text):
     s.sendall(text)
     got, ended = b"", False
     while True:
-        # What is not closed at once is not closed: the next request is answered.
+        # If the connection is not closed at once, the next request gets a reply.
         s.settimeout(10 if b"HTTP/" not in got else 1)
         try:
             part = s.recv(65536)

@@ -1,4 +1,4 @@
-// A kernel that answers with more bytes than a ring has: 20 MB of zeros. For tests of answers that have no room.
+// A kernel whose reply exceeds a ring: 20 MB of zeros. For tests of replies that do not fit.
 //
 // Scalars: none. Parameters: W, stream width in bits.
 module kernel_flood #(

@@ -1,6 +1,6 @@
-// A kernel that never ends: it takes its body and answers nothing. For tests of the board's timeout.
+// A kernel that never ends: it consumes its body and sends no reply. For tests of the board's timeout.
 //
-// Scalars: 0, if not zero, it does not even take its body. Parameters: W, stream width in bits.
+// Scalars: 0, if not zero, it does not consume its body. Parameters: W, stream width in bits.
 module kernel_stuck #(
     parameter int W = 64
 ) (

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Hundreds of connections at once, to the model with 256 sessions (make -C hdl/board many).
+"""Tests hundreds of connections at once with the model with 256 sessions (make -C hdl/board many).
 
-usage: sessions_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: sessions_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def play(course, seconds=100):
 
 
 def test_many_at_once():
-    """All open, each calls in turns with all the others; every answer is its own."""
+    """All connections are open and call in turn; each gets its own replies."""
 
     async def course():
         clients = await asyncio.gather(*(Client(i).open() for i in range(SESSIONS - 16)))
@@ -65,7 +65,7 @@ def test_many_at_once():
 
 
 def test_come_and_go():
-    """Connections open and close while others talk, so that the table of sessions is always changing."""
+    """Connections open and close while others are active, so that the table of sessions changes permanently."""
 
     async def course():
         async def live(i):
@@ -87,7 +87,7 @@ def test_come_and_go():
 
 
 def test_more_than_there_are():
-    """A connection too many waits, or closes one that is idle; nothing wedges."""
+    """A connection beyond the limit waits, or closes an idle one; no connection is stuck."""
 
     async def course():
         async def one(i):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Images that the board fetches from a store when a function is called: real servers, and stores that fail.
+"""Tests images that the board fetches from a store when a function is called: real servers, and failing stores.
 
-usage: store_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: store_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import concurrent.futures
@@ -25,7 +25,7 @@ SLOTS, SLOT_BYTES = 8, 2 << 20
 
 @contextlib.contextmanager
 def table(**functions):
-    """A directory for --functions: NAME='options of its line'; all are in the store, but `local`, which echoes."""
+    """A directory for --functions: NAME='options of its line'; all are in the store, except `local`, an echo."""
     with tempfile.TemporaryDirectory() as directory:
         lines = [f"{name} @store {options}\n" for name, options in functions.items()]
         (Path(directory) / "local.img").write_bytes(image("echo"))
@@ -46,7 +46,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def python_store():
-    """Python's own server on a directory: the directory, its address, and the paths that were asked for."""
+    """Python's own server on a directory: the directory, its address, and the requested paths."""
     with tempfile.TemporaryDirectory() as directory:
         server = http.server.ThreadingHTTPServer((HOST_IP, 0), functools.partial(Handler, directory=directory))
         server.paths = []
@@ -62,7 +62,7 @@ def python_store():
 
 @contextlib.contextmanager
 def rude_store(behave):
-    """A server that does with each connection, whose request it has read, what `behave` does."""
+    """A server that calls `behave` for each connection after reading its request."""
     listener = socket.create_server((HOST_IP, 0))
     over = threading.Event()
 
@@ -103,7 +103,7 @@ def test_fetched_once():
                 assert call("up", b"again") == (200, b"AGAIN")
             assert paths == ["/up.img"], paths
             assert cold_starts() == 1
-            # What was not there can come later.
+            # An image that was missing can be added later.
             assert call("echo", b"x")[0] == 502
             (root / "echo.img").write_bytes(image("echo", 300000))
             assert call("echo", b"x", seconds=30) == (200, b"x")
@@ -178,15 +178,15 @@ def test_images_that_are_no_good():
         with Board("--functions", directory, "--store", address, log="store-damaged"):
             for content, status in (
                 (bytes(damaged), 500),
-                (whole[:8000], 500),  # the file is whole, the image in it is not
+                (whole[:8000], 500),  # the file is complete, the image in it is not
                 (b"no image at all", 500),
                 (b"", 502),
-                (image("uppercase", SLOT_BYTES), 502),  # longer than a slot, by its head
+                (image("uppercase", SLOT_BYTES), 502),  # longer than a slot, according to its head
             ):
                 (root / "up.img").write_bytes(content)
                 assert call("up", b"x", seconds=30)[0] == status, (len(content), status)
                 answers_still()
-            # The largest that fits; and what was refused is not kept.
+            # The largest that fits; and refused images are not kept.
             (root / "up.img").write_bytes(image("uppercase", SLOT_BYTES - 32))
             assert call("up", b"x", seconds=60) == (200, b"X")
 
@@ -216,7 +216,7 @@ def test_stores_that_answer_badly():
                 status, text = call("up", b"x", seconds=30)
                 assert status == 502 and b"store" in text, (name, status, text)
                 answers_still()
-    # Written in other ways, it is still the same answer.
+    # Other spellings of the same reply.
     odd = b"HTTP/1.0 200 fine\r\nserver: x\r\ncONTENT-lENGTH:   %d  \r\nX-Content-Length: 5\r\n\r\n" % len(body) + body + b"more"
 
     def slowly(s, over):
@@ -281,7 +281,7 @@ def test_stores_that_are_down_or_silent():
                 with Board("--functions", directory, "--store", address, log="store-down"):
                     with concurrent.futures.ThreadPoolExecutor(8) as pool:
                         waiting = [pool.submit(call, "up" if i % 2 else "other", b"x", seconds=60) for i in range(6)]
-                        # Others are answered meanwhile.
+                        # Others are served meanwhile.
                         for _ in range(5):
                             answers_still()
                         for w in waiting:
@@ -291,7 +291,7 @@ def test_stores_that_are_down_or_silent():
 
 
 def test_a_slow_store_is_not_idle():
-    """A store that takes longer than a session may be idle while others want one, and gives its image all the same."""
+    """A store that takes longer than the idle limit under contention, and still supplies its image."""
     content = image("uppercase", 100000)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content)
     asked, over = threading.Event(), threading.Event()
@@ -304,7 +304,7 @@ def test_a_slow_store_is_not_idle():
         s.sendall(content[50000:])
 
     def want_in():
-        # Comes again and again: there is always one for whom there is no session.
+        # Reconnects repeatedly: there is always a client without a session.
         while not over.is_set():
             with contextlib.suppress(OSError), connect(1) as s:
                 s.recv(1)

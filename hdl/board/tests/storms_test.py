@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Storms, after each of which a fresh client is answered and bytes are what they were; and recordings, played again.
+"""Tests storms, after each of which a new client gets correct replies; and replays of recordings.
 
-usage: storms_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: storms_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import concurrent.futures
@@ -25,7 +25,7 @@ SCANNER = "10.99.0.66"
 
 
 def unharmed(seed=1):
-    """A fresh client is answered, and every byte of what it sends comes back."""
+    """A new client gets a reply with all of its bytes."""
     alive(20)
     body = random.Random(seed).randbytes(100000)
     assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30) == body
@@ -33,7 +33,7 @@ def unharmed(seed=1):
 
 
 def answers_of(wire, source, frames):
-    """Sends these segments; the flags that came back to each of the source's ports."""
+    """Sends these segments; returns the flags received at each of the source's ports."""
     got = {}
 
     def take(seconds):
@@ -43,7 +43,7 @@ def answers_of(wire, source, frames):
 
     for i, frame in enumerate(frames):
         wire.send(frame)
-        if i % 64 == 63:  # the device's queue drops what is sent faster than the model takes it
+        if i % 64 == 63:  # the device's queue drops frames that the model does not accept in time
             take(0.02)
     take(1)
     return got
@@ -55,33 +55,33 @@ def test_port_scans():
 
         def scan(flags, all_answer=False, **more):
             got, missing = {}, set(ports)
-            for _ in range(4 if all_answer else 1):  # as scanners do: who said nothing is asked again
+            for _ in range(4 if all_answer else 1):  # like scanners: silent ports are probed again
                 frames = [ethernet(ipv4(tcp(SCANNER, 4000, 7, 9, flags, to_port=port, **more), 6, SCANNER)) for port in sorted(missing)]
                 got |= answers_of(wire, SCANNER, frames)
                 missing -= set(got)
                 if missing <= {80}:
                     break
-            assert not all_answer or missing <= {80}, f"{len(missing)} ports said nothing"
+            assert not all_answer or missing <= {80}, f"{len(missing)} ports did not reply"
             return got
 
         got = scan(SYN, all_answer=True, options=b"\x02\x04\x05\xb4")
         assert got.pop(80) == {SYN | ACK} and all(flags == {RST | ACK} for flags in got.values())
-        # Nobody has asked for it; at the open port it may be the end of a handshake, and is not answered.
+        # Unsolicited; at the open port it may be the end of a handshake, and gets no reply.
         got = scan(ACK, all_answer=True)
         assert all(flags == {RST} for flags in got.values())
         for flags in (FIN, 0, FIN | PSH | 32):  # FIN, null and Xmas scans
             got = scan(flags)
             assert all(flags & RST for answers in got.values() for flags in answers), got
-        assert scan(RST) == {}, "a reset was answered"
+        assert scan(RST) == {}, "a reset got a reply"
         for port in ports:
             wire.send(ethernet(ipv4(struct.pack("!HHHH", 4000, port, 8, 0), 17, SCANNER)))
-        # What was opened and never came back has left nothing behind.
+        # Connections that were opened and abandoned have left no state.
         assert metrics()["connections"] == 1
         unharmed()
 
 
 def collect(c, until, patience=2.0):
-    """Takes segments and counts what they carry as received until this holds; the flags of the last."""
+    """Receives segments and acknowledges their data until the condition holds; returns the flags of the last."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         answer = c.receive(max(0.01, end - time.monotonic()))
@@ -92,7 +92,7 @@ def collect(c, until, patience=2.0):
             c.ack += len(payload) + bool(flags & FIN)
         if until(flags, payload):
             return flags
-    raise AssertionError("what was waited for did not come")
+    raise AssertionError("the condition did not become true")
 
 
 def state_established(c):
@@ -111,11 +111,11 @@ def state_answer_not_acknowledged(c):
     got = []
     while sum(map(len, got)) < 1000:
         got.append(c.receive(2)[4])
-    # Its bytes are still on their way as far as the board knows: `ack` stays.
+    # For the board, its bytes are still in flight: `ack` stays.
 
 
 def state_close_wait(c):
-    # The client has ended; an answer that it does not acknowledge keeps the board from ending, too.
+    # The client has ended; a reply that it does not acknowledge keeps the board's side open, too.
     text = request(b"z" * 1000)
     c.send(ACK | PSH | FIN, text)
     c.seq += len(text) + 1
@@ -163,7 +163,7 @@ def test_resets_in_every_state():
     with Board(log="states"), Wire() as wire:
         for name, make in states.items():
             for flags in (RST, RST | ACK):
-                call("echo")  # it is loaded, and answers at once
+                call("echo")  # it is loaded, and replies at once
                 before = metrics()["connections"]
                 c = RawConnection(wire).open()
                 make(c)
@@ -173,10 +173,10 @@ def test_resets_in_every_state():
                     pass
                 assert metrics()["connections"] <= before, f"{name}: the session is still there"
                 wire.clear()
-                c.send(ACK | PSH, b"x")  # nothing is taken from who writes on
+                c.send(ACK | PSH, b"x")  # further data is not accepted
                 answer = c.receive(0.05)
                 assert answer is None or answer[0] & RST, (name, answer)
-        # Where no session is yet: a handshake that was reset leaves the port open to others.
+        # Without a session: a handshake that was reset leaves the port open to others.
         c = RawConnection(wire)
         c.send(SYN, options=b"\x02\x04\x05\xb4")
         assert c.receive(1)[0] == SYN | ACK
@@ -186,7 +186,7 @@ def test_resets_in_every_state():
 
 
 def test_what_was_lost_is_sent_again_while_others_wait():
-    """A connection that the board is to close, whose acknowledgements are lost, while clients wait for a session."""
+    """A connection that the board has to close, whose acknowledgments are lost, while clients wait for a session."""
     with Board(log="wanted"), Wire() as wire:
         call("echo")
         idle = [connect() for _ in range(15)]
@@ -203,7 +203,7 @@ def test_what_was_lost_is_sent_again_while_others_wait():
             deadline = time.monotonic() + 5
             while max(sent.values(), default=0) < 2:
                 answer = c.receive(max(0.01, deadline - time.monotonic()))
-                assert answer is not None and not answer[0] & RST, f"given up before it was sent again: {answer}"
+                assert answer is not None and not answer[0] & RST, f"closed before the retransmission: {answer}"
                 if answer[4]:
                     sent[answer[1]] = sent.get(answer[1], 0) + 1
             for newcomer in newcomers:
@@ -223,7 +223,7 @@ def test_overlapping_retransmissions():
             while b"".join(joined(pieces, first)) [-size:] != body:
                 assert time.monotonic() < deadline, (acknowledged, len(text))
                 for _ in range(12):
-                    # Anywhere near what is missing, any length, some of it damaged, the same bytes many times.
+                    # Near the missing bytes, of any length, some damaged, the same bytes many times.
                     at = max(0, min(len(text) - 1, acknowledged + draw.randrange(-2000, 6000)))
                     piece = text[at : at + draw.randrange(1, 1461)]
                     seen = sum(map(len, joined(pieces, first)))
@@ -234,7 +234,7 @@ def test_overlapping_retransmissions():
                     acknowledged = max(acknowledged, (ack - start) & 0xFFFFFFFF)
                     if payload:
                         offset = (seq - first) & 0xFFFFFFFF
-                        # What was sent before is sent again as it was.
+                        # Data sent before is retransmitted unchanged.
                         common = min(len(payload), len(pieces.get(offset, b"")))
                         assert payload[:common] == pieces.get(offset, b"")[:common]
                         if common < len(payload):
@@ -245,7 +245,7 @@ def test_overlapping_retransmissions():
 
 
 def joined(pieces, first):
-    """What has come without a gap."""
+    """The received bytes without a gap."""
     parts, at = [], 0
     for offset in sorted(pieces):
         if offset > at:
@@ -262,7 +262,7 @@ def test_a_link_of_200_ms_each_way():
 
 
 def test_sessions_come_and_go():
-    """Far more connections than fit, opened and left in every way, from many clients at once."""
+    """Far more connections than fit, opened and abandoned in every way, from many clients at once."""
 
     def client(i):
         draw = random.Random(i)
@@ -284,7 +284,7 @@ def test_sessions_come_and_go():
 
 
 def fuzzed(seed, count):
-    """Frames with any of their fields wrong, many of which scapy gives lengths and checksums that are right."""
+    """Frames with random malformed fields, many of them with lengths and checksums corrected by scapy."""
     from scapy.all import ARP, ICMP, IP, TCP, UDP, Ether, Raw, fuzz
     from scapy.config import conf
     from scapy.volatile import RandNum
@@ -325,7 +325,7 @@ def test_fuzzed_frames():
             for frame in fuzzed(seed, 1200):
                 wire.send(frame)
                 sent += 1
-                if sent % 200 == 0:  # who is connected is not harmed
+                if sent % 200 == 0:  # existing connections are not affected
                     s.sendall(request(b"meanwhile %d" % sent, "uppercase"))
                     assert answers.next() == (200, b"MEANWHILE %d" % sent), (seed, sent)
             assert sent > 1000, f"scapy could write only {sent} frames"
@@ -337,7 +337,7 @@ def replayed(recording, *options):
 
 
 def test_recordings_play_again():
-    """A run with a faulty link and hostile frames: played again, the same frames leave in the same cycles."""
+    """A run with a faulty link and hostile frames: in a replay, the same frames leave in the same cycles."""
     first, again = LOGS / "first.pcap", LOGS / "again.pcap"
     seeded = ("--seed", 5, "--api-key", "sesame")
     faults = ("--loss", "0.02", "--reorder", "0.03", "--duplicate", "0.03", "--corrupt", "0.02")
@@ -354,12 +354,12 @@ def test_recordings_play_again():
     frames = frames_of(first)
     assert sum(kind == 2 for kind, _, _ in frames) > 50, len(frames)
     text = subprocess.run(["tcpdump", "-nn", "-r", first], capture_output=True, text=True, check=True).stdout
-    assert len(text.splitlines()) >= len(frames), "tcpdump does not read all of it"
+    assert len(text.splitlines()) >= len(frames), "tcpdump does not read the whole recording"
     for _ in range(2):
         done = replayed(first, *seeded, "--pcap", again)
         assert done.returncode == 0, done.stderr
         assert frames_of(again) == frames
-    # It is the recording that decides, and what differs is said.
+    # The recording determines the run, and differences are reported.
     done = replayed(first, "--seed", 6, "--api-key", "sesame")
     assert done.returncode == 1 and "not as recorded" in done.stderr, done.stderr
     data = bytearray(first.read_bytes())
@@ -371,7 +371,7 @@ def test_recordings_play_again():
         done = replayed(other, *seeded)
         assert done.returncode == 1 and "not as recorded" in done.stderr, done.stderr
         data[asked] ^= 1
-        # Files that are none: said, not died of.
+        # Invalid files are reported without a crash.
         draw = random.Random(6)
         for _ in range(60):
             spoilt = bytearray(data[: draw.choice([0, 10, 40, len(data) // 3, len(data)])])
@@ -382,8 +382,8 @@ def test_recordings_play_again():
             done = subprocess.run([MODEL, "--replay", other, *map(str, seeded)], capture_output=True, text=True, timeout=120)
             assert done.returncode in (0, 1, 2), (done.returncode, done.stderr)
         assert replayed("/nowhere").returncode == 2
-        assert "neither --tap nor --net" in replayed(first, "--net", "user").stderr
-        assert "no host" in replayed(first, "--host-port", Path(directory) / "host").stderr
+        assert "cannot be combined with --tap or --net" in replayed(first, "--net", "user").stderr
+        assert "cannot be combined with --host-port" in replayed(first, "--host-port", Path(directory) / "host").stderr
 
 
 def signals_of(path):
@@ -426,11 +426,11 @@ def check_waveform(path, stages, cold):
         assert find(f"board_model.{stream}_valid"), stream
     for handshake in ("request_valid", "request_ready", "grant", "finish_valid", "finish_ready"):
         assert any(name.endswith(f"u_shell.{handshake}") for name in signals), handshake
-    # The cycles that are printed are those of the signals.
+    # The printed cycles equal those of the signals.
     granted = rises(find("board_model.call_granted"))
     asked = rises(find("board_model.call_asked"))
     assert granted and asked, path
-    assert (granted[-1] - asked[-1]) // 10 == stages["the region is granted"] - stages["the call is asked for"]
+    assert (granted[-1] - asked[-1]) // 10 == stages["the region is granted"] - stages["the call is requested"]
     assert bool(rises(find("board_model.swap"))) == cold
     assert times == sorted(times) and len(times) > 100
 
@@ -447,12 +447,12 @@ def test_waveforms():
             )
             assert done.returncode == 0 and "200 OK" in done.stdout, done.stderr
             stages = stages_of(done.stdout)
-            order = [stages[name] for name in ("its first byte", "the call is asked for", "the region is granted",
-                                               "the answer stands in its ring", "its first byte leaves the board", "and its last")]
+            order = [stages[name] for name in ("its first byte", "the call is requested", "the region is granted",
+                                               "the reply is in its ring", "its first byte leaves the board", "and its last")]
             assert order == sorted(order) and order[0] < 0 < order[1], stages
             assert ("the region has the new kernel" in stages) == cold, stages
             check_waveform(out, stages, cold)
-        # One request of a model that ran, among others.
+        # One request of a recorded run, among others.
         recorded = LOGS / "traced.pcap"
         seeded = (*own, "--seed", "9")
         with Board("--pcap", recorded, *seeded, log="traced"):
@@ -481,7 +481,7 @@ def test_waveforms():
 
 
 if __name__ == "__main__":
-    # scapy is in the environment that scripts/setup.sh makes.
+    # scapy is in the environment created by scripts/setup.sh.
     python = ROOT / "target" / "venv" / "bin" / "python"
     if sys.prefix == sys.base_prefix and python.exists():
         os.execv(python, [str(python), *sys.argv])

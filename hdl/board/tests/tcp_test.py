@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the board's TCP agrees on with a peer: window scaling, segment by segment and with Linux.
+"""Tests the options that the board's TCP negotiates: window scaling, segment by segment and with Linux.
 
-usage: tcp_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: tcp_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import random
@@ -18,7 +18,7 @@ OWN_SHIFT = 9  # a receive ring of 16 MB
 
 
 def opened(wire, options):
-    """A connection whose SYN has these options, and the options of the answer."""
+    """A connection whose SYN has these options, and the options of the reply."""
     c = RawConnection(wire)
     wire.clear()
     c.send(SYN, options=options)
@@ -34,13 +34,13 @@ def opened(wire, options):
 
 
 def received(c):
-    """What comes without being acknowledged, in order, until nothing new does; and the last window."""
+    """The unacknowledged data, in order, until no more arrives; and the last window."""
     data, window, patience = b"", None, 10
     while (segment := c.receive(patience)) is not None:
         _, seq, _, window, payload = segment
         if payload and (seq - c.ack) & 0xFFFFFFFF == len(data):
             data += payload
-            patience = 0.15  # less than until the first is sent again
+            patience = 0.15  # less than the first retransmission timeout
         elif data and payload:
             break
     return data, window
@@ -57,10 +57,10 @@ def test_scaled_windows():
         c.seq += len(text)
         data, window = received(c)
         assert len(data) == 1024, len(data)
-        # The whole ring but what is in it: more than 16 bits can say.
+        # The free part of the ring: more than 16 bits can represent.
         assert RING_BYTES - 8000 <= window << OWN_SHIFT <= RING_BYTES, window
         c.ack += 1024
-        c.send(ACK, window=23)  # two full segments, and 24 bytes for which it is not worth sending a third
+        c.send(ACK, window=23)  # two full segments, and 24 bytes, too few for a third
         data += received(c)[0]
         assert len(data) == 1024 + 2 * 1460, len(data)
         c.ack += 2 * 1460
@@ -104,10 +104,10 @@ def test_linux_scales():
 
 
 def test_a_long_fat_link():
-    """More than 64 KB are under way each way, also when some of it is lost."""
+    """More than 64 KB are in flight in each direction, also with losses."""
     body = random.Random(3).randbytes(900000)
     lossy = ["--delay", 10, "--seed", 4, "--loss", "0.01", "--reorder", "0.01"]
-    # Without islands each loss and each reordering has a whole window sent again (docs/board.md).
+    # Without islands each loss and each reordering causes the retransmission of a whole window (docs/board.md).
     for options in [["--delay", 40], *([lossy] if ISLANDS else [])]:
         with Board(*options, log="fat"):
             assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=60) == body
@@ -123,9 +123,9 @@ def test_frames_of_9000_bytes():
             assert out == body
             alive()
         lengths = frame_lengths(pcap)
-        # Each way most of it went in the largest frames that there are.
+        # In each direction most data was sent in frames of the maximum size.
         assert lengths[True].count(9014) > 50 and lengths[False].count(9014) > 50, {k: sorted(v)[-5:] for k, v in lengths.items()}
-        # A peer with an MTU of 1,500 gets what it can take.
+        # A peer with an MTU of 1,500 gets frames that it accepts.
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
         with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
             out = curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
@@ -149,7 +149,7 @@ def test_frames_longer_than_the_board_takes():
                     wire.send(ethernet(ipv4(tcp(source, 5000, 1, 1, flags, payload), 6, source)))
                 wire.send(ethernet(ipv4(draw.randbytes(length - 34), draw.choice([1, 6, 17]), source)))
                 wire.send(ethernet(draw.randbytes(length - 14), draw.choice([0x0800, 0x0806, 5])))
-                # Who is connected is not harmed.
+                # Existing connections are not affected.
                 s.sendall(request(b"after %d" % length, "uppercase"))
                 assert answers.next() == (200, b"AFTER %d" % length), length
             alive()
@@ -159,7 +159,7 @@ def test_frames_longer_than_the_board_takes():
 
 
 def frame_lengths(pcap):
-    """The lengths of the frames that the board sent (True) and got (False)."""
+    """The lengths of the frames that the board sent (True) and received (False)."""
     lengths = {True: [], False: []}
     for direction, _, frame in frames_of(pcap):
         lengths[direction == 2].append(len(frame))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The board's UDP, by an echo, against Linux' own.
+"""Tests the board's UDP with an echo and Linux' own UDP.
 
-usage: udp_test.py [PART OF A NAME …]     (root: it makes a network namespace and a TAP device)
+usage: udp_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
 
 import random
@@ -22,7 +22,7 @@ def udp(payload, port=PORT, source="10.99.0.77", spoil=0, without=False):
 
 
 def received(wire, seconds=0.5):
-    """Payload of the next datagram from the board; Linux has seen to nothing, so its sums are checked here."""
+    """Payload of the next datagram from the board; its checksums are checked here, because Linux has not checked them."""
     while (frame := wire.receive(seconds)) is not None:
         if frame[12:14] == b"\x08\0" and frame[23] == 17:
             packet = frame[14 : 14 + int.from_bytes(frame[16:18], "big")]

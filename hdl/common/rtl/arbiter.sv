@@ -1,7 +1,7 @@
-// Gives something that one can have at a time to one of those that ask, in turn.
+// Round-robin arbiter: grants a resource to one of the requesters, in turn.
 //
-// Parameters: N, how many may ask. Latency: combinational. Throughput: one a cycle; who was given something
-// last comes last.
+// Parameters: N, requesters. Latency: combinational. Throughput: one grant per cycle; the last granted requester has
+// the lowest priority.
 module arbiter #(
     parameter int N = 4
 ) (
@@ -9,10 +9,10 @@ module arbiter #(
     input  logic         rst,
     input  logic         enable,
     input  logic [N-1:0] request,
-    output logic [N-1:0] grant     // at most one of those that ask
+    output logic [N-1:0] grant     // at most one of the requesters
 );
 
-  logic [N-1:0] behind, later;  // places behind the last one given; requests from there
+  logic [N-1:0] behind, later;  // positions after the last grant; requests from there
 
   function automatic logic [N-1:0] lowest(input logic [N-1:0] set);
     return set & (~set + 1'b1);

@@ -1,8 +1,8 @@
-// Takes a stream apart into bytes.
+// Splits a stream into bytes.
 //
-// The end of a stream is a word of its own, with `m_end` and no byte: a stream of n bytes is n + 1 words.
+// The end of a stream is a separate word, with `m_end` and no byte: a stream of n bytes is n + 1 words.
 //
-// Parameters: W, stream width in bits. Latency: 1 cycle. Throughput: a byte a cycle. `s_ready` depends on `m_ready`.
+// Parameters: W, stream width in bits. Latency: 1 cycle. Throughput: one byte per cycle. `s_ready` depends on `m_ready`.
 module axis_bytes #(
     parameter int W = 64
 ) (
@@ -26,7 +26,7 @@ module axis_bytes #(
   assign m_byte  = data[7:0];
   assign m_valid = full;
   assign m_end   = !keep[0];
-  // The beat is used up with its last byte, but the last beat of all only with the end.
+  // A beat is used up with its last byte; the last beat of a stream only with the end.
   assign leaves  = full && m_ready && (last ? !keep[0] : !keep[1]);
   assign s_ready = !full || leaves;
 

@@ -1,10 +1,10 @@
 // Synchronous FIFO: a stream buffer in block or distributed RAM behind an output register.
 //
-// `level` counts what has been accepted and not yet given away, the output register's too.
+// `level` counts the entries that were accepted and not yet delivered, including the output register.
 //
 // Parameters: T, the payload's type; DEPTH, entries of the memory, a power of two (one more fits in
-// the output register); BLOCK, whether the memory is block RAM, however small. Latency: 2 cycles. Throughput: 1 entry a cycle. `s_ready` is a function of
-// registers alone.
+// the output register); BLOCK, whether the memory is block RAM of any size. Latency: 2 cycles. Throughput: 1 entry per cycle. `s_ready` depends only on
+// registers.
 module axis_fifo #(
     parameter type T = logic [7:0],
     parameter int DEPTH = 16,
@@ -26,7 +26,7 @@ module axis_fifo #(
 
   if (DEPTH < 2 || DEPTH != 1 << AddressBits) $error("DEPTH must be a power of two");
 
-  // An entry is read only while it is held, and written only while it is not.
+  // An entry is read only while it is held, and written only while it is free.
   logic [AddressBits:0]   head, tail;   // one bit more than an address: equal is empty
   logic                   put, get;
   logic [AddressBits:0]   held;

@@ -1,10 +1,10 @@
-// Packs pieces of 0 to W / 8 bytes into a stream whose beats are all full but the last.
+// Packs pieces of 0 to W / 8 bytes into a stream of full beats, except the last.
 //
 // A full beat is held back until it is known whether it is the last, so that no empty beat follows
 // others; an empty stream is one empty beat.
 //
-// Parameters: W, stream width in bits. Latency: 1 cycle and the wait for enough bytes.
-// Throughput: W / 8 bytes a cycle; the end of a stream costs 1 or 2 cycles. `s_ready` depends on `m_ready`.
+// Parameters: W, stream width in bits. Latency: 1 cycle, plus the wait for enough bytes.
+// Throughput: W / 8 bytes per cycle; the end of a stream costs 1 or 2 cycles. `s_ready` depends on `m_ready`.
 module axis_packer #(
     parameter int W = 64
 ) (
@@ -29,14 +29,14 @@ module axis_packer #(
   logic [W-1:0]        low, high, turned;
   logic [HaveBits-1:0] have, left;
   logic [HaveBits-1:0] have_next;
-  logic                more;          // than a beat is held
+  logic                more;          // more than a beat is held
   logic                ending, put, get;
 
   assign m_valid = ending || more;
   assign m_last  = ending && !more;
   assign m_data  = low;
 
-  // Those of the first B bytes that there are.
+  // The valid ones of the first B bytes.
   function automatic logic [B-1:0] first(input logic [HaveBits-1:0] count);
     first = |count[HaveBits-1:ByteBits] ? '1 : ~({B{1'b1}} << count[ByteBits-1:0]);
   endfunction
@@ -47,15 +47,15 @@ module axis_packer #(
   assign waits  = have[HaveBits-1] ? '1 : have[ByteBits] ? first(HaveBits'(have[ByteBits-1:0])) : '0;
   assign m_keep = held;
 
-  // What is held before a new piece fits in one beat, either because it did or because a beat leaves.
+  // The held bytes before a new piece fit in one beat, either already or because a beat leaves.
   assign s_ready = !ending && (!more || m_ready);
   assign put     = s_valid && s_ready;
   assign get     = m_valid && m_ready;
   assign have_next = left + (put ? HaveBits'(s_count) : '0);
   assign left    = !get ? have : m_last ? '0 : have - HaveBits'(B);
 
-  // A piece is turned once: its bytes from the held ones on continue the lower beat, those that wrapped around are the
-  // upper one. A beat that leaves is a whole one then, so that this does not depend on whether one leaves.
+  // A piece is rotated once: its bytes after the held ones continue the lower beat, those that wrapped around are the
+  // upper one. A beat that leaves is a full one then, so this does not depend on whether one leaves.
   always_comb begin
     turned = s_data;
     for (int k = 0; k < ByteBits; k++) if (have[k]) turned = (turned << (8 << k)) | (turned >> (W - (8 << k)));
@@ -75,7 +75,7 @@ module axis_packer #(
   end
 
   always_ff @(posedge clk) begin
-    // Nothing changes while a beat waits, not even bytes without `keep`. None waits in the upper beat unless the lower is offered.
+    // No bit changes while a beat waits, not even bytes without `keep`. The upper beat is empty unless the lower is offered.
     for (int i = 0; i < B; i++) if (get || (put && !held[i])) low[8*i+:8] <= waits[i] ? high[8*i+:8] : turned[8*i+:8];
     if (put) high <= turned;
   end

@@ -1,10 +1,10 @@
 // Cuts a stream into rows: pieces of at most W / 8 bytes that never cross from one row to the next.
 //
-// `start` takes `width`, the bytes of a row, at least 1. A stream that ends within a row is filled up
-// with zeros. Beats are full but the last, or have no bytes at all. After the last row comes one piece with `m_end` and no bytes.
+// `start` samples `width`, the bytes of a row, at least 1. A stream that ends within a row is padded
+// with zeros. Beats are full except the last, or have no bytes. After the last row comes a piece with `m_end` and no bytes.
 //
 // Parameters: W, stream width in bits; WIDTH_BITS, bits of `width`.
-// Latency: 2 cycles. Throughput: one piece a cycle while the input keeps up. `s_ready` does not depend on
+// Latency: 2 cycles. Throughput: one piece per cycle while input is available. `s_ready` does not depend on
 // `m_ready`.
 module axis_rows #(
     parameter int W = 64,
@@ -56,18 +56,18 @@ module axis_rows #(
       .m_payload(in)
   );
 
-  // A piece begins somewhere in the lower of two beats and may end in the upper one; what is upper becomes lower where it
-  // stands. Beats are full but the last, so that nothing needs to be moved on its way in; those without bytes are not kept.
-  // Where there is no byte there is a zero.
+  // A piece begins in the lower of two beats and may end in the upper one; the upper beat becomes the lower one in
+  // place. Beats are full except the last, so that no alignment is needed on input; beats without bytes are not stored.
+  // Missing bytes are zeros.
 
   logic [W-1:0]          beats[2];
   logic [1:0]            full;
   logic                  lower, into, ended, row_begins, get, moves, spans;
-  logic                  past;           // the piece begins behind the last beat's bytes, if that is the lower one and all there is
+  logic                  past;           // the piece begins after the last beat's bytes, if that is the lower and only beat
   logic [OffsetBits-1:0] offset;         // of the piece in the lower beat
-  logic [CountBits-1:0]  need, behind;   // bytes of the piece; the place behind it, counted from the lower beat's first byte
+  logic [CountBits-1:0]  need, behind;   // bytes of the piece; the position after it, from the lower beat's first byte
   logic [CountBits-1:0]  need_next;
-  logic [CountBits-1:0]  tail;           // bytes of the last beat that was kept
+  logic [CountBits-1:0]  tail;           // bytes of the last stored beat
   logic [B-1:0]          in_keep;
 
   assign spans       = behind > CountBits'(B);
@@ -75,7 +75,7 @@ module axis_rows #(
   assign m_valid     = running && (ended || (full[lower] && (full[!lower] || !spans)));
   assign m_count     = m_end ? '0 : need;
 
-  // Each byte from its beat, and then all turned in steps, which is less logic than a choice of all for each byte.
+  // Each byte is selected from its beat, and then all are rotated in steps, which is less logic than a full choice for each byte.
   always_comb begin
     for (int i = 0; i < B; i++) m_data[8*i+:8] = lower ^ (OffsetBits'(i) < offset) ? beats[1][8*i+:8] : beats[0][8*i+:8];
     for (int k = 0; k < OffsetBits; k++) if (offset[k]) m_data = (m_data >> (8 << k)) | (m_data << (W - (8 << k)));
@@ -101,7 +101,7 @@ module axis_rows #(
       if (put && in.last) ended <= 1'b1;
       if (get && m_end) running <= 1'b0;
       if (get) offset <= behind[OffsetBits-1:0];
-      // Where a beat comes to be the lower one as it comes in, a piece begins with it, and it has bytes.
+      // If an incoming beat becomes the lower one, a piece begins with it, and it has bytes.
       if (get) past <= behind[OffsetBits-1:0] != '0 && CountBits'(behind[OffsetBits-1:0]) >= tail;
       if (moves) begin
         full[lower] <= 1'b0;
@@ -113,7 +113,7 @@ module axis_rows #(
 
   always_ff @(posedge clk) begin
     if (kept) tail <= in.count;
-    // One that is not full is what comes, or zeros.
+    // The next beat is the incoming one, or zeros.
     for (int b = 0; b < 2; b++) begin
       if (!full[b] || (moves && lower == 1'(b)))
         for (int i = 0; i < B; i++)
@@ -121,9 +121,9 @@ module axis_rows #(
     end
   end
 
-  // The pieces that the row still needs behind this one: all but the last are full.
+  // The remaining pieces of the row after this one: all except the last are full.
 
-  logic [PieceBits-1:0]  whole, per_row;      // full pieces to go, this one too; of a row
+  logic [PieceBits-1:0]  whole, per_row;      // remaining full pieces, including this one; of a row
   logic                  begins;              // the next piece is a row's first one
   logic [OffsetBits-1:0] rest;                // bytes of the last one, if it is not full
   logic                  follows_last;
@@ -131,7 +131,7 @@ module axis_rows #(
   assign rest         = width[OffsetBits-1:0];
   assign per_row      = width[WIDTH_BITS-1:OffsetBits];
   assign begins       = start || m_row_last;
-  // Of what is left behind the next one, before it is counted.
+  // The remainder after the next piece, before it is counted.
   assign need_next    = (begins ? per_row == '0 : whole == PieceBits'(1)) ? CountBits'(rest) : CountBits'(B);
   assign follows_last = begins ? per_row == '0 || (per_row == PieceBits'(1) && rest == '0) :
       whole == PieceBits'(1) || (whole == PieceBits'(2) && rest == '0);

@@ -2,7 +2,7 @@
 //
 // Two entries, so that `s_ready` is a register and does not depend on `m_ready`.
 //
-// Parameters: T, the payload's type. Latency: 1 cycle. Throughput: 1 beat a cycle.
+// Parameters: T, the payload's type. Latency: 1 cycle. Throughput: 1 beat per cycle.
 module axis_skid #(
     parameter type T = logic [7:0]
 ) (

@@ -1,10 +1,10 @@
-// Capture core: notes a sample, with the clock's number, whenever it is another than a clock ago, and hands the notes out in
-// order. Until the next note a sample has not changed, so that together they tell all clocks.
+// Capture core: records a sample, with the clock's number, whenever it differs from the previous cycle, and delivers the records in
+// order. Between records the sample is constant, so that the records determine all cycles.
 //
-// What comes while DEPTH notes wait to be taken is lost. The next note then says so (`m_gap`), and is made as soon as there is
-// room, whether its sample is another or not.
+// Changes while DEPTH records wait are lost. The next record then has `m_gap`, and is made as soon as there is
+// space, even if its sample has not changed.
 //
-// Parameters: W, bits of a sample; DEPTH, notes in block RAM, a power of two. Latency: 2 cycles.
+// Parameters: W, bits of a sample; DEPTH, records in block RAM, a power of two. Latency: 2 cycles.
 module capture #(
     parameter int W = 32,
     parameter int DEPTH = 512

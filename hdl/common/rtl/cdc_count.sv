@@ -1,18 +1,18 @@
-// A counter of one clock, as another clock sees it: in Gray code, through two flip-flops.
+// A counter that crosses into another clock domain: in Gray code, through two flip-flops.
 //
-// Of a number in Gray code one bit changes a step, so that whatever is caught while it changes is the number
-// before or the one after, never a third: Clifford E. Cummings, "Simulation and Synthesis Techniques for
-// Asynchronous FIFO Design", SNUG 2002, sections 2 and 3. Numbers come late, 2 cycles of `m_clk` at most after the
-// one that first could see them, and some are passed over.
+// One bit of a Gray-code number changes per step, so a value sampled while it changes is either the previous
+// or the new number, never a third: Clifford E. Cummings, "Simulation and Synthesis Techniques for
+// Asynchronous FIFO Design", SNUG 2002, sections 2 and 3. Numbers arrive at most 2 cycles of `m_clk` after the
+// first edge that could sample them, and some are skipped.
 //
-// Parameters: BITS, of the counter, which wraps.
+// Parameters: BITS of the counter, which wraps.
 //
-// Resets: both sides at the same time, each until the other's zero has come through: for three cycles of either
-// clock that both are in reset. They may end apart. A side alone is not to be reset.
+// Resets: both sides at the same time, each until the other's zero has arrived: both must be in reset for three cycles of
+// each clock. They may end at different times. A single side must not be reset.
 //
-// Constraints: from `s_gray` to `first` no bit may take longer than a period of the faster clock, or two steps
-// could be caught out of order (set_max_delay -datapath_only; nextpnr reports the longest, and places nothing by it).
-// The two flip-flops belong side by side and are not to be made a shift register of (ASYNC_REG).
+// Constraints: from `s_gray` to `first` no bit may take longer than a period of the faster clock, otherwise two steps
+// could be sampled out of order (set_max_delay -datapath_only; nextpnr reports the longest delay, but does not use it for placing).
+// The two flip-flops must be adjacent and must not become a shift register (ASYNC_REG).
 module cdc_count #(
     parameter int BITS = 8
 ) (
@@ -20,16 +20,16 @@ module cdc_count #(
     input  logic            s_rst,
     input  logic            s_step,
     output logic [BITS-1:0] s_count,
-    output logic [BITS-1:0] s_gray_next,  // what it will be after this cycle, in Gray code
+    output logic [BITS-1:0] s_gray_next,  // its value after this cycle, in Gray code
     input  logic            m_clk,
     input  logic            m_rst,
     output logic [BITS-1:0] m_gray,
-    output logic [BITS-1:0] m_count       // the same, out of Gray code: logic, no register
+    output logic [BITS-1:0] m_count       // the same in binary: combinational
 );
 
   if (BITS < 2) $error("BITS must be at least 2");
 
-  logic [BITS-1:0] s_gray, s_ahead;  // in Gray code, now and after a step: who looks at the next one waits for no carry
+  logic [BITS-1:0] s_gray, s_ahead;  // in Gray code, now and after a step, so that the next value needs no carry
   (* ASYNC_REG = "TRUE" *) logic [BITS-1:0] first, second;
 
   function automatic logic [BITS-1:0] gray(input logic [BITS-1:0] count);

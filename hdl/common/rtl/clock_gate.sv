@@ -1,9 +1,9 @@
-// A module's own clock, which stands still while nothing that it drives would change. On a chip it is the clock, whose tools
-// save power their own way; with CLOCK_GATES defined, as for the live model, what has nothing to do costs no time.
+// Clock gate of a module, which stops its clock while none of its registers would change. On a chip it passes the clock, because
+// its tools save power in other ways; with CLOCK_GATES defined, as for the live model, idle modules cost no simulation time.
 //
-// `wake` must be high in every cycle in which something begins or goes on, as a module sees it by its inputs and its
-// states; one more edge follows for what is a cycle late. What a module does may not depend on being gated: the unit
-// benches run with gates, and a board with them does the same in the same cycles as one without (board/tests/gates_test.py).
+// `wake` must be high in every cycle in which an operation begins or continues, computed from the module's inputs and
+// states; one more edge follows for registers that are a cycle late. A module's behavior must not depend on gating: the unit
+// benches run with gates, and a board with gates behaves as one without in the same cycles (board/tests/gates_test.py).
 module clock_gate (
     input  logic clk,
     input  logic wake,
@@ -12,7 +12,7 @@ module clock_gate (
 
 `ifdef CLOCK_GATES
   logic open, late;
-  // Held while the clock is high: what an edge changes does not cut its pulse short.
+  // Latched while the clock is high, so that a change at an edge does not cut the pulse short.
   always_latch if (!clk) open = wake || late;
   assign gated = clk & open;
   always_ff @(posedge gated) late <= wake;

@@ -1,7 +1,7 @@
 // One step of the CRC-32 of IEEE 802.3 (clause 3.2.9), over the bytes of one stream beat.
 //
-// Reflected, polynomial 0x04C11DB7; the caller starts from 0xFFFFFFFF and inverts the end. Bytes
-// without `keep` are passed over; `keep` is contiguous from bit 0.
+// Reflected, polynomial 0x04C11DB7; the caller starts from 0xFFFFFFFF and inverts the result. Bytes
+// without `keep` are skipped; `keep` is contiguous from bit 0.
 //
 // Parameters: W, beat width in bits. Latency: combinational.
 module crc32_beat #(
@@ -23,7 +23,7 @@ module crc32_beat #(
     return c;
   endfunction
 
-  // What each bit of a beat adds to the result: the CRC is linear.
+  // The contribution of each bit of a beat to the result: the CRC is linear.
   function automatic logic [W-1:0][31:0] contributions();
     for (int bit_at = 0; bit_at < W; bit_at++) begin
       logic [31:0] c;
@@ -35,8 +35,8 @@ module crc32_beat #(
 
   localparam logic [W-1:0][31:0] Contributions = contributions();
 
-  // The old state counts as if added to the first bytes. Fewer bytes than a beat are moved to its end, behind zeros,
-  // which change nothing; of a state that is longer than they are, the rest only moves.
+  // The old state is added to the first bytes. Fewer bytes than a beat are moved to its end, after zeros,
+  // which have no effect; the part of the state beyond their length is only shifted.
   logic [CountBits-1:0] count;
   logic [W-1:0]         masked, moved;
   logic [31:0]          rest;
@@ -49,7 +49,7 @@ module crc32_beat #(
     for (int i = 0; i < B; i++) if (keep[i]) masked[8*i+:8] = masked[8*i+:8] ^ data[8*i+:8];
     moved = W'({{W{1'b0}}, masked} << {CountBits'(B) - count, 3'b000});
     rest  = 32'({32'd0, crc} >> {count, 3'b000});
-    // The sum is a tree, which synthesis would not make of a chain.
+    // The sum is an explicit tree, because synthesis keeps a chain.
     for (int i = 0; i < W; i++) sums[i] = moved[i] ? Contributions[i] : '0;
     for (int half = W / 2; half > 0; half = half / 2)
       for (int i = 0; i < half; i++) sums[i] = sums[i] ^ sums[i+half];

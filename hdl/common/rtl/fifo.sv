@@ -1,9 +1,9 @@
-// First in, first out; the oldest entry shows on `m_payload` while `m_valid`. `s_ready` leaves some
-// entries to spare, for a writer that decided some cycles ago and is not held: that, and a cycle less, is
-// what `axis_fifo` does not do. For a few entries in registers.
+// FIFO in registers; the oldest entry is on `m_payload` while `m_valid`. `s_ready` leaves some
+// entries spare for a writer that decided several cycles earlier and cannot be stopped; with this, and one cycle less of latency,
+// it differs from `axis_fifo`. Meant for a few entries.
 //
-// Parameters: T, the payload's type; DEPTH, entries, a power of two; SPARE, cycles from `s_ready` to what is written by
-// it; BLOCK, whether entries are in block RAM. Latency: 1 cycle, 2 with BLOCK.
+// Parameters: T, the payload's type; DEPTH, entries, a power of two; SPARE, cycles from `s_ready` to the write that it
+// permits; BLOCK, whether entries are in block RAM. Latency: 1 cycle, 2 with BLOCK.
 module fifo #(
     parameter type T = logic [7:0],
     parameter int DEPTH = 16,
@@ -43,7 +43,7 @@ module fifo #(
   end
 
   if (BLOCK) begin : g_block
-    // What is read while it is written does not show.
+    // A word read while it is written is not used.
     (* ram_style = "block", no_rw_check = 1 *) T entries[DEPTH];
     always_ff @(posedge clk) begin
       if (s_valid) entries[tail[A-1:0]] <= s_payload;

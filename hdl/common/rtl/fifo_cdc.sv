@@ -1,17 +1,17 @@
-// FIFO from one clock to another, of which nothing is known: entries in block or distributed RAM, pointers that
+// FIFO between two unrelated clocks: entries in block or distributed RAM, pointers that
 // cross in Gray code (cdc_count), an output register.
 //
 // Clifford E. Cummings, "Simulation and Synthesis Techniques for Asynchronous FIFO Design", SNUG 2002, style 1:
-// pointers one bit longer than an address; empty if they are equal, full if they are but for the two upper bits, both
-// found from the next pointer, so that they are registers. A pointer of the other side comes late, which makes the FIFO
-// seem fuller to the writer, and emptier to the reader, than it is.
+// pointers one bit longer than an address; empty if they are equal, full if they differ only in the two upper bits, both
+// computed from the next pointer, so that they are registered. A pointer of the other side arrives late, which makes the FIFO
+// appear fuller to the writer, and emptier to the reader, than it is.
 //
 // Parameters: T, the payload's type; DEPTH, entries of the memory, a power of two (one more fits in the output
-// register). Latency: 4 to 5 cycles of `m_clk`. Throughput: 1 entry a cycle of the slower clock, with a DEPTH of 16 and
-// more if the clocks are alike. `s_ready` is a register; `m_valid` and `m_payload` are.
+// register). Latency: 4 to 5 cycles of `m_clk`. Throughput: 1 entry per cycle of the slower clock, with a DEPTH of 16 and
+// more for similar clocks. `s_ready` is a register; `m_valid` and `m_payload` are.
 //
 // Resets and constraints: those of cdc_count. An entry is read two cycles of `m_clk` or more after it was written:
-// the memory has no path to constrain, and need not say what is read while it is written.
+// the memory has no path to constrain, and its result for a simultaneous read and write is not used.
 module fifo_cdc #(
     parameter  type T = logic [7:0],
     parameter  int DEPTH = 16,
@@ -22,7 +22,7 @@ module fifo_cdc #(
     input  logic       s_valid,
     output logic       s_ready,
     input  T           s_payload,
-    output logic [A:0] s_level,    // entries, at least those that there are, without what came in the last two cycles
+    output logic [A:0] s_level,    // number of entries, rounded up, without those of the last two cycles
     input  logic       m_clk,
     input  logic       m_rst,
     output logic       m_valid,
@@ -34,7 +34,7 @@ module fifo_cdc #(
 
   T           memory[DEPTH];
   logic       put, get, some;
-  logic [A:0] head, head_next, head_there;  // where the next entry goes; and as the reader sees it
+  logic [A:0] head, head_next, head_there;  // position of the next entry, also in the reader's domain
   logic [A:0] tail, tail_next, tail_there, tail_there_count;
   logic [A:0] unused_head_count;
 
@@ -87,10 +87,10 @@ module fifo_cdc #(
     end
   end
 
-  // Entries and level as the writer knows them: no more than there is room for.
+  // Entries and level in the writer's view: never more than fit.
   writer_has_room : assert property (@(posedge s_clk) disable iff (s_rst) head - tail_there_count <= (A + 1)'(DEPTH));
   full_is_not_written : assert property (@(posedge s_clk) disable iff (s_rst) !s_ready || head - tail_there_count < (A + 1)'(DEPTH));
-  // What is read has been written, as far as the reader knows.
+  // An entry that is read has been written, in the reader's view.
   empty_is_not_read : assert property (@(posedge m_clk) disable iff (m_rst) !get || tail != unused_head_count);
 
 endmodule

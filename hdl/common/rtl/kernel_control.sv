@@ -1,8 +1,8 @@
-// Start and end of a kernel's run: when it may take input, and when it is done.
+// Start and end of a kernel's run: controls when it may accept input, and when it is done.
 //
 // A run begins with `start` and ends with a pulse of `done`, in the cycle after both the last input
-// beat and the last output beat have passed, so that a kernel never leaves part of a body behind.
-// `start` may come in the very cycle of `done`.
+// beat and the last output beat have passed, so that no part of a body remains.
+// `start` may come in the same cycle as `done`.
 //
 // Parameters: none. Latency: 1 cycle from `start` to `taking`, 1 from the last handshake to `done`.
 module kernel_control (

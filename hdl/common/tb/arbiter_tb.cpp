@@ -9,7 +9,7 @@ TEST(one_of_those_that_ask_and_each_in_its_turn) {
     int waited[4] = {};
     for (int i = 0; i < 20000; i++) {
         dut->enable = dut.random.percent(80);
-        // Who asks goes on asking until it is given.
+        // A requester keeps its request until it is granted.
         for (unsigned n = 0; n < 4; n++)
             if (dut.random.percent(40)) dut->request |= static_cast<uint8_t>(1 << n);
         dut.settle();

@@ -4,7 +4,7 @@
 
 using namespace bench;
 
-// `count` entries through, at random paces; what is offered stays until it is taken.
+// Passes `count` entries at random paces; an offered entry stays until it is accepted.
 static uint64_t through(Clocked &dut, unsigned idle, unsigned stall, size_t count) {
     dut.reset();
     std::deque<uint8_t> inside;

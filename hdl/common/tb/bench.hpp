@@ -1,4 +1,4 @@
-// What all unit benches share: tests with one line each, a seeded random source, and checks.
+// Shared by all unit benches: tests with one line each, a seeded random source, and checks.
 //
 // A bench registers tests with TEST(name) { … } and ends with BENCH_MAIN(). `BENCH` (its name) and
 // `W` (the stream's width) come from the Makefile; the seed from argv[1], so that a failure that
@@ -122,5 +122,5 @@ inline int run_all(const char *bench, int argc, char **argv) {
 #define BENCH_MAIN() \
     int main(int argc, char **argv) { return bench::run_all(BENCH, argc, argv); }
 
-// The time that verilator's $time asks for: benches count cycles themselves.
+// Called for verilator's $time; benches count cycles themselves.
 inline double sc_time_stamp() { return 0; }

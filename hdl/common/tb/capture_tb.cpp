@@ -9,7 +9,7 @@ struct Note {
     uint32_t at, sample;
 };
 
-// What the core is shown, one sample a clock, and what it notes.
+// Inputs of the core, one sample per cycle, and its records.
 struct Shown : Clocked {
     std::vector<uint32_t> samples;
     std::vector<Note> notes;
@@ -26,12 +26,12 @@ struct Shown : Clocked {
         if (d->m_valid && ready) notes.push_back({bool(d->m_gap), d->m_at, d->m_sample});
         rise();
     }
-    // Takes what it holds.
+    // Reads its records.
     void drain() {
         const uint32_t last = samples.back();
         for (int i = 0; i < 600; i++) step(last, true);
     }
-    // Until a note, what the one before it says holds; behind a gap nothing is known.
+    // The value of a record is valid until the next one; after a gap it is unknown until then.
     size_t compare() {
         size_t gaps = 0;
         for (size_t i = 0; i < notes.size(); i++) {
@@ -40,27 +40,27 @@ struct Shown : Clocked {
             check(samples.at(notes[i].at) == notes[i].sample, "note " + std::to_string(i) + " is wrong");
             if (i + 1 < notes.size() && notes[i + 1].gap) continue;
             for (size_t at = notes[i].at; at < end; at++)
-                check(samples[at] == notes[i].sample, "clock " + std::to_string(at) + " is not told");
+                check(samples[at] == notes[i].sample, "clock " + std::to_string(at) + " is not recorded");
         }
         return gaps;
     }
 };
 
-TEST(every_clock_is_told_when_notes_are_taken_at_once) {
+TEST(every_clock_is_recorded_when_notes_are_taken_at_once) {
     Shown core;
     for (int i = 0; i < 5000; i++) core.step(core.random.percent(30) || i == 0 ? core.random.below(4) : core.samples.back(), true);
     core.drain();
-    check(core.notes.front().at == 0, "the first clock is not told");
+    check(core.notes.front().at == 0, "the first clock is not recorded");
     check(core.compare() == 0, "a gap where none was");
     size_t changes = 1;
     for (size_t i = 1; i < core.samples.size(); i++) changes += core.samples[i] != core.samples[i - 1];
     check(core.notes.size() == changes, std::to_string(core.notes.size()) + " notes of " + std::to_string(changes) + " changes");
 }
 
-TEST(what_is_lost_is_said_and_what_comes_later_is_told) {
+TEST(losses_are_marked_and_later_changes_are_recorded) {
     Shown core;
     for (uint32_t i = 0; i < 700; i++) core.step(i, false);  // more than the 513 that it holds
-    for (uint32_t i = 0; i < 20; i++) core.step(699, true);  // nothing new, but what is lost made nobody wiser
+    for (uint32_t i = 0; i < 20; i++) core.step(699, true);  // no change, but earlier changes were lost
     for (uint32_t i = 0; i < 700; i++) core.step(1000 + i, true);
     core.drain();
     check(core.compare() == 1, "not one gap");
@@ -68,7 +68,7 @@ TEST(what_is_lost_is_said_and_what_comes_later_is_told) {
     while (!core.notes[at].gap) at++;
     check(at == 513, std::to_string(at) + " notes before the gap");
     check(core.notes[at].sample == 699 && core.notes[at].at >= 700, "the gap is noted late");
-    check(core.notes.back().sample == 1699, "the end is not told");
+    check(core.notes.back().sample == 1699, "the end is not recorded");
 }
 
 TEST(any_reader_gets_nothing_wrong) {

@@ -43,7 +43,7 @@ TEST(the_check_value) {
         dut->eval();
         crc = dut->next;
     }
-    check(~crc == 0xcbf43926u, "the catalogue's check value");
+    check(~crc == 0xcbf43926u, "the catalog's check value");
 }
 
 BENCH_MAIN()

@@ -1,5 +1,5 @@
-// Between clocks of any ratio, with jitter, idle and backpressure: nothing is lost, nothing comes twice or out of order, what
-// is offered stays, and what the writer is told of the level is never less than what is there.
+// Between clocks of any ratio, with jitter, idle cycles and back-pressure, no entry is lost, duplicated or reordered, an
+// offered entry stays, and the writer's level is never below the actual level.
 #include "clocks.hpp"
 
 #include <deque>
@@ -35,7 +35,7 @@ struct Fifo : Clocks {
         inside.clear(), levels.clear();
         put = got = most = limit = 0;
         held = false;
-        // The sides' resets end apart, in either order.
+        // The sides' resets end at different times, in either order.
         while (cycles(0) < s + 4 || cycles(1) < m + 4) edge();
         const bool first = random.percent(50);
         (first ? d->s_rst : d->m_rst) = 0;
@@ -48,7 +48,7 @@ struct Fifo : Clocks {
         d->s_payload = static_cast<uint8_t>(random.next());
         settle();
         if (d->s_rst) return;
-        // Without what came in the last two cycles.
+        // Without the entries of the last two cycles.
         check(levels.size() < 3 || d->s_level >= std::min({inside.size(), levels[0], levels[1], levels[2]}),
               "a level of " + std::to_string(d->s_level) + " where " + std::to_string(inside.size()) + " are inside");
         levels.push_front(inside.size() ? inside.size() - d->m_valid : 0);
@@ -74,7 +74,7 @@ struct Fifo : Clocks {
             got++;
         }
     }
-    // So many entries, through to the end; edges of either clock that it took.
+    // Passes this number of entries; returns the edges of either clock.
     void through(size_t count, unsigned idle_percent, unsigned stall_percent) {
         idle = idle_percent, stall = stall_percent;
         limit = put + count;

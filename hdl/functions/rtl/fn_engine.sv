@@ -1,13 +1,13 @@
-// Function engine: from requests to runs in regions. Scheduler, reconfiguration controller and statistics in
-// one, with what each region is at.
+// Function engine: from requests to runs in regions. Combines scheduler, reconfiguration controller and statistics
+// with the state of each region.
 //
-// A request is taken with all that its run needs; its body waits with the caller under the request's tag. When a
-// region is ready for it, `grant` says which: the caller connects the body of that tag to the region's stream
-// and takes the answer from it. Each request ends with one `finish`, after its run, or without one if its image
-// was refused. While one region is loaded the others run on.
+// A request carries all operands of its run; its body waits with the requester under the request's tag. When a
+// region is ready for it, `grant` names the region: the requester connects the body of that tag to the region's stream
+// and receives the reply from it. Each request ends with one `finish`, after its run, or without a run if its image
+// was refused. While one region is loaded the others continue to run.
 //
-// Parameters: REGIONS; QUEUE, requests that wait; FUNCTIONS; TAG_BITS, of a request's tag, no two of which may be in
-// flight at once; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig;
+// Parameters: REGIONS; QUEUE, requests that wait; FUNCTIONS; TAG_BITS, of a request's tag, which must be unique among those
+// in flight; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig;
 // SHORTEST as in fn_scheduler.
 // Latency: 6 cycles from a request to its grant, if a region has its function and is idle.
 module fn_engine
@@ -29,7 +29,7 @@ module fn_engine
     input  policy_t                      policy,
     input  logic [7:0]                   patience,
     input  logic [31:0]                  load_cost,
-    // A function has another image, or none: no region that holds it answers for it again.
+    // A function has a new image, or none: regions that hold the old one no longer serve it.
     input  logic                         forget,
     input  logic [$clog2(FUNCTIONS)-1:0] forget_function,
     // Requests.
@@ -37,25 +37,25 @@ module fn_engine
     output logic                         request_ready,
     input  logic [TAG_BITS-1:0]          request_tag,
     input  logic [$clog2(FUNCTIONS)-1:0] request_function,
-    input  logic [31:0]                  request_cost,     // cycles that its run is expected to take
-    input  logic [31:0]                  request_timeout,  // cycles that it may take; 0: any
-    input  logic [ADDRESS-1:0]           request_image,    // where its function's image is
+    input  logic [31:0]                  request_cost,     // expected cycles of its run
+    input  logic [31:0]                  request_timeout,  // maximum cycles of its run; 0: unlimited
+    input  logic [ADDRESS-1:0]           request_image,    // address of its function's image
     input  logic [127:0]                 request_params,
     // A region begins with a request.
     output logic                         grant,
     output logic [$clog2(REGIONS)-1:0]   grant_region,
     output logic [TAG_BITS-1:0]          grant_tag,
-    // Of each region, the request that it is likely granted next, so that its body can be read ahead. It is right
-    // from the decision on.
+    // For each region, the expected next request, so that its body can be prefetched. It is exact from the
+    // decision on.
     output logic [REGIONS-1:0]           next_valid,
     output logic [TAG_BITS-1:0]          next_tag[REGIONS],
-    // A request is over.
+    // A request has ended.
     output logic                         finish_valid,
     input  logic                         finish_ready,
     output logic [TAG_BITS-1:0]          finish_tag,
     output logic [$clog2(REGIONS)-1:0]   finish_region,
     output logic                         finish_killed,
-    output load_result_t                 finish_load,      // LoadOk also if there was nothing to load
+    output load_result_t                 finish_load,      // LoadOk also without a load
     output logic                         finish_loaded,    // the region was loaded for it
     output logic [31:0]                  finish_cycles,
     // The regions' control (module region). `grant` starts the region it names.
@@ -93,7 +93,7 @@ module fn_engine
     output logic [31:0]                  failures,
     output logic [31:0]                  loads,
     output logic [47:0]                  cycles,
-    // Of each region: loads, and cycles in which a kernel ran. They wrap around.
+    // For each region: loads, and busy cycles of its kernels. They wrap around.
     output logic [31:0]                  region_loads[REGIONS],
     output logic [63:0]                  region_busy[REGIONS]
 );
@@ -107,11 +107,11 @@ module fn_engine
     Loading,
     Ready,      // waits for its start
     Running,
-    Over        // waits for its finish to be taken
+    Over        // waits until its finish is accepted
   } region_state_t;
 
-  logic                                 own_clk;  // stands still while nothing would change
-  // Packed, all regions' in one: written by loops, arrays would cost a simulator a flag for each place that is written.
+  logic                                 own_clk;  // gated while no state changes
+  // Packed, all regions' in one vector: arrays written by loops would cost a simulator a flag for each element.
   region_state_t [REGIONS-1:0]          state;
   logic [REGIONS-1:0][TAG_BITS-1:0]     tag;
   logic [REGIONS-1:0][FunctionBits-1:0] fn;
@@ -137,8 +137,8 @@ module fn_engine
     end
   end
 
-  // What a request brings waits under its tag. Wide, and in no hurry: block RAM. Nothing is read in the cycle in which it is written,
-  // for no region has been decided on then.
+  // The operands of a request wait under its tag. They are wide and not time-critical: block RAM. No word is read in the cycle in
+  // which it is written, because no region has been selected then.
 
   (* ram_style = "block", no_rw_check = 1 *) logic [ADDRESS-1:0] images[1<<TAG_BITS];
   (* ram_style = "block", no_rw_check = 1 *) logic [159:0]       settings[1<<TAG_BITS];
@@ -202,7 +202,7 @@ module fn_engine
       .waiting
   );
 
-  // Loads, one after the other. The image's address comes out of memory in the cycle before the request.
+  // Loads, one after another. The image's address is read from memory in the cycle before the request.
 
   logic                  load_asked, load_ready, loaded;
   logic [RegionBits-1:0] load_region;
@@ -259,7 +259,7 @@ module fn_engine
   assign swap        = loaded && result == LoadOk;
   assign swap_region = icap_region;
 
-  // Starts, one in two cycles.
+  // Starts, one every two cycles.
 
   logic starting;
 
@@ -340,7 +340,7 @@ module fn_engine
     assign region_busy[r]  = count_busy[r];
   end
 
-  // The regions' course.
+  // The states of the regions.
 
   always_ff @(posedge own_clk) begin
     for (int r = 0; r < REGIONS; r++) begin

@@ -1,16 +1,16 @@
 // Reconfiguration controller: streams a partial bitstream from board memory into a region.
 //
 // A request names a region and the address of an image (format in hdl/functions/README.md), a multiple
-// of BURST bytes. The header is checked before anything reaches the configuration port: an image that
-// is damaged, for another shell or for another region leaves the region as it is. Then the region is
-// decoupled while the body streams; its checksum is compared at the end. A body that is wrong leaves
+// of BURST bytes. The header is checked before any data reaches the configuration port: an image that
+// is damaged, for another shell or for another region leaves the region unchanged. Then the region is
+// decoupled while the body is streamed; its checksum is compared at the end. A wrong body leaves
 // the region decoupled, and so empty, until a later load succeeds.
 //
-// The configuration port takes 32 bits in each cycle in which it is ready, as ICAP does.
+// The configuration port accepts 32 bits in each cycle in which it is ready, like ICAP.
 //
 // Parameters: REGIONS; SHELL, the id that images must carry; DATA, memory bus in bits (32 or 64);
-// ADDRESS, its address bits; BURST, bytes of a read burst; BURSTS, bursts read ahead; MAX_BYTES, longest body.
-// Latency: memory latency + 15 cycles to the first configuration word. Throughput: 4 bytes a cycle.
+// ADDRESS, its address bits; BURST, bytes of a read burst; BURSTS, bursts prefetched; MAX_BYTES, longest body.
+// Latency: memory latency + 15 cycles to the first configuration word. Throughput: 4 bytes per cycle.
 module fn_reconfig
   import fn_pkg::*;
 #(
@@ -24,14 +24,14 @@ module fn_reconfig
 ) (
     input  logic                       clk,
     input  logic                       rst,
-    // Request, and its one-cycle answer.
+    // Request, and its one-cycle reply.
     input  logic                       load_valid,
     output logic                       load_ready,
     input  logic [$clog2(REGIONS)-1:0] load_region,
     input  logic [ADDRESS-1:0]         load_address,
     output logic                       done,
     output load_result_t               result,
-    output logic [31:0]                kernel,        // which one, as the image says; with `done`
+    output logic [31:0]                kernel,        // the image's kernel number; with `done`
     output logic [REGIONS-1:0]         decouple,      // regions that are being loaded, or empty
     // Board memory, AXI4 reads: INCR bursts of whole beats.
     output logic                       arvalid,
@@ -52,7 +52,7 @@ module fn_reconfig
     output logic [$clog2(REGIONS)-1:0] icap_region
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam logic [31:0] ImageMagic = 32'h4752_4C42;  // "BLRG" in memory
   localparam logic [31:0] ImageVersion = 32'd1;
@@ -64,10 +64,10 @@ module fn_reconfig
   localparam int CreditBits = $clog2(BURSTS + 1);
   localparam int LengthBits = $clog2(MAX_BYTES + 1);
   localparam int BurstBits = $clog2((MAX_BYTES + HeaderBytes) / BURST + 2);
-  localparam logic [31:0] Residue = 32'hDEBB_20E3;  // what the CRC of anything and its own CRC behind it comes to
+  localparam logic [31:0] Residue = 32'hDEBB_20E3;  // the CRC of any data followed by its own CRC
 
   if (DATA != 32 && DATA != 64) $error("DATA must be 32 or 64");
-  if (Beats > 256 || BURST > 4096) $error("BURST is more than AXI4 allows");
+  if (Beats > 256 || BURST > 4096) $error("BURST exceeds the limits of AXI4");
 
   typedef enum logic [2:0] {
     Idle,
@@ -75,23 +75,23 @@ module fn_reconfig
     Check,
     Body,
     Compare,
-    Drain    // what was read ahead comes in and is thrown away
+    Drain    // prefetched data is received and discarded
   } state_t;
 
   state_t                state;
   logic                  word_valid, word_taken, failed_read, aligned;
   logic [31:0]           word, crc, crc_next, body_crc;
   logic [2:0]            header_word;
-  logic [LengthBits-3:0] to_go;   // words of the body
+  logic [LengthBits-3:0] to_go;   // remaining words of the body
   logic                  header_good;
 
-  // Reading ahead, in whole bursts. The first holds the header, which says how many more there are.
+  // Prefetching, in whole bursts. The first one contains the header, which determines the number of the others.
 
   logic [BurstBits-1:0]       bursts_left;
-  logic [CreditBits-1:0]      credit;       // bursts that there is room for
-  logic [$clog2(Beats)-1:0]   freed;        // beats that left, of the burst that is leaving
+  logic [CreditBits-1:0]      credit;       // bursts for which there is space
+  logic [$clog2(Beats)-1:0]   freed;        // consumed beats of the burst being consumed
   logic                       ar_go, burst_freed, fifo_valid, fifo_take, fifo_ready;
-  logic [DATA:0]              beat, came;   // its error bit on top
+  logic [DATA:0]              beat, came;   // with the error bit on top
   logic                       came_valid;
   logic [$clog2(Depth+2)-1:0] fifo_level;
   logic                       unused_signals;
@@ -102,7 +102,7 @@ module fn_reconfig
   assign arburst = 2'b01;
   assign arvalid = bursts_left != '0 && credit != '0;
   assign ar_go   = arvalid && arready;
-  // Every burst asked for has room, so that memory never waits.
+  // Every requested burst has space, so that memory never waits.
   assign rready  = 1'b1;
 
   axis_fifo #(
@@ -120,7 +120,7 @@ module fn_reconfig
       .level    (fifo_level)
   );
 
-  // Out of memory and into a register: what is decided by a word takes the rest of a cycle.
+  // From memory into a register: the decision on a word takes the rest of a cycle.
   always_ff @(posedge own_clk) begin
     if (!fifo_valid || fifo_take) begin
       fifo_valid <= came_valid && !rst;
@@ -179,18 +179,18 @@ module fn_reconfig
       .next(crc_next)
   );
 
-  // The course of a load.
+  // The states of a load.
 
   assign load_ready = state == Idle;
   assign aligned    = load_address % ADDRESS'(BURST) == '0;
-  // Its last word is its checksum. Whatever else a damaged header says is of no interest.
+  // Its last word is its checksum. The other fields of a damaged header are ignored.
   assign header_good = result == LoadOk && crc == Residue;
 
   always_ff @(posedge own_clk) begin
     done <= 1'b0;
     if (rst) begin
       state       <= Idle;
-      decouple    <= '1;   // nothing is loaded
+      decouple    <= '1;   // all regions are empty
     end else begin
       unique case (state)
         Idle: begin
@@ -227,7 +227,7 @@ module fn_reconfig
           done  <= 1'b1;
           if (~crc == body_crc) decouple[icap_region] <= 1'b0;
         end
-        // All credit is back when whatever was asked for has come.
+        // All credit has returned when all requested data has arrived.
         default: if (bursts_left == '0 && credit == CreditBits'(BURSTS)) state <= Idle;
       endcase
     end
@@ -236,10 +236,10 @@ module fn_reconfig
   always_ff @(posedge own_clk) begin
     if (rst) bursts_left <= '0;
     else if (state == Idle) bursts_left <= BurstBits'(load_valid && aligned);
-    // The words behind the header that fit into its burst are there.
+    // The words of the body in the header's burst have arrived.
     else if (state == Check && header_good)
       bursts_left <= BurstBits'(((LengthBits - 1)'(to_go) + (LengthBits - 1)'(HeaderBytes / 4 - 1)) / (LengthBits - 1)'(BURST / 4));
-    // An address that is on offer stays so until it is taken.
+    // An offered address stays until it is accepted.
     else if (state == Body && failed_read) bursts_left <= BurstBits'(arvalid && !arready);
     else if (ar_go) bursts_left <= bursts_left - 1'b1;
   end

@@ -1,22 +1,22 @@
-// Scheduler: which waiting request runs next, in which region, and whether that must be loaded first.
+// Scheduler: selects the next waiting request and its region, and whether the region must be loaded first.
 //
 // Policies (fn_pkg::policy_t, may change at any time):
-//   Fifo      the oldest request, in the region that has its function, else in the one longest unused.
+//   Fifo      the oldest request, in the region that has its function, otherwise in the least recently used one.
 //   Affinity  the oldest request whose function is in an idle region; if there is none, the oldest whose
-//             function is in no region at all. A request waits for a busy region that has its function
-//             rather than load a second copy: this makes the fewest reconfigurations.
-//   Shortest  the request with the least cost, to which a load that it needs is added.
-// A request that has been overtaken `patience` times goes first under any policy, as under Fifo; so does
-// every one if that is 0. Under Affinity one that waits for a busy region that has its function goes on
-// waiting, for a second copy would cost another function its region: only those of its own function are
-// before it.
+//             function is in no region. A request waits for a busy region that has its function
+//             instead of loading a second copy, which minimizes reconfigurations.
+//   Shortest  the request with the lowest cost, including a necessary load.
+// A request that has been overtaken `patience` times has priority under any policy, as under Fifo; with a patience
+// of 0 this applies to all requests. Under Affinity, such a request still waits for a busy region that has its function,
+// because a second copy would cost another function its region: only requests of its own function precede
+// it.
 //
-// Requests stand in a queue in the order of arrival. A decision looks at one of them a cycle.
+// Requests are in a queue in the order of arrival. A decision examines one of them per cycle.
 //
-// Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, what comes back with a decision;
-// SHORTEST, whether there is that policy, else Affinity is in its place.
-// Latency: 4 cycles from a request to its decision if it is alone and a region is idle. Throughput: a decision in
-// 2 cycles and one for each waiting request that must be looked at.
+// Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, of the tag returned with a decision;
+// SHORTEST, whether that policy exists; otherwise Affinity replaces it.
+// Latency: 4 cycles from a request to its decision if it is alone and a region is idle. Throughput: a decision takes
+// 2 cycles plus one for each examined request.
 module fn_scheduler
   import fn_pkg::*;
 #(
@@ -30,13 +30,13 @@ module fn_scheduler
     input  logic                         rst,
     input  policy_t                      policy,
     input  logic [7:0]                   patience,
-    input  logic [31:0]                  load_cost,     // cycles that a load takes, for Shortest
+    input  logic [31:0]                  load_cost,     // cycles of a load, for Shortest
     // Requests.
     input  logic                         request_valid,
     output logic                         request_ready,
     input  logic [$clog2(FUNCTIONS)-1:0] request_function,
     input  logic [TAG_BITS-1:0]          request_tag,
-    input  logic [31:0]                  request_cost,  // cycles that its run is expected to take
+    input  logic [31:0]                  request_cost,  // expected cycles of its run
     // Decisions.
     output logic                         run_valid,
     input  logic                         run_ready,
@@ -44,19 +44,19 @@ module fn_scheduler
     output logic [$clog2(FUNCTIONS)-1:0] run_function,
     output logic [TAG_BITS-1:0]          run_tag,
     output logic                         run_load,      // the region must be loaded first
-    // What becomes of regions.
+    // Changes of regions.
     input  logic [REGIONS-1:0]           region_free,   // pulse: its run has ended
-    input  logic [REGIONS-1:0]           region_lost,   // pulse: its function is no longer there
-    input  logic                         forget,        // pulse: what regions hold of this function is out of date
+    input  logic [REGIONS-1:0]           region_lost,   // pulse: its function is lost
+    input  logic                         forget,        // pulse: copies of this function in regions are outdated
     input  logic [$clog2(FUNCTIONS)-1:0] forget_function,
     output logic [REGIONS-1:0]           region_busy,
-    // Of each region, the oldest request that waits for what it has: likely its next one. A cycle late.
+    // For each region, the oldest request that waits for its function: the expected next one. A cycle late.
     output logic [REGIONS-1:0]           next_valid,
     output logic [TAG_BITS-1:0]          next_tag[REGIONS],
     output logic [$clog2(QUEUE+1)-1:0]   waiting
 );
 
-  logic own_clk, queue_clk;  // stand still while nothing would change
+  logic own_clk, queue_clk;  // gated while no state changes
 
   localparam int RegionBits = $clog2(REGIONS);
   localparam int FunctionBits = $clog2(FUNCTIONS);
@@ -69,10 +69,10 @@ module fn_scheduler
     logic [FunctionBits-1:0] fn;
     logic [TAG_BITS-1:0]     tag;
     logic [7:0]              overtaken;
-    logic                    old;        // its function has another image by now
+    logic                    old;        // its function has a new image
   } request_t;
 
-  // Of the one that is looked at: only the oldest's overtakings count.
+  // Of the examined request: only the overtakings of the oldest count.
   typedef struct packed {
     logic [FunctionBits-1:0] fn;
     logic [TAG_BITS-1:0]     tag;
@@ -81,16 +81,16 @@ module fn_scheduler
 
   typedef enum logic [1:0] {
     Wait,
-    Look,     // at one request after the other
+    Look,     // examines one request after another
     Decide,
     Run       // a decision is offered
   } state_t;
 
   state_t                  state;
-  request_t                queue[QUEUE];      // the oldest first
-  looked_t                 next, seen;        // the one looked at, taken out of the queue a cycle before
+  request_t                queue[QUEUE];      // oldest first
+  looked_t                 next, seen;        // the examined request, read from the queue a cycle before
   logic                    first_due;         // the oldest has been overtaken often enough
-  logic [31:0]             costs[1<<TAG_BITS];  // by tag: the queue moves, they do not
+  logic [31:0]             costs[1<<TAG_BITS];  // by tag, because entries of the queue move
   logic [31:0]             seen_cost;
   logic [CountBits-1:0]    at_next;
   logic [FunctionBits-1:0] best_function;
@@ -100,21 +100,21 @@ module fn_scheduler
 
   logic [FunctionBits-1:0] loaded[REGIONS];
   logic [REGIONS-1:0]      loaded_valid;
-  logic [REGIONS-1:0][RegionBits-1:0] rank;  // 0: used last
+  logic [REGIONS-1:0][RegionBits-1:0] rank;  // 0: most recently used
 
-  // Where a function is.
+  // The regions of a function.
 
   function automatic logic [REGIONS-1:0] holders(input logic [FunctionBits-1:0] fn);
     for (int r = 0; r < REGIONS; r++) holders[r] = loaded_valid[r] && loaded[r] == fn;
   endfunction
 
-  // What is loaded for a request from before a change is no copy of the function as it is now.
+  // An image loaded for a request from before a change is not a copy of the present function.
   function automatic logic outdated(input logic old, input logic [FunctionBits-1:0] fn);
     return old || (forget && forget_function == fn);
   endfunction
 
   logic [REGIONS-1:0] seen_in, best_in;
-  logic [REGIONS-1:0] look_busy;                 // as the look began, so that all are looked at alike
+  logic [REGIONS-1:0] look_busy;                 // state at the start of the examination, the same for all requests
   logic               seen_ready, seen_elsewhere;   // in an idle region; only in busy ones
 
   assign seen_in        = holders(seen.fn);
@@ -122,7 +122,7 @@ module fn_scheduler
   assign seen_elsewhere = |seen_in && !seen_ready;
   assign best_in        = holders(best_function);
 
-  // Looking. `urgent`: the oldest request goes, whatever the policy.
+  // Examination. `urgent`: the oldest request has priority, whatever the policy.
 
   logic        urgent, waits, best_ready;
   logic [31:0] seen_time, best_time, seen_total;
@@ -143,7 +143,7 @@ module fn_scheduler
     look_ends = at + 1'b1 >= waiting || (at == '0 && urgent) || (by == Affinity && seen_ready);
   end
 
-  // Deciding: the region that has the function, else an empty one, else the one longest unused.
+  // Decision: the region that has the function, otherwise an empty one, otherwise the least recently used one.
 
   logic [RegionBits-1:0] chosen;
   logic                  chosen_load;
@@ -154,7 +154,7 @@ module fn_scheduler
     chosen_load = candidates == '0;
     if (chosen_load) candidates = ~loaded_valid & ~region_busy;
     if (candidates == '0) candidates = ~region_busy;
-    // Ranks differ, so that exactly one has no better one beside it.
+    // Ranks are distinct, so that exactly one region is the best.
     for (int r = 0; r < REGIONS; r++) begin
       wins[r] = candidates[r];
       for (int o = 0; o < REGIONS; o++) if (candidates[o] && rank[o] > rank[r]) wins[r] = 1'b0;
@@ -228,8 +228,8 @@ module fn_scheduler
     endcase
   end
 
-  // The queue: what is older than the request that goes has been overtaken, what is younger moves up. It is long, and has a
-  // clock of its own.
+  // The queue: requests older than the selected one have been overtaken, younger ones move up. It is large, and has a
+  // clock gate of its own.
 
   always_ff @(posedge own_clk) begin
     if (rst) waiting <= '0;
@@ -252,7 +252,7 @@ module fn_scheduler
     end
   end
 
-  // It changes only after what it is found from has.
+  // It changes only after its inputs have.
   logic changes;
   always_ff @(posedge queue_clk) begin
     changes <= take || put || forget || region_lost != '0 || rst;

@@ -1,8 +1,8 @@
-// Statistics of each function: calls, failed calls, loads, and cycles that its runs took.
+// Statistics of each function: calls, failed calls, loads, and cycles of its runs.
 //
-// After a reset the counters are cleared one a cycle, and events wait. Counters wrap around.
+// After a reset the counters are cleared one per cycle, and events wait. Counters wrap around.
 //
-// Parameters: FUNCTIONS. Latency: 1 cycle from `read_function` to the counters. Throughput: an event in 2 cycles.
+// Parameters: FUNCTIONS. Latency: 1 cycle from `read_function` to the counters. Throughput: one event per 2 cycles.
 module fn_stats #(
     parameter int FUNCTIONS = 64
 ) (

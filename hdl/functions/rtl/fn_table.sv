@@ -1,15 +1,15 @@
-// Function table: from a name to the function's number and its entry.
+// Function table: maps a name to the function's number and its entry.
 //
 // Names are zero-padded to NAME_BYTES. A name's hash is the CRC-8 of its padded bytes (polynomial 0xD5, reflected); a
-// name may stand in any of PROBES slots from the hash's lower bits on, and a slot answers only if the whole name is the
-// same. A function's number is its slot, and stays so until it is removed. One operation runs at a time;
-// a lookup goes before a change that waits. A function's entry, and what stands in a slot, can be read at any time. After a reset
-// slots are cleared one a cycle, and operations wait.
+// name may be in any of PROBES slots from the hash's lower bits on, and a slot matches only if the whole name is
+// equal. A function's number is its slot, and stays so until it is removed. One operation runs at a time;
+// a lookup has priority over a waiting change. A function's entry, and the name in a slot, can be read at any time. After a
+// reset slots are cleared one per cycle, and operations wait.
 //
 // Parameters: ENTRIES, slots, a power of two; NAME_BYTES, longest name, a multiple of 8; PROBES, slots that a
-// name may take; ENTRY_BITS, what is stored with a name.
-// Latency: a lookup takes NAME_BYTES / 4 + 4 cycles if its first slot is its own, 2 more for each free slot before it, and
-// NAME_BYTES / 8 + 4 for each that another has. Throughput: one operation at a time.
+// name may occupy; ENTRY_BITS, data stored with a name.
+// Latency: a lookup takes NAME_BYTES / 4 + 4 cycles if its first slot matches, 2 more for each free slot before it, and
+// NAME_BYTES / 8 + 4 for each slot with another name. Throughput: one operation at a time.
 module fn_table #(
     parameter int ENTRIES = 64,
     parameter int NAME_BYTES = 32,
@@ -18,34 +18,34 @@ module fn_table #(
 ) (
     input  logic                       clk,
     input  logic                       rst,
-    // Lookup, and its one-cycle answer.
+    // Lookup, and its one-cycle reply.
     input  logic                       find_valid,
     output logic                       find_ready,
     input  logic [8*NAME_BYTES-1:0]    find_name,
     output logic                       found_valid,
-    output logic                       found,          // or there is no such function
+    output logic                       found,          // otherwise the function does not exist
     output logic [$clog2(ENTRIES)-1:0] found_function,
     output logic [ENTRY_BITS-1:0]      found_entry,
-    // Change, and its one-cycle answer. To add a name that is there replaces its entry. The entry stays until the answer.
+    // Change, and its one-cycle reply. Adding an existing name replaces its entry. The entry is held until the reply.
     input  logic                       change_valid,
     output logic                       change_ready,
-    input  logic                       change_remove,  // else add
+    input  logic                       change_remove,  // otherwise add
     input  logic [8*NAME_BYTES-1:0]    change_name,
     input  logic [ENTRY_BITS-1:0]      change_entry,
     output logic                       changed_valid,
-    output logic                       changed,        // or: no room; nothing to remove
+    output logic                       changed,        // otherwise: no space; name not found
     output logic [$clog2(ENTRIES)-1:0] changed_function,
     // The entry of a function, a cycle later, or NAME_BYTES / 8 more while a change is written.
     input  logic [$clog2(ENTRIES)-1:0] entry_of,
     output logic [ENTRY_BITS-1:0]      entry_there,
-    // What stands in a slot, a cycle later: eight bytes of its name.
+    // The content of a slot, a cycle later: eight bytes of its name.
     input  logic [$clog2(ENTRIES)-1:0] slot_of,
     input  logic [$clog2(NAME_BYTES/8)-1:0] slot_word,
     output logic                       slot_used,
     output logic [63:0]                slot_name
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int Words = NAME_BYTES / 8;
   localparam int SlotBits = $clog2(ENTRIES);
@@ -59,19 +59,19 @@ module fn_table #(
   typedef enum logic [2:0] {
     Clear,
     Idle,
-    Hash,     // eight bytes of the name a cycle
-    Read,     // the first word of the slot's name comes out of memory
-    Compare,  // the names, eight bytes a cycle
-    Next,     // the slot was not it
+    Hash,     // eight bytes of the name per cycle
+    Read,     // reads the first word of the slot's name
+    Compare,  // compares the names, eight bytes per cycle
+    Next,     // the slot does not match
     Write,
     Answer
   } state_t;
 
   state_t                  state;
   logic                    finding, removing, hit, room, same, last_word, compared;
-  logic [7:0]              differs;          // bytes of a word from the slot's
+  logic [7:0]              differs;          // bytes of a word that differ from the slot's
   logic [Words-1:0][63:0]  name;
-  logic [$clog2(Words)-1:0] turn;            // the name's word that is wanted next
+  logic [$clog2(Words)-1:0] turn;            // number of the name's next word
   logic [63:0]             part;             // and that word
   logic [WordBits-1:0]     word;
   logic [ProbeBits-1:0]    probe;
@@ -79,9 +79,9 @@ module fn_table #(
   logic [7:0]              hash, hash_next;
 
   logic                    used[ENTRIES];
-  logic                    taken;            // the slot is
-  // Small, but wide: in distributed memory they would take more logic than all the rest. What is read while it is
-  // written is not looked at; who reads entries at any time sees none of it.
+  logic                    taken;            // the slot is in use
+  // Small, but wide: in distributed memory these would take more logic than the rest of the module. A word read while it is
+  // written is not used; readers of entries are not affected.
   (* ram_style = "block", no_rw_check = 1 *) logic [63:0]           names[ENTRIES*Words];
   (* ram_style = "block", no_rw_check = 1 *) logic [ENTRY_BITS-1:0] entries[ENTRIES];
   logic [63:0]             read_name;
@@ -96,7 +96,7 @@ module fn_table #(
   assign last_word    = word == WordBits'(Words - 1);
   assign name_at      = NameBits'(32'(slot) * Words) + NameBits'(word);
 
-  // What each bit of eight bytes adds to the hash: it is linear.
+  // The contribution of each bit of eight bytes to the hash, which is linear.
   function automatic logic [63:0][7:0] contributions();
     for (int bit_at = 0; bit_at < 64; bit_at++) begin
       logic [7:0] h;
@@ -111,7 +111,7 @@ module fn_table #(
 
   localparam logic [63:0][7:0] Contributions = contributions();
 
-  // The hash so far counts as if added to the first byte.
+  // The hash so far is added to the first byte.
   logic [63:0] hashed;
   assign hashed = part ^ 64'(hash);
 
@@ -134,7 +134,7 @@ module fn_table #(
     else if (state == Answer && hit && !finding) used[slot] <= !removing;
   end
 
-  // These are looked at at any time.
+  // These are readable at any time.
   always_ff @(posedge clk) begin
     if (state != Write) entry_there <= entries[entry_of];
     slot_name   <= names[NameBits'(32'(slot_of) * Words) + NameBits'(slot_word)];
@@ -194,7 +194,7 @@ module fn_table #(
           free_slot <= slot;
         end
       end
-      // A word is compared in the cycle after its address, byte by byte, and the bytes are put together after that.
+      // A word is compared in the cycle after its address, byte by byte, and the results are combined after that.
       Compare: begin
         word <= compared ? '0 : word + 1'b1;
         turn <= word >= WordBits'(Words) ? '0 : turn + 1'b1;

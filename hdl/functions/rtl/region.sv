@@ -1,16 +1,16 @@
-// A region's fixed boundary: what the shell sees of whatever kernel is loaded, and its protection from it.
+// A region's fixed boundary: the shell's interface to any loaded kernel, and its protection from it.
 //
-// A run begins with `start` (allowed while `idle`) and ends with `done`. Both streams pass through
-// registers here, so that a region has no combinational path to the shell but from its `k_s_ready`, which is a register's
-// (docs/kernels.md). A run that takes more than `timeout` cycles, those not counted in which the kernel waits for the shell, is cut: the kernel is
-// reset, the rest of its input is thrown away, and its answer is ended. `kill` does the same at once. Then `failed` is high with `done`, and `m_failed` with the answer's last beat, which is
-// empty and may follow full ones. While `decouple` is high the kernel is held in reset and nothing that it
-// says is believed; a run that is cut by it fails.
+// A run begins with `start` (allowed while `idle`) and ends with `done`. Both streams are registered
+// here, so that a region has no combinational path to the shell except from its `k_s_ready`, which is registered in the kernel
+// (docs/kernels.md). A run that exceeds `timeout` cycles, without those in which the kernel waits for the shell, is stopped: the
+// kernel is reset, the rest of its input is discarded, and its reply is ended. `kill` does the same at once. Then `failed` is high
+// with `done`, and `m_failed` with the reply's last beat, which is empty and may follow full ones. While `decouple` is high the
+// kernel is held in reset and its outputs are ignored; a run that is interrupted by it fails.
 //
-// Whatever a kernel does, the shell sees well-formed streams: output outside of a run or after its last
+// Whatever a kernel does, the shell receives well-formed streams: output outside of a run or after its last
 // beat is ignored, and input ends with its last beat.
 //
-// Parameters: W, stream width in bits. Latency: 1 cycle in each direction. Throughput: 1 beat a cycle.
+// Parameters: W, stream width in bits. Latency: 1 cycle in each direction. Throughput: 1 beat per cycle.
 module region #(
     parameter int W = 64
 ) (
@@ -19,14 +19,14 @@ module region #(
     // Control.
     input  logic           start,
     input  logic [127:0]   params,
-    input  logic [31:0]    timeout,     // cycles, taken with `start`; 0 is none
+    input  logic [31:0]    timeout,     // cycles, sampled with `start`; 0: unlimited
     input  logic           kill,
     input  logic           decouple,
     output logic           idle,
     output logic           done,
     output logic           failed,
-    output logic [31:0]    cycles,      // of the last run, from `done` on; no more than fit
-    // The request's body and the answer's.
+    output logic [31:0]    cycles,      // of the last run, from `done` on; saturates
+    // The bodies of request and reply.
     input  logic           s_valid,
     output logic           s_ready,
     input  logic [W-1:0]   s_data,
@@ -55,7 +55,7 @@ module region #(
     input  logic           k_m_last
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   // Cycles of reset after a kill or a load.
   localparam logic [2:0] ResetCycles = 3'd4;
@@ -75,26 +75,26 @@ module region #(
     Resetting,
     Idle,
     Running,
-    Ending      // killed: the streams are brought to their ends
+    Ending      // killed: the streams are ended
   } state_t;
 
   state_t      state;
   logic [2:0]  reset_left;
   logic [31:0] limit;
-  logic [31:0] turn;           // the cycle of the run that is the kernel's own next, from 1 on
-  logic        over;           // the last one that there may be has passed
-  logic        s_open, m_open; // the run's input or output has not ended, as the kernel sees it
-  logic        finished;       // the kernel says that it is done
+  logic [31:0] turn;           // number of the next cycle that counts against the kernel, from 1 on
+  logic        over;           // the last permitted cycle has passed
+  logic        s_open, m_open; // the run's input or output has not ended, on the kernel's side
+  logic        finished;       // the kernel has signaled done
   logic        waits, cut;
 
   assign idle = state == Idle && !decouple;
 
-  // Input. In a run that was cut the rest of it goes nowhere.
+  // Input. In a stopped run the rest of it is discarded.
 
   logic  in_valid, in_ready, in_taken;
   beat_t in;
 
-  // A register that is filled again as it is emptied: what a kernel says of its readiness is of a register (docs/kernels.md).
+  // A register that can be filled as it is emptied, because the kernel's ready is registered (docs/kernels.md).
   assign s_ready = !in_valid || in_ready;
 
   always_ff @(posedge own_clk) begin
@@ -111,7 +111,7 @@ module region #(
   assign in_ready  = s_open && ((state == Running && k_s_ready) || state == Ending);
   assign in_taken  = in_valid && in_ready;
 
-  // Output. A run that was cut gets an end if it had none.
+  // Output. A stopped run gets an end if it had none.
 
   logic    out_valid, out_ready, out_taken;
   answer_t out, sent;
@@ -150,11 +150,11 @@ module region #(
   // The run.
 
   assign k_rst = state == Resetting || state == Ending || rst;
-  // It is the shell's turn: it has no input to give, or does not take output.
+  // The kernel waits for the shell, which has no input or does not accept output.
   assign waits = (k_s_ready && s_open && !in_valid) || (k_m_valid && m_open && !out_ready);
   assign cut   = over || kill || decouple;
 
-  // It stays where there is no number behind.
+  // Saturates.
   function automatic logic [31:0] counted(input logic [31:0] number);
     logic [32:0] next;
     next = 33'(number) + 1'b1;
@@ -221,7 +221,7 @@ module region #(
       cycles <= counted(cycles);
       if (!waits) begin
         turn <= counted(turn);
-        // There is none that is the limit 0.
+        // The limit 0 is unlimited.
         if (turn == limit) over <= 1'b1;
       end
     end

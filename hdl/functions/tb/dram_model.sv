@@ -1,10 +1,10 @@
-// Board memory for simulation: AXI4 slave with a stated latency, one beat a cycle.
+// Board memory for simulation: AXI4 slave with a configurable latency, one beat per cycle.
 //
 // Requests are served in order, without IDs; bursts are INCR of whole beats; an address outside gets
 // SLVERR. Simulation only: the harness reads and writes `memory` directly.
 //
 // Parameters: DATA, bus width in bits; ADDRESS, address bits; BYTES, size; LATENCY, cycles from an
-// accepted read address to its first beat, and from the last write beat to the response; JITTER, up to so
+// accepted read address to its first beat, and from the last write beat to the response; JITTER, up to that
 // many cycles more, from a fixed pseudo-random sequence; OUTSTANDING, read bursts accepted ahead.
 module dram_model #(
     parameter int DATA = 64,
@@ -38,7 +38,7 @@ module dram_model #(
     output logic [1:0]         bresp
 );
 
-  logic own_clk;  // stands still, and time with it, while nothing is asked for
+  logic own_clk;  // gated, and time with it, while there are no requests
 
   localparam int B = DATA / 8;
   localparam int Words = BYTES / B;
@@ -63,11 +63,11 @@ module dram_model #(
     end
   end
 
-  // Reads: accepted requests wait until their time, and go out one after the other.
+  // Reads: accepted requests wait until their time, and are served one after another.
 
   typedef struct packed {
     logic [ADDRESS-1:0] address;
-    logic [7:0]         beats;   // less one
+    logic [7:0]         beats;   // minus one
     logic [31:0]        due;
   } read_t;
 
@@ -82,7 +82,7 @@ module dram_model #(
   assign arready = !full;
   assign first   = reads[tail[SlotBits-1:0]];
   assign waiting = head != tail;
-  // The first beat is taken from memory a cycle before it shows.
+  // The first beat is read from memory a cycle before its output.
   assign at      = first.address + ADDRESS'(beat) * ADDRESS'(B);
 
   always_ff @(posedge own_clk) begin

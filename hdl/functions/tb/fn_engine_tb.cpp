@@ -26,7 +26,7 @@ struct Answer {
     uint64_t asked = 0, granted_at = 0, first_out = 0, finished_at = 0;
 };
 
-// A shell in software: requests with their bodies, connected to regions as the engine grants them.
+// A shell in software: requests with their bodies, connected to the granted regions.
 struct Engine : Clocked {
     unsigned idle = 0, stall = 0;
     uint32_t swaps = 0;
@@ -54,7 +54,7 @@ struct Engine : Clocked {
         image_of[function] = address;
     }
 
-    // Serves up to 64 requests; the tag of each is its place.
+    // Serves up to 64 requests; the tag of each is its index.
     std::vector<Answer> serve(const std::vector<Request> &requests) {
         auto &dut = *this;
         check(requests.size() <= 64, "too many");
@@ -135,7 +135,7 @@ struct Engine : Clocked {
                 p.in_ended = false;
                 quiet = 0;
             }
-            // An answer's last beats may still stand in the boundary when its region is granted again.
+            // A reply's last beats may still be in the boundary when its region is granted again.
             for (size_t r = 0; r < regions; r++)
                 if (ports[r].out_tag < 0 && !pending_[r].empty()) {
                     ports[r].out_tag = pending_[r].front();
@@ -218,7 +218,7 @@ TEST(stuck_kernels_and_bad_images_hurt_nobody_else) {
     engine.define(0, Echo, 100);
     engine.define(1, Upper, 100);
     engine.define(2, Stuck, 100);
-    engine.define(3, Echo, 100, 2);    // for another shell, or so it seems
+    engine.define(3, Echo, 100, 2);    // apparently for another shell
     engine.define(4, Echo, 100, 40);   // its body is damaged
     for (int round = 0; round < 5; round++) {
         std::vector<Request> requests;

@@ -19,8 +19,8 @@ struct Controller : Clocked {
     unsigned stall = 0;
     int waited = 0;                 // cycles until the last load could begin
     uint64_t first = 0, took = 0;   // cycles of the last load to its first word and to its end
-    std::vector<uint32_t> port;     // what the configuration port got
-    uint32_t coupled_early = 0;     // a region was coupled while its words came
+    std::vector<uint32_t> port;     // words at the configuration port
+    uint32_t coupled_early = 0;     // a region was coupled while its words arrived
 
     Controller() {
         auto &dut = *this;
@@ -191,7 +191,7 @@ TEST(a_word_a_cycle) {
         check(dut.load(0, 0) == Ok && dut.port == image.body, "a good image is refused");
         std::printf("    %u bytes: %llu cycles, the first word after %llu, %lld beyond the port's own\n", bytes,
                     (unsigned long long)dut.took, (unsigned long long)dut.first, (long long)(dut.took - bytes / 4));
-        // At 32 bits the memory gives a word a cycle itself, and its latency varies here.
+        // At 32 bits the memory delivers one word per cycle itself, and its latency varies here.
         check(dut.took <= bytes / 4 + (W == 64 ? 60 : 120 + bytes / 64), "is slower");
     }
 }

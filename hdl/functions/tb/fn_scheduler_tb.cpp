@@ -16,7 +16,7 @@ struct Decision {
     uint64_t cycle;
 };
 
-// The scheduler with regions that run each request for as long as it was said to cost.
+// The scheduler with regions that run each request for its stated cost.
 struct Scheduler : Clocked {
     struct Request {
         uint32_t function, tag, cost;
@@ -33,7 +33,7 @@ struct Scheduler : Clocked {
         reset();
     }
 
-    // Offers `requests` as fast as they are taken; returns all decisions when all have run.
+    // Offers `requests` as fast as they are accepted; returns all decisions when all have run.
     std::vector<Decision> serve(const std::vector<Request> &requests, unsigned idle = 0) {
         auto &dut = *this;
         std::vector<Decision> decisions;
@@ -94,7 +94,7 @@ struct Scheduler : Clocked {
 private:
     int holds_[regions] = {-1, -1, -1, -1};
     uint64_t freed_[regions] = {};
-    uint64_t offered_ = 0;  // since when the decision stands
+    uint64_t offered_ = 0;  // cycle in which the decision was offered
 };
 
 size_t loads(const std::vector<Decision> &all) {
@@ -159,7 +159,7 @@ TEST(affinity_loads_least) {
 TEST(shortest_goes_first) {
     Scheduler s(Shortest);
     s->load_cost = s.load_cost = 10;
-    // The regions are taken; then requests of one function come in, the longest first.
+    // The regions are in use; then requests of one function arrive, the longest first.
     std::vector<Scheduler::Request> requests;
     for (uint32_t i = 0; i < 4; i++) requests.push_back({i, i, 500});
     for (uint32_t i = 4; i < 14; i++) requests.push_back({20, i, 3000 - 100 * i});
@@ -173,7 +173,7 @@ TEST(shortest_counts_the_load) {
     s->load_cost = s.load_cost = 1000;
     s.serve({{1, 0, 1}, {2, 1, 1}, {3, 2, 1}, {4, 3, 1}});
     std::vector<Scheduler::Request> requests;
-    for (uint32_t i = 0; i < 4; i++) requests.push_back({i + 1, i, 200});  // takes all regions
+    for (uint32_t i = 0; i < 4; i++) requests.push_back({i + 1, i, 200});  // occupies all regions
     requests.push_back({9, 4, 10});                                        // short, but must be loaded
     requests.push_back({1, 5, 500});
     auto all = s.serve(requests);
@@ -186,7 +186,7 @@ TEST(patience_bounds_how_often_one_is_overtaken) {
             Scheduler s(p, patience);
             auto requests = mixture(s.random, 250, 12, 40);
             auto all = s.serve(requests);
-            // One can be overtaken once more for each that stands before it and goes first for the same reason.
+            // A request can be overtaken once more for each earlier request that has priority for the same reason.
             size_t worst = 0;
             for (size_t i = 0; i < all.size(); i++) {
                 size_t overtaken = 0;

@@ -20,7 +20,7 @@ uint8_t hash(const Bytes &name, size_t bytes = name_bytes) {
     return c;
 }
 
-// Another name with the same hash: one of its bytes makes up for those before it, and what follows is the same.
+// Another name with the same hash: one of its bytes compensates for those before it, and the rest is equal.
 Bytes collision(Random &random, const Bytes &name, size_t tail) {
     size_t last = name_bytes - tail - 1;
     Bytes other = random.bytes(name_bytes - tail);
@@ -49,7 +49,7 @@ struct Table : Clocked {
         clear();
     }
 
-    // A reset, and until the slots have been cleared.
+    // Resets, and waits until the slots have been cleared.
     void clear() {
         auto &dut = *this;
         reset();
@@ -123,7 +123,7 @@ TEST(finds_what_was_added_and_nothing_else) {
     check(!table.change(padded("sobel"), true, 0).hit, "is removed twice");
 }
 
-TEST(names_of_one_hash_are_told_apart) {
+TEST(names_of_one_hash_are_kept_apart) {
     Table table;
     Bytes first = padded("uppercase");
     std::vector<Bytes> names = {first};
@@ -158,7 +158,7 @@ TEST(agrees_with_a_map_through_many_changes) {
                     check(at == model.end() || at->second.first == f.function, "a number changes");
                     model[name] = {f.function, entry};
                 } else {
-                    // Refused only if all of its slots are others'.
+                    // Refused only if all of its slots are in use by others.
                     refused++;
                     check(at == model.end(), "a name that is there is refused");
                     size_t taken = 0;

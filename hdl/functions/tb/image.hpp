@@ -1,4 +1,4 @@
-// Images of partial bitstreams (hdl/functions/README.md), right or wrong in any field.
+// Images of partial bitstreams (hdl/functions/README.md), valid, or wrong in any field.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline uint32_t crc32(const std::vector<uint32_t> &words) {
 struct Image {
     uint32_t magic = 0x47524C42, version = 1, shell = 1, region = ~0u, kernel = 7;
     std::vector<uint32_t> body;
-    uint32_t length = ~0u;  // what the header says, if not the body's
+    uint32_t length = ~0u;  // length in the header, if not the body's
 
     std::vector<uint32_t> words() const {
         uint32_t n = length == ~0u ? static_cast<uint32_t>(4 * body.size()) : length;

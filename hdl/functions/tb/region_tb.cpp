@@ -7,14 +7,14 @@ namespace {
 constexpr size_t beat_bytes = W / 8;
 using Data = std::conditional_t<W == 32, uint32_t, uint64_t>;
 
-// A kernel in software behind the region's boundary, good or bad. It changes its outputs after each clock
-// edge from what it saw before it, as registers do.
-struct Behaviour {
-    bool stalls_input = false;   // takes nothing after `after` beats
-    bool stalls_output = false;  // gives nothing after `after` beats
-    bool never_ends = false;     // gives beats for ever, without last
+// A kernel in software behind the region's boundary, correct or faulty. It changes its outputs after each clock
+// edge from its inputs before the edge, like registers.
+struct Behavior {
+    bool stalls_input = false;   // accepts no beats after `after` beats
+    bool stalls_output = false;  // sends no beats after `after` beats
+    bool never_ends = false;     // sends beats indefinitely, without last
     bool forgets_done = false;
-    bool all_last = false;       // says last with each beat
+    bool all_last = false;       // sets last with each beat
     bool shouts = false;         // valid, ready and done at random, outside of runs too
     size_t after = 3;
 };
@@ -26,7 +26,7 @@ struct Outcome {
 };
 
 struct Region : Clocked {
-    Behaviour kernel;
+    Behavior kernel;
     unsigned idle = 0, stall = 0;
     uint32_t timeout = 500;
     uint64_t kill_after = ~0ull, decouple_after = ~0ull;
@@ -118,7 +118,7 @@ struct Region : Clocked {
         return o;
     }
 
-    // Lets the kernel do what it does outside of runs.
+    // Runs the kernel outside of runs.
     void rest(int count) {
         auto &dut = *this;
         for (int i = 0; i < count; i++) {

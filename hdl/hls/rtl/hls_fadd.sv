@@ -1,5 +1,5 @@
-// Sum of floats (IEEE 754, to nearest even, subnormal numbers too; what is no number is the quiet one without sign).
-// Latency: 5 clocks. Throughput: one a clock, while `enable` is high.
+// Sum of floats (IEEE 754, to nearest even, including subnormal numbers; every NaN result is the quiet NaN without sign).
+// Latency: 5 cycles. Throughput: one per cycle, while `enable` is high.
 module hls_fadd #(
     parameter int EXP = 8,  // bits of the exponent
     parameter int MAN = 23  // and of the fraction
@@ -12,10 +12,10 @@ module hls_fadd #(
 );
 
   localparam int S = EXP + MAN;
-  localparam int M = MAN + 4;  // a number's bits: hidden one, fraction, guard, round, sticky
+  localparam int M = MAN + 4;  // bits of a number: hidden one, fraction, guard, round, sticky
   localparam int C = $clog2(M + 1);
 
-  // 1: the larger one first.
+  // 1: the operand with the larger magnitude first.
   logic             swap, special_1, odd_1, sign_1, minus_1;
   logic [EXP-1:0]   exp_1, apart_1;
   logic [M-1:0]     large_1, small_1;
@@ -30,10 +30,10 @@ module hls_fadd #(
 
   always_ff @(posedge clk) begin
     if (enable) begin
-      // The larger one is infinite or no number.
+      // The larger one is infinite or NaN.
       special_1  <= first[S-1:MAN] == '1;
       odd_1      <= first[MAN-1:0] != '0 || (second[S-1:MAN] == '1 && (second[MAN-1:0] != '0 || first[S] != second[S]));
-      // Nothing left is positive, but for two negative zeroes.
+      // A zero result is positive, except for two negative zeros.
       sign_1     <= first[S];
       minus_1    <= first[S] != second[S];
       exp_1      <= first_exp;
@@ -43,7 +43,7 @@ module hls_fadd #(
     end
   end
 
-  // 2: the smaller one is shifted; what falls out sticks.
+  // 2: the smaller one is shifted; lost bits set the sticky bit.
   logic           special_2, odd_2, sign_2, minus_2;
   logic [EXP-1:0] exp_2;
   logic [M-1:0]   large_2, small_2, shifted, lost;
@@ -75,7 +75,7 @@ module hls_fadd #(
     end
   end
 
-  // 4: its first one comes to the front, as far as the exponent goes.
+  // 4: normalized, as far as the exponent permits.
   logic           special_4, odd_4, sign_4;
   logic [EXP:0]   exp_4;
   logic [M-1:0]   sum_4;
@@ -102,7 +102,7 @@ module hls_fadd #(
     end
   end
 
-  // 5: rounded. Without the hidden one the exponent is zero; a carry makes the next number, whichever it is.
+  // 5: rounded. Without the hidden one the exponent is zero; a carry yields the next number in all cases.
   logic         up;
   logic [S-1:0] packed_4;
 

@@ -1,4 +1,4 @@
-// How two floats compare (IEEE 754); without a clock.
+// Comparison of two floats (IEEE 754); combinational.
 module hls_fcompare #(
     parameter int EXP = 8,  // bits of the exponent
     parameter int MAN = 23  // and of the fraction
@@ -7,7 +7,7 @@ module hls_fcompare #(
     input  logic [EXP+MAN:0] b,
     output logic             less,
     output logic             equal,
-    output logic             unordered  // one is no number
+    output logic             unordered  // an operand is NaN
 );
 
   localparam int S = EXP + MAN;

@@ -1,5 +1,5 @@
-// Product of floats (IEEE 754, to nearest even, subnormal numbers too; what is no number is the quiet one without sign).
-// Latency: 5 clocks. Throughput: one a clock, while `enable` is high.
+// Product of floats (IEEE 754, to nearest even, including subnormal numbers; every NaN result is the quiet NaN without sign).
+// Latency: 5 cycles. Throughput: one per cycle, while `enable` is high.
 module hls_fmul #(
     parameter int EXP = 8,  // bits of the exponent
     parameter int MAN = 23  // and of the fraction
@@ -15,7 +15,7 @@ module hls_fmul #(
   localparam int N = MAN + 1;
   localparam int H = N / 2;
   localparam int P = 2 * N;
-  localparam int E = EXP + 2;  // exponents that may be below zero
+  localparam int E = EXP + 2;  // exponents, which may be negative
   localparam int BIAS = (1 << (EXP - 1)) - 1;
 
   typedef struct packed {
@@ -23,7 +23,7 @@ module hls_fmul #(
     logic [N-1:0] man;
   } number_t;
 
-  // A number with its first one in front.
+  // A normalized number.
   function automatic number_t normal(input logic [S-1:0] x);
     automatic int zeroes = 0;
     for (int i = 0; i < MAN; i++) if (x[i]) zeroes = MAN - i;
@@ -31,7 +31,7 @@ module hls_fmul #(
     return '{exp: E'(1 - zeroes), man: {1'b0, x[MAN-1:0]} << zeroes};
   endfunction
 
-  // 1: unpacked. `infinite`, `odd` (no number) and `zero` travel along.
+  // 1: unpacked. `infinite`, `odd` (NaN) and `zero` pass through the pipeline.
   logic    infinite_1, odd_1, zero_1, sign_1;
   number_t a_1, b_1;
   logic    a_top, b_top, a_odd, b_odd, a_zero, b_zero;
@@ -54,7 +54,7 @@ module hls_fmul #(
     end
   end
 
-  // 2, 3: the product, of halves.
+  // 2, 3: the product, from halves.
   logic         infinite_2, odd_2, zero_2, sign_2, infinite_3, odd_3, zero_3, sign_3;
   logic [E-1:0] exp_2, exp_3;
   logic [P-1:0] ll, lh, hl, hh, product;
@@ -73,7 +73,7 @@ module hls_fmul #(
     end
   end
 
-  // 4: its first one in front; a subnormal result is shifted back. What falls out sticks.
+  // 4: normalized; a subnormal result is shifted back. Lost bits set the sticky bit.
   logic         infinite_4, odd_4, zero_4, sign_4;
   logic [E-1:0] exp_front, back;
   logic [P-1:0] front, shifted;
@@ -96,7 +96,7 @@ module hls_fmul #(
     end
   end
 
-  // 5: rounded; a carry makes the next number, whichever it is.
+  // 5: rounded; a carry yields the next number in all cases.
   logic         up;
   logic [S-1:0] packed_4;
 

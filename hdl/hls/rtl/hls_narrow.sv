@@ -1,4 +1,4 @@
-// A float of 64 bits as one of 32, to nearest even. Latency: 2 clocks. Throughput: one a clock, while `enable` is high.
+// Converts a 64-bit float to 32 bits, to nearest even. Latency: 2 cycles. Throughput: one per cycle, while `enable` is high.
 module hls_narrow (
     input  logic        clk,
     input  logic        enable,

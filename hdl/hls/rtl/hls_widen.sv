@@ -1,4 +1,4 @@
-// A float of 32 bits as one of 64, which has all of them. Latency: 1 clock, while `enable` is high.
+// Converts a 32-bit float to 64 bits, exactly. Latency: 1 cycle, while `enable` is high.
 module hls_widen (
     input  logic        clk,
     input  logic        enable,
@@ -9,7 +9,7 @@ module hls_widen (
   logic [4:0]  zeroes;
   logic [22:0] front;
 
-  // A subnormal one has room to be a normal one.
+  // A subnormal number becomes normal.
   always_comb begin
     zeroes = '0;
     for (int i = 0; i < 23; i++) if (a[i]) zeroes = 5'(23 - i);

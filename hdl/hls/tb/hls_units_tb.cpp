@@ -1,4 +1,4 @@
-// The units of synthesised kernels beside this machine's own arithmetic: numbers of chance, and those at the edges.
+// Compares the units of synthesized kernels with the host's arithmetic: random numbers, and limits.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -30,11 +30,11 @@ To as(From from) {
 }
 float f(uint64_t a) { return as<float>(static_cast<uint32_t>(a)); }
 double d(uint64_t a) { return as<double>(a); }
-// What is no number is the quiet one without sign.
+// Every NaN is the quiet NaN without sign.
 uint64_t bits(float x) { return std::isnan(x) ? 0x7fc00000u : as<uint32_t>(x); }
 uint64_t bits(double x) { return std::isnan(x) ? 0x7ff8000000000000ull : as<uint64_t>(x); }
 
-// Operands near one another and at the edges are as likely as others.
+// Close operands and limits are as likely as others.
 uint64_t operand(uint64_t other) {
   const uint64_t r = random64();
   static const uint64_t edges[] = {0,          0x80000000,         0x7f800000,         0xff800000,         0x7fc00000,         1,
@@ -58,7 +58,7 @@ struct Unit {
   int latency;
   std::function<uint64_t(uint64_t, uint64_t)> right;
   std::function<uint64_t(const Vdut&)> found;
-  std::function<bool(uint64_t)> known;  // false: C leaves it open
+  std::function<bool(uint64_t)> known;  // false: undefined in C
 };
 
 }  // namespace

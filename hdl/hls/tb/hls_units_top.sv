@@ -1,4 +1,4 @@
-// Every unit of synthesised kernels, for its bench.
+// Every unit of synthesized kernels, for its bench.
 module hls_units_top (
     input  logic        clk,
     input  logic        rst,

@@ -1,12 +1,12 @@
-// Carries out the host's descriptors, one after the other (host_pkg::descriptor_t).
+// Carries out the host's descriptors, one after another (host_pkg::descriptor_t).
 //
-// A call takes its body out of host memory, asks the function engine for a region as the HTTP server does, streams the
-// body through it and the answer back, and says what it took. A copy writes host memory into board memory, where images
-// lie. The report stands in host memory, behind the descriptor, before `ended`.
+// A call reads its body from host memory, requests a region from the function engine like the HTTP server, streams the
+// body through the region and the reply back, and reports its cycles. A copy writes host memory into board memory, where images
+// are stored. The report is written to host memory, after the descriptor, before `ended`.
 //
-// Parameters: REGIONS; CALLS, whether there are any, else they are malformed; NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats.
-// Latency: the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the region, if that
-// has the function. Throughput: 8 bytes a cycle each way; one descriptor at a time.
+// Parameters: REGIONS; CALLS, whether calls are supported; otherwise they are malformed; NUMBER_BITS, of a function's number; BURST,
+// beats of a copy's bursts; READ_AHEAD, beats. Latency: the bus's twice, and 14 cycles, from a descriptor's address to its body's
+// first beat in the region, if that has the function. Throughput: 8 bytes per cycle in each direction; one descriptor at a time.
 module host_engine
   import host_pkg::*;
   import fn_pkg::*;
@@ -20,11 +20,11 @@ module host_engine
 ) (
     input  logic                       clk,
     input  logic                       rst,
-    // Descriptors: where they are in host memory.
+    // Addresses of descriptors in host memory.
     input  logic                       post_valid,
     output logic                       post_ready,
     input  logic [63:0]                post_address,
-    output logic                       ended,         // one of them
+    output logic                       ended,         // a descriptor has completed
     output logic                       busy,
     // Host memory.
     output logic                       read_valid,
@@ -49,7 +49,7 @@ module host_engine
     output logic                       wlast,
     input  logic                       bvalid,
     input  logic [1:0]                 bresp,
-    // The function engine. `grant` and `finish` are those of this one's requests.
+    // The function engine. `grant` and `finish` are those of this module's requests.
     output logic                       request_valid,
     input  logic                       request_ready,
     output logic [NUMBER_BITS-1:0]     request_function,
@@ -65,7 +65,7 @@ module host_engine
     input  load_result_t               finish_load,
     input  logic                       finish_loaded,
     input  logic [31:0]                finish_cycles,
-    // The region that was granted: which one, its body and its answer.
+    // The granted region: its number, its body and its reply.
     output logic [REGIONS-1:0]         region_on,
     output logic                       s_valid,
     input  logic                       s_ready,
@@ -79,7 +79,7 @@ module host_engine
     input  logic                       m_last
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int RegionBits = $clog2(REGIONS);
   localparam int BurstBytes = 8 * BURST;
@@ -96,8 +96,8 @@ module host_engine
     CopyAddress,
     CopyData,
     CopyAnswer,
-    Discard,      // what was read ahead and nobody wants
-    Report,       // its first half
+    Discard,      // discards prefetched data
+    Report,       // writes the first half of the report
     ReportRest
   } state_t;
 
@@ -106,14 +106,14 @@ module host_engine
   report_t     report;
   logic [63:0] at;            // the descriptor
   logic [2:0]  word;
-  logic [31:0] left, left_next, taken;   // bytes of the body to come; bytes of the answer that came,
-  logic [31:0] room;          // and bytes that there is room for behind them
+  logic [31:0] left, left_next, taken;   // remaining bytes of the body; received bytes of the reply,
+  logic [31:0] room;          // and remaining space for the reply
   logic [31:0] cycles;
   logic [BeatBits-1:0] beat;
   logic [RegionBits-1:0] region;
   logic        fed, answered, failed_read, on;
 
-  // ---- descriptors that wait ----
+  // ---- waiting descriptors ----
   logic posted, post_take;
   logic [63:0] posted_address;
   logic [$clog2(QUEUE+2)-1:0] unused_level;
@@ -139,7 +139,7 @@ module host_engine
 
   // ---- host memory ----
   logic reader_start, read_over, in_valid, in_ready, in_error;
-  logic right;  // the descriptor is one
+  logic right;  // the descriptor is valid
   logic [63:0] in_data;
 
   assign reader_start = (state == Idle && posted) || (state == Check && right);
@@ -176,7 +176,7 @@ module host_engine
     endcase
   end
 
-  // ---- what a descriptor may be ----
+  // ---- validity of a descriptor ----
   always_comb begin
     unique case (kind_t'(d.kind))
       KindCopy: right = d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0;
@@ -206,7 +206,7 @@ module host_engine
   assign left_next = left[31:3] == '0 ? '0 : {left[31:3] - 1'b1, left[2:0]};
   assign s_keep = |left[31:3] ? '1 : ~(8'hff << left[2:0]);
 
-  // The answer is written as it comes, as far as there is room.
+  // The reply is written as it arrives, as far as it fits.
   logic [7:0] fits;
   logic [3:0] came;
   assign fits = |room[31:3] ? m_keep : m_keep & ~(8'hff << room[2:0]);
@@ -215,7 +215,7 @@ module host_engine
 
   assign finish_ready = state == Run && (finish_load != LoadOk || answered);
 
-  // The report stands behind the descriptor. One addition for all addresses.
+  // The report follows the descriptor. One adder serves all addresses.
   always_comb begin
     write_address = (CALLS && state == Run ? d.answer : at)
         + {32'd0, CALLS && state == Run ? taken : 32'(8 * DescriptorBeats) | {28'd0, state == ReportRest, 3'd0}};
@@ -236,7 +236,7 @@ module host_engine
   assign wdata   = in_data;
   assign wlast   = beat == '1;
 
-  // ---- the course of a descriptor ----
+  // ---- the states of a descriptor ----
   assign ended = state == ReportRest && write_ready;
 
   always_ff @(posedge own_clk) begin
@@ -298,7 +298,7 @@ module host_engine
           if (in_error && left != '0) report.status <= EndHost;
         end
         if (m_valid && m_ready) begin
-          // Bytes that stand in no full beat end an answer.
+          // Bytes of an incomplete beat end a reply.
           taken    <= taken + 32'(came);
           room     <= room > 32'(came) ? room - 32'(came) : '0;
           answered <= m_last;
@@ -326,7 +326,7 @@ module host_engine
     endcase
   end
 
-  // A region is granted only to who asked, and ends only what it began.
+  // A region is granted only to a pending request, and finishes only granted ones.
   granted_when_asked : assert property (@(posedge own_clk) disable iff (rst) grant |-> state == Run && !on);
   finished_when_running : assert property (@(posedge own_clk) disable iff (rst) finish_valid && finish_ready |-> state == Run);
 

@@ -1,10 +1,10 @@
-// Reads a piece of host memory, ahead of its use: the bus answers late, and in order.
+// Prefetches a piece of host memory: the bus replies late, and in order.
 //
-// `start` takes address and length; it comes only while `over`. Every beat asked for has room, so that the bus never
+// `start` samples address and length; it comes only while `over`. Every requested beat has space, so that the bus never
 // waits. A beat that the bus could not read has `m_error`.
 //
-// Parameters: BURST, most beats of a request, a power of two; DEPTH, beats read ahead, a power of two.
-// Latency: the bus's and 2 cycles. Throughput: a beat a cycle, if DEPTH covers the bus's latency.
+// Parameters: BURST, maximum beats of a request, a power of two; DEPTH, prefetched beats, a power of two.
+// Latency: the bus's plus 2 cycles. Throughput: one beat per cycle, if DEPTH covers the bus's latency.
 module host_reader #(
     parameter int BURST = 32,
     parameter int DEPTH = 256
@@ -14,7 +14,7 @@ module host_reader #(
     input  logic                       start,
     input  logic [63:0]                address,   // a multiple of 8
     input  logic [28:0]                beats,
-    output logic                       over,      // all beats have been taken
+    output logic                       over,      // all beats have been consumed
     // The bus.
     output logic                       read_valid,
     input  logic                       read_ready,
@@ -23,7 +23,7 @@ module host_reader #(
     input  logic                       data_valid,
     input  logic [63:0]                data,
     input  logic                       data_error,
-    // What was read.
+    // The prefetched data.
     output logic                       m_valid,
     input  logic                       m_ready,
     output logic [63:0]                m_data,
@@ -37,13 +37,13 @@ module host_reader #(
   if (BURST > DEPTH || DEPTH != 1 << (RoomBits - 1)) $error("DEPTH must be a power of two into which a burst fits");
   if (BURST != 1 << (BeatBits - 1)) $error("BURST must be a power of two");
 
-  logic [28-LowBits:0]      bursts;       // whole ones to ask for, and beats behind them
+  logic [28-LowBits:0]      bursts;       // full bursts to request, and beats after them
   logic [LowBits-1:0]       rest;
   logic [RoomBits-1:0]      room;
   logic                     asked, taken, unused_ready;
   logic [$clog2(DEPTH+2)-1:0] unused_level;
 
-  // There is all room again when all that was asked for has been taken.
+  // All space is free again when all requested beats have been consumed.
   assign over       = bursts == '0 && rest == '0 && room[RoomBits-1];
   assign read_beats = bursts != '0 ? BeatBits'(BURST) : BeatBits'(rest);
   assign read_valid = bursts != '0 ? |room[RoomBits-1:LowBits] : rest != '0 && room >= RoomBits'(rest);
@@ -82,12 +82,12 @@ module host_reader #(
   end
 
   always_ff @(posedge clk) begin
-    // Behind the last beats nothing is asked for.
+    // After the last beats there are no requests.
     if (start) read_address <= address;
     else if (asked) read_address[63:LowBits+3] <= read_address[63:LowBits+3] + 1'b1;
   end
 
-  // A beat comes only for a request, for which there was room.
+  // A beat arrives only for a request, for which there was space.
   room_holds : assert property (@(posedge clk) disable iff (rst) data_valid |-> unused_ready);
 
 endmodule

@@ -1,9 +1,9 @@
-// The host port's registers: what the board is, its scheduler's settings, its function table, and the doorbell.
+// The host port's registers: identity of the board, settings of its scheduler, its function table, and the doorbell.
 //
-// One 32-bit word at an address, in words; README.md lists them. A read answers a cycle later. A write that starts
-// something (Change, Doorbell, Forget) while the same is under way is lost: the host looks first.
+// One 32-bit word at an address, in words; README.md lists them. A read returns a cycle later. A write that starts
+// an operation (Change, Doorbell, Forget) while the same is in progress is lost: the host must check first.
 //
-// Parameters: REGIONS; SHELL, the id that images are made for; IMAGE_BYTES, the longest image's body.
+// Parameters: REGIONS; SHELL, the id for images; IMAGE_BYTES, the longest image's body.
 module host_registers
   import fn_pkg::*;
   import functions_pkg::*;
@@ -32,7 +32,7 @@ module host_registers
     input  logic        changed_valid,
     input  logic        changed,
     input  logic [NUMBER_BITS-1:0] changed_function,
-    // A program of the host's is another one now: no region that holds it answers for it again.
+    // A program of the host has a new image: regions that hold the old one no longer serve it.
     output logic        forget,
     output logic [NUMBER_BITS-1:0] forget_program,
     // Descriptors (host_engine).
@@ -55,24 +55,24 @@ module host_registers
     AtVersion  = 6'd1,
     AtShell    = 6'd2,
     AtSizes    = 6'd3,   // regions; slots of the table from bit 16 on
-    AtImage    = 6'd4,   // bytes that an image's body may have
-    AtCycles   = 6'd5,   // reading it, or AtBusy, keeps the upper half
-    AtUpper    = 6'd6,   // what was kept last
+    AtImage    = 6'd4,   // maximum bytes of an image's body
+    AtCycles   = 6'd5,   // reading it, or AtBusy, latches the upper half
+    AtUpper    = 6'd6,   // the last latched half
     AtDecouple = 6'd7,   // regions that are empty, or being loaded
     AtPolicy   = 6'd8,   // fn_pkg::policy_t; patience from bit 8 on
     AtLoadCost = 6'd9,
     AtPostLow  = 6'd10,  // a descriptor's address
-    AtPostHigh = 6'd11,  // writing it is the doorbell; reading: 1 if there is room for one more
-    AtEnded    = 6'd12,  // descriptors that have ended, since the reset
+    AtPostHigh = 6'd11,  // writing it rings the doorbell; reading: 1 if there is space for another
+    AtEnded    = 6'd12,  // descriptors completed since the reset
     AtForget   = 6'd13,  // a program's number
-    AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 under way, 2 done; the function from bit 16 on
+    AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 in progress, 2 done; the function from bit 16 on
     AtName     = 6'd16,  // 4 words
     AtEntry    = 6'd20,  // 11 words
     AtLoads    = 6'd32,  // of each region, up to 16
     AtBusy     = 6'd48
   } at_t;
 
-  if (REGIONS > 16) $error("there are registers for 16 regions");
+  if (REGIONS > 16) $error("REGIONS must be at most 16");
 
   logic [63:0] cycles;
   logic [31:0] upper, count_ended;
@@ -80,7 +80,7 @@ module host_registers
   logic changing, change_done;
   logic [NUMBER_BITS-1:0] change_number;
 
-  // What is the same in every board, and what is not.
+  // Constant and variable registers.
   logic [31:0] fixed, variable;
 
   always_comb begin
@@ -159,7 +159,7 @@ module host_registers
       if (address == AtPostLow) post_address[31:0] <= data;
       if (address == AtPostHigh) post_address[63:32] <= data;
       if (address == AtForget) forget_program <= data[NUMBER_BITS-1:0];
-      // What is on its way into the table stays as it is.
+      // Data of a pending change of the table does not change.
       if (!changing) begin
         if (address == AtChange) begin
           change_remove <= data[1];

@@ -38,17 +38,17 @@ struct Report {
     uint32_t bytes, kernel_cycles, cycles;
 };
 
-// The port, and around it all that it talks to: host memory behind a late bus, board memory, a function table, a
-// function engine and a region whose kernel gives back what it gets.
+// The port with models of its environment: host memory behind a slow bus, board memory, a function table, a
+// function engine and a region whose kernel returns its input.
 struct Port : Clocked {
     Bytes host = Bytes(kHostBytes), board = Bytes(kBoardBytes);
     unsigned idle = 0, stall = 0, latency = 0;
-    // What the next call comes to.
+    // The outcome of the next call.
     unsigned load_result = 0, grant_delay = 3, region = 2, ended = 0;
     bool killed = false, room_in_table = true;
     uint32_t kernel_cycles = 1234;
     uint64_t granted_at = 0, first_in = 0;
-    // What was seen of it.
+    // Observations of the call.
     struct {
         unsigned function = 999, count = 0;
         uint32_t cost = 0, timeout = 0, image = 0, params[4] = {};
@@ -78,7 +78,7 @@ struct Port : Clocked {
 
     void step() {
         auto &d = *this;
-        // Host memory: reads come late and in order.
+        // Host memory: replies to reads are late and in order.
         d->dma_read_ready = !random.percent(stall);
         d->dma_data_valid = 0;
         if (!reads_.empty() && reads_.front().due <= cycles && !random.percent(idle)) {
@@ -119,7 +119,7 @@ struct Port : Clocked {
             d->m_data = v;
             d->m_keep = static_cast<uint8_t>((1u << n) - 1);
             d->m_last = in_ended_ && out_.size() <= 8;
-            // More may come behind a beat that is not full yet.
+            // More bytes may follow an incomplete beat.
             if (!d->m_last && n < 8) offered_ = false, d->m_valid = 0;
         }
         settle();
@@ -331,7 +331,7 @@ TEST(calls_of_any_length_under_any_traffic) {
                           port.asked.cost == 55 && port.asked.params[0] == 1 && port.asked.params[3] == 0xffffffff,
                       "what was asked for");
                 expect(port.part(d.answer, bytes), port.part(d.source, bytes), "the answer");
-                // Nothing else is written but the report.
+                // No other memory is written.
                 Bytes rest = port.host;
                 std::copy(before.begin() + 0x8000, before.begin() + 0x8000 + bytes, rest.begin() + 0x8000);
                 std::copy(before.begin() + kDescriptor, before.begin() + kDescriptor + 80, rest.begin() + kDescriptor);

@@ -1,14 +1,14 @@
-// Reads streams one after the other out of their sessions' receive rings, and the next one ahead: while bytes are
-// taken from one, the words of the one that is expected next come out of memory already. If another one is wanted
-// then, nothing is lost but reads.
+// Reads streams one after another from their sessions' receive rings, and prefetches the next one: while bytes of
+// one stream are consumed, the words of the expected next stream are already read from memory. If another stream
+// is started instead, only these reads are wasted.
 //
-// Words are kept as they stand in the ring, so that only the bytes that show are moved. A word that was not full
-// yet when it was read is read again and takes its own place, so that bytes may arrive at any time and in any
+// Words are stored as in the ring, so that only the visible bytes are moved. A word that was incomplete
+// when it was read is read again and replaces itself, so that bytes may arrive at any time and in any
 // number. Positions are counted modulo four times the ring.
 //
 // Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to `read_data`;
-// SHOWN, bytes that show, 8 or 16; with 16 their kinds show, too; WHOLE, whether eight bytes are taken each time. Latency: 2 to 3 cycles from `start` to bytes that were read ahead, else 4 and
-// the memory's. Throughput: 8 bytes a cycle.
+// SHOWN, visible bytes, 8 or 16; with 16 their kinds are visible, too; WHOLE, whether always eight bytes are consumed.
+// Latency: 2 to 3 cycles from `start` to prefetched bytes, otherwise 4 and the memory's. Throughput: 8 bytes per cycle.
 module http_ahead
   import http_pkg::*;
 #(
@@ -20,51 +20,51 @@ module http_ahead
 ) (
     input  logic                                clk,
     input  logic                                rst,
-    input  logic                                start,         // go to `from` of `session`
+    input  logic                                start,         // moves to `from` of `session`
     input  logic [            SESSION_BITS-1:0] session,
     input  logic [                        31:0] from,
-    input  logic [                        31:0] up_to,         // what has arrived of it, after `start`; may grow
-    input  logic                                pause,         // nothing more is read of it for now
-    // What is expected next.
+    input  logic [                        31:0] up_to,         // the end of the received data, after `start`; may grow
+    input  logic                                pause,         // suspends reading
+    // The expected next stream.
     input  logic                                ahead,
     input  logic [            SESSION_BITS-1:0] ahead_session,
     input  logic [                        31:0] ahead_from,
     input  logic [                        31:0] ahead_up_to,
-    // What was read ahead of this session is void.
+    // Discards the prefetched words of this session.
     input  logic                                drop,
     input  logic [            SESSION_BITS-1:0] drop_session,
-    output logic                                wants,         // would read in this cycle
-    input  logic                                may,           // and may
+    output logic                                wants,         // requests a read in this cycle
+    input  logic                                may,           // grants it
     output logic                                read,
     output logic [SESSION_BITS+RING_BITS-4:0]   read_address,
     input  logic [                        63:0] read_data,
-    output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; behind `count` anything
-    // Of these and of all bytes of their words, the kinds, the next byte's at `lane`; and which of them there are.
+    output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; undefined after `count`
+    // The kinds of these and of all bytes of their words, the next byte's at `lane`; and which of them are valid.
     output kind_t [                  SHOWN+7:0] kinds,
     output logic [                   SHOWN+7:0] there,
-    output logic [                         4:0] count,         // how many of them are there
-    output logic                                drained,       // all that has arrived is in `bytes`
-    output logic [                         2:0] lane,          // the next byte's, in its word
-    // Where the next byte is behind those that are taken, from the first byte of its word: at most `count` on from `lane`; with
-    // the last ones of a stream any more may be.
+    output logic [                         4:0] count,         // number of valid bytes
+    output logic                                drained,       // all received data is in `bytes`
+    output logic [                         2:0] lane,          // position of the next byte in its word
+    // The position of the next byte after the consumed ones, from the first byte of its word: at most `count` after `lane`; at the
+    // end of a stream it may be beyond.
     input  logic [                         4:0] onward,
-    output logic                                busy           // something is under way (clock_gate)
+    output logic                                busy           // operations in progress (clock_gate)
 );
 
-  localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, on their way or waiting
+  localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, in flight or waiting
   localparam int A = $clog2(DEPTH);
   localparam int P = RING_BITS + 2;
   localparam bit SPARE = SHOWN == 16;
-  localparam int WORDS = SHOWN / 8 + 1 + 32'(SPARE);       // of the ring that bytes are shown from
+  localparam int WORDS = SHOWN / 8 + 1 + 32'(SPARE);       // of the ring of visible words
 
   if (SHOWN != 8 && SHOWN != 16) $error("SHOWN must be 8 or 16");
 
-  // ---- two streams: the one that is taken from, and the other one ----
+  // ---- two streams: the current one, and the prefetched one ----
   logic which;
-  logic begun;                              // the other one has something
-  logic [SESSION_BITS-1:0] begun_session;   // of this session,
-  logic [31:0] begun_from;                  // from here,
-  logic [P-1:0] begun_to;                   // to what had arrived
+  logic begun;                              // the prefetched stream has words
+  logic [SESSION_BITS-1:0] begun_session;   // its session,
+  logic [31:0] begun_from;                  // its start,
+  logic [P-1:0] begun_to;                   // the end of its received data
   logic hit, known, begin_other;
 
   assign hit = begun && begun_session == session && begun_from == from;
@@ -89,10 +89,10 @@ module http_ahead
     end
   end
 
-  // ---- fetching: each fetch takes what has arrived of one word ----
+  // ---- fetching: each fetch takes the received bytes of one word ----
   typedef struct packed {
     logic       stream;
-    logic [2:0] last;    // the last byte that has arrived
+    logic [2:0] last;    // the last received byte
   } part_t;
 
   logic [1:0] running, starts, due, asks;
@@ -112,7 +112,7 @@ module http_ahead
     end
   end
 
-  // The one that is taken from goes first. What is read in the cycle in which a stream starts again is thrown away.
+  // The current stream has priority. A read in the cycle in which a stream starts again is discarded.
   assign wants = |asks;
   assign of = asks[which] ? which : !which;
   assign fetch = wants && may;
@@ -126,7 +126,7 @@ module http_ahead
     for (int i = 0; i < 2; i++) begin
       coming[i] <= {coming[i][MEMORY_LATENCY-1:0], fetch && of == 1'(i)};
       if (fetch && of == 1'(i)) fetch_at[i] <= partial ? to[i] : {fetch_at[i][P-1:3] + 1'b1, 3'd0};
-      // Whether there is more, of what had arrived a cycle ago: that is a long way of its own.
+      // Whether there is more data, as of the previous cycle: this is a long path of its own.
       due[i] <= !starts[i] && !waiting[i][P-1] &&
           (fetch && of == 1'(i) ? waiting[i][P-2:4] != '0 || waiting[i][3:0] > 4'd8 - 4'(fetch_at[i][2:0]) : waiting[i] != '0);
       if ((fetch && of == 1'(i)) != (pop && which == 1'(i)))
@@ -142,7 +142,7 @@ module http_ahead
     if (rst) running <= '0;
   end
 
-  // ---- the words that came, of both ----
+  // ---- the received words of both streams ----
   logic [66:0] words[2*DEPTH];
   logic [66:0] oldest;
   part_t came;
@@ -163,24 +163,24 @@ module http_ahead
     end
   end
 
-  // ---- what shows ----
-  // Words stand in a ring until they are used up: who takes bytes is known last, and that moves a few numbers, not the words. With
-  // room for a word more than shows, whether one comes in does not depend on what is taken in the same cycle.
+  // ---- visible bytes ----
+  // The consumer is selected late, so only pointers move, never data: words stay in a ring until they are used up. With
+  // space for one word more than visible, accepting a word does not depend on the consumption in the same cycle.
   localparam int W = $clog2(WORDS);
   logic [63:0] window[WORDS];
-  logic [W-1:0] shows[SHOWN/8+1];    // which of them show, the one with the next byte first
-  logic [W-1:0] slot;                // where the next word goes
-  logic [5:0] held, filled;          // bytes from the first word's first one on; with the word that came
-  logic [5:0] left;                  // from the next one on
-  logic [1:0] gone;                  // words that are used up
-  logic [2:0] place, placed;         // words that are full, from the first one on; before words are used up
+  logic [W-1:0] shows[SHOWN/8+1];    // one-hot numbers of the visible words, the one with the next byte first
+  logic [W-1:0] slot;                // destination of the next word
+  logic [5:0] held, filled;          // bytes from the first byte of the first word on; including the new word
+  logic [5:0] left;                  // from the next byte on
+  logic [1:0] gone;                  // used-up words
+  logic [2:0] place, placed;         // full words from the first one on; before words are used up
   logic came_one, full;
 
   assign gone = onward[4:3];
   assign came_one = head[which] != tail[which];
   assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
   assign slot = shows[0] + W'(place);
-  // What is used up of the first word is found as soon as it is, if that is always as much, else where it matters.
+  // The used-up bytes of the first word are computed immediately if their number is constant, otherwise where it is needed.
   assign filled = pop ? {place, oldest[66:64]} + 6'd1 - (WHOLE ? 6'(lane) : '0) : held;
   assign left = WHOLE ? held : held - 6'(lane);
   assign placed = place + 3'(pop && oldest[66:64] == '1);
@@ -209,7 +209,7 @@ module http_ahead
     end
   end
 
-  // Kinds stand with their bytes.
+  // Kinds are stored with their bytes.
   if (SPARE) begin : g_kinds
     kind_t [7:0] kinds_of[WORDS];
     always_comb

@@ -1,13 +1,13 @@
-// One call of a function: takes a request's body out of its session's receive ring into a region, and puts
-// the answer into the transmit ring. There is one of these for each region, so that regions run at once.
+// One call of a function: moves a request's body from its session's receive ring into a region, and the
+// reply into the transmit ring. There is one instance for each region, so that regions run in parallel.
 //
-// The answer's head goes first, with blanks for the length, while the body's first bytes come out of memory;
-// the length is filled in at the end. Nothing of it counts as written before `taken`. What turns the answer's beats
-// into words of the ring (http_writer) is shared, as the ring's port is.
+// The reply's head is written first, with blanks for the length, while the body's first bytes are read from memory;
+// the length is filled in at the end. The reply counts as written only at `taken`. The unit that aligns the reply's beats
+// to words of the ring (http_writer) is shared, like the ring's port.
 //
 // Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
-// Latency: 3 cycles from `start` to the body's first beat if it was read ahead, else 5 and the memory's; 4 from the
-// answer's last beat to `complete`. Throughput: 8 bytes a cycle each way, if the rings' ports are not wanted by others.
+// Latency: 3 cycles from `start` to the body's first beat if it was prefetched, otherwise 5 and the memory's; 4 from the
+// reply's last beat to `complete`. Throughput: 8 bytes per cycle in each direction, if the rings' ports are free.
 module http_call
   import http_pkg::*;
 #(
@@ -20,36 +20,36 @@ module http_call
 ) (
     input  logic                                   clk,
     input  logic                                   rst,
-    // The call. What it needs is there with `start`.
+    // The call. Its operands are valid with `start`.
     input  logic                                   start,
     input  logic [SESSION_BITS-1:0]                session,
     input  logic [RX_POSITION_BITS-1:0]            body_at,
     input  logic [23:0]                            body_bytes,
     input  logic [TX_POSITION_BITS-1:0]            answer_at,
-    input  logic [23:0]                            room,        // bytes that the answer may take, its head too
-    input  text_t                                  ending,      // of the answer's head
-    input  logic [5:0]                             id_bytes,    // of an id to go with the answer; 0: none
-    // The id: eight bytes of it, the cycle after they are asked for.
+    input  logic [23:0]                            room,        // maximum bytes of the reply, including its head
+    input  text_t                                  ending,      // last part of the reply's head
+    input  logic [5:0]                             id_bytes,    // of an id for the reply; 0: none
+    // The id: eight bytes of it, a cycle after they are requested.
     output logic                                   id_read,
     output logic [SESSION_BITS-1:0]                id_session,
     output logic [2:0]                             id_word,
     input  logic [63:0]                            id_data,
-    // The call that is expected next: its body is read ahead.
+    // The expected next call: its body is prefetched.
     input  logic                                   ahead,
     input  logic [SESSION_BITS-1:0]                ahead_session,
     input  logic [RX_POSITION_BITS-1:0]            ahead_body_at,
     input  logic [23:0]                            ahead_body_bytes,
     output logic                                   complete,    // until `taken`
-    output logic                                   over,        // the answer was longer than `room`
+    output logic                                   over,        // the reply exceeds `room`
     output logic [TX_POSITION_BITS-1:0]            answer_to,
     input  logic                                   taken,
-    // The rings' ports, which are shared.
+    // The shared ports of the rings.
     output logic                                   rx_wants,
     input  logic                                   rx_may,
     output logic                                   rx_read,
     output logic [SESSION_BITS+RX_RING_BITS-4:0] rx_read_address,
     input  logic [63:0]                            rx_read_data,
-    // The answer's beats (http_writer).
+    // The reply's beats (http_writer).
     output logic                                   tx_wants,
     input  logic                                   tx_may,
     output logic                                   tx_valid,
@@ -73,20 +73,20 @@ module http_call
     input  logic                                   r_last
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   typedef enum logic [2:0] {
     Idle,
     Head,
     Body,
-    Rewind,   // the last bytes are written out, and the writer goes back to the length
+    Rewind,   // writes out the last bytes, and moves the writer back to the length
     Length,
     Flush,
     Over
   } state_t;
 
-  // The head as text, its first character on top, with blanks where the length will stand. The last blank begins
-  // what comes next, so that the front is whole words.
+  // The head as text, its first character on top, with blanks in place of the length. The last blank begins
+  // the next part, so that the first part consists of full words.
   localparam logic [15:0] Line = 16'h0d0a;
   localparam logic [40*8-1:0] Front = {"HTTP/1.1 200 OK", Line, "Content-Length: ", {7{8'h20}}};
   localparam logic [17*8-1:0] Tag = {8'h20, Line, "X-Request-Id: "};
@@ -105,8 +105,8 @@ module http_call
   logic [TX_POSITION_BITS-1:0] from;
   logic [31:0] digits;
   logic [RoomBits-1:0] limit, given;
-  logic [BodyBits-1:0] left;  // bytes of the body that the kernel has not got
-  logic [3:0] in_length;   // of its next beat
+  logic [BodyBits-1:0] left;  // bytes of the body that the kernel has not received
+  logic [3:0] in_length;   // of the kernel's next beat
   logic in_last;
   logic feeding, no_room;
   text_t tail;
@@ -118,7 +118,7 @@ module http_call
     PartEnd
   } part_t;
 
-  // The head's next word is looked for while the one before it is written.
+  // The head's next word is selected while the previous one is written.
   typedef struct packed {
     logic [63:0] data;
     logic [3:0]  length;
@@ -128,7 +128,7 @@ module http_call
   part_t part, next_part;
   logic [2:0] word, next_word;
   logic [5:0] tag_bytes;
-  logic has_tag;  // it has some bytes
+  logic has_tag;  // the id has bytes
   word_t shown;
 
   function automatic word_t word_of(input part_t which, input logic [2:0] at, input text_t tail_text, input logic with_tag,
@@ -149,7 +149,7 @@ module http_call
         bytes = 6'd5;
       end
     endcase
-    // The blank has gone before the id.
+    // The blank was written before the id.
     if (with_tag) begin
       text = text << 8;
       bytes = bytes - 6'd1;
@@ -176,8 +176,8 @@ module http_call
   assign next_part = !shown.part_over ? part : part == PartTag ? PartId :
       part == PartFront && has_tag ? PartTag : PartEnd;
 
-  // The id's words come out of memory two cycles before they are written, and into the register of what is shown: `id_data`
-  // is the word that is shown next, while there is one of them.
+  // The id's words are read from memory two cycles before they are written, into the output register: `id_data`
+  // is the next word, if there is one.
   logic moves_on;
   assign moves_on = state == Head && tx_may;
   assign id_read = state == Head;
@@ -225,12 +225,12 @@ module http_call
       .count,
       .drained      (unused_drained),
       .lane,
-      .onward       ({1'b0, k_valid && k_ready, lane}),  // nothing is taken after the last beat
+      .onward       ({1'b0, k_valid && k_ready, lane}),  // no bytes are consumed after the last beat
       .busy         (reads)
   );
 
   always_comb begin
-    // At least as many as the beat has, which are eight or fewer.
+    // At least the bytes of the beat, which are eight or fewer.
     enough = 1'b1;
     for (int i = 0; i < 3; i++) if (count[i] != in_length[i]) enough = count[i];
     if (in_length[3] || count[3]) enough = count[3];
@@ -240,9 +240,9 @@ module http_call
   assign k_keep = 8'((9'd1 << in_length) - 9'd1);
   assign k_last = in_last;
 
-  // ---- the answer ----
+  // ---- the reply ----
   logic rewound;
-  // In the cycle behind.
+  // In the next cycle.
   always_ff @(posedge own_clk) begin
     tx_start <= start || (state == Rewind && tx_may);
     rewound  <= state == Rewind && tx_may && !rst;
@@ -251,7 +251,7 @@ module http_call
   assign tx_from = from + (rewound ? TX_POSITION_BITS'(LengthAt) : '0);
 
   assign r_ready = state == Body && tx_may;
-  // Not in the cycle in which the last of it is written: much waits for this, and who may write is known late.
+  // Not in the cycle in which its last part is written: this is on a critical path, and the write grant is late.
   assign complete = state == Over;
   assign over = no_room;
 
@@ -302,7 +302,7 @@ module http_call
   end
 
   always_ff @(posedge own_clk) begin
-    // Two cycles pass from the last beat to the digits' use.
+    // Two cycles pass from the last beat to the use of the digits.
     counted <= r_valid && r_ready ? out_length : '0;
     if (start) begin
       s <= session;
@@ -324,7 +324,7 @@ module http_call
     end else begin
       digits <= add_decimal(digits, counted);
       if (k_valid && k_ready) begin
-        // Eight bytes less, and what that leaves for the beat after this one.
+        // Eight bytes less, and the rest for the beat after this one.
         left <= left - BodyBits'(8);
         in_length <= left >= BodyBits'(16) ? 4'd8 : {1'b0, left[2:0]};
         in_last <= left <= BodyBits'(16);

@@ -1,19 +1,19 @@
-// The HTTP server. Takes the sessions that have something to do in turn, parses their requests,
-// answers what the board knows itself, and has functions called.
+// The HTTP server. Serves the sessions with pending work in turn, parses their requests,
+// sends the replies of the board itself, and requests calls of functions.
 //
 // A function's name is looked up in the function table while the rest of the head is parsed. A call is
-// asked for only when the whole body is in the receive ring and there is room for its answer in the
-// transmit ring: neither a slow sender nor a slow reader can hold a region. From then on the session
-// waits and others have their turns, until the function engine has granted a region, whose http_call
-// moves body and answer, and has said how it ended. So a session has one call under way, which keeps its
-// answers in order, and as many calls run as there are regions.
+// requested only when the whole body is in the receive ring and there is space for its reply in the
+// transmit ring, so that neither a slow sender nor a slow reader can hold a region. From then on the session
+// waits and others are served, until the function engine has granted a region, whose http_call
+// moves body and reply, and has reported the result. A session therefore has one call in progress, which keeps its
+// replies in order, and there are as many calls as regions.
 //
-// Whatever a request lacks, its state is saved and the next session has its turn.
+// If a request is incomplete, its state is saved and the next session is served.
 //
-// Positions in streams are those that TCP counts by, as far as the rings go (net_pkg::position_bits).
+// Positions in streams are TCP's, with the width of the rings (net_pkg::position_bits).
 //
 // Parameters: SESSIONS; REGIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body; METRICS, as
-// http_text counts them.
+// counted by http_text.
 module http_engine
   import http_pkg::*;
   import functions_pkg::*;
@@ -32,7 +32,7 @@ module http_engine
 ) (
     input  logic                clk,
     input  logic                rst,
-    input  logic [8*KEY_BYTES-1:0] api_key,       // that a request must bring; zeros: none
+    input  logic [8*KEY_BYTES-1:0] api_key,       // required in requests; zeros: none
     // sessions
     input  logic                open,
     input  logic [S-1:0]        open_at,
@@ -42,24 +42,24 @@ module http_engine
     input  logic [S-1:0]        arrived_at,
     input  logic                woken,
     input  logic [S-1:0]        woken_at,
-    output logic [S-1:0]        rcv_of,           // whose stream in is looked at,
-    input  logic [RxP-1:0]      rcv_next,         // where it has come to,
+    output logic [S-1:0]        rcv_of,           // session whose received stream is read,
+    input  logic [RxP-1:0]      rcv_next,         // its end position,
     input  logic                rcv_ended,        // and whether it has ended
-    output logic [S-1:0]        una_of,           // and of whom what is acknowledged
+    output logic [S-1:0]        una_of,           // session whose acknowledged position is read
     input  logic [TxP-1:0]      snd_una,
     input  logic [SESSIONS-1:0] dead,
     input  logic [SESSIONS-1:0] shut,
-    output logic                notify,           // something is new of this session:
+    output logic                notify,           // a change of this session:
     output logic [S-1:0]        notify_at,
-    output logic [RxP-1:0]      notify_read_to,   // what is used up,
-    output logic [TxP-1:0]      notify_written_to,// what is written,
-    output logic                notify_finish,    // and whether nothing more will be
+    output logic [RxP-1:0]      notify_read_to,   // the consumed position,
+    output logic [TxP-1:0]      notify_written_to,// the written position,
+    output logic                notify_finish,    // no more data will be written
     output logic                release_valid,
     output logic [S-1:0]        release_at,
-    output logic [SESSIONS-1:0] working,          // what they have sent is not answered for want of time, or of a call's end
-    output logic [SESSIONS-1:0] mid_request,      // a request has begun, and waits for its rest, or for room for its answer
+    output logic [SESSIONS-1:0] working,          // their requests wait for the engine, or for the end of a call
+    output logic [SESSIONS-1:0] mid_request,      // a request has begun, and waits for its rest, or for space for its reply
     // rings
-    output logic                rx_next,          // the next cycle is one of a read
+    output logic                rx_next,          // there is a read in the next cycle
     output logic                rx_read,
     output logic [S+RX_RING_BITS-4:0] rx_read_address,
     input  logic [63:0]         rx_read_data,
@@ -67,10 +67,10 @@ module http_engine
     output logic [S+TX_RING_BITS-4:0] tx_write_address,
     output logic [63:0]         tx_write_data,
     output logic [7:0]          tx_write_keep,
-    // into a receive ring: a chunked body put together
+    // into a receive ring: an assembled chunked body
     output logic                fill_write,
-    input  logic                fill_ready,       // for one more than those that were given in the two cycles before
-    input  logic                fill_waits,       // one has not been written yet
+    input  logic                fill_ready,       // for one word more than those of the two previous cycles
+    input  logic                fill_waits,       // a word is not written yet
     output logic [S+RX_RING_BITS-4:0] fill_address,
     output logic [63:0]         fill_data,
     output logic [7:0]          fill_keep,
@@ -83,8 +83,8 @@ module http_engine
     input  logic [NUMBER_BITS-1:0] found_function,
     output logic [NUMBER_BITS-1:0] entry_of,
     input  entry_t              entry,
-    input  logic                changed,          // some function is not what it was
-    output logic                listing,          // the table is to stay as it is
+    input  logic                changed,          // a function has changed
+    output logic                listing,          // the table must not change
     output logic [NUMBER_BITS-1:0] slot_of,
     output logic                slot_word,
     input  logic                slot_used,
@@ -101,15 +101,15 @@ module http_engine
     input  logic                grant,
     input  logic [R-1:0]        grant_region,
     input  logic [S-1:0]        grant_tag,
-    input  logic [REGIONS-1:0]  next_valid,       // the call that a region is likely granted next
+    input  logic [REGIONS-1:0]  next_valid,       // the expected next call of a region
     input  logic [S-1:0]        next_tag   [REGIONS],
     input  logic                finish_valid,
     output logic                finish_ready,
     input  logic [S-1:0]        finish_tag,
     input  logic [R-1:0]        finish_region,
     input  logic                finish_killed,
-    input  logic                finish_refused,   // its image
-    input  fetch_result_t       finish_fetch,     // or that could not be had
+    input  logic                finish_refused,   // its image was refused
+    input  fetch_result_t       finish_fetch,     // or could not be fetched
     // regions
     output logic [REGIONS-1:0]  k_valid,
     input  logic [REGIONS-1:0]  k_ready,
@@ -121,14 +121,14 @@ module http_engine
     input  logic [63:0]         r_data     [REGIONS],
     input  logic [7:0]          r_keep     [REGIONS],
     input  logic [REGIONS-1:0]  r_last,
-    // numbers for /metrics, the first two are counted here
+    // values of /metrics; the first two are counted here
     input  logic [63:0]         metrics    [METRICS],
     output logic [31:0]         count_requests,
     output logic [31:0]         count_errors,
     output logic                busy
 );
 
-  logic own_clk;  // stands still while nothing would change, but for what calls need
+  logic own_clk;  // gated while no state changes, except for calls
 
   typedef enum logic [4:0] {
     PICK,
@@ -136,7 +136,7 @@ module http_engine
     PARSE,
     CHUNKS,    // a chunked body begins
     DECIDE,
-    CALL,      // a call is asked for
+    CALL,      // a call is requested
     LIST,      // the list of functions, first only for its length
     HEAD,
     LENGTH,
@@ -154,21 +154,21 @@ module http_engine
   state_t state, state_before;
   logic [S-1:0] s;
   logic [SESSIONS-1:0] ready, fresh, active;
-  logic [SESSIONS-1:0] calling;  // its call is under way: it has no turn
+  logic [SESSIONS-1:0] calling;  // its call is in progress: the session is not served
   logic [SESSIONS-1:0] stale;    // functions have changed since its function was looked up
-  logic [SESSIONS-1:0] failed;   // its call has, and why:
+  logic [SESSIONS-1:0] failed;   // its call has failed, with the reason:
   text_t outcomes[SESSIONS];
   request_t c, parsed, resumed;
   logic [RxP-1:0] at;   // the next byte of the stream;
-  logic [1:0] at_gone;  // words that were used up in the cycle before, and that it has still to count
+  logic [1:0] at_gone;  // words consumed in the previous cycle, not yet counted
 
-  // Bytes that are not used up yet and what is behind, and of the answers, as far as their rings go.
+  // Unconsumed bytes and free space for replies, with the width of the rings.
   localparam int RxBits = RX_RING_BITS + 2;
   localparam int TxBits = TX_RING_BITS + 1;
   localparam int LengthBits = $clog2(BODY_BYTES + 1);
 
-  // ---- what is kept of sessions that have no turn ----
-  // Each of these is written in one place, so that it fits distributed memory with one port for it.
+  // ---- saved state of sessions that are not served ----
+  // Each of these is written in one place, so that it fits distributed memory with one write port.
   typedef struct packed {
     logic [RxP-1:0]        body_at;
     logic [LengthBits-1:0] body_bytes;
@@ -177,37 +177,37 @@ module http_engine
     logic [TxP-1:0]    answer_at;
     logic [TxBits-1:0] room;
     logic [5:0]        id_bytes;
-    logic              keep_alive, close;  // as the answer says
+    logic              keep_alive, close;  // as in the reply
   } call_t;
 
   (* ram_style = "block", no_rw_check = 1 *) request_t requests[SESSIONS];
-  request_t request_next;            // of the session that has its turn next
-  // No number is longer than that of the longest body, or of a chunk with as many digits (http_parse).
+  request_t request_next;            // of the session served next
+  // No number exceeds that of the longest body, or of a chunk with as many digits (http_parse).
   always_comb begin
     resumed = request_next;
     resumed.length = 24'(request_next.length[LengthBits-1:0]);
     resumed.chunk = 24'(request_next.chunk[(LengthBits+3)/4*4-1:0]);
   end
   logic [3:0][31:0] values_here;     // of its scalars
-  logic [31:0] value;                // what one of them has become
+  logic [31:0] value;                // the new value of one of them
   logic value_put;
-  logic [RxP-1:0] resumes[SESSIONS]; // where reading goes on
-  body_t bodies[SESSIONS];           // of a call: its request's body,
-  call_t called[SESSIONS];           // what its answer needs,
-  logic [RxP-1:0] afters[SESSIONS];  // where its request ends,
+  logic [RxP-1:0] resumes[SESSIONS]; // position at which reading resumes
+  body_t bodies[SESSIONS];           // of a call: the body of its request,
+  call_t called[SESSIONS];           // the data for its reply,
+  logic [RxP-1:0] afters[SESSIONS];  // the end of its request,
   logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
-  logic [SESSIONS-1:0] finish;       // nothing more will be written,
-  logic ends;                        // nor by the session in turn once it is saved
-  logic [RxP-1:0] begun_at;          // of the session in turn: what is used up, as its peer is told,
-  logic [TxP-1:0] written_at;        // and what is written
+  logic [SESSIONS-1:0] finish;       // no more data will be written,
+  logic ends;                        // also by the served session once it is saved
+  logic [RxP-1:0] begun_at;          // of the served session: the consumed position, as notified to TCP,
+  logic [TxP-1:0] written_at;        // and the written position
 
-  // ---- the rings' ports: this one's own, and those of the regions' calls ----
+  // ---- the rings' ports: the engine's own, and those of the regions' calls ----
   logic [REGIONS:0] rx_wants, rx_may, rx_reads, writes;
   logic [REGIONS-1:0] tx_wants, tx_may;
   logic [S+RX_RING_BITS-4:0] rx_addresses[REGIONS+1];
 
-  // ---- whose turn is next ----
-  logic [2:0] turns;  // requests that this session may still have before the others
+  // ---- selection of the next session ----
+  logic [2:0] turns;  // remaining requests of this session before others are served
   logic [S-1:0] pick_from, pick_next;
   logic [SESSIONS-1:0] pick_after;
 
@@ -226,39 +226,39 @@ module http_engine
   // ---- reading ----
   logic reader_start;
   logic [RxBits-1:0] arrived_to, body_there;
-  logic arrived_all;     // and that is the end of the stream
+  logic arrived_all;     // at the end of the stream
   logic [127:0] bytes;
   kind_t [23:0] kinds;
   logic [23:0] there;
-  seen_t looked, seen;   // what they are, and what they were a cycle ago
+  seen_t looked, seen;   // their classification, and that of the previous cycle
   logic seen_valid, seen_drained, seen_all;
-  logic may_step;        // what was seen can be decided about,
-  logic steps;           // and the parser goes on: with what shows now, it would not look at the right place
-  logic ruined;          // it cannot,
-  logic too_big_then;    // because the head is too big,
+  logic may_step;        // the classification is valid for a step,
+  logic steps;           // and the parser moves: the present classification is then for a wrong position
+  logic ruined;          // the request is malformed,
+  logic too_big_then;    // because its head is too big,
   logic version_then;    // or of another version
   logic [4:0] count, onward, parse_onward;
-  logic stepped;           // in the cycle before,
-  logic [2:0] stepped_from;  // and from that lane: the bytes of the head are counted now
+  logic stepped;           // in the previous cycle,
+  logic [2:0] stepped_from;  // from that lane: the bytes of the head are counted now
   logic [2:0] lane;
   logic drained, moved, broken, other_version, too_big, reads;
   logic word_over;       // of a function's name
-  name_t stored;         // one that is encoded, so far:
+  name_t stored;         // an encoded name, so far:
   logic [63:0] stored_low;
-  logic [1:0] stored_step;  // it is there with the last of these
-  logic looking, looks;  // for a function's name; and nothing else can be done meanwhile
+  logic [1:0] stored_step;  // complete with the last of these
+  logic looking, looks;  // a name is being looked up; other work has to wait
   name_t parsed_name;
   logic id_put;          // into the memory of requests' ids
   logic [7:0] id_byte;
   logic [3:0][63:0] scalars;
-  entry_t entry_then;    // out of memory, and a cycle ago
+  entry_t entry_then;    // read from memory, a cycle late
   logic found_before, length_over;
-  logic pending;         // chunks of a body are still to be put together
+  logic pending;         // chunks of a body are not assembled yet
   logic body_begun;      // a cycle late
-  logic own_turn;        // to write
+  logic own_turn;        // the engine's turn to write
 
-  // A peer's FIN takes a sequence number but is no byte. One multiplexer serves the session in turn and, every
-  // other cycle, the one whose turn is next.
+  // A peer's FIN takes a sequence number but is not a byte. One multiplexer serves the current session and, every
+  // other cycle, the session that is served next.
   logic hints, hinted, opening, opens;
   logic [S-1:0] opening_at;
   logic [S-1:0] look, pick_then, hint_session;
@@ -284,7 +284,7 @@ module http_engine
     if (rst || opens) hinted <= 1'b0;
   end
 
-  // A head and some more: what is behind a head is the call's to read.
+  // A head and a margin: the call reads the data after a head.
   http_ahead #(
       .SESSION_BITS  (S),
       .RING_BITS     (RX_RING_BITS),
@@ -296,8 +296,8 @@ module http_engine
       .session     (s),
       .from        (32'(at)),
       .up_to       (32'(arrived_to)),
-      .pause       (body_begun),  // a body is the call's to read
-      // The session whose turn is next.
+      .pause       (body_begun),  // the call reads the body
+      // The session that is served next.
       .ahead       (hinted && hint_session != s && !reader_start && !opening && !(state inside {PICK, LOAD})),
       .ahead_session(hint_session),
       .ahead_from  (32'(hint_from)),
@@ -354,17 +354,17 @@ module http_engine
       .too_big
   );
 
-  // ---- bytes that the parser does not look at: of a chunk, of a body that nobody wants, behind the end ----
-  // Eight a cycle while there are plenty, both here and of what they are of. Else a step takes two cycles, as the parser's do.
+  // ---- skipped bytes: of a chunk, of a discarded body, after the end ----
+  // Eight per cycle while enough remain, both visible and of their part. Otherwise a step takes two cycles, like the parser's.
   typedef struct packed {
     logic       valid;
-    logic       all;  // they are over with these:
+    logic       all;  // these are the last ones:
     logic [3:0] take;
   } pass_t;
 
-  pass_t pass, seen_pass;  // of what shows, and of what showed a cycle ago
+  pass_t pass, seen_pass;  // for the visible bytes, and for those of the previous cycle
   logic passes, moves, plenty, many, eight;
-  logic [3:0] passed;      // of a chunk, in the cycle before
+  logic [3:0] passed;      // of a chunk, in the previous cycle
   assign passes = c.place inside {AT_CHUNK, AT_DISCARD, AT_END};
   assign plenty = many && count[4];
   assign pass = plenty ? '{valid: 1'b1, all: 1'b0, take: 4'd8} : seen_pass;
@@ -372,7 +372,7 @@ module http_engine
   assign eight = |count[4:3];
 
   always_ff @(posedge own_clk) begin
-    many <= state == PARSE && !reader_start && (c.place == AT_END || c.chunk[23:5] != '0);  // with eight less, too
+    many <= state == PARSE && !reader_start && (c.place == AT_END || c.chunk[23:5] != '0);  // also valid with eight less
     seen_pass.valid <= state == PARSE && !reader_start && passes && !moves;
     seen_pass.all <= c.place != AT_END && c.chunk[23:4] == '0 &&
         (c.chunk[3] ? eight && c.chunk[2:0] == '0 : eight || c.chunk[2:0] <= count[2:0]);
@@ -380,8 +380,8 @@ module http_engine
         eight ? 4'd8 : {1'b0, count[2:0]};
   end
 
-  // A step of the parser takes two cycles: what shows is looked at, and then decided about. It is right as long as
-  // nothing has been taken since, and the parser stands where it did.
+  // A step of the parser takes two cycles: classification, then decision. The classification is valid if
+  // no bytes were consumed since, and the parser's state is the same.
   always_ff @(posedge own_clk) begin
     seen <= looked;
     seen_drained <= drained;
@@ -397,12 +397,12 @@ module http_engine
       !(looking ? seen.at[AT_KEY] : (seen.at[AT_NAME] || seen.at[AT_ENCODED]) && c.route == ROUTE_FUNCTION && !find_ready);
   assign steps = may_step && moved;
 
-  // ---- putting a chunked body together: where it begins in its ring, up to which bytes are used up until it is ----
-  localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // what chunks may take of the ring
-  logic [RxP-1:0] raw;  // what is used up of the ring for it, a cycle ago, if that was known
+  // ---- assembling a chunked body: its start in the ring, and the consumed position until it is complete ----
+  localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // maximum bytes of chunks in the ring
+  logic [RxP-1:0] raw;  // bytes of the ring used for it, a cycle ago, if known
   logic raw_known, in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty;
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
-  // The chunks come once the head is known to be in order, and a client that waits for it has its 100.
+  // Chunks are read once the head is valid; a client that waits for 100 has received it.
   assign pending = c.chunked && !c.together;
   always_ff @(posedge own_clk) body_begun <= c.place == AT_BODY && !pending;
   always_ff @(posedge own_clk) begin
@@ -410,12 +410,12 @@ module http_engine
     raw_known <= state == PARSE && in_chunks && at_gone == '0;
     chunks_over <= in_chunks && (c.too_long || (raw_known && raw > RxP'(RawMost)) || 25'(c.length) + 25'(c.chunk) > 25'(BODY_BYTES));
   end
-  // What is left in the writer is written out when no more comes at once, and before anything else is done.
+  // Bytes left in the writer are written out when no more follow at once, and before other work.
   assign fill_start = state == PARSE && !fill_dirty && (reader_start || c.place == AT_CHUNK_SIZE);
   assign fill_flush = state == PARSE && fill_dirty && !chunk_moves && fill_ready && own_turn;
   assign chunk_moves = moves && c.place == AT_CHUNK;
 
-  // ---- writing: the calls' answers, one's own, and by the same way chunks are put together ----
+  // ---- writing: the calls' replies, own replies, and by the same path assembled chunks ----
   localparam int LongerBits = RX_RING_BITS > TX_RING_BITS ? RX_RING_BITS : TX_RING_BITS;
   localparam int P = RxP > TxP ? RxP : TxP;
   logic writer_start, writer_valid, writer_flush;
@@ -429,7 +429,7 @@ module http_engine
   logic [S-1:0] put_session[REGIONS+1];
   logic written, own_put, own_start;
   logic [P-1:0] own_from;
-  logic [1:0] fills;  // what this one puts, and what is written of it, is a chunk's
+  logic [1:0] fills;  // the engine's bytes, and those written, belong to a chunk
   logic chunks_wait;
   logic [S+LongerBits-4:0] write_address;
   logic [TxP-1:0] position;
@@ -450,7 +450,7 @@ module http_engine
     fills <= {fills[0], state == PARSE};
   end
 
-  // An answer of this one's is short, and calls' wait. Chunks take turns with them.
+  // Own replies are short, and calls wait for them. They alternate with chunks.
   always_ff @(posedge clk) chunks_wait <= !rst && |tx_wants && !chunks_wait;
   assign own_turn = state == PARSE ? (c.place == AT_CHUNK || fill_dirty) && !chunks_wait :
       state inside {LIST, HEAD, LENGTH, TAG, TAG_ID, HEAD_END, BODY, DIGITS, FLUSH};
@@ -505,7 +505,7 @@ module http_engine
       .grant  (tx_may)
   );
 
-  // Who was given a port uses it a cycle later.
+  // A granted port is used a cycle later.
   always_comb begin
     rx_next = |(rx_wants & rx_may);
     rx_read = |rx_reads;
@@ -531,7 +531,7 @@ module http_engine
       .want_end,
       .ending,
       .wanted(state inside {HEAD, TAG, HEAD_END, BODY}),
-      .same  (state == state_before),  // a part has one, or more
+      .same  (state == state_before),  // a state has one part or several
       .next  (text_ready && !writer_start),
       .ready (text_ready),
       .data  (text_data),
@@ -541,7 +541,7 @@ module http_engine
       .metric
   );
 
-  // ---- the answer ----
+  // ---- the reply ----
   logic [31:0] digits;          // its length, eight decimal digits
   logic with_length, with_body, closing, then_discard;
   logic [31:0] room;
@@ -569,7 +569,7 @@ module http_engine
       .slot_name
   );
 
-  // ---- numbers of /metrics: one bit a cycle ----
+  // ---- values of /metrics: one bit per cycle ----
   logic [63:0] binary;
   logic [79:0] decimal, adjusted;
   logic [5:0] bits_left;
@@ -579,7 +579,7 @@ module http_engine
     adjusted[4*i+:4] = decimal[4*i+:4] > 4'd4 ? decimal[4*i+:4] + 4'd3 : decimal[4*i+:4];
   end
 
-  // ---- what a complete head asks for ----
+  // ---- the request of a complete head ----
   function automatic logic persists(input request_t r);
     return !r.close && (!r.http10 || r.keep);
   endfunction
@@ -592,16 +592,16 @@ module http_engine
   text_t refusal;
   logic [5:0] id_left;
   localparam int RingBytes = 1 << TX_RING_BITS;
-  // What is free for an answer at least. The longest of one's own, the numbers of /metrics and the list of functions, take less.
+  // Minimum free space for a reply. The longest own replies, /metrics and the list of functions, are shorter.
   localparam int Least = RingBytes < 8192 ? RingBytes / 2 : 4096;
-  if (TX_RING_BITS < 12) $error("a ring must have room for the list of functions");
+  if (TX_RING_BITS < 12) $error("TX_RING_BITS must be at least 12: a ring must hold the list of functions");
 
-  // A cycle late: what is written is said two cycles before it matters.
+  // A cycle late: writes are notified two cycles before they are needed.
   always_ff @(posedge own_clk) free_space <= TxBits'(RingBytes) - (TxBits'(written_at) - TxBits'(snd_una));
   assign una_of = s;
 
   // ---- looking up a function's name ----
-  // What cannot go on before the answer is there.
+  // States that cannot continue before the result.
   assign looks = looking ? c.place inside {AT_KEY, AT_BODY} : c.place inside {AT_NAME, AT_ENCODED} && c.route == ROUTE_FUNCTION && !find_ready;
   assign find_valid = state == PARSE && seen_valid && !ruined && !too_big && word_over;
   assign find_name = parsed_name;
@@ -610,10 +610,10 @@ module http_engine
   assign refusal = refusal_of(c, pending, length_over);
   assign wrong_method = c.route == ROUTE_FUNCTION ? c.method != METHOD_POST :
       !(c.method inside {METHOD_GET, METHOD_HEAD});
-  // Whoever knows the key may ask for anything; anybody may ask whether the board is well.
+  // The key authorizes all requests; /healthz needs no key.
   assign stranger = api_key[7:0] != '0 && !c.authorized && c.route != ROUTE_HEALTH;
   assign body_there = arrived_to - RxBits'(at);
-  // An answer may be four times as long as its request, and more if nothing else waits.
+  // A reply may be four times as long as its request, or longer if no other data waits.
   assign room = 32'(Least) + {6'd0, c.length, 2'b00};
   assign all_there = 32'(body_there) >= 32'(c.length);
   assign may_run = !pending && (c.together || all_there) && 32'(free_space) >= (room > 32'(RingBytes) ? 32'(RingBytes) : room);
@@ -639,13 +639,13 @@ module http_engine
   assign granted_body = bodies[grant_tag];
   assign granted = called[grant_tag];
 
-  // Of calls to come, a cycle late.
+  // Expected calls, a cycle late.
   logic [REGIONS-1:0] hint_valid;
   logic [S-1:0] hint_tag[REGIONS];
   body_t hint_body[REGIONS];
   always_ff @(posedge clk) begin
     for (int i = 0; i < REGIONS; i++) begin
-      hint_valid[i] <= next_valid[i] && !starts[i] && !rst;  // what is granted now is no longer to come
+      hint_valid[i] <= next_valid[i] && !starts[i] && !rst;  // a call granted now is no longer expected
       hint_tag[i]   <= next_tag[i];
       hint_body[i]  <= bodies[next_tag[i]];
     end
@@ -715,19 +715,19 @@ module http_engine
   end
 
   for (genvar k = 0; k < 4; k++) begin : g_value
-    logic [31:0] values[SESSIONS];  // each of them a memory of its own
+    logic [31:0] values[SESSIONS];  // one memory each
     always_ff @(posedge own_clk) if (value_put && may_step && c.key == 2'(k)) values[s] <= value;
     assign values_here[k] = values[s];
   end
 
-  // ---- requests' ids, for the calls and for this one; before there is one, a function's name that is decoded ----
+  // ---- requests' ids, for the calls and for the engine; before an id, the decoded name of a function ----
   logic id_write;
   assign id_write = id_put && may_step;
   assign id_reads[REGIONS] = state inside {TAG, TAG_ID} || c.place == AT_ENCODED;
   assign id_sessions[REGIONS] = s;
   assign id_words[REGIONS] = state == TAG_ID ? word + 1'b1 : 3'(c.place == AT_ENCODED && stored_step != '0);
 
-  // Read anew after each step: its two words, one after the other.
+  // Read again after each step: its two words, one after another.
   always_ff @(posedge own_clk) begin
     stored_step <= state != PARSE || c.place != AT_ENCODED || reader_start || may_step ? '0 : stored_step + 2'(stored_step != '1);
     if (stored_step == 2'd1) stored_low <= id_data[REGIONS];
@@ -749,8 +749,8 @@ module http_engine
     );
   end
 
-  // ---- marks: how far a session has been read and written, by this one, a call's end or a new connection ----
-  // A call's end is seen when its answer has been moved too, in a cycle in which nothing else says so.
+  // ---- marks: the consumed and written positions of a session, set by the engine, the end of a call or a new connection ----
+  // The end of a call is processed after its reply was moved, in a cycle without other marks.
   logic finish_well, chunks_due, called_now, own_mark, mark_begin, mark_resume, mark_written;
   logic [S-1:0] mark_at;
   logic [RxP-1:0] opening_next, mark_value;
@@ -773,7 +773,7 @@ module http_engine
     case (state)
       COMMIT: mark_begin = text != TEXT_CONTINUE;
       SAVE: mark_begin = ends || (!in_chunks && !c.together);
-      CALL: if (request_ready) mark_begin = !c.together;  // else the body stays where it is
+      CALL: if (request_ready) mark_begin = !c.together;  // otherwise the body stays in place
       default: ;
     endcase
   end
@@ -800,7 +800,7 @@ module http_engine
   assign notify_written_to = written_of[notify_at];
   assign notify_finish = finish[notify_at];
 
-  // What is broken is dropped anyway. What shows while the reader starts is another session's.
+  // A malformed request is dropped in any case. Bytes visible while the reader starts belong to another session.
   assign onward = moves ? (plenty ? {2'b01, at[2:0]} : 5'(at[2:0]) + 5'(seen_pass.take)) : may_step ? parse_onward : 5'(at[2:0]);
 
   always_comb begin
@@ -826,7 +826,7 @@ module http_engine
       end
       DIGITS: begin
         writer_valid = 1'b1;
-        // The first digits stand on top, and the rest moves there.
+        // The first digits are on top, and the others move there.
         for (int i = 0; i < 8; i++) writer_data[8*i+:8] = 8'h30 + 8'(decimal[76-4*i+:4]);
         writer_length = 4'd8;
         if (word[1]) begin
@@ -838,7 +838,7 @@ module http_engine
     endcase
   end
 
-  // The next part is looked up while a part that is no text is written.
+  // The next part is selected while a part without text is written.
   assign want_end = state inside {HEAD_END, TAG_ID} || (state == LENGTH && c.id_bytes == '0);
   assign want_tag = state inside {TAG, LENGTH};
   assign id_left = c.id_bytes - {word, 3'b000};
@@ -847,7 +847,7 @@ module http_engine
 
   always_ff @(posedge own_clk) begin
     if (state == SAVE || state == CALL) requests[s] <= c;
-    request_next <= requests[pick_then];  // in PICK, when nothing is written
+    request_next <= requests[pick_then];  // in PICK, without a write
     if (called_now) begin
       bodies[s] <= '{body_at: c.together ? begun_at : at, body_bytes: LengthBits'(c.length)};
       called[s] <= '{answer_at: written_at, room: free_space - TxBits'(1024), id_bytes: c.id_bytes,
@@ -864,22 +864,22 @@ module http_engine
     notify <= 1'b0;
     release_valid <= 1'b0;
     list_start <= 1'b0;
-    // What is taken is known last: it is counted in two steps.
+    // The number of consumed bytes is known late, so it is counted in two steps.
     at[2:0] <= onward[2:0];
     at_gone <= onward[4:3];
     at[RxP-1:3] <= at[RxP-1:3] + (RxP - 3)'(at_gone);
-    // Where the parser does not move, nothing changes; what is broken is not looked at any more.
+    // If the parser does not move, no state changes; a malformed request is not parsed further.
     if (may_step) c <= parsed;
     stepped <= may_step;
     stepped_from <= at[2:0];
     if (stepped && !may_step) c.head_bytes <= c.head_bytes + 14'({at_gone, at[2:0]} - 5'(stepped_from));
-    // The parser goes on two cycles after a chunk at the earliest.
+    // The parser continues two cycles after a chunk at the earliest.
     passed <= chunk_moves ? pass.take : '0;
     if (passed != '0) c.length <= 24'(LengthBits'(c.length + 24'(passed)));
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
     state_before <= state;
-    // If the session is saved as it is now: its peer has closed, and nothing more will come. Others say so themselves.
+    // If the session is saved in this state: its peer has closed, and no more data will be written. Other states set this themselves.
     if (state == PARSE) ends <= seen_all && c.place != AT_END;
 
     case (state)
@@ -892,7 +892,7 @@ module http_engine
       end
 
       LOAD:
-      // A session may be over since it became ready.
+      // A session may have ended since it became ready.
       if (!active[s]) state <= PICK;
       else if (dead[s]) begin
         active[s] <= 1'b0;
@@ -903,7 +903,7 @@ module http_engine
         state <= PICK;
       end else begin
         c <= fresh[s] ? '0 : resumed;
-        // Nothing can be answered any more: what comes is dropped.
+        // No reply is possible any more: received data is dropped.
         if (shut[s] || finish[s]) c.place <= AT_END;
         fresh[s] <= 1'b0;
         at <= resumes[s];
@@ -930,7 +930,7 @@ module http_engine
           state <= HEAD;
           writer_start <= 1'b1;
           writer_from <= written_at;
-          if (32'(free_space) < 32'(Least)) begin  // no room: it is closed without a word
+          if (32'(free_space) < 32'(Least)) begin  // no space: the session is closed without a reply
             ends <= 1'b1;
             writer_start <= 1'b0;
             state <= SAVE;
@@ -960,7 +960,7 @@ module http_engine
         too_big_then <= !broken;
         version_then <= other_version;
       end else if (moved) begin
-        if (find_valid) begin  // the table is free, else `looks`
+        if (find_valid) begin  // the table is free, otherwise `looks`
           looking <= 1'b1;
           stale[s] <= 1'b0;
         end
@@ -993,7 +993,7 @@ module http_engine
         writer_start <= 1'b1;
         if (refusal != TEXT_END) begin
           text <= refusal;
-          // Nobody knows where a next request would begin, nor whether a client that expects something sends the body.
+          // The start of a next request is unknown, and so is whether a client that expects 100 sends the body.
           if (c.coded || c.too_long || length_over || (pending && (c.http10 || c.has_length)) || c.unexpected) begin
             closing <= 1'b1;
             ending <= TEXT_END_CLOSE;
@@ -1051,8 +1051,8 @@ module http_engine
         if (request_ready) state <= PICK;
       end
 
-      // Gone through twice: for its length, and for its text. The table stays as it is, once a change of it that
-      // was under way is over.
+      // Listed twice: for its length, and for its text. The table does not change meanwhile, once a pending change
+      // has completed.
       LIST: begin
         list_waits <= list_waits && !find_ready;
         list_start <= list_waits && find_ready;
@@ -1066,7 +1066,7 @@ module http_engine
         end
       end
       LENGTH: state <= c.id_bytes != '0 ? TAG : HEAD_END;
-      // The request's id goes with its answer.
+      // The reply carries the request's id.
       TAG: if (text_ready && text_last) state <= TAG_ID;
       TAG_ID: begin
         word <= word + 1'b1;
@@ -1133,7 +1133,7 @@ module http_engine
             c.place <= AT_DISCARD;
             c.chunk <= c.length;
           end else if (|(pickable & ~(SESSIONS'(1) << s)) && turns == '0) begin
-            // Others wait: this session's next request has its turn later.
+            // Other sessions wait: this session's next request is served later.
             ready[s] <= 1'b1;
             state <= SAVE;
           end
@@ -1153,7 +1153,7 @@ module http_engine
     counted_length <= list_length;
     if (counted) digits <= add_decimal(digits, counted_length);
     found_before <= found_valid && !rst;
-    // The function's entry comes out of memory, and into a register.
+    // The function's entry is read from memory into a register.
     if (found_before) looking <= 1'b0;
     if (found_valid) begin
       c.number <= 6'(found_function);
@@ -1164,7 +1164,7 @@ module http_engine
     end
     if (changed) stale <= '1;
 
-    // The end of a call. What failed is answered in the session's next turn.
+    // The end of a call. A failure is replied to in the session's next turn.
     if (finished) begin
       calling[finish_tag] <= 1'b0;
       ready[finish_tag] <= 1'b1;
@@ -1209,7 +1209,7 @@ module http_engine
     end
   end
 
-  // A session that has arrived is told of in the cycle in which its numbers show.
+  // An arrival is notified in the cycle in which its positions are visible.
   clock_gate u_gate (
       .clk,
       .wake (rst || open || opening || arrived || woken || finish_valid || changed || found_valid || state != PICK || |pickable ||

@@ -1,11 +1,11 @@
-// Fetches one file from an HTTP server: opens a connection, asks, checks status and length, and hands the body on.
-// The answer must be a 200 with a Content-Length of at most `most`; what is chunked, or longer, is refused.
+// Fetches a file from an HTTP server: opens a connection, sends the request, checks status and length, and passes the body on.
+// The reply must be a 200 with a Content-Length of at most `most`; chunked or longer replies are refused.
 //
-// Time is bounded: by the connection's own limits, QUIET_MS without anything from the server, and TOTAL_MS in all.
-// After `done` the connection is closed in the background; `ready` comes again when it is.
+// Time is bounded: by the connection's own limits, QUIET_MS without data from the server, and TOTAL_MS in all.
+// After `done` the connection is closed in the background; then `ready` is set again.
 //
 // Parameters: the rings' bits and MEMORY_LATENCY as in net_stack; PATH_BYTES; QUIET_MS, TOTAL_MS.
-// Throughput: a byte a cycle of the head, 8 of the body.
+// Throughput: one byte of the head, or 8 bytes of the body, per cycle.
 module http_fetch
   import net_pkg::*;
   import functions_pkg::*;
@@ -24,8 +24,8 @@ module http_fetch
     input  logic                    tick,
     input  logic [31:0]             server_ip,
     input  logic [15:0]             server_port,
-    input  logic [8*PATH_BYTES-1:0] path,         // before the file; its first character in bits 7:0, zeros behind
-    // FILE.img, of at most so many bytes
+    input  logic [8*PATH_BYTES-1:0] path,         // prefix of the file; its first character in bits 7:0, padded with zeros
+    // FILE.img, with the maximum of its bytes
     input  logic                    start,
     output logic                    ready,
     input  name_t                   file,
@@ -44,16 +44,16 @@ module http_fetch
     input  logic [S-1:0]            open_at,
     input  logic [31:0]             open_next,
     input  logic [31:0]             open_una,
-    input  logic                    rcv_told,
+    input  logic                    rcv_notify,
     input  logic [S-1:0]            rcv_at,
     input  logic [31:0]             rcv_next,
     input  logic                    rcv_ended,
-    input  logic                    tell_dead,
-    input  logic [S-1:0]            tell_at,
+    input  logic                    notify_dead,
+    input  logic [S-1:0]            notify_at,
     output logic                    app_valid,
     input  logic                    app_ready,
     output logic [S-1:0]            session,
-    output logic                    working,      // its server is waited for: it is not idle
+    output logic                    working,      // waits for the server: the session is not idle
     output logic [31:0]             app_read_to,
     output logic [31:0]             app_written_to,
     output logic                    app_finish,
@@ -72,7 +72,7 @@ module http_fetch
     output logic [7:0]              tx_write_keep
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam logic [8*4-1:0] Method = "GET ";
   localparam int EndBytes = 49;
@@ -82,7 +82,7 @@ module http_fetch
   typedef enum logic [3:0] {
     IDLE,
     CONNECT,
-    METHOD,   // the request, a byte a cycle
+    METHOD,   // the request, one byte per cycle
     PATH,
     NAME,
     ENDING,
@@ -131,7 +131,7 @@ module http_fetch
   assign tx_write_data = {8{letter}};
   assign tx_write_keep = 8'd1 << app_written_to[2:0];
 
-  // ---- the answer ----
+  // ---- the reply ----
   logic [63:0] bytes;
   logic [4:0] count, take;
   logic [2:0] lane;
@@ -173,7 +173,7 @@ module http_fetch
       .busy        (reads)
   );
 
-  // Of a line: where it is, and what it may still be.
+  // State of a line: the position, and the fields that it may still be.
   logic [13:0] head_bytes;
   logic [4:0] column;
   logic first_line, is_length, is_coding, bad, with_length, in_number, number_over;
@@ -197,17 +197,17 @@ module http_fetch
   end
 
   always_comb begin
-    // Behind the last byte are zeros, so that what is written is whole words.
+    // Zeros follow the last byte, so that full words are written.
     m_data = bytes;
     for (int k = 0; k < 8; k++) if (32'(k) >= left) m_data[8*k+:8] = 8'd0;
   end
 
-  // ---- the course ----
+  // ---- control ----
   logic mine, silent, quit;
   fetch_result_t quit_result;
 
   assign at_next = at + 32'(take);
-  assign mine = rcv_told && rcv_at == session;
+  assign mine = rcv_notify && rcv_at == session;
   assign silent = total_ms == '0 || quiet_ms == '0;
   assign app_valid = say;
   assign app_read_to = at;
@@ -223,7 +223,7 @@ module http_fetch
         quit = 1'b1;
         quit_result = FetchSilent;
       end else if (dead) quit = 1'b1;
-      // The stream has ended, and what is left of it is not enough to go on with.
+      // The stream has ended, and the rest is too short to continue.
       else if (state inside {HEAD, BODY} && !reader_start && ended && drained && (state == BODY ? !m_valid : count == '0))
         quit = 1'b1;
       else if (state == HEAD && (bad || head_bytes == 14'(HeadMost))) quit = 1'b1;
@@ -242,7 +242,7 @@ module http_fetch
       ended <= rcv_ended;
       quiet_ms <= ($clog2(QUIET_MS + 1))'(QUIET_MS);
     end
-    if (tell_dead && tell_at == session) dead <= 1'b1;
+    if (notify_dead && notify_at == session) dead <= 1'b1;
 
     case (state)
       IDLE: begin
@@ -304,7 +304,7 @@ module http_fetch
         end else begin
           if (column < 5'd15 && low != LengthName[8*(14-4'(column))+:8]) is_length <= 1'b0;
           if (column < 5'd18 && low != CodingName[8*(17-5'(column))+:8]) is_coding <= 1'b0;
-          // A body in chunks, or two lengths, is not what a file's is.
+          // A chunked body, or two lengths, are refused.
           if (column == 5'd18 && is_coding) bad <= 1'b1;
           if (column == 5'd14 && is_length && low == ":") begin
             with_length <= 1'b1;
@@ -342,7 +342,7 @@ module http_fetch
       BODY:
       if (take != '0) begin
         left <= left - 32'(take);
-        // Room for more, now and then.
+        // Advances the window occasionally.
         if (at_next[RX_RING_BITS-3] != at[RX_RING_BITS-3]) say <= 1'b1;
         if (m_last) begin
           state <= OVER;
@@ -351,7 +351,7 @@ module http_fetch
           result <= FetchOk;
         end
       end
-      default: begin  // OVER: what still comes is passed over, so that the server gets to its end
+      default: begin  // OVER: skips further data, so that the server reaches its end
         if (mine && !dead) begin
           at <= rcv_next - 32'(rcv_ended);
           say <= 1'b1;

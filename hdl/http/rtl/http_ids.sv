@@ -1,5 +1,5 @@
-// The ids that requests carry (X-Request-Id), one of each session: written a byte at a time, as it is parsed, and
-// read eight bytes at a time, by one who answers. There is a copy for each of those.
+// The ids of requests (X-Request-Id), one per session: written one byte at a time while it is parsed, and
+// read eight bytes at a time for replies. There is one copy per reader.
 //
 // Parameters: SESSIONS. Latency: 1 cycle.
 module http_ids #(
@@ -17,10 +17,10 @@ module http_ids #(
     output logic [63:0]  data           // byte 8 * word in bits 7:0
 );
 
-  // Nobody answers a request while its id is written.
+  // No reply is sent while the id of its request is written.
   (* ram_style = "block", no_rw_check = 1 *) logic [63:0] words[8*SESSIONS];
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
   clock_gate u_gate (
       .clk,
       .wake (write || read),

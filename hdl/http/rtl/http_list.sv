@@ -1,8 +1,8 @@
-// The list of functions as JSON: `[{"name":"echo"},{"name":"sobel"}]` and a line's end, in words of up to
-// eight bytes. Names are as they stand in the table: who puts them there leaves out what JSON would escape.
+// The list of functions as JSON: `[{"name":"echo"},{"name":"sobel"}]` and a newline, in words of up to
+// eight bytes. Names are copied from the table without escaping; the host that enters them omits other characters.
 //
-// Parameters: SLOTS, of the table. Latency: 4 cycles to the first word. Throughput: a slot in 3 cycles, and a
-// word a cycle.
+// Parameters: SLOTS of the table. Latency: 4 cycles to the first word. Throughput: a slot in 3 cycles, and a
+// word per cycle.
 module http_list #(
     parameter int SLOTS = 64,
     localparam int S = $clog2(SLOTS)
@@ -14,7 +14,7 @@ module http_list #(
     output logic [ 63:0] data,
     output logic [  3:0] length,   // 1 to 8 bytes
     output logic         last,
-    // The table (fn_table): a slot, and what stands in it a cycle later.
+    // The table (fn_table): a slot, and its content a cycle later.
     output logic [S-1:0] slot,
     output logic         slot_word,
     input  logic         slot_used,
@@ -23,8 +23,8 @@ module http_list #(
 
   typedef enum logic [3:0] {
     Idle,
-    First,      // the slot's first half comes out of memory
-    Second,     // and its second
+    First,      // reads the slot's first half from memory
+    Second,     // and its second half
     Look,
     Comma,
     Open,
@@ -45,7 +45,7 @@ module http_list #(
     for (int i = 7; i >= 0; i--) if (name[8*i+:8] == '0) filled = 4'(i);
   endfunction
 
-  // Text as it goes into memory: its first character in bits 7:0.
+  // Text in the layout of the memory: its first character in bits 7:0.
   function automatic logic [63:0] spelled(input logic [63:0] text);
     for (int i = 0; i < 8; i++) spelled[8*i+:8] = text[8*(7-i)+:8];
   endfunction

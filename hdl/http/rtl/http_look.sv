@@ -1,20 +1,20 @@
-// Looks at the next bytes of a stream for a parser that stands at `from`: everything that http_parse decides by, so that
-// it can be in registers by then. Words are compared 16 bytes at a time, and where a part ends is found in all 16.
+// Classifies the next bytes of a stream for the state `from` of the parser: all inputs of http_parse's decisions, so that
+// they can be registered. Words are compared 16 bytes at a time, and the end of a part is searched in all 16.
 //
 // Latency: combinational.
 module http_look
   import http_pkg::*;
 (
     input  request_t              from,
-    input  logic [8*KEY_BYTES-1:0] api_key,   // the first character in bits 7:0, zeros behind
-    input  logic [3:0][63:0]      scalars,   // the query parameters that the function knows
-    input  logic [31:0]           scalar,    // what the one at `from.key` has come to
+    input  logic [8*KEY_BYTES-1:0] api_key,   // the first character in bits 7:0, padded with zeros
+    input  logic [3:0][63:0]      scalars,   // names of the function's query parameters
+    input  logic [31:0]           scalar,    // present value of the one at `from.key`
     input  logic [127:0]          bytes,
-    input  kind_t [23:0]          kinds,     // of those, and of the others in their words,
-    input  logic [23:0]           there,     // of which there are these
+    input  kind_t [23:0]          kinds,     // of these, and of the other bytes in their words,
+    input  logic [23:0]           there,     // and which of them are valid
     input  logic [4:0]            count,
     input  logic [2:0]            lane,      // of the first byte in its word
-    input  logic                  active,    // else nothing of it is looked at
+    input  logic                  active,    // otherwise the inputs are ignored
     output seen_t                 seen
 );
 
@@ -29,7 +29,7 @@ module http_look
     if (i < n && with_bytes[8*i+:8] != literal[8*(n-1-i)+:8]) starts = 1'b0;
   endfunction
 
-  // The same whatever letters are large ones.
+  // The same without regard to case.
   function automatic logic named(input logic [127:0] with_bytes, input logic [127:0] literal, input int n);
     named = 1'b1;
     for (int i = 0; i < 16; i++)
@@ -39,7 +39,7 @@ module http_look
   logic [15:0] valid;
   logic [7:0] b0, b1, key_next;
 
-  // ---- what the current part ends at: as the place's bits say (http_pkg::place_t) ----
+  // ---- stops: bytes that end the current part, selected by the state's bits (http_pkg::place_t) ----
   logic by_control, by_mark, by_blank;
   logic [2:0] mark;
   assign {by_control, by_mark} = from.place[4:3];
@@ -55,7 +55,7 @@ module http_look
     endcase
   endfunction
 
-  // Of those with bit 3.
+  // Stops selected with bit 3.
   logic by_token;
   assign by_token = by_control && by_mark && mark[1:0] == 2'b01;
 
@@ -84,13 +84,13 @@ module http_look
     return b[6] ? b[3:0] + 4'd9 : b[3:0];
   endfunction
 
-  // ---- the first stop, and what it is ----
-  // Looked for where the bytes are, in the three words that they stand in, and not where they show: to bring them there is as
-  // long a way, and only the place found has to go it. Of each four bytes first, then of those.
+  // ---- the first stop, and its kind ----
+  // Searched in place, in the three words that contain the visible bytes, because aligning them is as long a path as the search,
+  // and only the found position needs alignment. First within each four bytes, then among those.
   localparam int Near = 24, Fours = Near / 4;
   typedef struct packed {
-    logic [4:0] at, at_1, at_2, at_4;  // from the first word's first byte; and so many bytes behind it
-    // What it is, found of each byte beside whether it is a stop.
+    logic [4:0] at, at_1, at_2, at_4;  // from the first byte of the first word; and that many bytes after it
+    // Its kind, computed for each byte in parallel with the search.
     logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_percent, is_word_end;
   } stop_t;
   stop_t stop, stop_of[Fours], stop_at[Near];
@@ -139,7 +139,7 @@ module http_look
   assign b1 = bytes[15:8];
   assign key_next = from.matched < 6'(KEY_BYTES) ? api_key[8*from.matched[4:0]+:8] : 8'd0;
 
-  // Kinds of those that are asked for at a fixed place, and where line ends are.
+  // Kinds at fixed positions, and line ends.
   kind_t kind0, kind5, kind7, kind15;
   logic [9:0] ends_here;
 
@@ -234,7 +234,7 @@ module http_look
         end
       end
 
-      // Other characters than the unreserved ones mean something else if they are encoded (RFC 3986 section 2.2).
+      // Encoded characters other than the unreserved ones have a different meaning (RFC 3986 section 2.2).
       seen.encoded = b0 == "%";
       seen.encoded_there = valid[2];
       seen.character = seen.encoded ? {nibble(b1), nibble(bytes[23:16])} : b0;

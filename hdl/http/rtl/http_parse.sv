@@ -1,10 +1,10 @@
-// One step of parsing a request's head (RFC 9110, RFC 9112): from where the request stands and what is known of the
-// next bytes (http_look, from the same place and with the same numbers), to where it stands then and where the next byte is. Who
-// uses it counts `head_bytes`. Lines that nobody reads are passed over 16 bytes at a time.
+// One step of parsing a request's head (RFC 9110, RFC 9112): from the state of the request and the classification of the
+// next bytes (http_look, for the same state) to the next state and the position of the next byte. The
+// user counts `head_bytes`. Ignored lines are skipped 16 bytes at a time.
 //
 // Strict where leniency helps request smuggling: no space before a colon, no folded lines, one
-// Content-Length, digits only, nothing behind a chunk's size but an extension. Percent-encoded characters of a path are decoded one a
-// step, and of a function's name kept outside until it is complete. Latency: combinational.
+// Content-Length, digits only, nothing except an extension after a chunk's size. Percent-encoded characters of a path are decoded
+// one per step; those of a function's name are stored outside until it is complete. Latency: combinational.
 module http_parse
   import http_pkg::*;
   import functions_pkg::*;
@@ -16,32 +16,32 @@ module http_parse
     input  seen_t          seen,
     input  logic   [  2:0] lane,     // of the next byte in its word
     output request_t       to,
-    input  name_t          stored,   // at AT_ENCODED: what was put so far
-    output name_t          word,     // the function's name, if
-    output logic           word_over,  // its end stands there
+    input  name_t          stored,   // at AT_ENCODED: the name so far
+    output name_t          word,     // the function's name;
+    output logic           word_over,  // its end is at this position
     output logic           id_put,   // the next byte of the request's id, or of a name that is encoded:
     output logic [7:0]     id_byte,
     output logic           scalar_put,  // the scalar at `from.key` is now:
     output logic   [ 31:0] scalar,
-    output logic   [  4:0] onward,   // where the next byte is then, from the first byte of the word in which it was
-    output logic           moved,    // else more bytes are needed
-    output logic           broken,   // cannot be parsed
-    output logic           other_version,  // because of its version
+    output logic   [  4:0] onward,   // position of the next byte, from the first byte of the word that contained the previous one
+    output logic           moved,    // otherwise more bytes are needed
+    output logic           broken,   // malformed
+    output logic           other_version,  // unsupported version
     output logic           too_big   // the head
 );
 
-  // A length of no more bits than that of the longest body is compared by who uses it. One of more than 21 has no room for
-  // another digit (http_look), and with one is more than all 24 bits can say.
+  // The user compares lengths with no more bits than the longest body. A length of more than 21 bits has no space for
+  // another digit (http_look), because it would exceed 24 bits.
   localparam int LengthBits = $clog2(BODY_BYTES + 1);
   localparam int ChunkBits = (LengthBits + 3) / 4 * 4;  // whole digits
-  if (LengthBits > 24) $error("there are no longer bodies");
+  if (LengthBits > 24) $error("BODY_BYTES must be below 2^24");
 
   logic any, two, full, found;
   logic [4:0] count;
   logic [7:0] b0;
   logic [27:0] value;
   logic [35:0] longer;
-  logic [3:0] is_scalar;  // whose name stands there
+  logic [3:0] is_scalar;  // whose name is at this position
 
   assign count = seen.count;
   assign any = count != '0;
@@ -49,7 +49,7 @@ module http_parse
   assign full = count[4];
   assign b0 = seen.bytes[7:0];
   assign value = seen.digit1 ? seen.length_100 + 28'(seen.two_digits) : seen.length_10 + 28'(b0[3:0]);
-  // Without a digit so far it is whatever stood there.
+  // Without a digit the value is undefined.
   assign longer = (from.digits ? seen.scalar_10 : '0) + 36'(b0[3:0]);
   assign scalar = longer[31:0];
 
@@ -64,7 +64,7 @@ module http_parse
     for (int k = 0; k < 4; k++) is_scalar[k] = seen.scalar_same[k] && seen.stop == seen.scalar_stop[k];
   end
 
-  // So many bytes are taken.
+  // Consumes this number of bytes.
   function automatic logic [4:0] taking(input logic [2:0] from_lane, input logic [4:0] n);
     return 5'(from_lane) + n;
   endfunction
@@ -83,12 +83,12 @@ module http_parse
       seen.at[AT_START]:
       if (seen.line0) begin
         if (seen.feed0 || two) begin
-          onward = seen.feed0 ? taking(lane, 5'd1) : taking(lane, 5'd2);  // an empty line before a request is nothing (RFC 9112 section 2.2)
+          onward = seen.feed0 ? taking(lane, 5'd1) : taking(lane, 5'd2);  // an empty line before a request is ignored (RFC 9112 section 2.2)
           moved = 1'b1;
           if (!seen.feed0 && !seen.end0) broken = 1'b1;
         end
       end else if (seen.post_function) begin
-        onward = taking(lane, 5'd15);  // what is asked most
+        onward = taking(lane, 5'd15);  // the most frequent request
         moved = 1'b1;
         to.method = METHOD_POST;
         to.route = ROUTE_FUNCTION;
@@ -146,8 +146,8 @@ module http_parse
         end else if (b0 != "/" && !(from.digits && seen.target_end0)) broken = 1'b1;
       end
 
-      // The absolute form, as a proxy would be asked: the authority is passed over. Behind it a path may be missing; `digits` says
-      // that something has come of it.
+      // The absolute form, as sent to a proxy: the authority is skipped. The path after it may be missing; `digits` is set
+      // once the authority has characters.
       seen.at[AT_AUTHORITY]: begin
         onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
@@ -164,7 +164,7 @@ module http_parse
           moved = 1'b1;
           onward = seen.stop_at;
           case (from.route)
-            ROUTE_FUNCTION: ;  // the table says whether there is one of that name
+            ROUTE_FUNCTION: ;  // the table determines whether the function exists
             ROUTE_SYSTEM: to.route = seen.functions && seen.stop == 4'd9 ? ROUTE_FUNCTIONS : ROUTE_NONE;
             default: begin
               to.route = ROUTE_NONE;
@@ -216,7 +216,7 @@ module http_parse
           to.route = ROUTE_FUNCTION;
           to.id_bytes = '0;
         end
-        // Nothing has this path.
+        // There is no resource with this path.
         if ((seen.encoded && !seen.decodes) || (from.route == ROUTE_FUNCTION ? from.id_bytes == 6'd15 : to.keys == '0)) begin
           onward = taking(lane, 5'd1);
           id_put = 1'b0;
@@ -357,8 +357,8 @@ module http_parse
         end
       end
 
-      // Of a host all that matters is that it may be one (RFC 9112 section 3.2). `digits`: some of it has come, and `number_over`: a
-      // blank after it.
+      // A host is only checked for its syntax (RFC 9112 section 3.2). `digits`: it has characters, and `number_over`: followed by
+      // a blank.
       seen.at[AT_HOST]: begin
         onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
@@ -382,11 +382,11 @@ module http_parse
               to.digits = 1'b0;
               to.number_over = 1'b0;
             end
-          end else if (seen.stop_first) to.place = AT_LINE_END;  // or what must not be there
+          end else if (seen.stop_first) to.place = AT_LINE_END;  // or a forbidden character
         end
       end
 
-      // The rest of Transfer-Encoding. Only "chunked" is known, once.
+      // The rest of Transfer-Encoding. Only a single "chunked" is supported.
       seen.at[AT_CODING_NAME]:
       if (two) begin
         moved = 1'b1;
@@ -421,8 +421,8 @@ module http_parse
         if (!seen.line0) to.coded = 1'b1;
       end
 
-      // Chunks (RFC 9112 section 7.1): lines end in CR LF here, and nothing else. Behind a size there may be extensions, without the blanks
-      // that others take for the end of the size, or not.
+      // Chunks (RFC 9112 section 7.1): lines must end in CR LF. Extensions may follow a size, but not the blanks that
+      // some parsers skip and others do not.
       seen.at[AT_CHUNK_SIZE]:
       if (seen.hexadecimal0) begin
         onward = taking(lane, 5'd1);
@@ -458,7 +458,7 @@ module http_parse
         to.digits = 1'b0;
       end
 
-      // A field's name, of which `digits` says that some has come, or the end.
+      // A field's name, `digits` if it has characters, or the end of the head.
       seen.at[AT_TRAILER]:
       if (seen.end0 && !from.digits) begin
         moved = 1'b1;
@@ -493,7 +493,7 @@ module http_parse
         moved = any;
         if (seen.stopped) begin
           to.place = AT_LINE_END;
-          // The usual ends at once: of a line, of the head.
+          // The common ends at once: of a line, of the head.
           if (seen.stop_feed) begin
             onward = seen.stop_1;
             to.place = AT_HEADER;
@@ -503,7 +503,7 @@ module http_parse
             if (seen.stop_end_end) begin
               onward = seen.stop_4;
               to.place = AT_BODY;
-              to.digits = 1'b0;  // the same however the head's end has come
+              to.digits = 1'b0;  // the same for all ends of the head
               to.number_over = 1'b0;
             end
           end
@@ -517,7 +517,7 @@ module http_parse
           to.digits = 1'b1;
           if (!from.too_long) to.length = 24'(value[LengthBits-1:0]);
           if (value[27:LengthBits] != '0 || (LengthBits > 21 && from.length[23:21] != '0)) to.too_long = 1'b1;
-          // Two digits at a time, with the usual end of a line, and of the head.
+          // Two digits at a time, with the common end of a line, and of the head.
           onward = seen.digit1 ? taking(lane, 5'd2) : taking(lane, 5'd1);
           if (seen.digit1 ? seen.end_at[1] : seen.end_at[0]) begin
             onward = seen.digit1 ? taking(lane, 5'd4) : taking(lane, 5'd3);
@@ -556,7 +556,7 @@ module http_parse
         end
       end
 
-      // One character a step, whichever of them is wrong: the time does not tell.
+      // One character per step, whichever is wrong, so that the time reveals nothing.
       seen.at[AT_API_KEY]:
       if (any) begin
         moved = 1'b1;
@@ -579,7 +579,7 @@ module http_parse
         moved = 1'b1;
         if (seen.space0 && from.id_bytes == '0) onward = taking(lane, 5'd1);
         else if (seen.word_end0 || from.id_bytes == 6'(ID_BYTES)) begin
-          // The end, or more than is carried.
+          // The end, or more characters than are stored.
           if (!seen.line0) to.id_bytes = '0;
           to.place = AT_HEADER_VALUE;
         end else begin
@@ -597,7 +597,7 @@ module http_parse
           if (seen.continue_ && seen.stopped && seen.stop == 4'd12) begin
             onward = seen.stop_at;
             to.place = AT_EXPECT_END;
-            to.expect_100 = !from.http10;  // nobody waits there (RFC 9110 section 10.1.1)
+            to.expect_100 = !from.http10;  // HTTP/1.0 has no 100 (RFC 9110 section 10.1.1)
           end else if (!seen.line0) to.unexpected = !from.http10;
         end
       end

@@ -1,4 +1,4 @@
-// Types of the HTTP side.
+// Types of the HTTP modules.
 package http_pkg;
 
   typedef enum logic [2:0] {
@@ -6,28 +6,28 @@ package http_pkg;
     METHOD_HEAD,
     METHOD_POST,
     METHOD_OPTIONS,
-    METHOD_OTHER,     // a method that other servers have: no resource here allows it
+    METHOD_OTHER,     // a standard method that no resource allows
     METHOD_UNKNOWN
   } method_t;
 
   typedef enum logic [2:0] {
     ROUTE_NONE,
     ROUTE_FUNCTION,
-    ROUTE_SYSTEM,     // below /system/, name not seen yet
+    ROUTE_SYSTEM,     // below /system/, name not parsed yet
     ROUTE_HEALTH,
     ROUTE_METRICS,
     ROUTE_FUNCTIONS,
     ROUTE_SERVER      // the target is "*"
   } route_t;
 
-  // Where in a request the next byte is (RFC 9112). Of those places where a part ends at the next byte of a kind (kind_t), the bits say
-  // of which, so that http_look need not find out: a blank, a line's end or a byte that no word has, if bit 4 is set; a mark, if bit 3
-  // is: a COMMA without bit 4, and blanks if bit 2 is set; with it, by bits 2 to 0, whatever no token has (x01), the end of a host (x00),
-  // of a name (010) or of a query's key (110). A line's end and a control character end a part everywhere. Bit 5 only tells places
-  // apart. The other places have what numbers are left.
+  // State of the parser: the position of the next byte in a request (RFC 9112). For states in which a part ends at a byte of certain
+  // kinds (kind_t), the bits encode these kinds for http_look: a blank, a line's end or a byte outside of words, if bit 4 is set; a mark,
+  // if bit 3 is set: a COMMA without bit 4, and blanks if bit 2 is set; with bit 4, by bits 2 to 0, bytes outside of tokens (x01), the
+  // end of a host (x00), of a name (010) or of a query's key (110). A line's end and a control character end every part. Bit 5 only
+  // distinguishes states. The other states use the remaining numbers.
   localparam int PLACES = 64;
   typedef enum logic [5:0] {
-    AT_START        = 6'b0_00_000,  // of a request: what is reset stands here
+    AT_START        = 6'b0_00_000,  // of a request: the state after reset
     AT_CHUNK_REST   = 6'b0_00_001,  // lines
     AT_TRAILER_REST = 6'b0_00_010,
     AT_HEADER_VALUE = 6'b0_00_011,
@@ -35,7 +35,7 @@ package http_pkg;
     AT_VALUE        = 6'b0_00_110,
     AT_VERSION      = 6'b0_00_111,
     AT_EXPECT_END   = 6'b0_00_100,
-    AT_TOKEN_REST   = 6'b0_01_000,  // by commas, and blanks
+    AT_TOKEN_REST   = 6'b0_01_000,  // ended by commas and blanks
     AT_CONNECTION   = 6'b0_01_100,
     AT_EXPECT       = 6'b1_01_100,
     AT_LINE_END     = 6'b0_01_001,
@@ -49,7 +49,7 @@ package http_pkg;
     AT_QUERY_REST   = 6'b0_10_010,
     AT_CODING_END   = 6'b0_10_011,
     AT_CHUNK_SIZE   = 6'b0_10_100,
-    AT_CHUNK        = 6'b0_10_101,  // its bytes
+    AT_CHUNK        = 6'b0_10_101,  // bytes of a chunk
     AT_CHUNK_END    = 6'b0_10_110,
     AT_HEADER       = 6'b0_11_001,  // words, up to a mark
     AT_HEADER_REST  = 6'b0_11_101,
@@ -59,32 +59,32 @@ package http_pkg;
     AT_AUTHORITY    = 6'b0_11_100,
     AT_HOST         = 6'b1_11_100,
     AT_KEY          = 6'b0_11_110,
-    AT_BODY         = 6'b0_11_000,  // the head is complete, and a chunked body put together
-    AT_DISCARD      = 6'b0_11_011,  // a body that nobody wants
-    AT_END          = 6'b0_11_111   // everything that still comes is dropped
+    AT_BODY         = 6'b0_11_000,  // the head is complete, and a chunked body assembled
+    AT_DISCARD      = 6'b0_11_011,  // a discarded body
+    AT_END          = 6'b0_11_111   // all further data is dropped
   } place_t;
 
-  localparam int KEY_BYTES = 32;  // of an API key, at most
-  localparam int ID_BYTES = 40;   // of an X-Request-Id that is carried; a longer one is not
+  localparam int KEY_BYTES = 32;  // maximum of an API key
+  localparam int ID_BYTES = 40;   // maximum of an X-Request-Id; longer ones are ignored
 
-  // What a byte is to the parser, found when it comes out of memory. Without bit 3 it is part of a target. Tokens (RFC 9110 section
-  // 5.6.2) are PLAIN, PERCENT and HASH; hosts (RFC 3986) are what has neither bit 3 nor is SLASH or QUERY.
+  // The kind of a byte for the parser, computed when it is read from memory. Kinds without bit 3 may be part of a target. Tokens (RFC 9110
+  // section 5.6.2) consist of PLAIN, PERCENT and HASH; hosts (RFC 3986) of kinds without bit 3, except SLASH and QUERY.
   typedef enum logic [3:0] {
     KIND_PLAIN   = 4'b0000,
     KIND_COLON   = 4'b0001,
     KIND_QUERY   = 4'b0010,
     KIND_COMMA   = 4'b0011,
-    KIND_SLASH   = 4'b0100,  // and whatever neither a token nor a host has
-    KIND_BRACKET = 4'b0101,  // what a host may have, and no token
+    KIND_SLASH   = 4'b0100,  // and other bytes of neither tokens nor hosts
+    KIND_BRACKET = 4'b0101,  // allowed in hosts, but not in tokens
     KIND_EQUAL   = 4'b0110,
     KIND_PERCENT = 4'b0111,
-    KIND_CONTROL = 4'b1000,  // what no head may have (RFC 9110 section 5.5)
-    KIND_OTHER   = 4'b1001,  // what is no ASCII
+    KIND_CONTROL = 4'b1000,  // forbidden in heads (RFC 9110 section 5.5)
+    KIND_OTHER   = 4'b1001,  // not ASCII
     KIND_SPACE   = 4'b1010,
     KIND_TAB     = 4'b1011,
     KIND_CR      = 4'b1100,
     KIND_LF      = 4'b1101,
-    KIND_HASH    = 4'b1110   // what a token may have, and neither a target nor a host
+    KIND_HASH    = 4'b1110   // allowed in tokens, but neither in targets nor in hosts
   } kind_t;
 
   function automatic kind_t kind_of(input logic [7:0] b);
@@ -105,17 +105,17 @@ package http_pkg;
     endcase
   endfunction
 
-  // Paths that a request may have; what it names, if it is one of a function, follows.
+  // Fixed paths of requests; for functions, the name follows.
   localparam int PATH_BYTES = 17;
   localparam logic [3:0][8*PATH_BYTES-1:0] PATHS = {{"/metrics", 72'd0}, {"/healthz", 72'd0}, "/system/functions", {"/function/", 56'd0}};
 
-  // One that is at this character, if there is one.
+  // The path that matches up to this character, if there is one.
   function automatic logic [7:0] path_at(input int path, input logic [4:0] at);
     path_at = '0;
     for (int i = 0; i < PATH_BYTES; i++) if (at == 5'(i)) path_at = PATHS[path][8*(PATH_BYTES-1-i)+:8];
   endfunction
 
-  // All that is known of a request. Saved when the bytes that have come are used up.
+  // The state of a request. Saved when the received bytes are used up.
   typedef struct packed {
     place_t       place;
     method_t      method;
@@ -127,64 +127,64 @@ package http_pkg;
     logic         unexpected;     // Expect: something else
     logic         continued;      // 100 has been sent
     logic         chunked;
-    logic         coded;          // in another way
-    logic         together;       // the chunks have been put together: `length` is that of all
-    logic [23:0]  chunk;          // bytes of it that are still to come, or of a body that nobody wants
-    logic         bad;            // a query that the function does not know
+    logic         coded;          // with an unsupported transfer coding
+    logic         together;       // the chunks are assembled: `length` is their sum
+    logic [23:0]  chunk;          // remaining bytes of a chunk, or of a discarded body
+    logic         bad;            // a query parameter that the function lacks
     logic         has_length;
     logic         has_host;
-    logic         digits;         // at least one digit of a number has come
+    logic         digits;         // at least one digit of a number was read
     logic         number_over;    // and the number has ended
     logic         too_long;
     logic [23:0]  length;         // of the body
     logic [13:0]  head_bytes;
     logic [1:0]   key;
-    logic [3:0]   keys;           // seen; in a path that is encoded, those of PATHS that it may be
+    logic [3:0]   keys;           // read so far; in an encoded path, the candidates of PATHS
     logic         authorized;     // the API key was right
-    logic [5:0]   matched;        // characters of it; all ones: one of them was not
-    logic [5:0]   id_bytes;       // of X-Request-Id, and before, of a path that is encoded
+    logic [5:0]   matched;        // matched characters of it; all ones: mismatch
+    logic [5:0]   id_bytes;       // of X-Request-Id, and before that, of an encoded path
   } request_t;
 
-  // What a parser that stands at a place has to know of the next bytes of its stream, worked out a cycle before it decides
-  // (http_look). `stop` is where the part that stands there ends, if `stopped`.
+  // The classification of the next bytes for a state of the parser, computed a cycle before the decision
+  // (http_look). `stop` is the end of the current part, if `stopped`.
   typedef struct packed {
-    logic [PLACES-1:0] at;                                 // the place, a bit for each: the longest ways begin here
+    logic [PLACES-1:0] at;                                 // the state, one-hot, because the longest paths begin here
     logic [127:0] bytes;
     logic [4:0]   count;
-    logic         eight, nine, ten;                        // as many are there
-    logic         digit0, digit1, hexadecimal0, space0, line0, feed0, comma0, word_end0, token0, control0, target_end0;  // of the first bytes, if there
+    logic         eight, nine, ten;                        // at least that many bytes are valid
+    logic         digit0, digit1, hexadecimal0, space0, line0, feed0, comma0, word_end0, token0, control0, target_end0;  // of the first bytes, if valid
     logic         end0;                                    // the first two are CR LF,
     logic [3:0]   end_at;                                  // and those from byte 1 to 4 on
     logic         any_line, any_control, any_target_end;
     logic [3:0]   stop;
-    // Places from the first byte of the word in which the next byte is: of the stop, and one, two, four bytes behind it; behind all
-    // that shows.
+    // Positions from the first byte of the word that contains the next byte: of the stop, and one, two, four bytes after it; after all
+    // visible bytes.
     logic [4:0]   stop_at, stop_1, stop_2, stop_4, all_at;
-    logic         stopped, stop_first;                     // it shows; it is the first byte
+    logic         stopped, stop_first;                     // it is visible; it is the first byte
     logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_percent, stop_word_end;
-    logic         stop_end_end;                            // CR LF stands there, twice
-    // Words, with all that has to be there of them. Those of a whole part are it only if it stops there.
+    logic         stop_end_end;                            // CR LF CR LF is at the stop
+    // Words that are completely visible. Words of a whole part match only if the part ends there.
     logic         post_function, get, post, head, options, other_method, server, function_, system, http, functions, healthz, metrics;
     logic         version, version_0, version_end;         // " HTTP/1." and a digit; that is 0; a line's end behind it
     logic         version_other;                           // " HTTP/", and two digits with a point between them
     logic         content_length, content_length_space, host, host_space, connection, expect_, api_key, request_id, coding, coding_name;
     logic         chunked, close, keep_alive, continue_;
-    logic [3:0]   scalar_same;                             // each of the function's scalars: its name stands there
-    logic [3:0][3:0] scalar_stop;                          // if it stops there
-    logic         encoded, encoded_there, decodes;         // "%"; two more bytes; and they are those of an unreserved character
-    logic [7:0]   character;                               // the first byte, or what is encoded there
-    // Of the request so far: what its numbers become with more digits.
+    logic [3:0]   scalar_same;                             // each of the function's scalars: its name is at this position
+    logic [3:0][3:0] scalar_stop;                          // if the part ends there
+    logic         encoded, encoded_there, decodes;         // "%"; two more bytes are visible; they encode an unreserved character
+    logic [7:0]   character;                               // the first byte, or the character encoded there
+    // Of the request so far: its numbers after further digits.
     logic [27:0]  length_10, length_100;
     logic [6:0]   two_digits;
     logic [35:0]  scalar_10;
-    logic         key_same, key_ends;                      // the API key goes on with the first byte; it is over
+    logic         key_same, key_ends;                      // the first byte continues the API key; the key ends
   } seen_t;
 
   typedef enum logic [4:0] {
     TEXT_END,
     TEXT_END_CLOSE,
     TEXT_END_KEEP,
-    TEXT_TAG,            // before a request's id
+    TEXT_TAG,            // prefix of a request's id
     TEXT_CONTINUE,
     TEXT_HEALTH,
     TEXT_FUNCTIONS,
@@ -212,9 +212,9 @@ package http_pkg;
     TEXT_COUNT
   } text_t;
 
-  // Why a request with a complete head is refused before anybody looks at what it asks for; TEXT_END: it is not.
-  // `pending`: its body is chunked, and not put together yet. A length and chunks: whoever sees only one of them would see another request
-  // (RFC 9112 section 6.3). The connection ends after the first three.
+  // The reason for refusing a request with a complete head before it is routed; TEXT_END: none.
+  // `pending`: its body is chunked, and not assembled yet. With a length and chunks, a parser that uses only one of them would read
+  // another request (RFC 9112 section 6.3). The connection ends after the first three.
   function automatic text_t refusal_of(input request_t r, input logic pending, input logic length_over);
     if (r.coded) return TEXT_501;
     if (r.too_long || length_over) return TEXT_413;
@@ -228,7 +228,7 @@ package http_pkg;
   // Adds 0 to 8 to eight decimal digits.
   function automatic logic [31:0] add_decimal(input logic [31:0] to, input logic [3:0] n);
     logic carry, nines;  // into the second digit, and on from there
-    // In four bits, for which no chain of carries is built.
+    // In four bits, for which synthesis builds no carry chain.
     carry = n > 4'd9 - to[3:0];
     nines = 1'b1;
     add_decimal[3:0] = to[3:0] + (carry ? n + 4'd6 : n);
@@ -238,7 +238,7 @@ package http_pkg;
     end
   endfunction
 
-  // Eight digits as text, the first one first, blanks for zeros in front.
+  // Eight digits as text, the first one first, blanks for leading zeros.
   function automatic logic [63:0] decimal_text(input logic [31:0] v);
     logic seen;
     seen = 1'b0;

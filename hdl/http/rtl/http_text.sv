@@ -1,9 +1,9 @@
-// The texts of all answers, in words of 8 bytes. Each answer has a head, up to its length, and a
-// body; the length is worked out here, when the design is put together.
+// The texts of all replies, in words of 8 bytes. Each reply has a head, up to its length, and a
+// body; the length is computed here at elaboration.
 //
-// Parameters: REGIONS; METRICS, how many numbers /metrics has: eight, and two of each region.
-// Latency: 2 cycles from another part, or from `wanted`, to its first word. Throughput: a word a cycle. The words come
-// out of block RAM, read before it is known that they are wanted.
+// Parameters: REGIONS; METRICS, the number of values of /metrics: eight, and two per region.
+// Latency: 2 cycles from another part, or from `wanted`, to its first word. Throughput: one word per cycle. Words are read
+// from block RAM before they are requested.
 module http_text
   import http_pkg::*;
   import functions_pkg::*;
@@ -13,19 +13,19 @@ module http_text
 ) (
     input  logic        clk,
     input  text_t       text,
-    input  logic        want_body,  // else the head; or, in its place,
-    input  logic        want_tag,   // what is before a request's id,
-    input  logic        want_end,   // the head's end:
+    input  logic        want_body,  // otherwise the head; or, in its place,
+    input  logic        want_tag,   // the prefix of a request's id,
+    input  logic        want_end,   // the end of the head:
     input  text_t       ending,
     input  logic        wanted,     // a part begins with its first word when this rises
-    input  logic        same,       // the part is that of the cycle before
-    input  logic        next,       // the word has been taken
-    output logic        ready,      // the rest is of this part
+    input  logic        same,       // the part is that of the previous cycle
+    input  logic        next,       // the word was accepted
+    output logic        ready,      // the other outputs belong to this part
     output logic [63:0] data,
     output logic [ 3:0] length,     // bytes of this word
     output logic        last,
-    output logic        empty,      // there is no such part
-    input  logic [ 4:0] metric      // which line of /metrics
+    output logic        empty,      // the part does not exist
+    input  logic [ 4:0] metric      // number of the line of /metrics
 );
 
   localparam int TEXTS = int'(TEXT_COUNT);
@@ -52,7 +52,7 @@ module http_text
     begun.start[part] = from.fill[8:0];
   endfunction
 
-  // Adds to a part. In a head, "\n" stands for CR LF.
+  // Appends to a part. In a head, "\n" means CR LF.
   function automatic texts_t put(input texts_t from, input int part, input literal_t literal, input logic head);
     logic [11:0] n;
     put = from;
@@ -71,7 +71,7 @@ module http_text
     put.fill = 10'(put.start[part]) + 10'((n + 12'd7) >> 3);
   endfunction
 
-  // Adds a number of up to four digits.
+  // Appends a number of up to four digits.
   function automatic texts_t put_number(input texts_t from, input int part, input int number);
     int unit;
     logic [7:0] digit;
@@ -118,7 +118,7 @@ module http_text
     metric_line = put(metric_line, 2 * TEXTS + i, " ", 1'b0);
   endfunction
 
-  // A counter of which each region has one, from line `first` on.
+  // A counter with one value per region, from line `first` on.
   function automatic texts_t region_lines(input texts_t from, input int first, input literal_t name);
     region_lines = from;
     for (int r = 0; r < REGIONS; r++) begin
@@ -143,7 +143,7 @@ module http_text
     t.start = '0;
     t.size = '0;
     t.fill = '0;
-    // The list's length follows, eight digits (http_engine); what a function answers, http_call writes.
+    // The list's length follows, eight digits (http_engine); http_call writes the replies of functions.
     t = piece(t, TEXT_FUNCTIONS, "HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: ");
     t = piece(t, TEXT_END, "\n\n");
     t = piece(t, TEXT_END_CLOSE, "\nConnection: close\n\n");
@@ -182,7 +182,7 @@ module http_text
     t = region_lines(t, 8, "cold_starts_total");
     t = region_lines(t, 8 + REGIONS, "busy_cycles_total");
     total = 0;
-    // Each number takes twenty characters and a line's end.
+    // Each number takes twenty characters and a newline.
     for (int i = 0; i < METRICS; i++) total = total + int'(t.size[2*TEXTS+i]) + 21;
     t = headed(t, TEXT_METRICS, "200 OK\nContent-Type: text/plain; version=0.0.4", total);
     return t;
@@ -202,7 +202,7 @@ module http_text
   assign own_part = text == TEXT_METRICS && want_body ? 7'(2 * TEXTS) + 7'(metric) : 7'({text, want_body});
   assign end_part = 7'({ending, 1'b0});
   assign part = want_end ? end_part : want_tag ? 7'({TEXT_TAG, 1'b0}) : own_part;
-  // Which part is wanted is known late, that it has not changed is not.
+  // The selected part is known late, unlike the fact that it has not changed.
   assign ready = loaded && same;
   assign at_next = !ready ? from : next ? at + 1'b1 : at;
 
@@ -210,7 +210,7 @@ module http_text
     part_before <= part;
     from <= ALL.start[part];
     bytes <= ALL.size[part];
-    // The second cycle: where the part begins is known, and its first word is read.
+    // The second cycle: the start of the part is known, and its first word is read.
     loaded <= wanted && (ready || part_before == part);
     at <= at_next;
     data <= rom[at_next];

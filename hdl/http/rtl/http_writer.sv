@@ -1,9 +1,9 @@
-// Writes streams of bytes into sessions' transmit rings at any byte position: turns each beat by the
-// position's place in a word and joins what is left over with the source's next beat. Sources have a
-// position and what is left over each, and one of them at a time has a beat: to turn it is what takes logic.
+// Writes streams of bytes into sessions' transmit rings at any byte position: rotates each beat by the
+// position in a word and joins the remainder with the source's next beat. Each source has a
+// position and a remainder, and at most one source at a time has a beat, because the rotation is expensive.
 //
 // Parameters: SOURCES; SESSION_BITS; RING_BITS, log2 of a ring's bytes; POSITION_BITS. Latency: 2 cycles.
-// Throughput: 8 bytes a cycle.
+// Throughput: 8 bytes per cycle.
 module http_writer #(
     parameter int SOURCES = 3,
     parameter int SESSION_BITS = 4,
@@ -12,26 +12,26 @@ module http_writer #(
 ) (
     input  logic                                clk,
     input  logic                                rst,
-    input  logic [             SOURCES-1:0]     valid,   // a beat, at most of one of them
-    input  logic [             SOURCES-1:0]     flush,   // instead: write out what is left
+    input  logic [             SOURCES-1:0]     valid,   // a beat, of at most one source
+    input  logic [             SOURCES-1:0]     flush,   // instead: writes out the remainder
     input  logic [                    63:0]     data    [SOURCES],
     input  logic [                     3:0]     length  [SOURCES],  // bytes, 0 to 8
-    // In the cycle behind a beat's or a flush: the source goes to `from` once that is done. Its session stays until
-    // what is left is written out.
+    // In the cycle after a beat or a flush: moves the source to `from` when that is done. The source's session stays until
+    // the remainder is written out.
     input  logic [             SOURCES-1:0]     start,
     input  logic [       POSITION_BITS-1:0]     from    [SOURCES],
     input  logic [        SESSION_BITS-1:0]     session [SOURCES],
-    output logic [       POSITION_BITS-1:0]     position[SOURCES],  // two cycles behind a beat, with it
+    output logic [       POSITION_BITS-1:0]     position[SOURCES],  // two cycles after a beat, including it
     output logic                                write,
-    output logic [             SOURCES-1:0]     writes,  // whose it is
+    output logic [             SOURCES-1:0]     writes,  // source of the write
     output logic [SESSION_BITS+RING_BITS-4:0]   write_address,
     output logic [                    63:0]     write_data,
     output logic [                     7:0]     write_keep
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
-  // ---- the beat of whoever has one ----
+  // ---- the beat of the active source ----
   logic [SOURCES-1:0] who;
   logic put, flushes;
   logic [63:0] beat;
@@ -48,7 +48,7 @@ module http_writer #(
     end
   end
 
-  // ---- what is known of him ----
+  // ---- the state of that source ----
   logic [63:0] pending[SOURCES];
   logic [7:0] pending_keep[SOURCES];
   logic [63:0] left;
@@ -67,10 +67,10 @@ module http_writer #(
     end
   end
 
-  // ---- a beat is turned once: the bytes that wrap around are those of the next word ----
+  // ---- a beat is rotated once: the bytes that wrap around belong to the next word ----
   logic [63:0] turned;
   logic [7:0] filled;
-  logic [15:0] keep;  // where the beat's bytes go: into this word and the next one
+  logic [15:0] keep;  // positions of the beat's bytes: in this word and the next one
   assign turned = 64'({beat, beat} << {at[2:0], 3'b000} >> 64);
   assign filled = bytes[3] ? '1 : ~(8'hff << bytes[2:0]);
   assign keep = put ? 16'(filled) << at[2:0] : '0;

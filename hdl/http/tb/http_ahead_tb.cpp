@@ -1,5 +1,5 @@
-// Streams of several sessions, one after the other, with hints that are right, wrong, late or missing: the bytes
-// are the right ones, and what was hinted in time is there without waiting for memory.
+// Streams of several sessions, one after another, with hints that are right, wrong, late or missing: the bytes
+// are correct, and data hinted in time is available without waiting for memory.
 #include <array>
 #include <deque>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLatency = 4, kSessions = 3;
 
-// As http_pkg says.
+// As in http_pkg.
 unsigned kind_of(uint8_t byte) {
     static const std::string others = " \t\r\n:?,=%/\"<>@\\{}()[];#^`|";
     static const unsigned kinds[] = {10, 11, 12, 13, 1, 2, 3, 6, 7, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 14, 14, 14, 14};
@@ -19,7 +19,7 @@ unsigned kind_of(uint8_t byte) {
     return i != std::string::npos ? kinds[i] : byte >= 0x80 ? 9 : byte <= 0x20 || byte == 0x7f ? 8 : 0;
 }
 
-// Of the bytes that show, which these are, and behind them if there are fewer than can show.
+// The expected bytes among the visible ones, and after them if there are fewer than can be visible.
 template <typename Dut>
 void check_kinds(Dut &dut, const uint8_t *bytes) {
     for (unsigned i = dut->lane; i < 24; i++) {
@@ -64,7 +64,7 @@ struct Ahead : Clocked {
         return value;
     }
 
-    // One cycle, with as many bytes taken as `most` allows. Returns how many.
+    // One cycle, with as many bytes consumed as `most` allows. Returns their number.
     unsigned step(bool start, unsigned most) {
         auto &dut = *this;
         Stream &now = streams[current];
@@ -121,7 +121,7 @@ TEST(any_order_and_any_hints) {
                 if (dut.random.percent(20)) s.arrived = std::min<uint32_t>(400, s.arrived + dut.random.below(30));
             dut.step(false, dut.random.below(17));
         }
-        // One is over, and another opened under its number.
+        // One ends, and another is opened under its number.
         for (uint8_t i = 0; i < kSessions; i++)
             if (i != dut.current && dut.streams[i].arrived > 300 && dut.random.percent(30)) {
                 dut.next = -1;
@@ -142,7 +142,7 @@ TEST(what_was_hinted_is_there_soon) {
     dut.streams[0].arrived = dut.streams[1].arrived = 400;
     dut.step(true, 0);
     dut.next = 1;
-    for (int i = 0; i < 80; i++) dut.step(false, 8);  // the current one goes first
+    for (int i = 0; i < 80; i++) dut.step(false, 8);  // the current one has priority
     check(dut.streams[0].taken == 400, "the current one waits");
     dut.current = 1;
     dut.next = -1;
@@ -152,7 +152,7 @@ TEST(what_was_hinted_is_there_soon) {
     check(dut.step(false, 16) > 8, "is not there");
 }
 
-// Bytes that arrive in any pieces and are taken in any pieces, of one stream.
+// Bytes of one stream that arrive and are consumed in any pieces.
 TEST(any_pieces) {
     Clocked dut;
     dut->start = 0;
@@ -164,7 +164,7 @@ TEST(any_pieces) {
         uint32_t from = static_cast<uint32_t>(dut.random.next());
         Bytes stream = dut.random.bytes(2000);
         auto word = [&](uint64_t address) {
-            uint64_t value = dut.random.next();  // what is not stream is anything
+            uint64_t value = dut.random.next();  // bytes outside of the stream are random
             for (int i = 0; i < 8; i++) {
                 uint32_t at = static_cast<uint32_t>((address * 8 + static_cast<unsigned>(i) - from) & ((1u << 21) - 1));
                 if (at < stream.size()) value = (value & ~(0xffull << (8 * i))) | static_cast<uint64_t>(stream[at]) << (8 * i);
@@ -205,7 +205,7 @@ TEST(any_pieces) {
             might = dut->wants && dut->may;
             idle = n ? 0 : idle + 1;
             check(idle < 1000, "nothing comes any more");
-            // A read in this cycle shows its data after kLatency.
+            // A read in this cycle returns its data after kLatency.
             pipe.push_back(dut->read ? word(dut->read_address & ((1u << 18) - 1)) : 0);
             if (dut->read) check(dut->read_address >> 18 == 3, "another session's ring");
             dut.rise();

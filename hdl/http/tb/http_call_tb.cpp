@@ -1,5 +1,5 @@
-// Calls of any size, at any place of their rings, with ports that are given at any time and a region that takes
-// and gives at any time: the answer is in its ring, the head's length is right, and nothing else is touched.
+// Calls of any size, at any position of their rings, with ports that are granted at any time and a region that accepts
+// and sends at any time: the reply is in its ring, the head's length is right, and no other data is changed.
 #include <deque>
 #include <map>
 
@@ -25,7 +25,7 @@ struct Call {
 
 struct Lane : Clocked {
     unsigned may = 70, region = 70;
-    uint64_t first_beat = 0, to_complete = 0;  // cycles from the start; and from the answer's last beat
+    uint64_t first_beat = 0, to_complete = 0;  // cycles from the start; and from the reply's last beat
 
     Lane() {
         auto &dut = *this;
@@ -33,7 +33,7 @@ struct Lane : Clocked {
         reset();
     }
 
-    // What was written, by address in all rings.
+    // Written words, by address in all rings.
     std::map<uint64_t, uint8_t> run(const Call &c) {
         auto &dut = *this;
         std::map<uint64_t, uint8_t> memory;
@@ -53,7 +53,7 @@ struct Lane : Clocked {
         first_beat = 0;
         for (;;) {
             check(cycles - started < 100000, "hangs");
-            // The answer begins when the body has, and ends after it.
+            // The reply begins after the body has begun, and ends after its end.
             size_t count = std::min<size_t>(8, c.answer.size() - given);
             bool last = given + count == c.answer.size();
             if (!offered && !answer_over && !got.empty() + c.body.empty() && (!last || body_over) && random.percent(region)) offered = true;

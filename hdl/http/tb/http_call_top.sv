@@ -1,4 +1,4 @@
-// A call and the writer of its answer.
+// A call and the writer of its reply.
 module http_call_top
   import http_pkg::*;
 #(

@@ -1,5 +1,5 @@
-// Files of any size from a server that answers in any pieces, and answers that are none: the body is handed on
-// whole or the result says what was wrong, and the connection is closed and released each time.
+// Files of any size from a server that replies in any pieces, and malformed replies: the body is passed on
+// completely or the result has the error, and the connection is closed and released each time.
 #include "store_server.hpp"
 
 using namespace bench;
@@ -16,7 +16,7 @@ struct Fetch : Clocked {
 
     Fetch() : server(*operator->(), random) {
         auto &dut = *this;
-        dut->tick = dut->start = dut->connect_done = dut->open = dut->rcv_told = dut->tell_dead = 0;
+        dut->tick = dut->start = dut->connect_done = dut->open = dut->rcv_notify = dut->notify_dead = 0;
         dut->app_ready = dut->release_ready = dut->rx_may = dut->tx_may = dut->m_ready = 0;
         dut->server_ip = 0x0a630001;
         dut->server_port = 8000;
@@ -62,7 +62,7 @@ struct Fetch : Clocked {
                 check(result < 0, "ends twice");
                 result = dut->result;
             }
-            // Who is asked is waited for; a connection that is to close may be closed as idle.
+            // While a reply is awaited, the session must not count as idle; a connection being closed may be closed as idle.
             if (result >= 0) check(!dut->working, "waits for what is over");
             else if (server.requests.size() > asked) check(dut->working, "is idle while its server is to answer");
             check(cycles - began < 400000, "hangs");
@@ -94,7 +94,7 @@ TEST(a_file_comes_whole) {
         answer.closes = fetch.random.percent(70);
         check(fetch.fetch("sobel", answer) == Ok, "is refused: " + head);
         check(fetch.whole(), "does not end");
-        want.resize((want.size() + 7) / 8 * 8);  // zeros behind
+        want.resize((want.size() + 7) / 8 * 8);  // padded with zeros
         expect(fetch.body, want, "the body");
         check(fetch.server.requests.back() == "GET /images/sobel.img HTTP/1.1\r\nHost: store\r\nConnection: close\r\n\r\n",
               "asks for " + fetch.server.requests.back());
@@ -158,7 +158,7 @@ TEST(a_store_that_is_not_there_or_says_nothing_is_silent) {
     Answer refused;
     refused.connect = kRefused;
     check(fetch.fetch("sobel", refused) == Silent, "a refused connection is something else");
-    fetch.ticks = 100;  // a millisecond a cycle
+    fetch.ticks = 100;  // a millisecond per cycle
     Answer nothing;
     nothing.closes = false;
     uint64_t began = fetch.cycles;

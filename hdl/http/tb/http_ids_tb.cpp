@@ -1,4 +1,4 @@
-// Ids that are written byte by byte, of many sessions in turn: each is read as it was written, and others stay.
+// Ids that are written byte by byte, of many sessions in turn: each is read back unchanged.
 #include <array>
 
 #include "Vdut.h"
@@ -16,13 +16,13 @@ TEST(each_session_has_its_own) {
     dut.read = 1;
     for (int i = 0; i < 20000; i++) {
         const unsigned s = random.below(kSessions);
-        // One byte more of one, or its first byte again: another request.
+        // One more byte of an id, or its first byte again for another request.
         if (lengths[s] == kBytes || random.percent(2)) lengths[s] = 0;
         dut.write = random.percent(50);
         dut.write_session = static_cast<uint8_t>(s);
         dut.write_at = static_cast<uint8_t>(lengths[s]);
         dut.write_data = static_cast<uint8_t>(random.next());
-        // Meanwhile another one is read: nobody reads what is written.
+        // Meanwhile another one is read: an id being written is not read.
         const unsigned other = (s + 1 + random.below(kSessions - 1)) % kSessions, word = random.below(kBytes / 8);
         dut.session = static_cast<uint8_t>(other);
         dut.word = static_cast<uint8_t>(word);

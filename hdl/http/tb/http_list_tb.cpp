@@ -1,4 +1,4 @@
-// The list of functions is JSON, whatever the table holds.
+// The list of functions is valid JSON for any content of the table.
 #include <array>
 #include <optional>
 
@@ -19,7 +19,7 @@ std::string listed(Clocked &dut, const Names &names) {
         dut.settle();
         const auto &name = names[dut->slot];
         const bool used = name.has_value();
-        uint64_t half = dut.random.next();  // of a slot that is not used: anything
+        uint64_t half = dut.random.next();  // of an unused slot: random
         if (used) {
             half = 0;
             for (size_t i = 0; i < 8 && 8 * dut->slot_word + i < name->size(); i++)

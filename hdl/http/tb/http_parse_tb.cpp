@@ -1,4 +1,4 @@
-// A request is understood the same whatever number of bytes is there at each step.
+// A request is parsed the same for any number of visible bytes at each step.
 #include <cstring>
 #include <iostream>
 
@@ -14,7 +14,7 @@ constexpr char kKey[] = "an-API-key";
 // The purely combinational module has no clock; the request's state goes from `to` to `from`.
 struct Parsed {
     std::vector<uint32_t> state;
-    char id[64] = {};  // the memory that a request's id is put into, and a function's name that is encoded,
+    char id[64] = {};  // the memory for a request's id, and for an encoded name of a function,
     uint32_t values[4] = {};  // and that of its scalars
     bool broken = false, other_version = false, too_big = false, too_long = false;
     bool complete = false, expects = false, http10 = false;
@@ -28,7 +28,7 @@ struct Parsed {
 
 constexpr uint32_t kMost = 12 << 20;
 
-// A request, and with `bodies` what follows its head. `most`: bytes that come at once.
+// Parses a request, and with `bodies` the data after its head. `most`: bytes that arrive at once.
 Parsed parse(Random &random, const Bytes &text, size_t most, bool bodies = false) {
     Vdut dut;
     Parsed p;
@@ -45,7 +45,7 @@ Parsed parse(Random &random, const Bytes &text, size_t most, bool bodies = false
     for (int still = 0; still < 3;) {
         size_t left = there - p.used, show = std::min<size_t>(16, left);
         for (size_t w = 0; w < words; w++) dut.from[w] = p.state[w];
-        for (int w = 0; w < 4; w++) dut.bytes[w] = static_cast<uint32_t>(random.next());  // behind those there are, anything
+        for (int w = 0; w < 4; w++) dut.bytes[w] = static_cast<uint32_t>(random.next());  // random after the valid bytes
         for (size_t i = 0; i < show; i++) dut.bytes[i / 4] &= ~(0xffu << (8 * (i % 4)));
         for (size_t i = 0; i < show; i++) dut.bytes[i / 4] |= static_cast<uint32_t>(text[p.used + i]) << (8 * (i % 4));
         dut.count = static_cast<uint8_t>(show);
@@ -87,7 +87,7 @@ Parsed parse(Random &random, const Bytes &text, size_t most, bool bodies = false
             p.length = dut.length;
             p.too_long = dut.too_long;
             still = 0;
-            if (bodies && dut.too_long && !dut.at_body) {  // of chunks: the engine gives up
+            if (bodies && dut.too_long && !dut.at_body) {  // of chunks: the engine refuses
                 p.complete = true;
                 p.refusal = 413;
                 return p;
@@ -166,7 +166,7 @@ TEST(scalars) {
         }
 }
 
-// A length is what it says, or too long; however many digits it has.
+// A length is parsed exactly, or too long, with any number of digits.
 TEST(lengths) {
     Random random(seed());
     std::vector<uint64_t> values = {0, 1, 9, 10, 99, 1048576, 2097151, 2097152, 10485760, 12582912, 12582913, 16777215, 16777216, 20971520,
@@ -234,7 +234,7 @@ TEST(endless_heads_are_too_big) {
         Bytes text = bench::text(s);
         text.resize(20000, '0');
         Parsed p = parse(random, text, 100);
-        check(p.too_big, std::string("goes on for ever: ") + s);
+        check(p.too_big, std::string("goes on indefinitely: ") + s);
     }
 }
 
@@ -258,7 +258,7 @@ TEST(encoded_paths) {
             }
 }
 
-// Each is what RFC 9110 and RFC 9112 say of it.
+// Each result follows RFC 9110 and RFC 9112.
 TEST(refusals) {
     Random random(seed());
     const std::string host = "Host: b\r\n", post = "POST /function/echo HTTP/1.1\r\n" + host, chunked = post + "Transfer-Encoding: chunked\r\n\r\n";
@@ -323,7 +323,7 @@ TEST(refusals) {
         }
 }
 
-// For reference_test.py: a line for each request, bytes that come at once and the text in hexadecimal, answered by a line.
+// For reference_test.py: a line for each request, bytes that come at once and the text in hexadecimal, with a line as the reply.
 int serve() {
     Random random(1);
     std::string line;

@@ -1,5 +1,5 @@
-// The parser as the engine uses it: a step from the bytes that show, here in one cycle. What the engine does between steps with a
-// chunked body: `begin_chunks`, after its head; `passing`, as many bytes of a chunk are taken.
+// The parser as used by the engine: one step from the visible bytes, here in one cycle. The engine's operations between steps for a
+// chunked body: `begin_chunks`, after its head; `passing`, the number of consumed bytes of a chunk.
 module http_parse_top
   import http_pkg::*;
   import functions_pkg::*;
@@ -9,7 +9,7 @@ module http_parse_top
     input  logic [127:0]     bytes,
     input  logic [4:0]       count,
     input  logic [2:0]       lane,
-    input  logic [95:0]      around,      // kinds of the bytes that do not show
+    input  logic [95:0]      around,      // kinds of the bytes that are not visible
     input  logic [3:0][63:0] scalars,
     input  logic [3:0][31:0] values,      // of those scalars, before
     output logic [3:0][31:0] values_now,  // and after
@@ -28,7 +28,7 @@ module http_parse_top
     output logic [3:0]       keys,
     output logic             http10,
     output logic             expect_100,
-    output logic [9:0]       refusal,     // the status, if a complete head is refused for what it is; else 0
+    output logic [9:0]       refusal,     // the status, if a complete head is refused; otherwise 0
     input  name_t            stored,
     output name_t            word,
     output logic             word_over,

@@ -1,4 +1,4 @@
-// Streams of beats of any length, from any position, with flushes between, of several sources by turns: the memory
+// Streams of beats of any length, from any position, with flushes in between, of several sources in turn: the memory
 // holds them.
 #include <map>
 
@@ -51,7 +51,7 @@ TEST(bytes_at_any_position) {
             if (dut.random.percent(10)) {
                 dut->flush = static_cast<uint8_t>(1u << s);
                 step();
-                // It goes on elsewhere, where nobody else is.
+                // It continues at another position, which no other source uses.
                 if (!dut.random.percent(30)) continue;
                 step();
                 check(dut->position[s] == end_of(s), "ends elsewhere");
@@ -62,7 +62,7 @@ TEST(bytes_at_any_position) {
                 }
                 sources[s].all.clear();
                 sources[s].from = static_cast<uint32_t>(dut.random.next()) % kPositions;
-                // In the very cycle in which the next flush is done.
+                // In the same cycle as the next flush.
                 dut->flush = static_cast<uint8_t>(1u << s);
                 step();
                 dut->from[s] = sources[s].from;

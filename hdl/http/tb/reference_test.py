@@ -26,7 +26,7 @@ METHODS = {0: "GET", 1: "HEAD", 2: "POST", 3: "OPTIONS"}
 OTHER_METHODS = {"PUT", "DELETE", "PATCH"}
 ROUTES = {b"/system/functions": 5, b"/healthz": 3, b"/metrics": 4}
 LONGEST_BODY, LONGEST_HEAD = 12 << 20, 8192
-# RFC 3986: what a host and its port, and what a path or a query are made of, and no more.
+# RFC 3986: the characters of a host and its port, and of a path or a query.
 HOST = re.compile(rb"[A-Za-z0-9\-._~%!$&'()*+,;=:\[\]]*")
 TARGET = re.compile(rb"[!-~]*")
 CONTROL = rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
@@ -47,7 +47,7 @@ class Reference:
         self.why, self.complete, self.body, self.request, self.left = None, False, b"", None, b""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=LONGEST_HEAD)
         try:
-            # It knows of no empty lines before a request (RFC 9112 section 2.2).
+            # h11 does not accept empty lines before a request (RFC 9112 section 2.2).
             connection.receive_data(re.sub(rb"^(\r?\n)+", b"", text))
             while (event := connection.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
                 if isinstance(event, h11.Request):
@@ -67,7 +67,7 @@ class Reference:
 
 
 def origin(target):
-    """(path, query) of an accepted form of target, or None."""
+    """(path, query) of a target in an accepted form, or None."""
     absolute = re.fullmatch(rb"(?i:http)://([^/?]*)(.*)", target, re.S)
     if absolute:
         authority, target = absolute[1], absolute[2]
@@ -93,7 +93,7 @@ def route_of(target):
     if not parts:
         return 1, path[10:], None
     right = len(parts) == 1 and re.fullmatch(rb"hex=([0-9]+)", parts[0])
-    # What is behind a value is the next key, even if there is none.
+    # A value is followed by the next key, even an empty one.
     return 1, path[10:], int(right[1]) if right and int(right[1]) < 1 << 32 else "!"
 
 
@@ -515,7 +515,7 @@ class Parser:
 
 
 def compare(text, got, reasons):
-    """How the parser's result differs from the reference, or None."""
+    """The difference between the parser's result and the reference, or None."""
     reference = Reference(text)
     found = stricter(text, reference)
     if got["status"]:
@@ -580,7 +580,7 @@ def main():
         f"{accepted} accepted; refused, where h11 is lenient: "
         + ", ".join(f"{n} for {reason}" for reason, n in reasons.most_common())
     )
-    # The generator must still reach what is compared.
+    # The generator must still cover the compared features.
     passed = not wrong and accepted > options.requests // 20 and len(reasons) >= 10
     state = "ok" if passed else "FAILED"
     print(f"test http::reference ... {state} ({len(wrong)} differ, --seed {options.seed})")

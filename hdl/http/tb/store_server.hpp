@@ -1,5 +1,5 @@
-// What is around http_fetch: a stack that opens one connection, rings, and a server that answers as the test says, in
-// pieces of any size at any time. One step() a cycle.
+// The environment of http_fetch: a stack that opens one connection, rings, and a server that replies as set by the test, in
+// pieces of any size at any time. One step() per cycle.
 #pragma once
 
 #include <deque>
@@ -10,12 +10,12 @@
 
 namespace bench {
 
-// How the server answers one request.
+// The server's reply to one request.
 struct Answer {
-    Bytes bytes;             // the head too
+    Bytes bytes;             // including the head
     bool closes = true;      // a FIN follows
-    bool resets = false;     // the connection is gone after it
-    uint8_t connect = 0;     // connect_result_t; not 0: it cannot be opened
+    bool resets = false;     // the connection is reset after it
+    uint8_t connect = 0;     // connect_result_t; not 0: the connection cannot be opened
 };
 
 template <class Dut>
@@ -23,24 +23,24 @@ class StoreServer {
 public:
     static constexpr int kLatency = 4;
     static constexpr uint32_t kRing = 1u << 21;
-    unsigned may = 70;       // of a hundred cycles, in how many a port is free
-    unsigned pieces = 300;   // bytes of a segment, at most
+    unsigned may = 70;       // percentage of cycles in which a port is free
+    unsigned pieces = 300;   // maximum bytes of a segment
     uint64_t connected = 0, released = 0;
     std::vector<std::string> requests;
-    std::function<Answer(const std::string &request)> answers;  // asked with "" for how the connection opens
+    std::function<Answer(const std::string &request)> answers;  // called with "" for the result of opening
 
     StoreServer(Dut &dut, Random &random) : dut_(dut), random_(random), pipe_(kLatency, 0) {}
 
-    // Before the dut settles.
+    // Inputs set before the DUT settles.
     void drive() {
-        dut_.connect_done = dut_.open = dut_.rcv_told = dut_.tell_dead = 0;
+        dut_.connect_done = dut_.open = dut_.rcv_notify = dut_.notify_dead = 0;
         if (waits_ && --waits_ == 0) connect();
-        if (up_ && answered_ && told_ < at_ + answer_.bytes.size() + answer_.closes && random_.percent(10)) tell();
-        if (up_ && ((said_finish_ && random_.percent(5)) || (answer_.resets && answered_ && told_ >= at_ + answer_.bytes.size()))) die();
+        if (up_ && answered_ && notified_ < at_ + answer_.bytes.size() + answer_.closes && random_.percent(10)) notify();
+        if (up_ && ((report_finish_ && random_.percent(5)) || (answer_.resets && answered_ && notified_ >= at_ + answer_.bytes.size()))) die();
         dut_.rx_may = dut_.tx_may = dut_.app_ready = dut_.release_ready = 0;
     }
 
-    // After it has settled for the first time: what may depend on what it wants.
+    // After the DUT has settled for the first time: inputs that may depend on its requests.
     void grant() {
         reads_ = dut_.rx_wants && random_.percent(may);
         dut_.rx_may = reads_;
@@ -49,7 +49,7 @@ public:
         dut_.release_ready = random_.percent(may);
     }
 
-    // After it has settled again: what happens at the clock's edge.
+    // After the DUT has settled again: events at the clock's edge.
     void observe() {
         check(!dut_.rx_read || read_next_, "reads although it may not");
         read_next_ = reads_;
@@ -63,10 +63,10 @@ public:
         if (dut_.app_valid && dut_.app_ready) said();
         uint64_t word = 0;
         if (dut_.rx_read) {
-            bool ours = up_ && dut_.rx_read_address >> 18 == session_;  // it may read on in a session that is over
+            bool ours = up_ && dut_.rx_read_address >> 18 == session_;  // it may continue to read in a session that has ended
             for (unsigned i = 0; i < 8; i++) {
                 uint32_t k = (dut_.rx_read_address * 8u + i - at_) & (kRing - 1);
-                bool there = ours && k < answer_.bytes.size() && k < told_ - at_;
+                bool there = ours && k < answer_.bytes.size() && k < notified_ - at_;
                 word |= static_cast<uint64_t>(there ? answer_.bytes[k] : random_.next() & 255) << (8 * i);
             }
         }
@@ -96,9 +96,9 @@ private:
         session_ = static_cast<uint8_t>(random_.below(16));
         at_ = random_.next() & 0xffffffff;
         una_ = static_cast<uint32_t>(random_.next());
-        told_ = at_;
+        notified_ = at_;
         read_to_ = static_cast<uint32_t>(at_);
-        answered_ = said_finish_ = dead_ = false;
+        answered_ = report_finish_ = dead_ = false;
         sent_.clear();
         dut_.open = 1;
         dut_.open_at = session_;
@@ -106,29 +106,29 @@ private:
         dut_.open_una = una_;
     }
 
-    void tell() {
+    void notify() {
         uint64_t end = at_ + answer_.bytes.size();
-        uint64_t room = read_to_ + kRing - static_cast<uint32_t>(told_);
-        told_ += std::min<uint64_t>({1 + random_.below(pieces), end - told_, static_cast<uint32_t>(room)});
-        if (told_ == end && answer_.closes && random_.percent(50)) told_++;
-        dut_.rcv_told = 1;
+        uint64_t room = read_to_ + kRing - static_cast<uint32_t>(notified_);
+        notified_ += std::min<uint64_t>({1 + random_.below(pieces), end - notified_, static_cast<uint32_t>(room)});
+        if (notified_ == end && answer_.closes && random_.percent(50)) notified_++;
+        dut_.rcv_notify = 1;
         dut_.rcv_at = session_;
-        dut_.rcv_next = static_cast<uint32_t>(told_);
-        dut_.rcv_ended = told_ > end;
+        dut_.rcv_next = static_cast<uint32_t>(notified_);
+        dut_.rcv_ended = notified_ > end;
     }
 
     void die() {
         if (dead_) return;
         dead_ = true;
-        dut_.tell_dead = 1;
-        dut_.tell_at = session_;
+        dut_.notify_dead = 1;
+        dut_.notify_at = session_;
     }
 
     void said() {
         check(up_ && dut_.session == session_, "speaks of another session");
         read_to_ = dut_.app_read_to;
-        check(static_cast<uint32_t>(told_ - read_to_) <= kRing, "has read what has not come");
-        if (dut_.app_finish) said_finish_ = true;
+        check(static_cast<uint32_t>(notified_ - read_to_) <= kRing, "has read what has not come");
+        if (dut_.app_finish) report_finish_ = true;
         if (answered_) return;
         std::string request;
         for (uint32_t k = una_; k != dut_.app_written_to; k++)
@@ -144,10 +144,10 @@ private:
     std::deque<uint64_t> pipe_;
     Answer answer_;
     std::map<uint32_t, char> sent_;
-    bool up_ = false, answered_ = false, said_finish_ = false, dead_ = false, opened_ = false, reads_ = false, read_next_ = false;
+    bool up_ = false, answered_ = false, report_finish_ = false, dead_ = false, opened_ = false, reads_ = false, read_next_ = false;
     unsigned waits_ = 0;
     uint8_t session_ = 0;
-    uint64_t at_ = 0, told_ = 0;  // the answer's first byte; behind the last that has come
+    uint64_t at_ = 0, notified_ = 0;  // the reply's first byte; the position after the last received byte
     uint32_t una_ = 0, read_to_ = 0;
 };
 
@@ -161,7 +161,7 @@ inline Answer file(const Bytes &body) {
     return file(body, "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n");
 }
 
-// Words of 32 bits, the first character lowest, zeros behind.
+// Words of 32 bits, the first character lowest, padded with zeros.
 template <class Port>
 void put(Port &port, const std::string &word) {
     for (size_t i = 0; i < sizeof(port) / 4; i++) port[i] = 0;

@@ -1,9 +1,9 @@
-// AES-128 encryption of one block (FIPS 197), one round a cycle, round keys made on the way.
+// AES-128 encryption of one block (FIPS 197), one round per cycle, with round keys computed alongside.
 //
-// Byte 0 of key and blocks is in bits 7:0. `start` takes `block`; `valid` is high for one cycle when
-// `result` is there, and `result` stays until the next `start`.
+// Byte 0 of key and blocks is in bits 7:0. `start` samples `block`; `valid` is high for one cycle when
+// `result` is ready, and `result` stays until the next `start`.
 //
-// Parameters: none. Latency: 11 cycles. Throughput: a block in 11 cycles (`start` with `valid`).
+// Parameters: none. Latency: 11 cycles. Throughput: one block per 11 cycles (`start` with `valid`).
 module aes128_encrypt (
     input  logic         clk,
     input  logic         rst,
@@ -31,7 +31,7 @@ module aes128_encrypt (
         .from(result[8*i+:8]),
         .to  (substituted[8*i+:8])
     );
-    // Row r moves left by r columns.
+    // Row r is rotated left by r columns.
     assign shifted[8*i+:8] = substituted[8*((i+4*(i%4))%16)+:8];
   end
 
@@ -44,7 +44,7 @@ module aes128_encrypt (
     end
   end
 
-  // The next round key: its first word takes the last one, turned by a byte and substituted.
+  // The next round key: its first word uses the last one, rotated by a byte and substituted.
 
   assign turned = {round_key[103:96], round_key[127:104]};
 
@@ -74,7 +74,7 @@ module aes128_encrypt (
     end
   end
 
-  // `round_key` is the last round's key; each round makes its own from it.
+  // `round_key` is the last round's key; each round derives its own from it.
   always_ff @(posedge clk) begin
     if (start) begin
       round     <= 4'd1;

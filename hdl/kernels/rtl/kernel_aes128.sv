@@ -1,8 +1,8 @@
 // AES-128 in counter mode (FIPS 197; NIST SP 800-38A, section 6.5).
 //
-// The body is the first counter block (16 bytes, counted up as one number, most significant byte
-// first) and then any number of bytes; the answer is the same counter block and the bytes encrypted.
-// So a call on an answer decrypts it. A body of less than 16 bytes is answered with an empty body.
+// The body is the first counter block (16 bytes, incremented as one number, most significant byte
+// first) followed by any number of bytes; the reply is the same counter block and the encrypted bytes.
+// A call with a reply as its body therefore decrypts it. The reply to a body of less than 16 bytes is empty.
 //
 // Scalars: 0 to 3, the key, its first byte in bits 7:0 of scalar 0. Parameters: W, stream width in bits.
 // Latency: 2 cycles to the counter block, 12 more to the first encrypted beat. Throughput: 16 bytes in
@@ -52,9 +52,9 @@ module kernel_aes128 #(
   );
 
   typedef enum logic [1:0] {
-    Collect,  // the counter block comes in
-    Repeat,   // and goes out
-    Short,    // there was none: an empty answer
+    Collect,  // receives the counter block
+    Repeat,   // sends it
+    Short,    // no counter block: an empty reply
     Text
   } state_t;
 
@@ -65,7 +65,7 @@ module kernel_aes128 #(
   beat_t                beat, out;
   logic                 beat_valid;
 
-  // The key stream: one block of it is used up while the next is made.
+  // The key stream: one block of it is used while the next is computed.
 
   function automatic logic [127:0] reversed(input logic [127:0] x);
     for (int i = 0; i < 16; i++) reversed[8*i+:8] = x[8*(15-i)+:8];
@@ -149,7 +149,7 @@ module kernel_aes128 #(
           state <= Short;
         end
       end
-      // After the counter block, and after an empty answer, there is Text, if anything.
+      // The counter block, and an empty reply, are followed by Text, if any.
       if ((state == Repeat && sent && index_last) || (state == Short && sent)) state <= Text;
     end
   end

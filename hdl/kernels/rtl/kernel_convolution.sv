@@ -1,17 +1,17 @@
-// A layer of a convolutional network: 3x3 convolution in eight-bit integers, and ReLU.
+// A layer of a convolutional network: 3x3 convolution in 8-bit integers, and ReLU.
 //
 // The body is the weights (channels out x 3 x 3 x channels in, signed bytes), the biases (channels out, signed
 // 32-bit, least significant byte first), and then the picture, row by row, each pixel with its channels, signed
-// bytes. The answer is a picture of the same size with the channels out: each is
-// (bias + sum of 9 x channels in products), divided by 2^shift, halves rounded up, limited to 0…127. Outside
-// the picture is zero. A body that ends within a row is filled up with zeros; a scalar out of range, or a
-// body without a pixel, is answered with an empty body.
+// bytes. The reply is a picture of the same size with the output channels: each is
+// (bias + sum of 9 x channels in products), divided by 2^shift, halves rounded up, clamped to 0…127. Outside
+// the picture is zero. A body that ends within a row is padded with zeros; the reply to a scalar out of range, or a
+// body without a pixel, is empty.
 //
 // Scalars: 0, width in pixels, 1 to MAX_WIDTH; 1, channels in, 1 to MAX_IN; 2, channels out, 1 to MAX_OUT;
-// 3, shift, 0 to 31. The height is what the body's length says.
+// 3, shift, 0 to 31. The height follows from the body's length.
 // Parameters: W, stream width in bits (32 or 64); MAX_IN and MAX_OUT, powers of two; MAX_WIDTH; LANES, channels
-// made at once, a power of two, at most 4.
-// Latency: one row and 10 cycles. Throughput: for each row, a byte a cycle in, and then for each pixel
+// computed at once, a power of two, at most 4.
+// Latency: one row and 10 cycles. Throughput: for each row, one byte per cycle of input, and then for each pixel
 // channels in x (channels out / LANES, rounded up) cycles.
 module kernel_convolution #(
     parameter int W = 64,
@@ -53,9 +53,9 @@ module kernel_convolution #(
   typedef enum logic [2:0] {
     Weights,
     Biases,
-    Load,     // a row comes in
-    Compute,  // the row before it is made
-    Excess,   // nonsense: only the body's end counts
+    Load,     // receives a row
+    Compute,  // computes the previous row
+    Excess,   // malformed: skips to the end of the body
     Empty,
     Done
   } state_t;
@@ -104,15 +104,15 @@ module kernel_convolution #(
   assign out_last = OutBits'(params[95:64] - 1'b1);
   assign shift    = params[100:96];
 
-  // The course of a run. Rows go to three slots in turn; a row is made when the one below it is there.
+  // The states of a run. Rows go to three slots in turn; a row is computed when the one below it has arrived.
 
-  logic                 ended;        // the body has ended: what is missing of a row is zeros
+  logic                 ended;        // the body has ended: missing bytes of a row are zeros
   logic                 row_starts, row_ends, load_go, filling, first_row, final_row, row_made, empty_go, go;
   logic [1:0]           load_slot, mid_slot, x_class;
   logic [XBits-1:0]     x;
   logic [ThirdBits-1:0] third;        // x / 3; x_class is x % 3
   logic [InBits-1:0]    channel;
-  logic [OutBits-1:0]   out_channel;  // while weights and biases come
+  logic [OutBits-1:0]   out_channel;  // while weights and biases arrive
   logic [3:0]           tap;          // of the nine, or byte of a bias
   logic [GroupBits-1:0] group;
   logic                 group_last, any_row;
@@ -212,13 +212,13 @@ module kernel_convolution #(
   end
 
   // Stage 1: nine bytes from nine banks, one for each slot and each third of the columns, so that three
-  // neighbours in three rows come at once; and the weights for them.
+  // neighbors in three rows are read at once; and the weights for them.
 
   typedef struct packed {
     logic                 valid;
     logic                 first;      // channel in of its sum
     logic                 last;       // channel in of its sum
-    logic                 end_all;    // of the answer
+    logic                 end_all;    // of the reply
     logic [GroupBits-1:0] group;
     logic [LaneBits:0]    count;      // lanes in use
   } step_t;
@@ -244,7 +244,7 @@ module kernel_convolution #(
       logic signed [7:0]    bank[Thirds<<InBits];
       logic signed [7:0]    out_pixel;
       logic [ThirdBits-1:0] at;
-      // The pixel on the left of class 0, and that on the right of class 2, are in another third.
+      // The pixel to the left of class 0, and that to the right of class 2, are in another third.
       always_comb begin
         at = third;
         if (state == Compute && c == 2 && x_class == 2'd0) at = third - 1'b1;
@@ -351,7 +351,7 @@ module kernel_convolution #(
     end
   end
 
-  // Out. Only the last channel in has a whole sum.
+  // Output. Only the last input channel has a complete sum.
 
   typedef struct packed {
     logic [W-1:0]   data;

@@ -1,7 +1,7 @@
-// The kernel that gives back its body: what a call costs, and the shortest example of a kernel.
+// A kernel that returns its body, to measure the cost of a call; a minimal example of a kernel.
 //
 // Scalars: none. Parameters: W, stream width in bits (32 or 64).
-// Latency: 1 cycle a beat. Throughput: W / 8 bytes a cycle.
+// Latency: 1 cycle per beat. Throughput: W / 8 bytes per cycle.
 module kernel_echo #(
     parameter int W = 64
 ) (

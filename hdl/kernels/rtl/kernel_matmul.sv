@@ -1,14 +1,14 @@
-// Matrix multiplication in eight-bit integers with exact sums, on a systolic array.
+// Matrix multiplication in 8-bit integers with exact sums, on a systolic array.
 //
-// The body is a (rows x inner) and then b (inner x columns), signed bytes, row by row; the answer is a b, signed
-// 32-bit numbers, least significant byte first, row by row. A body of another length, or a size out of range,
-// is answered with an empty body.
+// The body is a (rows x inner) and then b (inner x columns), signed bytes, row by row; the reply is a b, signed
+// 32-bit numbers, least significant byte first, row by row. The reply to a body of another length, or a size out of range,
+// is empty.
 //
 // Scalars: 0, rows; 1, inner; 2, columns; each 1 to MAX.
 // Parameters: W, stream width in bits (32 or 64); N, edge of the array, a power of two; MAX, largest size, a
 // multiple of N and a power of two.
-// Latency and throughput: a byte a cycle in; then for each N rows of the answer, inner + 3 N cycles for each N
-// columns, and one cycle for each number out.
+// Latency and throughput: one byte per cycle of input; then for each N rows of the reply, inner + 3 N cycles for each N
+// columns, and one cycle for each output number.
 module kernel_matmul #(
     parameter int W = 64,
     parameter int N = 8,
@@ -45,13 +45,13 @@ module kernel_matmul #(
   typedef enum logic [3:0] {
     LoadA,
     LoadB,
-    Whole,     // both are there: the body should end
-    Excess,    // nonsense: only the body's end counts
-    Multiply,  // addresses of one block go out
-    Wait,      // its sums are made
-    Store,     // and go to the row of blocks
-    Send,      // a row of blocks goes out, when all of it is there
-    Empty,     // the answer to nonsense
+    Whole,     // both matrices have arrived: the body must end
+    Excess,    // malformed: skips to the end of the body
+    Multiply,  // issues the addresses of one block
+    Wait,      // waits for its sums
+    Store,     // stores them in the row of blocks
+    Send,      // sends a complete row of blocks
+    Empty,     // the reply to a malformed request
     Done
   } state_t;
 
@@ -90,7 +90,7 @@ module kernel_matmul #(
       .m_end  (byte_end)
   );
 
-  // Sizes, and where in its matrix the next byte belongs. Nonsense loads nothing.
+  // Sizes, and the position of the next byte in its matrix. A malformed request loads no data.
 
   logic [SizeBits-1:0]  rows, inner, columns;
   logic [IndexBits-1:0] row, column, row_last, inner_last, column_last;
@@ -109,8 +109,8 @@ module kernel_matmul #(
   assign column_last = IndexBits'(columns - 1'b1);
   assign line_ends   = column == (state == LoadA ? inner_last : column_last);
 
-  // Bank i of a has the rows i, i + N, …; bank j of b the columns j, j + N, …: each gives one value a cycle, of
-  // the same place in the sum.
+  // Bank i of a has the rows i, i + N, …; bank j of b the columns j, j + N, …: each supplies one value per cycle, of
+  // the same position in the sum.
 
   logic [BlockBits-1:0]  row_block, column_block;
   logic [IndexBits-1:0]  place;            // in the sum
@@ -139,12 +139,12 @@ module kernel_matmul #(
     a_first <= state == Multiply && place == '0;
   end
 
-  // Row i and column j of the array are i and j cycles late.
+  // Row i and column j of the array are delayed by i and j cycles.
 
   logic signed [7:0]         a_in[N][N+1], b_in[N+1][N];
   logic                      first_in[N][N+1];
   logic signed [SumBits-1:0] sums[N+1][N];
-  logic [N-1:0]              beyond;                // what leaves the array
+  logic [N-1:0]              beyond;                // outputs of the array
   logic                      unused_edges;
 
   for (genvar i = 0; i < N; i++) begin : g_late
@@ -209,7 +209,7 @@ module kernel_matmul #(
     if (state == Store) results[{line, column_block}] <= top;
   end
 
-  // Out: a number comes out of memory in the cycle after its address.
+  // Output: a number is read from memory in the cycle after its address.
 
   logic                      out_valid, out_last, packer_ready, send_go, line_sent, all_sent;
   logic [EdgeBits-1:0]       out_column;
@@ -239,7 +239,7 @@ module kernel_matmul #(
   logic  packed_valid, packed_ready;
   beat_t packed_beat, out;
 
-  // The course of a run.
+  // The states of a run.
 
   always_ff @(posedge clk) begin
     if (rst) begin

@@ -1,4 +1,4 @@
-// SHA-256 of the body (FIPS 180-4): 32 bytes, those of apps/functions/sha256 for one message.
+// SHA-256 of the body (FIPS 180-4): 32 bytes, equal to apps/functions/sha256 for one message.
 //
 // Scalars: none. Parameters: W, stream width in bits (32 or 64).
 // Latency: 69 or 70 cycles after the last input beat, or 65 more if the padding needs a block of its
@@ -41,12 +41,12 @@ module kernel_sha256 #(
       .done
   );
 
-  // One beat is held and given away in words of four bytes, the first byte on top.
+  // One beat is held and delivered in words of four bytes, the first byte on top.
 
   logic         beat_full, beat_last, word_taken, beat_done;
   logic [W-1:0] beat;
   logic [W/8-1:0] keep;
-  logic [1:0]   words_left;   // of the beat, less one
+  logic [1:0]   words_left;   // of the beat, minus one
   logic [2:0]   bytes;        // of the word
   logic [31:0]  text;         // the word, the bit after its end set, and zeros
 
@@ -87,7 +87,7 @@ module kernel_sha256 #(
 
   typedef enum logic [2:0] {
     Text,    // words of the body
-    Mark,    // the body ended with a full word: the bit is a word of its own
+    Mark,    // the body ended with a full word: the bit is in a separate word
     Zeros,
     Length,  // its lower half
     Hash     // wait for the digest

@@ -1,14 +1,14 @@
-// Sobel's edge detector on grey pixels: |gx| + |gy|, saturated, of every pixel.
+// Sobel's edge detector on gray pixels: |gx| + |gy|, saturated, of every pixel.
 //
-// The bytes are those of apps/functions/sobel (eight-bit grey, one byte a pixel, rows from the top):
-// outside, the picture goes on with its border pixels; gx and gy are exact, only their sum saturates.
+// The bytes equal those of apps/functions/sobel (8-bit gray, one byte per pixel, rows from the top):
+// border pixels extend the picture; gx and gy are exact, only their sum saturates.
 // (apps/sobel does the same to each channel of four-byte pixels.)
 //
-// Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height is what the body's length says. A body that
-// ends within a row is filled up with zeros; a width out of range is answered with an empty body.
-// Parameters: W, stream width in bits (32 or 64); MAX_WIDTH, most pixels of a row (two rows are kept).
-// Latency: one row and 10 cycles. Throughput: W / 8 pixels a cycle; a row's last beat may be short, and
-// one row's time is spent after the last input.
+// Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height follows from the body's length. A body that
+// ends within a row is padded with zeros; the reply to a width out of range is empty.
+// Parameters: W, stream width in bits (32 or 64); MAX_WIDTH, maximum pixels of a row (two rows are stored).
+// Latency: one row and 10 cycles. Throughput: W / 8 pixels per cycle; a row's last beat may be short, and
+// the time of one row is spent after the last input.
 module kernel_sobel #(
     parameter int W = 64,
     parameter int MAX_WIDTH = 4096
@@ -97,8 +97,8 @@ module kernel_sobel #(
       .m_end     (row_end)
   );
 
-  // Stage A: a piece of the row below the one that is computed. After the picture's end its last row
-  // goes through once more (`again`), as the row below itself; row 0 only fills the line buffers.
+  // Stage A: a piece of the row below the computed one. After the picture's end its last row
+  // passes once more (`again`), as the row below itself; row 0 only fills the line buffers.
 
   typedef struct packed {
     logic [ColumnBits-1:0] column;
@@ -106,12 +106,12 @@ module kernel_sobel #(
     logic                  row_first;   // first piece of its row
     logic                  row_last;    // last piece of its row
     logic                  last;        // last piece of the picture
-    logic                  shown;       // makes output: not the first row, as it comes in
+    logic                  shown;       // produces output: not for the first row
     logic                  below_mid;   // the row below is the row itself
   } piece_t;
 
   logic                  go, a_valid, a_move, again;
-  logic [1:0]            rows;          // rows that went in: 0, 1, or 2 for more
+  logic [1:0]            rows;          // received rows: 0, 1, or 2 for more
   logic [ColumnBits-1:0] column, last_column;   // the latter: of a row's last piece
   logic [CountBits-1:0]  last_count;            // pixels of that
   logic [W-1:0]          a_data;
@@ -134,7 +134,7 @@ module kernel_sobel #(
       a.count    = row_count;
       a.last     = row_end;
     end
-    // A row goes on with its last pixel; that of a full piece is repeated later.
+    // A row is extended by its last pixel; that of a full piece is repeated later.
     a_data = row_data;
     for (int i = 1; i < B; i++) if (row_count == CountBits'(i)) a_data[8*i+:8] = row_data[8*i-8+:8];
   end
@@ -161,8 +161,8 @@ module kernel_sobel #(
     end
   end
 
-  // Stage B: the same piece of the two rows above it, from the line buffers. In a picture of one piece
-  // a row what would be read is still on its way to the buffers, and is taken from there. The first row is also the one
+  // Stage B: the same piece of the two rows above, from the line buffers. In a picture of one piece
+  // per row the data to read is still on its way to the buffers, and is forwarded. The first row is also the row
   // above itself.
 
   (* no_rw_check = 1 *) logic [W-1:0] line_mid[Beats];
@@ -199,7 +199,7 @@ module kernel_sobel #(
     end
   end
 
-  // Stage C: the piece whose neighbours are the last pixel before it and the first one of stage B.
+  // Stage C: the piece whose neighbors are the last pixel before it and the first one of stage B.
 
   logic [W-1:0] c_above, c_mid, c_below;
   logic [23:0]  c_before;               // the three pixels left of the piece
@@ -226,9 +226,9 @@ module kernel_sobel #(
     end
   end
 
-  // Stage D: of each column, and of those on both sides, the weighted sum and the difference. The last one's pixels have just come
-  // out of the line buffers: they are left as they are for the next stage. A sum's lowest bit is that of the outer pixels' sum, which
-  // is kept out of the second addition: three numbers that are added at once would take half as much again.
+  // Stage D: for each column, and those on both sides, the weighted sum and the difference. The last one's pixels have just been read
+  // from the line buffers and are passed to the next stage unchanged. A sum's lowest bit is that of the outer pixels' sum, which
+  // is kept out of the second addition: adding three numbers at once would take half as much again.
 
   function automatic logic [9:0] weighted(input logic [8:0] outer, input logic [7:0] middle);
     logic [8:0] upper;
@@ -271,8 +271,8 @@ module kernel_sobel #(
     end
   end
 
-  // Stages E and F: both gradients, then the sum of their magnitudes. That is the magnitude of their sum, or of their difference
-  // if one of them is negative; it has the sign of the first. Taken of a negative one, a bit is turned if a lower one is set.
+  // Stages E and F: both gradients, then the sum of their magnitudes. This is the magnitude of their sum, or of their difference
+  // if one of them is negative; it has the sign of the first. Negation flips each bit above the lowest set one.
 
   logic        [9:0]   sum[B+2];
   logic signed [8:0]   difference[B+2];
@@ -307,7 +307,7 @@ module kernel_sobel #(
       magnitudes[i] = total[i+1] ^ (gx[10] && lower);
       lower         = lower || total[i+1];
     end
-    // Of more than eight bits, or a negative one that has eight zeros below.
+    // Saturates values of more than eight bits, or negative ones with eight zeros below.
     if (total[11:9] != {3{gx[10]}} || (gx[10] && !lower)) magnitudes = '1;
   endfunction
 
@@ -337,7 +337,7 @@ module kernel_sobel #(
     end
   end
 
-  // Rows that are no multiple of a beat leave pieces; pack them again. What the packer offers is of its registers alone.
+  // Rows that are not a multiple of a beat produce pieces, which are packed again. The packer's outputs depend only on registers.
 
   logic packer_ready;
 

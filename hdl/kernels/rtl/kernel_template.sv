@@ -1,9 +1,9 @@
-// Template of a kernel: copy it, rename it, replace what stands between the two lines of dashes.
+// Template of a kernel: copy it, rename it, replace the part between the two lines of dashes.
 //
-// docs/kernels.md has the interface's rules. As it stands it is a kernel that gives back its body.
+// docs/kernels.md has the interface's rules. Unchanged, it is a kernel that returns its body.
 //
-// Scalars: what each of the four is. Parameters: W, stream width in bits (32 or 64).
-// Latency: cycles from input to output. Throughput: bytes a cycle.
+// Scalars: the meaning of each of the four. Parameters: W, stream width in bits (32 or 64).
+// Latency: cycles from input to output. Throughput: bytes per cycle.
 module kernel_template #(
     parameter int W = 64
 ) (
@@ -38,10 +38,10 @@ module kernel_template #(
   beat_t out;
   logic  unused_params;
 
-  // Scalar 0 is params[31:0]. A kernel that uses none says so to the linter.
+  // Scalar 0 is params[31:0]. A kernel without scalars has a waiver for the linter.
   assign unused_params = &{1'b0, params};
 
-  // Says when input may be taken, and when the run is over.
+  // Controls when input may be accepted, and when the run is over.
   kernel_control u_control (
       .clk,
       .rst,

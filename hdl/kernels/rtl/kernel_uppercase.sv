@@ -1,7 +1,7 @@
-// ASCII letters in upper case; every other byte as it was. Same bytes as apps/functions/uppercase.
+// ASCII letters in upper case; every other byte unchanged. Same bytes as apps/functions/uppercase.
 //
 // Scalars: none. Parameters: W, stream width in bits (32 or 64).
-// Latency: 1 cycle a beat. Throughput: W / 8 bytes a cycle.
+// Latency: 1 cycle per beat. Throughput: W / 8 bytes per cycle.
 module kernel_uppercase #(
     parameter int W = 64
 ) (

@@ -1,10 +1,10 @@
-// SHA-256's compression function (FIPS 180-4, section 6.2): words in, digest out, one round a cycle.
+// SHA-256's compression function (FIPS 180-4, section 6.2): words in, digest out, one round per cycle.
 //
-// The sixteen words of each block come over a handshake; the words of rounds 16 to 63 are made here,
-// while the input waits. After its last word of a block the caller says with `last` whether the
+// The sixteen words of each block come over a handshake; the words of rounds 16 to 63 are computed here,
+// while the input waits. With the last word of a block the caller sets `last` if the
 // message ends with it; then `digest_valid` is high for one cycle. `start` begins a new message.
 //
-// Parameters: none. Latency: 67 cycles from a block's first word. Throughput: a block in 65 cycles.
+// Parameters: none. Latency: 67 cycles from a block's first word. Throughput: one block per 65 cycles.
 module sha256_rounds (
     input  logic         clk,
     input  logic         rst,
@@ -13,7 +13,7 @@ module sha256_rounds (
     output logic         word_ready,
     input  logic [31:0]  word,
     input  logic         last,         // with word 15: the message ends here
-    output logic [3:0]   position,     // which word of the block is wanted
+    output logic [3:0]   position,     // number of the next word of the block
     output logic         digest_valid,
     output logic [255:0] digest        // the first word of the hash in bits 255:224
 );
@@ -68,7 +68,7 @@ module sha256_rounds (
     if (word_valid && round == 7'd15) ends <= last;
   end
 
-  // Two steps behind the issue: the constant is added to the word, and then the round is done.
+  // Two steps after the issue: the constant is added to the word, and then the round is computed.
 
   typedef struct packed {
     logic valid;

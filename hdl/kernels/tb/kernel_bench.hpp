@@ -11,7 +11,7 @@ namespace bench {
 
 using Params = std::array<uint32_t, 4>;
 
-// How unfriendly the two neighbours are, in percent of cycles.
+// Disturbances by the two neighbors, in percent of cycles.
 struct Traffic {
     unsigned idle = 0;   // no input offered
     unsigned stall = 0;  // no output taken
@@ -52,7 +52,7 @@ public:
         dut_->rst = 0;
     }
 
-    // One run: start, body in, output out, done. `abort_after` resets the kernel after so many cycles.
+    // One run: start, body in, output out, done. `abort_after` resets the kernel after that many cycles.
     Bytes run(const Bytes &body, Params params = {}, Traffic traffic = {}, uint64_t abort_after = ~0ull) {
         Bytes out;
         size_t sent = 0;
@@ -76,7 +76,7 @@ public:
                 started_at = cycle;
                 for (int i = 0; i < 4; i++) dut_->params[i] = params[i];
             }
-            // A beat once offered stays until it is taken.
+            // An offered beat stays until it is accepted.
             if (!offered && !in_ended && (started || start || early) && !random_.percent(traffic.idle)) {
                 offered = true;
                 offer(body, sent);
@@ -151,7 +151,7 @@ public:
 private:
     void offer(const Bytes &body, size_t at) {
         size_t left = body.size() - at, count = std::min(beat_bytes, left);
-        uint64_t data = random_.next();  // bytes beyond keep are anything
+        uint64_t data = random_.next();  // bytes beyond keep are random
         for (size_t i = 0; i < count; i++) {
             data &= ~(0xffull << (8 * i));
             data |= static_cast<uint64_t>(body[at + i]) << (8 * i);
@@ -212,7 +212,7 @@ inline void sweep(const std::function<Bytes(const Bytes &)> &reference, Params p
         }
 }
 
-// A run that is reset at any cycle leaves nothing behind.
+// A run that is reset in any cycle leaves no state behind.
 inline void reset_anywhere(const Bytes &body, const Bytes &want, Params params = {}) {
     Kernel kernel;
     for (int i = 0; i < 60; i++) {

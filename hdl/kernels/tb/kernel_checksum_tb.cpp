@@ -24,7 +24,7 @@ static Bytes digits(const Bytes &b) {
 
 TEST(known_values) {
     Kernel kernel;
-    // The check value of the catalogue of CRCs, and that of nothing.
+    // The check value of the catalog of CRCs, and that of nothing.
     expect(kernel.run(text("123456789"), {1}), text("cbf43926"), "123456789");
     expect(kernel.run(text("123456789"), {0}), unhex("2639f4cb"), "123456789, raw");
     expect(kernel.run({}, {1}), text("00000000"), "nothing");

@@ -1,4 +1,4 @@
-    // To memory off the chip. AXI4: INCR bursts of a cache's line (msg_memory), at multiples of one.
+    // Port to off-chip memory. AXI4: INCR bursts of a cache line (msg_memory), aligned to a line.
     output logic        arvalid,
     input  logic        arready,
     output logic [31:0] araddr,

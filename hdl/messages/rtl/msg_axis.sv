@@ -1,15 +1,15 @@
 // A kernel without engines: its AXI streams ↔ its port of the router.
 //
-// Out: a packet of AXI4-Stream goes to rank TDEST as STREAM packets of at most PacketBytes, each sent when it is there whole,
-// because its envelope says its size; all but the last have FlagMore. TUSER is the tag. A beat that is not the last is
-// full. In: what carries payload comes as it is, with the sender in TID, its tag in TUSER, and TLAST at a message's end;
-// pieces of several senders may alternate. An empty message is a beat without bytes. Senders with engines get their answers
-// from here, so every way to send reaches such a kernel; it has no part in collectives.
+// Out: a packet of AXI4-Stream is sent to rank TDEST as STREAM packets of at most PacketBytes. Each is sent when it is complete,
+// because its envelope contains its size; all except the last have FlagMore. TUSER is the tag. All beats except the last are
+// full. In: payload is passed on unchanged, with the sender in TID, its tag in TUSER, and TLAST at the end of a message;
+// pieces of several senders may alternate. An empty message is a beat without bytes. Senders with engines get their replies
+// from here, so every kind of send reaches such a kernel; it takes no part in collectives.
 //
-// Nothing but the streams' own backpressure holds up a sender. `fault`: a packet is missing, a receiver refused one, or TDEST
-// is no rank's but its own; the envelope's number of it, until reset.
+// Only the back-pressure of the streams blocks a sender. `fault`: a packet is missing, a receiver refused one, or TDEST
+// is not another rank; the envelope's number of the fault, until reset.
 //
-// Latency: out 2 cycles from a packet's last beat, in 2. Throughput: a beat a cycle, and the packets' envelopes.
+// Latency: out 2 cycles from a packet's last beat, in 2. Throughput: one beat per cycle, plus the packets' envelopes.
 module msg_axis
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -19,7 +19,7 @@ module msg_axis
     input  logic [7:0]  own,
     input  logic [8:0]  ranks,
     output logic [7:0]  fault,
-    output logic        idle,      // nothing is on its way to the router
+    output logic        idle,      // no packet is in flight to the router
     // The kernel.
     input  logic        out_tvalid,
     output logic        out_tready,
@@ -46,7 +46,7 @@ module msg_axis
 
   localparam logic [7:0] PacketBeats = beats(PacketBytes[10:0]);
 
-  // ---- out: beats until a packet is whole, and what its envelope says ----
+  // ---- out: beats of an incomplete packet, and the data for its envelope ----
 
   typedef struct packed {
     logic [7:0]  dest;
@@ -58,7 +58,7 @@ module msg_axis
   logic [7:0] count;         // beats of the piece so far
   logic [7:0] dest;
   tag_t       tag;
-  logic       going;         // on with a packet of the kernel
+  logic       going;         // sending a packet of the kernel
   logic       beat_room, piece_room, put, full, lost;
   piece_t     piece, first;
   logic       first_valid, first_ready, beat_valid, beat_ready;
@@ -97,7 +97,7 @@ module msg_axis
     end
   end
 
-  // A last beat without bytes is of no piece, unless it is alone: then it is an empty message's, whose envelope is all.
+  // A last beat without bytes belongs to no piece, unless it is the only one: then it is an empty message, which is only an envelope.
   fifo #(
       .T    (logic [63:0]),
       .DEPTH(512),
@@ -127,11 +127,11 @@ module msg_axis
       .m_payload(first)
   );
 
-  // ---- to the router: answers go before the next piece ----
+  // ---- to the router: replies have priority over the next piece ----
 
   logic          c_valid, c_ready;
   hum_envelope_t c_head, head;
-  logic [7:0]    left;      // beats of the piece that goes
+  logic [7:0]    left;      // remaining beats of the piece being sent
   logic          step, to_valid, to_room;
   beat_t         to;
 
@@ -177,8 +177,8 @@ module msg_axis
 
   logic          in_valid, in_ready, midway, taken, payload, asked;
   beat_t         in;
-  hum_envelope_t in_head, of;   // of what comes; of the packet that beats belong to
-  logic [10:0]   in_left;       // its bytes that have not come
+  hum_envelope_t in_head, of;   // of the incoming packet; of the packet of the present beats
+  logic [10:0]   in_left;       // its bytes that have not arrived
   logic          free, in_more;
 
   fifo #(
@@ -198,7 +198,7 @@ module msg_axis
   assign in_head = hum_envelope_t'(in.data);
   assign free    = !in_tvalid || in_tready;
   assign payload = has_payload(in_head.kind) && in_head.size <= PacketBytes && (in_head.flag & FlagCollective) == '0;
-  // Heads whose packets are answered want the answers' place.
+  // Heads of packets that need a reply wait for its register.
   assign in_ready = midway ? free : free && (!c_valid || c_ready);
   assign taken    = in_valid && in_ready && !midway;
   assign in_more  = in_left > 11'd8;
@@ -216,7 +216,7 @@ module msg_axis
   // A message's tag is in its envelope, not in its pieces. A rank sends one message at a time.
   tag_t       tags[256];
   tag_t       in_tag, of_tag;
-  logic       drop;  // the packet that comes is nobody's
+  logic       drop;  // the incoming packet is dropped
 
   assign in_tag = in_head.kind == PacketData ? tags[in_head.src] : tag_of(in_head);
 

@@ -1,6 +1,6 @@
-// The message door's fabric as the live model has it: 16 kernels, streams as plain ports.
+// The fabric of the message door for the live model: 16 kernels, with plain ports for streams.
 //
-// Parameter NET: 1, stations speak TCP (msg_fabric_tcp), and what is of raw Ethernet is unused; 0, the other way round; 2, UDP.
+// Parameter NET: 1, stations use TCP (msg_fabric_tcp), and the ports of raw Ethernet are unused; 0, raw Ethernet; 2, UDP.
 module msg_board
   import msg_pkg::*;
 #(

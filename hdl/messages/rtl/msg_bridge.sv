@@ -1,9 +1,9 @@
 // Communication bridge: a kernel's two engines ↔ its port of the router.
 //
-// Out: the receive engine's control packets go before the send engine's next packet. In: answers go to the send engine,
-// the rest to the receive engine, errors to both. Every handshake at the router's side is a register's.
+// Out: the receive engine's control packets have priority over the send engine's next packet. In: replies go to the send engine,
+// other packets to the receive engine, errors to both. Every handshake on the router's side is registered.
 //
-// Latency: 1 cycle either way. Throughput: a beat a cycle.
+// Latency: 1 cycle in each direction. Throughput: one beat per cycle.
 module msg_bridge
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -17,7 +17,7 @@ module msg_bridge
     input  logic          c_valid,  // control packets of the receive engine
     output logic          c_ready,
     input  hum_envelope_t c_head,
-    output logic          r_valid,  // answers, for the send engine
+    output logic          r_valid,  // replies, for the send engine
     output hum_envelope_t r_head,
     output logic          p_valid,  // packets, for the receive engine
     input  logic          p_ready,

@@ -1,7 +1,7 @@
-// A synthesised kernel's calls ↔ its engines' ports.
+// A synthesized kernel's calls ↔ its engines' ports.
 //
-// A call is carried out in the clock in which `port_ready` is high; what a load asked for is there in that clock. Commands' fields are those of msg_core's words. A send
-// that was refused takes no payload.
+// A call completes in the cycle in which `port_ready` is high; the word of a load is valid in that cycle. The fields of commands
+// are those of msg_core's registers. A refused send accepts no payload.
 module msg_calls
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -14,7 +14,7 @@ module msg_calls
     input  logic [31:0] call_bytes,
     input  logic [63:0] call_data,
     output logic        port_ready,
-    output logic        port_there,    // a beat is, with CallGet
+    output logic        port_there,    // a beat is valid, with CallGet
     output logic [7:0]  port_fault,    // of the last send
     output outcome_t    port_outcome,  // of the last receive
     output logic [63:0] port_cycles,

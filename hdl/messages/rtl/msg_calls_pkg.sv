@@ -1,17 +1,17 @@
-// What a synthesised kernel can ask of its engines and of memory off the chip, one at a time (msg_calls).
+// The operations of a synthesized kernel on its engines and on off-chip memory, one at a time (msg_calls).
 package msg_calls_pkg;
 
   typedef enum logic [3:0] {
     CallNone,
-    CallSend,  // a command and its bytes: a send begins
+    CallSend,  // begins a send, with a command and its bytes
     CallPut,   // a beat of payload
-    CallSent,  // the send is over
-    CallTake,  // a command and its room: a receive begins
-    CallGet,   // a beat of payload, or the receive is over
+    CallSent,  // waits for the end of the send
+    CallTake,  // begins a receive, with a command and its buffer size
+    CallGet,   // a beat of payload, or the end of the receive
     CallText,  // a character
     CallEnd,   // the end, with a code
-    CallLoad,  // a word of memory off the chip, by its address
-    CallStore  // bytes of one: its address, which of them, and data
+    CallLoad,  // reads a word of off-chip memory, by its address
+    CallStore  // writes bytes of a word: address, byte mask, data
   } call_t;
 
 endpackage

@@ -1,14 +1,14 @@
-// A kernel that is a processor: RISC-V (RV32IM) with memory of its own and the message engines in its address space.
+// A kernel that is a processor: RISC-V (RV32IM) with its own memory and the message engines in its address space.
 //
-// The program is loaded while `rst` is set. From 0x10000000 on, words (R: read, W: written; what has to wait stalls):
-//   00 W destination, tag << 8, type << 20, collective << 24, eager << 25; 04 W bytes: a send begins
-//   08 W low and 0c W high half of a beat of payload; 10 R the fault, when the send is over
-//   20 W source, tag << 8, type << 20, collective << 24, any source << 26, any tag << 27, once << 28; 24 W room: a receive begins
-//   30 R 1: a beat of payload is there, 0: the receive is over; 28 R its low and 2c R its high half
+// The program is loaded while `rst` is set. From 0x10000000 on, words (R: read, W: written; an access that has to wait stalls):
+//   00 W destination, tag << 8, type << 20, collective << 24, eager << 25; 04 W bytes: begins a send
+//   08 W low and 0c W high half of a beat of payload; 10 R the fault, after the end of the send
+//   20 W source, tag << 8, type << 20, collective << 24, any source << 26, any tag << 27, once << 28; 24 W buffer size: begins a receive
+//   30 R 1: a beat of payload is valid, 0: the receive has ended; 28 R its low and 2c R its high half
 //   34 R fault, source << 8, tag << 16; 38 R bytes
 //   40 W a character; 44 W the end, with a code; 48 R this rank, ranks << 16; 4c R and 50 R cycles, low and high
-//   54 R what would not wait: 1 a send's beginning, 2 a beat of its payload, 4 its end; 8 a beat of a receive's, 16 its end
-// From 0x40000000 on is memory that is not on the chip, if there is any.
+//   54 R operations that would not wait: 1 begin of a send, 2 a beat of its payload, 4 its end; 8 a beat of a receive, 16 its end
+// Off-chip memory, if present, starts at 0x40000000.
 //
 // Parameters: WORDS, of memory.
 module msg_core
@@ -71,7 +71,7 @@ module msg_core
 
   // ---- ports ----
 
-  logic        sending, receiving, over;  // over: the processor has exited, or stopped at what it cannot carry out
+  logic        sending, receiving, over;  // over: the processor has exited, or stopped at an invalid instruction
   logic [7:0]  send_outcome;
   outcome_t    outcome;
   send_t       to;
@@ -85,7 +85,7 @@ module msg_core
     done       = 1'b1;
     case (address[7:0])
       8'h04: done = send_ready && !sending;
-      // A send that was refused takes no payload.
+      // A refused send accepts no payload.
       8'h0c: done = out_ready || !sending;
       8'h10: begin
         done = !sending;
@@ -181,7 +181,7 @@ module msg_core
     end
   end
 
-  // The length goes with the word that begins it.
+  // The length is sent with the first word.
   always_comb begin
     send_command         = to;
     send_command.size    = wdata[23:0];

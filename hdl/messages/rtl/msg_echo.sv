@@ -1,7 +1,7 @@
-// A kernel that sends every message back to where it came from, with its tag: the shortest example of one in RTL.
+// A kernel that returns every message to its sender, with its tag: a minimal example in RTL.
 //
-// Ports: those that every kernel of a live board has, see README.md. Messages of up to DEPTH beats; a longer one, or a
-// fault, ends it with the fault's number. It never ends by itself.
+// Ports: those of every kernel of a live board, see README.md. Messages of up to DEPTH beats; a longer one, or a
+// fault, ends the kernel with the fault's number. It never ends by itself.
 module msg_echo
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -33,7 +33,7 @@ module msg_echo
   assign mem_data      = '0;
   assign ended         = state == Over;
   assign asleep        = state == Ask || state == Take || state == Over;
-  // The beat that is shown, or the one behind it.
+  // The visible beat, or the one after it.
   assign next          = beat[A-1:0] + A'(state == Give && out_ready);
 
   always_comb begin

@@ -1,13 +1,13 @@
 // Ethernet bridge, in: frames → packets.
 //
-// What is not for this board, not of its type, or for a rank that is not on it is left. Packets of a pair of ranks are
-// counted: one that has been here, or comes late, is left; where some are missing the kernel gets an error (LOST) from
-// that rank instead of the packet. A frame that ends before its packet is filled up with zeroes. A question about a pair is
-// handed to msg_eth_tx.
+// Frames for other boards, of another type, or for a rank that is not on this board are dropped. Packets of a pair of ranks are
+// numbered: duplicates and late ones are dropped; if some are missing, the kernel gets an error (LOST) from
+// that rank instead of the packet. A frame that ends before its packet is padded with zeros. A PROBE about a pair is
+// passed to msg_eth_tx.
 //
-// Parameter UDP: 1, frames are msg_eth_tx's of UDP. IPv4's header must be whole, without options and in one fragment; a
-// datagram's checksum is not looked at.
-// Latency: 4 cycles from a frame's first beat (three are its head), with UDP 8 (seven). Throughput: a beat a cycle.
+// Parameter UDP: 1, frames are UDP datagrams as from msg_eth_tx. IPv4's header must be valid, without options and fragments; a
+// datagram's checksum is ignored.
+// Latency: 4 cycles from a frame's first beat (three are its head), with UDP 8 (seven). Throughput: one beat per cycle.
 module msg_eth_rx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -18,10 +18,10 @@ module msg_eth_rx
     input  logic        rst,
     input  logic [47:0] own,
     input  logic [31:0] own_ip,
-    input  logic        put,        // where a rank is: a port of this board below 16
+    input  logic        put,        // the place of a rank: a port of this board below 16
     input  logic [7:0]  put_rank,
     input  logic [4:0]  put_port,
-    input  logic [31:0] states,     // two bits a kernel: 0 runs, 1 has ended, 2 has failed
+    input  logic [31:0] states,     // two bits per kernel: 0 running, 1 ended, 2 failed
     input  logic        s_valid,
     output logic        s_ready,
     input  beat_t       s_beat,
@@ -35,7 +35,7 @@ module msg_eth_rx
     output logic [7:0]  a_rank,
     output logic [15:0] a_count,
     output logic [1:0]  a_state,
-    output logic [15:0] lost,       // packets that were missed, and that were left: seen before, or for nobody here
+    output logic [15:0] lost,       // lost packets, and dropped ones: duplicates, or not for this board
     output logic [15:0] repeated,
     output logic [15:0] strange
 );
@@ -53,7 +53,7 @@ module msg_eth_rx
   logic [4:0]    port, source_port;
   hum_envelope_t head, in;
   logic          full;      // SIZE bytes follow
-  logic [18:0]   sum;       // of the IPv4 header, in words as they lie
+  logic [18:0]   sum;       // of the IPv4 header, in words in memory order
   logic [16:0]   folded;
 
   function automatic logic [15:0] swapped(input logic [15:0] number);
@@ -75,7 +75,7 @@ module msg_eth_rx
   always_ff @(posedge clk) begin
     if (put) ports[put_rank] <= put_port;
     if (state == Envelope) expected <= counts[{port[3:0], in.src}];
-    // What was missed is given up: the next one is expected after this one.
+    // Lost packets are given up: the next expected number follows this packet.
     if (sweeping || (state == Judge && (!m_valid || m_ready) && head.kind != PacketProbe && !ahead[15]))
       counts[sweeping ? sweep : pair] <= sweeping ? '0 : count + 1'b1;
   end
@@ -141,7 +141,7 @@ module msg_eth_rx
         end
       end
       Judge:
-      // A question waits for the answer to the one before it.
+      // A PROBE waits for the reply to the previous one.
       if ((!m_valid || m_ready) && !(head.kind == PacketProbe && a_valid && !a_ready)) begin
         state <= ended ? To : Rest;
         if (head.kind == PacketProbe) begin

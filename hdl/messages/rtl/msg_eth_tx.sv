@@ -1,12 +1,12 @@
 // Ethernet bridge, out: packets → frames.
 //
-// A frame is the two hardware addresses, the Ethernet type, 16 bits that count the packets from this rank to that one, and
-// the packet; short ones are filled up to 64 bytes. A question about a pair of ranks (msg_eth_rx) is answered between two
-// packets, with both counts and what has become of the kernel.
+// A frame consists of the two hardware addresses, the Ethernet type, a 16-bit number of the packets from this rank to that one, and
+// the packet; short frames are padded to 64 bytes. The reply to a PROBE about a pair of ranks (msg_eth_rx) is sent between two
+// packets, with both numbers and the state of the kernel.
 //
-// Parameter UDP: 1, frames are UDP's over IPv4 (RFC 768, 791), of one datagram each: its payload is the count, four bytes of
-// zeroes, and the packet. It has no checksum, the IPv4 header has.
-// Latency: 2 cycles. Throughput: a beat a cycle, and two beats for each frame's head, six with UDP.
+// Parameter UDP: 1, frames are UDP over IPv4 (RFC 768, 791), one datagram each: its payload is the number, four zero
+// bytes, and the packet. It has no checksum; the IPv4 header does.
+// Latency: 2 cycles. Throughput: one beat per cycle, plus two beats for each frame's head, six with UDP.
 module msg_eth_tx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -16,7 +16,7 @@ module msg_eth_tx
     input  logic        clk,
     input  logic        rst,
     input  logic [47:0] own,        // hardware addresses: the first byte is the highest
-    input  logic [31:0] own_ip,     // likewise
+    input  logic [31:0] own_ip,     // in the same order
     input  logic        put,        // a rank's
     input  logic [7:0]  put_rank,
     input  logic [47:0] put_address,
@@ -25,12 +25,12 @@ module msg_eth_tx
     output logic        s_ready,
     input  beat_t       s_beat,
     input  logic [3:0]  s_from,     // the kernel's port
-    input  logic        a_valid,    // an answer
+    input  logic        a_valid,    // a reply to a PROBE
     output logic        a_ready,
     input  logic [3:0]  a_port,
     input  logic [7:0]  a_own,
     input  logic [7:0]  a_rank,
-    input  logic [15:0] a_count,    // packets that have come of this pair
+    input  logic [15:0] a_count,    // number of received packets of this pair
     input  logic [1:0]  a_state,
     output logic        m_valid,
     input  logic        m_ready,
@@ -40,7 +40,7 @@ module msg_eth_tx
   typedef enum logic [3:0] { Idle, To, From, Internet, Checksum, Ports, Number, Packet, Fill } state_t;
 
   state_t      state;
-  logic        answering, told;
+  logic        answering, rcv_notify;
   logic [47:0] addresses[256];
   logic [15:0] counts[4096];
   logic [47:0] address;
@@ -66,7 +66,7 @@ module msg_eth_tx
   assign put_count = state == (UDP != 0 ? Number : From) && advance;
   assign counted = put_count && !answering;
   assign s_ready = state == Packet && advance && !answering;
-  assign a_ready = state == Packet && advance && answering && told;
+  assign a_ready = state == Packet && advance && answering && rcv_notify;
 
   always_comb begin
     head      = '0;
@@ -86,10 +86,10 @@ module msg_eth_tx
     if (sweeping || counted) counts[sweeping ? sweep : pair_q] <= sweeping ? '0 : count + 1'b1;
   end
 
-  // ---- what UDP's head says of the packet: its length, and a checksum in three steps ----
+  // ---- fields of UDP's head: the packet's length, and a checksum in three steps ----
 
   logic [15:0] sum;       // the IPv4 header's, in one's complement
-  logic [7:0]  words;     // beats behind the envelope
+  logic [7:0]  words;     // beats after the envelope
   logic [15:0] datagram;  // its bytes
   logic [15:0] total;     // and those of the IPv4 header
 
@@ -123,7 +123,7 @@ module msg_eth_tx
     case (state)
       Idle: begin
         answering <= a_valid;
-        told      <= 1'b0;
+        rcv_notify      <= 1'b0;
         fill      <= 3'd7;
         if ((s_valid || a_valid) && !sweeping) state <= To;
       end
@@ -168,11 +168,11 @@ module msg_eth_tx
       Packet:
       if (advance && (answering || s_valid)) begin
         m_valid     <= 1'b1;
-        m_beat.data <= !answering ? s_beat.data : told ? {30'd0, a_state, count, a_count} : head;
-        m_beat.last <= fill == '0 && (answering ? told : s_beat.last);
-        told        <= 1'b1;
+        m_beat.data <= !answering ? s_beat.data : rcv_notify ? {30'd0, a_state, count, a_count} : head;
+        m_beat.last <= fill == '0 && (answering ? rcv_notify : s_beat.last);
+        rcv_notify        <= 1'b1;
         if (fill != '0) fill <= fill - 1'b1;
-        if (answering ? told : s_beat.last) state <= fill == '0 ? Idle : Fill;
+        if (answering ? rcv_notify : s_beat.last) state <= fill == '0 ? Idle : Fill;
       end
       Fill:
       if (advance) begin

@@ -1,4 +1,4 @@
-// What a board has for messages but its kernels, where stations speak TCP: the router and the TCP network bridge.
+// The fabric of a board for messages, without its kernels, with TCP between stations: the router and the TCP network bridge.
 module msg_fabric_tcp
   import msg_pkg::*;
 #(
@@ -15,7 +15,7 @@ module msg_fabric_tcp
     input  logic [15:0]      tcp_port,
     input  logic [63:0]      secret,
     input  logic [1:0][63:0] job_key,
-    input  logic             put,          // a rank: its port (16: elsewhere), and its station
+    input  logic             put,          // a rank: its port (16: on another station), and its station
     input  logic [7:0]       put_rank,
     input  logic [4:0]       put_port,
     input  logic [7:0]       put_station,
@@ -43,7 +43,7 @@ module msg_fabric_tcp
     output logic [31:0]      repeated,
     output logic [15:0]      strange,
     output logic [15:0]      dropped,      // by the router
-    output logic [15:0]      unsent        // for stations whose session is over
+    output logic [15:0]      unsent        // for stations whose session has ended
 );
 
   logic  n_valid, n_ready, t_valid, t_ready;

@@ -1,8 +1,8 @@
-// A kernel of a live board, whichever it is (KERNEL, a macro: its module), with its port. With the macro STREAMS it has AXI
+// A kernel of a live board of any form (the macro KERNEL is its module), with its port. With the macro STREAMS it has AXI
 // streams, and no engines.
 //
-// Parameters: PROBE, a capture core on its streams; MEMORY, memory that is not on the chip (msg_memory), whose AXI4 port is not
-// used without it. A kernel that asks for what is not there ends with 139.
+// Parameters: PROBE, a capture core on its streams; MEMORY, off-chip memory (msg_memory); without it, the AXI4 port is
+// unused. A kernel that accesses missing memory ends with 139.
 `ifndef KERNEL
 `define KERNEL msg_echo
 `endif
@@ -24,10 +24,10 @@ module msg_kernel
     output logic [7:0]  text,
     output logic        ended,
     output logic [7:0]  code,
-    output logic        still,      // nothing happens until a packet comes
-    output logic [47:0] waits,      // for what: see kernel_abi.h
+    output logic        still,      // no state changes until a packet arrives
+    output logic [47:0] waits,      // the packets for which it waits: see kernel_abi.h
     input  logic [31:0] now,        // the board's clock
-    input  logic [1:0]  probe,      // what is captured: the stream to the router, from it
+    input  logic [1:0]  probe,      // captured streams: to the router, from the router
     output logic        note_valid,
     output logic        note_gap,
     output logic [31:0] note_at,
@@ -47,7 +47,7 @@ module msg_kernel
 
   beat_t m_beat, s_beat;
 
-  // Longer than an engine looks for what it has, after the last packet.
+  // Longer than an engine searches its buffers after the last packet.
   logic       asleep;
   logic [9:0] quiet;
 
@@ -62,7 +62,7 @@ module msg_kernel
   assign m_data = m_beat.data;
   assign s_beat = '{last: s_last, data: s_data};
 
-  // What the engines have been told and have not done.
+  // Accepted commands that the engines have not completed.
   logic sending, receiving;
 
 `ifdef STREAMS
@@ -107,7 +107,7 @@ module msg_kernel
     logic out, in;
     assign out = probe[0] && m_valid;
     assign in  = probe[1] && s_valid;
-    // What is not valid may be anything, and is no news.
+    // Signals that are not valid are undefined, and do not count as changes.
     capture #(
         .W(136)
     ) u_capture (
@@ -133,7 +133,7 @@ module msg_kernel
     assign note_in    = '0;
   end
 
-  // A kernel that has no use for memory off the chip has none of these ports, and leaves them as they are.
+  // A kernel that does not use off-chip memory lacks these ports and leaves the signals undriven.
   logic        mem_valid, mem_ready, mem_fault, faulty, over;
   logic [31:0] mem_address;
   logic [7:0]  mem_strobe, end_code;
@@ -170,7 +170,7 @@ module msg_kernel
   logic [7:0]  out_tkeep, out_tdest, in_tkeep, in_tid, fault;
   tag_t        out_tuser, in_tuser;
 
-  // A stream that has lost something is no stream.
+  // A stream that has lost data is invalid.
   assign over        = fault != FaultNone;
   assign end_code    = fault;
   assign asleep      = over || (idle && kernel_idle && !in_tvalid);

@@ -1,11 +1,11 @@
-// A kernel's way to memory that is not on the chip: a cache (direct-mapped, written back) before an AXI4 port.
+// A kernel's access to off-chip memory: a cache (direct-mapped, write-back) with an AXI4 port.
 //
-// The kernel asks for one thing at a time and holds it until `mem_ready`: a word of 64 bits to read, which is there in that
-// clock, or bytes of one to write. What the memory refuses is over all the same, with `mem_fault`.
+// The kernel issues one request at a time and holds it until `mem_ready`: a read of a 64-bit word, which is valid in that
+// cycle, or a write of bytes of a word. A request that the memory refuses completes with `mem_fault`.
 //
-// Parameters: LINES, of the cache; BEATS, words of a line, which is a burst. Both powers of two.
-// Latency: two clocks for what is in the cache; else four and the line's words beside the memory's own, and one and the words
-// of the line that was in its place more where that has to be written.
+// Parameters: LINES of the cache; BEATS, words of a line, which is a burst. Both powers of two.
+// Latency: two cycles for a hit; otherwise four cycles and the line's words in addition to the memory's latency, plus one cycle and
+// the words of the evicted line if it has to be written back.
 module msg_memory #(
     parameter int LINES = 64,
     parameter int BEATS = 8
@@ -14,7 +14,7 @@ module msg_memory #(
     input  logic        rst,
     input  logic        mem_valid,
     output logic        mem_ready,
-    input  logic [31:0] mem_address,  // in bytes; the lowest three bits are not looked at
+    input  logic [31:0] mem_address,  // in bytes; the lowest three bits are ignored
     input  logic [7:0]  mem_strobe,   // the bytes to write; none: a read
     input  logic [63:0] mem_data,
     output logic [63:0] mem_word,
@@ -27,19 +27,19 @@ module msg_memory #(
   localparam int TagBits = 32 - 3 - BeatBits - LineBits;
 
   typedef enum logic [1:0] {
-    Look,   // for what the kernel asks
-    Evict,  // the line that stands in its place is written
+    Look,   // looks up the request
+    Evict,  // writes back the old line
     Fetch
   } state_t;
 
   state_t              state;
   logic [63:0]         words[LINES*BEATS];
-  logic [63:0]         word;         // what was read from there
+  logic [63:0]         word;         // the word read from the cache
   logic [TagBits-1:0]  tags[LINES];
   logic [TagBits-1:0]  tag, old;
   logic [LINES-1:0]    held, dirty;
   logic [LineBits-1:0] line;
-  logic [BeatBits-1:0] beat;         // that comes, or goes next
+  logic [BeatBits-1:0] beat;         // number of the next beat
   logic                looked, hit, unwritten, more, reads;
   logic [LineBits+BeatBits-1:0] at;
 
@@ -48,7 +48,7 @@ module msg_memory #(
   assign mem_ready   = state == Look && hit;
   assign mem_word    = word;
 
-  // A line's words leave one after the other, each read a clock before.
+  // A line's words leave one after another, each read a cycle before.
   assign reads = state == Evict && more && (!wvalid || wready);
   assign at    = {line, state == Look ? mem_address[3+:BeatBits] : beat};
   assign wdata = word;
@@ -66,7 +66,7 @@ module msg_memory #(
     if (state == Fetch && rvalid && rlast) tags[line] <= tag;
   end
 
-  // The next line may come while the last one is on its way, but not before that has arrived if it is the same.
+  // The next line may be read while the previous one is being written, but not before that has completed if it is the same line.
   assign rready = 1'b1;
   assign bready = 1'b1;
 

@@ -1,20 +1,20 @@
-// What the message modules share: beats, commands of kernels, and what becomes of them.
+// Types shared by the message modules: beats, commands of kernels, and outcomes.
 package msg_pkg;
 
-  // A beat of a packet. The first one is the envelope; how many bytes follow it says its SIZE.
+  // A beat of a packet. The first one is the envelope, whose SIZE is the number of bytes that follow.
   typedef struct packed {
     logic        last;
     logic [63:0] data;
   } beat_t;
 
-  // A message's tag has two fields of the envelope.
+  // A message's tag occupies two fields of the envelope.
   typedef logic [11:0] tag_t;
 
   function automatic tag_t tag_of(input hum_envelope_pkg::hum_envelope_t head);
     return {head.tag_high, head.tag};
   endfunction
 
-  // Send `size` bytes. `eager`: without asking first.
+  // Send `size` bytes. `eager`: without waiting for CLEAR.
   typedef struct packed {
     logic [7:0]  dest;
     logic        collective;
@@ -24,7 +24,7 @@ package msg_pkg;
     logic        eager;
   } send_t;
 
-  // Receive a message of at most `room` bytes. `once`: if it has begun to come; else the outcome is FaultNothing.
+  // Receive a message of at most `room` bytes. `once`: only if it has begun to arrive; otherwise the outcome is FaultNothing.
   typedef struct packed {
     logic        once;
     logic        any_source;
@@ -38,7 +38,7 @@ package msg_pkg;
 
   localparam logic [7:0] FaultNothing = 8'd255;
 
-  // What has been received; `fault` is one of the envelope's, or FaultNothing.
+  // The outcome of a receive; `fault` is one of the envelope's, or FaultNothing.
   typedef struct packed {
     logic [7:0]  fault;
     logic [7:0]  source;
@@ -56,7 +56,7 @@ package msg_pkg;
     return kind == hum_envelope_pkg::PacketData || kind == hum_envelope_pkg::PacketEager || kind == hum_envelope_pkg::PacketStream;
   endfunction
 
-  // Beats that hold so many bytes of a packet.
+  // Beats that hold this number of bytes of a packet.
   function automatic logic [7:0] beats(input logic [10:0] bytes);
     return 8'((12'(bytes) + 12'd7) >> 3);
   endfunction

@@ -1,6 +1,6 @@
 // A kernel's port: send engine, receive engine and the bridge to the router.
 //
-// The kernel's side is commands, payload and outcomes: see msg_send and msg_receive.
+// The kernel's side has commands, payload and outcomes: see msg_send and msg_receive.
 module msg_port
   import hum_envelope_pkg::*;
   import msg_pkg::*;

@@ -1,11 +1,12 @@
 // Receive engine: packets → a kernel's messages.
 //
-// An envelope that no receive waits for is noted, one for each rank: a rank sends one message at a time. Eager packets
-// wait in SLOTS places, in their order; one more is refused (FULL), but one of a stream waits, and all that comes with it. `done` is a pulse when a message has been taken, with
-// its outcome; a fault's payload may be incomplete. A receive that may not wait is done when nothing for it is there. From any source: the lowest rank whose envelope is there goes first.
+// An envelope without a matching receive is recorded, one for each rank: a rank sends one message at a time. Eager packets
+// wait in SLOTS slots, in order; a further one is refused (FULL), but a packet of a stream waits, and blocks later ones. `done` is
+// a pulse when a message has been received, with its outcome; a fault's payload may be incomplete. A receive with `once` ends if
+// there is no message for it. From any source: the lowest rank with an envelope has priority.
 //
-// Parameters: SLOTS, eager packets that may wait. Latency: 1 cycle from an envelope to its answer, 3 from an eager packet
-// to `done`. Throughput: a beat a cycle, and the packets' envelopes.
+// Parameters: SLOTS, eager packets that may wait. Latency: 1 cycle from an envelope to its reply, 3 from an eager packet
+// to `done`. Throughput: one beat per cycle, plus the packets' envelopes.
 module msg_receive
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -58,9 +59,9 @@ module msg_receive
   phase_t              phase;
   inlet_t              inlet;
   receive_t            want;
-  hum_envelope_t       head, late;    // of the packet that comes in; of one that is being noted
-  logic                taken;         // a packet's envelope is
-  logic                free;          // the register of control packets is
+  hum_envelope_t       head, late;    // of the incoming packet; of one that is being recorded
+  logic                taken;         // a packet's envelope is accepted
+  logic                free;          // the register of control packets is free
   logic [23:0]         got;           // bytes of the message so far
 
   function automatic logic tags(input receive_t wanted, input logic collective, input tag_t tag);
@@ -75,7 +76,7 @@ module msg_receive
   assign free  = !c_valid || c_ready;
   assign taken = inlet == Head && p_valid && p_ready;
 
-  // ---- envelopes that have been noted: by rank, all gone after reset ----
+  // ---- recorded envelopes: by rank, all cleared by reset ----
 
   noted_t     noted[256];
   noted_t     found;
@@ -91,7 +92,7 @@ module msg_receive
       noted[note ? late.src : scan] <= note ? '{1'b1, late.flag[2], tag_of(late), late.dtype, late.size} : '0;
   end
 
-  // ---- an envelope that is for this receive: one that comes, or one that was noted ----
+  // ---- an envelope for this receive: an incoming or a recorded one ----
 
   logic        offer;
   logic [7:0]  offer_source;
@@ -108,7 +109,7 @@ module msg_receive
   assign offer_dtype  = phase == Compare ? found.dtype : head.dtype;
   assign offer_size   = phase == Compare ? found.size : head.size;
 
-  // ---- eager packets that wait: a ring, in their order, with gaps where one was taken before its turn ----
+  // ---- waiting eager packets: a ring, in order, with gaps where one was received out of turn ----
 
   slot_t               slots[SLOTS];
   logic [SLOTS-1:0]    used;
@@ -133,7 +134,7 @@ module msg_receive
     end
   end
 
-  // A place is free again when its payload has been read; the ring's end must not pass its beginning.
+  // A slot is free again when its payload has been read; the end of the ring must not pass its beginning.
   assign room  = !used[newest] && !(oldest == newest && used != '0) && !(phase == Eager && read_place == newest);
   assign store = taken && (head.kind == PacketEager || head.kind == PacketStream) && room && head.size <= PacketBytes;
   assign start = hit && !offer && (phase == Wait || phase == Next || phase == Search);
@@ -145,7 +146,7 @@ module msg_receive
     if (get) q <= payload[{read_place, read_at}];
   end
 
-  // ---- the packets' way ----
+  // ---- the path of packets ----
 
   logic       pass;    // data of the message that was cleared
   logic       missed;  // packets of this rank
@@ -188,7 +189,7 @@ module msg_receive
     if (get) read_at <= read_at + 1'b1;
     if (!used[oldest] && used != '0) oldest <= oldest + 1'b1;
 
-    // What the kernel wants.
+    // The kernel's commands.
     case (phase)
       Idle: begin
         want <= s_command;
@@ -221,7 +222,7 @@ module msg_receive
       outcome.source <= slots[hit_at].source;
       outcome.tag    <= slots[hit_at].tag;
       outcome.size   <= got + 24'(slots[hit_at].size);
-      // A beat that is still shown belongs to what fitted.
+      // A beat that is still visible belongs to the payload that fitted.
       if (!types(slots[hit_at].dtype, want.dtype)) begin
         fits          <= 1'b0;
         outcome.fault <= FaultType;
@@ -231,7 +232,7 @@ module msg_receive
       end else if (slots[hit_at].size == '0 && !slots[hit_at].more && phase != Next) finish(FaultNone);
     end
 
-    // What comes.
+    // Incoming packets.
     case (inlet)
       Head:
       if (taken) begin
@@ -280,7 +281,7 @@ module msg_receive
       end
     endcase
     if (phase == Wait && want.once && !offer && !start) finish(FaultNothing);
-    // A loss is told to the receive that it concerns, now or later.
+    // A loss is reported to the receive that it concerns, now or later.
     if (missed && !offer && !start &&
         (phase == Wait ? want.any_source || want.source == missed_from
                        : (phase == Data || phase == Next) && inlet == Head && !taken && outcome.source == missed_from)) begin

@@ -1,12 +1,12 @@
 // Router: PORTS kernels and the network, by a table of the ranks' ports. A packet's first beat has its destination.
 //
-// What is on this board stays on it: any input's beats go to any output. Packets' beginnings go one by one through what
-// all ports share, the table and the choice of who is next: an output belongs to one input until its packet's end. Who has
-// been served is behind those who wait and have not been. A packet for a rank without a port, back to where it came from, or
+// Traffic within a board stays on it: beats of any input go to any output. The beginnings of packets pass one by one through the
+// shared parts, the table and the arbitration; an output belongs to one input until the end of its packet. Inputs that were
+// served have lower priority than waiting inputs that were not. A packet for a rank without a port, back to its source, or
 // from the network to the network is dropped and counted.
 //
-// Ports: 0 to PORTS - 1 are kernels, PORTS is the network; `net_from` is the kernel whose packet the network has.
-// Latency: 2 cycles. Throughput: a beat a cycle at each output, one cycle between packets, one packet's beginning a cycle.
+// Ports: 0 to PORTS - 1 are kernels, PORTS is the network; `net_from` is the kernel that sent the network's packet.
+// Latency: 2 cycles. Throughput: one beat per cycle at each output, one cycle between packets, one beginning of a packet per cycle.
 module msg_router
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -15,9 +15,9 @@ module msg_router
 ) (
     input  logic                       clk,
     input  logic                       rst,
-    input  logic                       put,        // a line of the table
+    input  logic                       put,        // writes a line of the table
     input  logic [7:0]                 put_rank,
-    input  logic [4:0]                 put_port,   // PORTS: the network; more: there is no such rank
+    input  logic [4:0]                 put_port,   // PORTS: the network; larger: invalid rank
     input  logic [PORTS:0]             s_valid,
     output logic [PORTS:0]             s_ready,
     input  beat_t                      s_beat[PORTS+1],
@@ -33,18 +33,18 @@ module msg_router
 
   if (PORTS != 1 << C || PORTS > 16) $error("PORTS must be a power of two up to 16");
 
-  // An input's PORTS outputs are numbered in C bits, and an output's inputs are: a kernel's own number stands for the
-  // network there, since nothing goes back to where it came from.
+  // An input's PORTS outputs are numbered in C bits, and so are an output's inputs: a kernel's own number represents the
+  // network, because no packet goes back to its source.
   logic [4:0]   ports[256];
-  logic [N-1:0] waits, goes, lost;   // inputs: for their output, to it, into nothing
-  logic [N-1:0] served;              // not before those who wait
+  logic [N-1:0] waits, goes, lost;   // inputs: waiting for their output, sending to it, dropping
+  logic [N-1:0] served;              // lower priority than other waiting inputs
   logic [C-1:0] to[N];               // an input's output
   logic [C-1:0] from[N];             // an output's input
   logic [N-1:0] busy;                // outputs that belong to an input
-  logic [N-1:0] room, over;          // outputs: for a beat, with a packet's last one
-  logic [N-1:0] open;                // inputs whose output will be free
+  logic [N-1:0] room, over;          // outputs: space for a beat, the packet's last beat
+  logic [N-1:0] open;                // inputs whose output becomes free
 
-  // ---- a packet's beginning: one in a cycle ----
+  // ---- beginnings of packets: one per cycle ----
 
   logic [N-1:0] fresh, asks, first, pick, target;
   logic [C:0]   who;
@@ -111,7 +111,7 @@ module msg_router
         goes[i] <= 1'b0;
         lost[i] <= 1'b0;
       end
-      // Who has just come to wait asks again: its output may have become free meanwhile.
+      // An input that has just begun to wait retries: its output may have become free meanwhile.
       open[i] <= (pick[i] && !waits[i]) || frees[to[i]];
       if (rst) begin
         waits[i] <= 1'b0;

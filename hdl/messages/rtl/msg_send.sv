@@ -1,10 +1,10 @@
 // Send engine: a kernel's command and payload → packets.
 //
-// A message goes by four packets, envelope, clear to send, data (in as many as it takes), done; an eager one as data at
-// once. `done` is a pulse at the end, with `fault` (0: all is well): no such rank, or what the receiver says. What it says
-// to an eager message comes late: the next command ends with it, and is not carried out.
+// A message takes four packets: envelope, clear to send, data (in as many as needed), done; an eager one is sent as data at
+// once. `done` is a pulse at the end, with `fault` (0: success): an invalid rank, or a fault of the receiver. The receiver's
+// reply to an eager message comes late: the next command ends with its fault, and is not carried out.
 //
-// Latency: 1 cycle from command to the first packet. Throughput: a beat a cycle, and the packets' envelopes.
+// Latency: 1 cycle from command to the first packet. Throughput: one beat per cycle, plus the packets' envelopes.
 module msg_send
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -12,7 +12,7 @@ module msg_send
     input  logic          clk,
     input  logic          rst,
     input  logic [7:0]    own,      // this rank
-    input  logic [8:0]    ranks,    // how many there are
+    input  logic [8:0]    ranks,    // number of ranks
     input  logic          s_valid,
     output logic          s_ready,
     input  send_t         s_command,
@@ -24,7 +24,7 @@ module msg_send
     output logic          m_valid,
     input  logic          m_ready,
     output beat_t         m_beat,
-    input  logic          r_valid,  // replies: CLEAR, DONE, ERROR; taken at once
+    input  logic          r_valid,  // replies: CLEAR, DONE, ERROR; accepted at once
     input  hum_envelope_t r_head
 );
 
@@ -33,9 +33,9 @@ module msg_send
   state_t      state;
   send_t       command;
   logic [3:0]  kind;
-  logic [23:0] left;       // bytes that have not been announced
+  logic [23:0] left;       // bytes that are not announced yet
   logic [7:0]  beats_left;
-  logic [7:0]  refused;    // a fault that nobody has been told of
+  logic [7:0]  refused;    // a fault that is not reported yet
   logic        reply;
   logic        more;
   logic [10:0] piece;      // bytes of the next packet

@@ -1,4 +1,4 @@
-    // The ports of a kernel with streams, as `msg_kernel` has them. Around one's own module `baltra cluster build` writes one.
+    // The ports of a kernel with streams, as `msg_kernel` connects them. `baltra cluster build` generates a wrapper for user modules.
     input  logic        clk,
     input  logic        rst,
     input  logic [7:0]  own,

@@ -1,12 +1,12 @@
-// TCP network bridge: packets ↔ TCP sessions, one for each pair of stations, and the frames that they go by.
+// TCP network bridge: packets ↔ TCP sessions, one for each pair of stations, and their frames.
 //
-// A station is a board, or a process that has a rank. Of two one opens the session and says hello: its number and the
-// job's key. What a session loses TCP repeats; one that is reset, or given up, is said (`failed`).
+// A station is a board, or a process that has a rank. One of two stations opens the session and sends a hello: its number and the
+// job's key. TCP retransmits losses; a session that is reset or times out is reported (`failed`).
 //
-// `tick` comes once a millisecond. `station_put` says what is to be known of a station: 1, it is to be called, at `station_ip`;
-// 2, it will call; not within 256 cycles of the reset.
+// `tick` pulses once per millisecond. `station_put` configures a station: 1, open a connection to it, at `station_ip`;
+// 2, it opens the connection; not within 256 cycles of the reset.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of the bytes of each session's ring, either way.
+// Parameters: SESSIONS; RING_BITS, log2 of the bytes of each session's ring, in each direction.
 module msg_tcp
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -24,7 +24,7 @@ module msg_tcp
     input  logic [15:0]      tcp_port,      // of all stations
     input  logic [63:0]      secret,        // of the SYN cookies
     input  logic [1:0][63:0] job_key,
-    input  logic             put,           // a rank: its port (16: elsewhere), and its station
+    input  logic             put,           // a rank: its port (16: on another station), and its station
     input  logic [7:0]       put_rank,
     input  logic [4:0]       put_port,
     input  logic [7:0]       put_station,
@@ -40,17 +40,17 @@ module msg_tcp
     output logic             m_valid,
     input  logic             m_ready,
     output beat_t            m_beat,
-    // Frames: the stream side of a MAC, without check sequence and filling.
+    // Frames: the stream side of a MAC, without check sequence and padding.
     input  logic             rx_valid,
     input  net_pkg::beat_t   rx,
     output logic             tx_valid,
     input  logic             tx_ready,
     output net_pkg::beat_t   tx,
-    output logic             owed,          // something has not been acknowledged, or a station does not answer yet
-    output logic             failed,        // this station's session, without an end
+    output logic             owed,          // data is not acknowledged, or a station has not connected yet
+    output logic             failed,        // this station's session ended without a FIN
     output logic [7:0]       failed_station,
     output logic [31:0]      repeated,      // segments
-    output logic [15:0]      strange,       // packets that were left
+    output logic [15:0]      strange,       // dropped packets
     output logic [15:0]      dropped
 );
 
@@ -60,11 +60,11 @@ module msg_tcp
 
   // ---- sessions ----
 
-  logic open, open_active, told, told_ended, tell, tell_dead, release_session, finishing, connect_done, app;
-  logic [S-1:0] open_at, told_at, tell_at, tx_at, rx_at, dead_at, said_at;
-  logic [31:0] open_next, open_una, told_next, tell_una, tx_said_to, rx_said_to;
-  logic tx_busy, tx_chosen, tx_said, tx_said_ready, rx_busy, rx_said, rx_said_ready, rx_finish;
-  logic [31:0] reads[SESSIONS], writtens[SESSIONS], read_said, written_said;
+  logic open, open_active, rcv_notify, rcv_notify_ended, notify, notify_dead, release_session, finishing, connect_done, app;
+  logic [S-1:0] open_at, rcv_notify_at, notify_at, tx_at, rx_at, dead_at, report_at;
+  logic [31:0] open_next, open_una, rcv_notify_next, notify_una, tx_report_to, rx_report_to;
+  logic tx_busy, tx_chosen, tx_report, tx_report_ready, rx_busy, rx_report, rx_report_ready, rx_finish;
+  logic [31:0] reads[SESSIONS], writtens[SESSIONS], read_reported, written_reported;
   logic [SESSIONS-1:0] finished, ended, unacked, live;
   logic [7:0] station_of[SESSIONS];
   logic link, link_open;
@@ -72,29 +72,29 @@ module msg_tcp
   logic [S-1:0] link_session;
   net_pkg::connect_result_t connect_result;
 
-  // How far each has been read and written, here and as TCP is told.
-  assign tx_said_ready = !open;
-  assign rx_said_ready = !open && !tx_said;
-  assign app           = !open && (tx_said || rx_said);
-  assign said_at       = tx_said ? tx_at : rx_at;
-  assign read_said     = tx_said ? reads[said_at] : rx_said_to;
-  assign written_said  = tx_said ? tx_said_to : writtens[said_at];
-  assign finishing     = finished[said_at] || (!tx_said && rx_finish);
+  // The read and written positions of each session, here and as reported to TCP.
+  assign tx_report_ready = !open;
+  assign rx_report_ready = !open && !tx_report;
+  assign app           = !open && (tx_report || rx_report);
+  assign report_at       = tx_report ? tx_at : rx_at;
+  assign read_reported     = tx_report ? reads[report_at] : rx_report_to;
+  assign written_reported  = tx_report ? tx_report_to : writtens[report_at];
+  assign finishing     = finished[report_at] || (!tx_report && rx_finish);
 
   always_ff @(posedge clk) begin
-    if (open || (tx_said && tx_said_ready)) writtens[open ? open_at : tx_at] <= open ? open_una : tx_said_to;
-    if (open || (rx_said && rx_said_ready)) reads[open ? open_at : rx_at] <= open ? open_next : rx_said_to;
-    if (tell) unacked[tell_at] <= tell_una != writtens[tell_at];
-    if (tx_said && tx_said_ready) unacked[tx_at] <= 1'b1;
-    if (app) finished[said_at] <= finishing;
-    if (told) ended[told_at] <= told_ended;
+    if (open || (tx_report && tx_report_ready)) writtens[open ? open_at : tx_at] <= open ? open_una : tx_report_to;
+    if (open || (rx_report && rx_report_ready)) reads[open ? open_at : rx_at] <= open ? open_next : rx_report_to;
+    if (notify) unacked[notify_at] <= notify_una != writtens[notify_at];
+    if (tx_report && tx_report_ready) unacked[tx_at] <= 1'b1;
+    if (app) finished[report_at] <= finishing;
+    if (rcv_notify) ended[rcv_notify_at] <= rcv_notify_ended;
     if (open) begin
       finished[open_at] <= 1'b0;
       unacked[open_at]  <= 1'b0;
     end
   end
 
-  // ---- sessions that are over: given back when nobody is busy with them ----
+  // ---- ended sessions: released when no unit uses them ----
 
   logic dead_valid, calm;
   fifo #(
@@ -103,9 +103,9 @@ module msg_tcp
   ) u_dead (
       .clk,
       .rst,
-      .s_valid  (tell && tell_dead),
-      .s_ready  (),  // each session is in it once
-      .s_payload(tell_at),
+      .s_valid  (notify && notify_dead),
+      .s_ready  (),  // holds each session at most once
+      .s_payload(notify_at),
       .m_valid  (dead_valid),
       .m_ready  (release_session),
       .m_payload(dead_at)
@@ -154,7 +154,7 @@ module msg_tcp
       if (pause != '0) pause <= pause - 1'b1;
     end
     if (hello_ready) hello_valid <= 1'b0;
-    // One station after another is called, until it answers. Its role is there a cycle later.
+    // Connects to one station after another, until it replies. Its role is read a cycle later.
     pausing <= 1'b0;
     if (calling) begin
       if (connect_done) begin
@@ -220,9 +220,9 @@ module msg_tcp
       .open,
       .open_at,
       .open_una,
-      .acked     (tell),
-      .acked_at  (tell_at),
-      .acked_to  (tell_una),
+      .acked     (notify),
+      .acked_at  (notify_at),
+      .acked_to  (notify_una),
       .hello_valid,
       .hello_ready,
       .hello_at,
@@ -243,9 +243,9 @@ module msg_tcp
       .chosen    (tx_chosen),
       .at        (tx_at),
       .at_written(writtens[tx_at]),
-      .said_valid(tx_said),
-      .said_ready(tx_said_ready),
-      .said_to   (tx_said_to),
+      .report_valid(tx_report),
+      .report_ready(tx_report_ready),
+      .report_to   (tx_report_to),
       .dropped
   );
 
@@ -265,10 +265,10 @@ module msg_tcp
       .open_active,
       .open_at,
       .open_station(call),
-      .told,
-      .told_at,
-      .told_next,
-      .told_ended,
+      .rcv_notify,
+      .rcv_notify_at,
+      .rcv_notify_next,
+      .rcv_notify_ended,
       .close       (release_session),
       .close_at    (dead_at),
       .late,
@@ -291,10 +291,10 @@ module msg_tcp
       .busy        (rx_busy),
       .at          (rx_at),
       .at_read     (reads[rx_at]),
-      .said_valid  (rx_said),
-      .said_ready  (rx_said_ready),
-      .said_to     (rx_said_to),
-      .said_finish (rx_finish),
+      .report_valid  (rx_report),
+      .report_ready  (rx_report_ready),
+      .report_to     (rx_report_to),
+      .report_finish (rx_finish),
       .strange
   );
 
@@ -342,21 +342,21 @@ module msg_tcp
       .open_at,
       .open_next,
       .open_una,
-      .rcv_told        (told),
-      .rcv_at          (told_at),
-      .rcv_next        (told_next),
-      .rcv_ended       (told_ended),
+      .rcv_notify        (rcv_notify),
+      .rcv_at          (rcv_notify_at),
+      .rcv_next        (rcv_notify_next),
+      .rcv_ended       (rcv_notify_ended),
       .arrived         (),
-      .tell,
-      .tell_at,
-      .tell_una,
-      .tell_dead,
-      .tell_shut       (),
-      .tell_wake       (),
+      .notify,
+      .notify_at,
+      .notify_una,
+      .notify_dead,
+      .notify_shut       (),
+      .notify_wake       (),
       .app_valid       (app),
-      .app_at          (said_at),
-      .app_read_to     (read_said),
-      .app_written_to  (written_said),
+      .app_at          (report_at),
+      .app_read_to     (read_reported),
+      .app_written_to  (written_reported),
       .app_finish      (finishing),
       .release_valid   (release_session),
       .release_at      (dead_at),

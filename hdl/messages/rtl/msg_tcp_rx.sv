@@ -1,11 +1,11 @@
 // TCP bridge, in: receive rings → packets.
 //
-// A session that the peer has opened says hello first: who does not know the job's key, or is no station that may, is
-// closed. Then a packet leaves its ring when it is there whole. A session that sends nonsense is closed, a packet whose
-// rank is not of the session's station is left. A question about a kernel is handed to msg_tcp_tx.
+// A session opened by the peer begins with a hello: a peer without the job's key, or that is not an expected station, is
+// closed. Then a packet leaves its ring when it is complete. A session with a malformed packet is closed; a packet whose
+// rank does not belong to the session's station is dropped. A PROBE about a kernel is passed to msg_tcp_tx.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 7 cycles from `told` to the first beat. Throughput: a
-// beat a cycle, and one cycle a packet.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 7 cycles from `rcv_notify` to the first beat. Throughput: one
+// beat per cycle, plus one cycle per packet.
 module msg_tcp_rx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -16,24 +16,24 @@ module msg_tcp_rx
 ) (
     input  logic                   clk,
     input  logic                   rst,
-    input  logic                   put,           // a rank's station, and its port if it is here
+    input  logic                   put,           // a rank's station, and its port if it is on this board
     input  logic [7:0]             put_rank,
     input  logic [7:0]             put_station,
     input  logic [4:0]             put_port,
-    input  logic [31:0]            states,        // two bits a kernel: 0 runs, 1 has ended, 2 has failed
+    input  logic [31:0]            states,        // two bits per kernel: 0 running, 1 ended, 2 failed
     input  logic [1:0][63:0]       job_key,
-    input  logic                   open,          // a session begins: opened from here, with this station, or by the peer
+    input  logic                   open,          // a session begins: opened by this board to this station, or by the peer
     input  logic                   open_active,
     input  logic [S-1:0]           open_at,
     input  logic [7:0]             open_station,
-    input  logic                   told,          // its bytes are there up to this one
-    input  logic [S-1:0]           told_at,
-    input  logic [31:0]            told_next,
-    input  logic                   told_ended,
-    input  logic                   close,         // it is over
+    input  logic                   rcv_notify,          // its bytes have arrived up to this one
+    input  logic [S-1:0]           rcv_notify_at,
+    input  logic [31:0]            rcv_notify_next,
+    input  logic                   rcv_notify_ended,
+    input  logic                   close,         // the session has ended
     input  logic [S-1:0]           close_at,
-    input  logic                   late,          // who has not said hello by now is closed
-    output logic                   friend_valid,  // a station that has said hello: held until it is judged
+    input  logic                   late,          // closes sessions without a hello
+    output logic                   friend_valid,  // a station that has sent its hello: held until the decision
     input  logic                   friend_ready,
     input  logic                   friend_good,
     output logic [7:0]             friend_station,
@@ -51,11 +51,11 @@ module msg_tcp_rx
     output logic [1:0]             a_state,
     output logic                   busy,          // with this session
     output logic [S-1:0]           at,
-    input  logic [31:0]            at_read,       // how far it has been read
-    output logic                   said_valid,    // and now is; nothing more will be written if `finish`
-    input  logic                   said_ready,
-    output logic [31:0]            said_to,
-    output logic                   said_finish,
+    input  logic [31:0]            at_read,       // its read position
+    output logic                   report_valid,    // its new read position; no more data will be written if `finish`
+    input  logic                   report_ready,
+    output logic [31:0]            report_to,
+    output logic                   report_finish,
     output logic [15:0]            strange
 );
 
@@ -73,14 +73,14 @@ module msg_tcp_rx
   logic [7:0]           stations[256];
   logic [4:0]           ports[256];
   logic [31:0]          next, from;
-  logic [RING_BITS-3:0] words, left;      // of the ring; of a packet, its first beat counted
+  logic [RING_BITS-3:0] words, left;      // of the ring; of a packet, including its first beat
   logic                 ended, moved, right, skip;
   logic [1:0]           step;
   hum_envelope_t        head;
   logic [7:0]           source_station;
   logic [4:0]           port;
   logic                 carries;
-  logic [7:0]           more, body;           // beats behind the packet's first
+  logic [7:0]           more, body;           // beats after the packet's first
 
   // ---- the ring, from `from` on, in whole words ----
 
@@ -107,7 +107,7 @@ module msg_tcp_rx
       .clk,
       .rst      (flush),
       .s_valid  (push),
-      .s_ready  (),  // the credit is
+      .s_ready  (),  // bounded by the credit
       .s_payload(aligned),
       .m_valid  (w_valid),
       .m_ready  (pop),
@@ -134,7 +134,7 @@ module msg_tcp_rx
     end
   end
 
-  // ---- whose turn it is ----
+  // ---- selection of the session ----
 
   arbiter #(
       .N(SESSIONS)
@@ -150,7 +150,7 @@ module msg_tcp_rx
     picked = '0;
     for (int i = 0; i < SESSIONS; i++) if (grant[i]) picked |= S'(i);
     request = '0;
-    if (told) request[told_at] = 1'b1;
+    if (rcv_notify) request[rcv_notify_at] = 1'b1;
     for (int i = 0; i < SESSIONS; i++) if (late && old[i] && modes[i] == Stranger) request[i] = 1'b1;
   end
 
@@ -163,9 +163,9 @@ module msg_tcp_rx
   assign carries  = has_payload(head.kind);
   assign busy     = state != Idle;
   assign pop      = state == Head || state == Greet || (state == Body && (!m_valid || m_ready || skip));
-  assign said_valid     = state == Say;
-  assign said_to        = from;
-  assign said_finish    = ended;
+  assign report_valid     = state == Say;
+  assign report_to        = from;
+  assign report_finish    = ended;
   assign friend_valid   = state == Friend && right;
 
   always_ff @(posedge clk) begin
@@ -173,7 +173,7 @@ module msg_tcp_rx
       stations[put_rank] <= put_station;
       ports[put_rank]    <= put_port;
     end
-    if (told) nexts[told_at] <= {told_ended, told_next};
+    if (rcv_notify) nexts[rcv_notify_at] <= {rcv_notify_ended, rcv_notify_next};
     if (state == Head) begin
       source_station <= stations[word[15:8]];
       port           <= ports[word[7:0]];
@@ -248,15 +248,15 @@ module msg_tcp_rx
       end
       Judge:
       if (carries && head.size > PacketBytes) begin
-        // Where the next packet begins cannot be known.
+        // The start of the next packet is unknown.
         modes[at] <= Refused;
         strange   <= strange + 1'b1;
         ended     <= 1'b1;
         moved     <= 1'b1;
         state     <= Settle;
-      end else if (carries && left <= (RING_BITS - 2)'(beats(head.size[10:0]))) state <= Settle;  // the rest has not come
+      end else if (carries && left <= (RING_BITS - 2)'(beats(head.size[10:0]))) state <= Settle;  // the rest has not arrived
       else if (source_station != station_of[at] || head.kind == PacketProbe || !m_valid || m_ready) begin
-        // A question waits for the answer to the one before it.
+        // A PROBE waits for the reply to the previous one.
         if (source_station != station_of[at] || head.kind != PacketProbe || !a_valid || a_ready) begin
           body  <= more;
           skip  <= source_station != station_of[at] || head.kind == PacketProbe;
@@ -288,7 +288,7 @@ module msg_tcp_rx
         if (body == 8'd1) state <= left == (RING_BITS - 2)'(1) ? Settle : Head;
       end
       Settle: state <= moved || ended ? Say : Idle;
-      Say: if (said_ready) state <= Idle;
+      Say: if (report_ready) state <= Idle;
       default: ;
     endcase
     if (open) begin

@@ -1,11 +1,11 @@
 // TCP bridge, out: packets → transmit rings.
 //
-// A packet is written into the ring of the session that its rank's station has, behind what is there, as soon as a whole
-// one fits. Until the station has a session, packets wait; when it had one, they are dropped. Hellos and answers to
-// questions (msg_tcp_rx) go between two packets. A packet to the rank that had the one before is not looked up again.
+// A packet is appended to the ring of the session of its rank's station as soon as it fits completely.
+// Packets wait until the station has a session; after the end of the session, they are dropped. Hellos and replies to
+// PROBEs (msg_tcp_rx) are sent between two packets. A packet to the same rank as the previous one needs no lookup.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 5 cycles, to the same rank 1. Throughput: a beat a cycle, and a
-// cycle more than the latency for each packet.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 5 cycles, to the same rank 1. Throughput: one beat per cycle,
+// plus a cycle more than the latency for each packet.
 module msg_tcp_tx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -19,14 +19,14 @@ module msg_tcp_tx
     input  logic                   put,           // a rank's station
     input  logic [7:0]             put_rank,
     input  logic [7:0]             put_station,
-    input  logic                   link,          // a station has a session, or has it no more
+    input  logic                   link,          // a station gets a session, or loses it
     input  logic [7:0]             link_station,
     input  logic                   link_open,
     input  logic [S-1:0]           link_session,
     input  logic                   open,          // a session begins with this byte
     input  logic [S-1:0]           open_at,
     input  logic [31:0]            open_una,
-    input  logic                   acked,         // its peer has all bytes before this one
+    input  logic                   acked,         // its peer has acknowledged all bytes before this one
     input  logic [S-1:0]           acked_at,
     input  logic [31:0]            acked_to,
     input  logic                   hello_valid,
@@ -45,13 +45,13 @@ module msg_tcp_tx
     output logic [S+RING_BITS-4:0] write_address,
     output logic [63:0]            write_data,
     output logic [7:0]             write_keep,
-    output logic                   busy,          // with a session, which may not be known yet
-    output logic                   chosen,        // it is
+    output logic                   busy,          // uses a session, which may not be selected yet
+    output logic                   chosen,        // the session is selected
     output logic [S-1:0]           at,
-    input  logic [31:0]            at_written,    // how far it has been written
-    output logic                   said_valid,    // and now is
-    input  logic                   said_ready,
-    output logic [31:0]            said_to,
+    input  logic [31:0]            at_written,    // its written position
+    output logic                   report_valid,    // its new written position
+    input  logic                   report_ready,
+    output logic [31:0]            report_to,
     output logic [15:0]            dropped
 );
 
@@ -73,7 +73,7 @@ module msg_tcp_tx
   link_t         found;
   logic [7:0]    station, sweep;
   logic          sweeping, first, roomy, same, again;
-  logic [7:0]    rank;      // that `at` was found for, if `same`
+  logic [7:0]    rank;      // for which `at` was looked up, if `same`
   logic [1:0]    step;
   logic [31:0]   to, una;
   logic          in_valid, in_last;
@@ -85,12 +85,12 @@ module msg_tcp_tx
   assign busy        = state != Idle;
   assign chosen      = state == Check || state == Pack || state == Say;
   assign s_ready     = (state == Pack && source == Packet) || state == Drop;
-  assign said_valid  = state == Say;
-  assign said_to     = to;
-  assign a_ready     = source == Answer && ((state == Say && said_ready) || (state == Check && found.had && !found.open));
-  assign hello_ready = source == Hello && state == Say && said_ready;
+  assign report_valid  = state == Say;
+  assign report_to     = to;
+  assign a_ready     = source == Answer && ((state == Say && report_ready) || (state == Check && found.had && !found.open));
+  assign hello_ready = source == Hello && state == Say && report_ready;
 
-  // The rank's session is at hand: none was looked at, opened or given back since.
+  // The rank's session is cached: no session was looked up, opened or released since.
   assign again       = same && s_valid && s_beat.data[7:0] == rank && roomy && !hello_valid && !a_valid && !link && !open;
 
   always_comb begin
@@ -151,12 +151,12 @@ module msg_tcp_tx
         to    <= at_written;
       end
       Check: begin
-        // What its ring has no room for, and what has no session yet, waits; others go before it.
+        // Packets without space in their ring, or without a session yet, wait; others may pass them.
         to <= at_written;
         if (first) first <= 1'b0;
         else begin
           first <= 1'b1;
-          // A session that was made known meanwhile is not the one that was looked at.
+          // A session that was configured meanwhile is not the one that was looked up.
           if (source == Hello || (found.open && found.session == at)) state <= to - una <= Room ? Pack : Idle;
           else if (found.had && !found.open) state <= source == Packet ? Drop : Idle;
           else state <= Idle;
@@ -177,7 +177,7 @@ module msg_tcp_tx
         write         <= 1'b1;
         write_address <= {at, to[RING_BITS-1:3]};
         write_keep    <= ~(8'hff << turn);
-        if (said_ready) begin
+        if (report_ready) begin
           state <= Idle;
           same  <= source == Packet;
         end

@@ -1,9 +1,9 @@
-// A live board of the message door: the Verilated fabric, its kernels, and a wire of Unix datagram sockets, which are
-// frames with nothing lost: no device and no root. `baltra cluster run` starts it; the map file says what is on it. BOARD_TCP:
-// its network is TCP (tcp.hpp), BOARD_UDP: UDP, else raw Ethernet (both ethernet.hpp).
+// A live board of the message door: the Verilated fabric, its kernels, and a wire of Unix datagram sockets, which is
+// lossless and needs no device or root. `baltra cluster run` starts it with the configuration of the map file. BOARD_TCP:
+// its network is TCP (tcp.hpp), BOARD_UDP: UDP, otherwise raw Ethernet (both ethernet.hpp).
 //
-// Each clock exchanges the streams between fabric and kernels as one netlist would: kernels show registers, the fabric's
-// `ready` follows from them. A kernel that waits for a packet, and a board on which all do, cost nothing.
+// Each cycle exchanges the streams between fabric and kernels like one netlist: kernels have registered outputs, and the fabric's
+// `ready` follows from them. A waiting kernel, and a board on which all kernels wait, cost no time.
 #include <dlfcn.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -31,39 +31,39 @@ const char kUsage[] =
     "usage: messages-board FILE\n"
     "\n"
     "FILE has a line for each:\n"
-    "  address MAC                        this board's\n"
+    "  address MAC                        this board's address\n"
     "  ranks N                            in the cluster\n"
-    "  kernel RANK PORT LIBRARY [IMAGE]   a kernel here: its library, its program if it is a processor\n"
-    "  memory RANK BYTES                  a kernel's memory off the chip, a multiple of 64 bytes\n"
-    "  probe RANK out|in|both FILE        where its capture core's notes go, and of which streams they are\n"
+    "  kernel RANK PORT LIBRARY [IMAGE]   a kernel of this board: its library, and its program if it is a processor\n"
+    "  memory RANK BYTES                  a kernel's off-chip memory, a multiple of 64 bytes\n"
+    "  probe RANK out|in|both FILE        captures these streams of a kernel to a file\n"
 #ifdef BOARD_TCP
-    "  tcp IP STATION PORT                this board's, as a station; the port is everybody's\n"
-    "  station N ROLE IP [MAC SOCKET]     1: this board calls it, 2: it calls; where a board's frames go\n"
-    "  peer RANK STATION                  a rank elsewhere\n"
+    "  tcp IP STATION PORT                this board as a station; the port is common to all\n"
+    "  station N ROLE IP [MAC SOCKET]     1: this board connects to it, 2: it connects; destination of a board's frames\n"
+    "  peer RANK STATION                  a rank of another station\n"
 #elif defined BOARD_UDP
-    "  udp IP                             this board's\n"
-    "  peer RANK MAC SOCKET IP [board]    a rank elsewhere, on a board\n"
+    "  udp IP                             this board's address\n"
+    "  peer RANK MAC SOCKET IP [board]    a rank of another station, on a board\n"
 #else
-    "  peer RANK MAC SOCKET - [board]     a rank elsewhere, on a board\n"
+    "  peer RANK MAC SOCKET - [board]     a rank of another station, on a board\n"
 #endif
     "  fault KIND N                       lose, repeat or swap the Nth numbered frame, or vanish at it; loss: N percent of them\n"
     "\n"
 #ifdef BOARD_TCP
-    "HUM_KEY is the job's key, HUM_LISTEN the descriptor of the socket that processes call. "
+    "HUM_KEY is the job's key, HUM_LISTEN the descriptor of the socket to which processes connect. "
 #endif
-    "HUM_WIRE is the descriptor of its socket, HUM_SEGMENT that of the counters that the launcher reads. What kernels print\n"
-    "comes out with the rank and a colon before each line, \"RANK ended CODE\" when one is over. It ends when its input does.\n";
+    "HUM_WIRE is the descriptor of its socket, HUM_SEGMENT that of the counters that the launcher reads. The output of kernels\n"
+    "has the rank and a colon before each line, \"RANK ended CODE\" when a kernel has ended. The program ends at the end of its input.\n";
 
 constexpr int kAfterglow = 2 * Network::kIdle;  // cycles that are run after the last activity
-constexpr int kBurst = 32;             // cycles between looks at the socket
+constexpr int kBurst = 32;             // cycles between polls of the socket
 constexpr int kImageWords = 32768;
 constexpr uint64_t kMemoryMax = 1u << 30;  // of a kernel
-constexpr int kLookMs = 250;           // between two looks at a wire on which nothing comes
+constexpr int kLookMs = 250;           // between two polls of an idle wire
 
-// The launcher's page (humboldt/src/internal.h, crates/cluster/src/job.rs): a block of 512 bytes a rank behind the first 4,096.
+// The launcher's page (humboldt/src/internal.h, crates/cluster/src/job.rs): a block of 512 bytes per rank after the first 4,096.
 struct Block {
   uint32_t state, pid, asleep, bound;
-  uint64_t looks, waits, out, in;  // a kernel's alone: see note()
+  uint64_t looks, waits, out, in;  // only for kernels: see note()
   uint8_t pad[16];
   uint64_t sent, sent_bytes, received, received_bytes, waited_ns;
 };
@@ -77,7 +77,7 @@ struct Kernel {
   kernel_in in{};
   kernel_out out{};
   std::string line;
-  bool out_midway = false, in_midway = false, told = false;
+  bool out_midway = false, in_midway = false, reported = false;
   Block* block = nullptr;
   Notes* notes = nullptr;
   Memory memory;
@@ -138,9 +138,9 @@ void Board::read(const std::string& path) {
       if (kernel.rank < 0 || kernel.rank > 255 || kernel.port < 0 || kernel.port > 15 || text.empty()) fail("%s: %s", path.c_str(), line.c_str());
       void* library = dlopen(text.c_str(), RTLD_NOW | RTLD_LOCAL);
       auto find = library ? reinterpret_cast<const kernel_api* (*)()>(dlsym(library, "baltra_kernel")) : nullptr;
-      if (find == nullptr) fail("%s is no kernel: %s", text.c_str(), dlerror());
+      if (find == nullptr) fail("%s is not a kernel: %s", text.c_str(), dlerror());
       kernel.api = find();
-      if (kernel.api->abi != KERNEL_ABI) fail("%s was made for another board", text.c_str());
+      if (kernel.api->abi != KERNEL_ABI) fail("%s was built for another board (rebuild it)", text.c_str());
       kernel.model = kernel.api->create();
       kernel.block = reinterpret_cast<Block*>(segment_ + kBlocks + kBlockBytes * static_cast<size_t>(kernel.rank));
       kernels_.push_back(kernel);
@@ -173,7 +173,7 @@ void Board::read(const std::string& path) {
 
 Kernel& Board::kernel_of(int rank, const std::string& line) {
   const auto whose = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& kernel) { return kernel.rank == rank; });
-  if (whose == kernels_.end()) fail("no such kernel: %s", line.c_str());
+  if (whose == kernels_.end()) fail("unknown kernel: %s", line.c_str());
   return *whose;
 }
 
@@ -186,7 +186,7 @@ void Board::load(Kernel& kernel, const std::string& image) {
     std::ifstream file(image, std::ios::binary);
     std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     if (!file || bytes.empty()) fail("%s cannot be read", image.c_str());
-    if (bytes.size() > 4 * kImageWords) fail("%s: %zu bytes, a kernel's memory has %d", image.c_str(), bytes.size(), 4 * kImageWords);
+    if (bytes.size() > 4 * kImageWords) fail("%s has %zu bytes, but a kernel's memory has %d", image.c_str(), bytes.size(), 4 * kImageWords);
     bytes.resize((bytes.size() + 3) & ~size_t(3));
     kernel.in.load_valid = 1;
     for (size_t i = 0; i < bytes.size(); i += 4) {
@@ -201,7 +201,7 @@ void Board::load(Kernel& kernel, const std::string& image) {
   kernel.block->state = 1;
 }
 
-// The fabric's tables, and time for its memories to be cleared.
+// Fills the fabric's tables, after the time for clearing its memories.
 void Board::start() {
   auto clock = [&] {
     top_.clk = 1;
@@ -236,7 +236,7 @@ void Board::print(Kernel& kernel, char c) {
   }
 }
 
-// Messages and their bytes, from the packets that pass a kernel's port.
+// Counts messages and their bytes, from the packets at a kernel's port.
 void Board::count(Kernel& kernel) {
   if (kernel.out.m_valid && kernel.in.m_ready) {
     const uint64_t head = kernel.out.m_data;
@@ -269,8 +269,8 @@ bool Board::quiet() const {
   return asleep() && network_.in.empty() && network_.out.empty() && sending_.empty() && !top_.tx_valid && top_.m_valid == 0;
 }
 
-// For who asks whether anybody can go on: whether all kernels here wait, for what, how often the wire has been looked at
-// meanwhile, and how many packets other boards were sent and sent. Questions of processes wake no kernel.
+// For the detection of stalls: whether all kernels here wait, for which ranks, how often the wire has been polled
+// meanwhile, and the packets received from and sent to other boards. PROBE packets of processes wake no kernel.
 void Board::note() {
   for (Kernel& kernel : kernels_) {
     Block& block = *kernel.block;
@@ -283,7 +283,7 @@ void Board::note() {
 }
 
 void Board::cycle() {
-  // The fabric sees what the kernels' registers show.
+  // The fabric reads the kernels' registers.
   uint16_t k_valid = 0, k_last = 0, m_ready = 0xffff;
   for (const Kernel& kernel : kernels_) {
     const int p = kernel.port;
@@ -306,7 +306,7 @@ void Board::cycle() {
     top_.rx_last = in_at_ + bytes == frame.size();
   }
   top_.tx_ready = network_.out.size() < Wire::kQueue;
-  // A fabric without packets stands still.
+  // A fabric without packets is not clocked.
   const bool busy = k_valid != 0 || !network_.in.empty() || top_.m_valid != 0 || top_.tx_valid || top_.tick;
   idle_ = busy ? 0 : std::min(idle_ + 1, Network::kIdle);
   if (idle_ < Network::kIdle) top_.eval();
@@ -324,7 +324,7 @@ void Board::cycle() {
       network_.departed(sending_);
       network_.out.push_back(std::move(sending_));
       sending_.clear();
-      network_.flush();  // at once: whoever waits for it need not wait for more cycles
+      network_.flush();  // at once, so that a waiting receiver needs no further cycles
     }
   }
   for (Kernel& kernel : kernels_) {
@@ -343,8 +343,8 @@ void Board::cycle() {
       kernel.notes->put(at, kernel.out.note_out, kernel.out.note_in, kernel.out.note_flags | uint64_t(kernel.out.note_gap) << 8);
     }
     if (kernel.out.text_valid) print(kernel, static_cast<char>(kernel.out.text));
-    if (kernel.out.ended && !kernel.told) {
-      kernel.told = true;
+    if (kernel.out.ended && !kernel.reported) {
+      kernel.reported = true;
       if (!kernel.line.empty()) print(kernel, '\n');
       kernel.block->state = kernel.out.code == 0 ? 2 : 3;
       top_.states = (top_.states & ~(3u << 2 * p)) | (kernel.out.code == 0 ? 1u : 2u) << 2 * p;
@@ -385,13 +385,13 @@ void Board::run() {
         pollfd input{0, POLLIN, 0};
         if (poll(&input, 1, 0) > 0 && over()) return;
       }
-      // Nothing but a slow receiver to wait for.
+      // Only a slow receiver can delay this.
       if (!sent && network_.out.size() >= Wire::kQueue) usleep(100);
       continue;
     }
-    // Who wakes a sleeper waits for the kernel as well.
+    // A process that wakes a sleeper also waits for the kernel.
     if (std::chrono::steady_clock::now() - since < spin) continue;
-    // A session that repeats what was lost is not at its end.
+    // A session with retransmissions in progress has not ended.
     const bool idle = sent && !network_.timed();
     if (idle) note(), noted = true;
     std::vector<pollfd> waits = network_.waits();

@@ -1,4 +1,4 @@
-// A board's network where it is raw Ethernet, or (BOARD_UDP) UDP: which ranks are behind which address.
+// A board's network with raw Ethernet, or (BOARD_UDP) UDP: the addresses of all ranks.
 #pragma once
 #include <poll.h>
 
@@ -11,7 +11,7 @@
 
 class Network : public Wire {
  public:
-  static constexpr int kIdle = 32;   // cycles in which the fabric has done all that it does by itself
+  static constexpr int kIdle = 32;   // cycles after which the fabric is idle without input
   static constexpr int kGap = 0;     // cycles between two frames
 
   bool line(const std::string& what, std::istringstream& words) {
@@ -29,7 +29,7 @@ class Network : public Wire {
 
   void start(Vmsg_board&, const std::function<void()>&) {}
 
-  // The table's line of a rank that is not on this board.
+  // The table entry of a rank that is not on this board.
   void put(Vmsg_board& top, int rank) {
     top.own_ip = own_ip_;
     top.put_address = 0;
@@ -40,12 +40,12 @@ class Network : public Wire {
     bool got = false;
     for (Frame frame; next(frame);) {
       got = true;
-      // A MAC's part: lengths. What a packet says of its own is beneath that of its frame.
+      // The checks of a MAC: lengths. The lengths of packets are checked in the fabric.
       if (frame.size() < kHead + 8 || frame.size() % 8 != 0) continue;
       const uint64_t head = envelope(frame);
       const auto type = HUM_FIELD(head, TYPE);
       if (hum_carries(type) && kHead + 8 + HUM_FIELD(head, SIZE) > frame.size()) continue;
-      // Questions come when they like.
+      // PROBE packets are not affected by faults.
       deliver(std::move(frame), type != HUM_PACKET_PROBE);
     }
     return got;
@@ -59,7 +59,7 @@ class Network : public Wire {
     return true;
   }
 
-  // Packets between boards: what one has sent and no other has heard of was lost.
+  // Packets between boards: one that was sent but not received was lost.
   void departed(const Frame& frame) {
     const uint64_t head = envelope(frame);
     if (is_board(HUM_FIELD(head, DEST))) out_of[HUM_FIELD(head, SRC)]++;
@@ -70,7 +70,7 @@ class Network : public Wire {
   }
   uint64_t out_of[256] = {}, in_for[256] = {};
 
-  // Once in a burst of cycles. True: time has passed for the fabric.
+  // Called once per burst of cycles. True: time has passed for the fabric.
   bool pass(Vmsg_board&) { return false; }
   bool timed() const { return false; }
   void look(Vmsg_board&) {}

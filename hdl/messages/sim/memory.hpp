@@ -1,7 +1,7 @@
 // A live board's memory: each kernel's own part, behind the AXI4 port of msg_memory, and one channel for all.
 //
-// The channel moves a word of 64 bits a clock. What is read is there kLatency clocks after it was asked for, or when the
-// channel is free. Memory is zero at first; what is outside of a part is refused (SLVERR).
+// The channel moves a 64-bit word per cycle. Read data arrives kLatency cycles after its request, or when the
+// channel is free. Memory is initially zero; accesses outside of a part are refused (SLVERR).
 #pragma once
 
 #include <sys/mman.h>
@@ -20,10 +20,10 @@ class Memory {
     words_ = static_cast<uint64_t*>(at);
   }
 
-  // What the kernel sees in its next clock, of what it showed after the last one. `free`: when the channel is, of all kernels.
+  // The kernel's inputs for its next cycle, from its outputs after the last one. `free`: when the channel of all kernels is free.
   void clock(uint64_t now, uint64_t& free, const kernel_out& out, kernel_in& in) {
     if (words_ == nullptr) return;
-    // What was taken in the last clock.
+    // Transfers of the last cycle.
     if (in.rvalid && ++beat_ == MEMORY_BEATS) reading_ = false;
     if (in.bvalid) written_ = false;
     in.arready = !reading_;

@@ -1,11 +1,11 @@
-// What a kernel's capture core noted, in a file that `baltra cluster probe` reads while it grows and afterwards
+// The records of a kernel's capture core, in a file that `baltra cluster probe` reads during the run and afterwards
 // (crates/cluster/src/probe.rs). All numbers are little-endian:
 //
 //   0   "BALTRAPB"
 //   8   4 bytes: the format's version, 1; 4 bytes: the rank
-//   16  8 bytes: notes that there is room for; the oldest is overwritten by the newest
-//   24  8 bytes: notes that were ever written
-//   64  notes of 32 bytes: the board's cycle, the beat to the router, the one from it, flags (kernel_abi.h; bit 8: notes before
+//   16  8 bytes: capacity in records; the oldest is overwritten by the newest
+//   24  8 bytes: total number of written records
+//   64  records of 32 bytes: the board's cycle, the beat to the router, the one from it, flags (kernel_abi.h; bit 8: records before
 //       this one were lost)
 #pragma once
 #include <fcntl.h>
@@ -24,7 +24,7 @@ class Notes {
   static constexpr uint64_t kRoom = 65536;
 
   Notes(const std::string& path, int rank) {
-    // A file of its own: who reads the last run's goes on with that.
+    // A new file, so that readers of the previous run's file can continue.
     unlink(path.c_str());
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     const size_t bytes = sizeof(Head) + kRoom * sizeof(Note);

@@ -1,5 +1,5 @@
-// A board's network where it is TCP: other boards are reached by frames, processes by connections to a port of this host,
-// behind which user_net.hpp speaks TCP with the board.
+// A board's network with TCP: other boards are reached by frames, processes by connections to a port of this host,
+// for which user_net.hpp runs TCP with the board.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -61,7 +61,7 @@ class Network : public Wire {
     top.station_put = 0;
     const int listener = inherited("HUM_LISTEN");
     if (listener < 0) return;
-    constexpr uint32_t kHostIp = 0x0a630001;  // of this end of the line to the board: any but the boards'
+    constexpr uint32_t kHostIp = 0x0a630001;  // address of this end of the line, different from the boards'
     network_ = std::make_unique<UserNetwork>(Route{top.own, own_ip_, port_, kHostIp, 0}, listener, [this](Frame frame) {
       fill(frame);
       deliver(std::move(frame), true);
@@ -75,7 +75,7 @@ class Network : public Wire {
     if (station != ranks_.end()) top.put_port = 16, top.put_station = static_cast<uint8_t>(station->second);
   }
 
-  // Frames have a MAC's filling.
+  // Frames have a MAC's padding.
   void fill(Frame& frame) { frame.resize(std::max<size_t>(frame.size(), 60)); }
 
   bool receive() {
@@ -91,7 +91,7 @@ class Network : public Wire {
       uint64_t to = 0;
       for (int i = 0; i < 6; i++) to = to << 8 | frame[i];
       if (to == 0xffffffffffff) {
-        for (const auto& [mac, address] : boards_) send(frame, address);  // a question is asked again
+        for (const auto& [mac, address] : boards_) send(frame, address);  // PROBE packets are repeated
       } else if (const auto board = boards_.find(to); board != boards_.end()) {
         if (!send(frame, board->second)) return false;
       } else if (network_) {
@@ -101,25 +101,25 @@ class Network : public Wire {
     return true;
   }
 
-  // A millisecond's tick is for one cycle. Timers run while something has not been acknowledged, and a little longer: what has
-  // been received is acknowledged after a while.
+  // A millisecond's tick lasts one cycle. Timers run while data is unacknowledged, and a little longer, because received
+  // data is acknowledged after a delay.
   bool pass(Vmsg_board& top) {
     const uint64_t now = static_cast<uint64_t>(now_ms());
     top.tick = 0;
     if (top.owed || !in.empty() || !out.empty()) until_ms_ = now + kLingerMs;
-    // What a busy host has missed is not made up.
+    // Ticks that a busy host has missed are not repeated.
     if (now != ticked_ms_ && now < until_ms_) top.tick = 1;
     ticked_ms_ = now;
     return top.tick;
   }
 
-  // TCP repeats what is lost.
+  // TCP retransmits losses.
   void departed(const Frame&) {}
   const uint64_t out_of[256] = {}, in_for[256] = {};
 
   void look(Vmsg_board& top) {
     top.tick = 0;
-    if (top.failed) fail("the TCP session with station %d was reset, or given up", top.failed_station);
+    if (top.failed) fail("the TCP session with station %d was reset, or timed out", top.failed_station);
   }
 
   std::vector<pollfd> waits() const {
@@ -127,7 +127,7 @@ class Network : public Wire {
     all.push_back({fd, POLLIN, 0});
     return all;
   }
-  // Not to sleep for long.
+  // Limits the sleep.
   bool timed() const { return static_cast<uint64_t>(now_ms()) < until_ms_ || (network_ && network_->owed()); }
 
  private:

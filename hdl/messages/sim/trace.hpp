@@ -1,10 +1,10 @@
-// HUM_TRACE names a file: it gets a line for each packet that enters or leaves the model, with the host's time and the model's
-// cycle. bench/messages tells by it what of a message's time is the host's and what the model's.
+// HUM_TRACE names a file that gets a line for each packet that enters or leaves the model, with the host's time and the model's
+// cycle. bench/messages uses it to divide a message's time into the host's and the model's.
 //
 //   in|out NANOSECONDS CYCLE TYPE BYTES SOURCE DESTINATION
 //
-// Time is that of CLOCK_REALTIME: when the kernel had it in the board's socket, when the model is about to write what leaves. A
-// TCP segment has a line for each packet that begins where one ends; one that begins within a packet says nothing of use.
+// Time is CLOCK_REALTIME: when the kernel had the packet in the board's socket, or when the model is about to write it. A
+// TCP segment has a line for each packet that begins at the end of another; one that begins within a packet is omitted.
 #pragma once
 #include <sys/socket.h>
 
@@ -33,7 +33,7 @@ class Trace {
 
   bool on() const { return file_ != nullptr; }
 
-  // As recv, with the time at which it came.
+  // Like recv, with the time of arrival.
   ssize_t receive(int socket, void* data, size_t room, int flags) {
     if (file_ == nullptr) return recv(socket, data, room, flags);
     if (socket >= static_cast<int>(stamped_.size())) stamped_.resize(static_cast<size_t>(socket) + 1);
@@ -89,5 +89,5 @@ class Trace {
 
   FILE* file_;
   uint64_t came_ = 0;
-  std::vector<bool> stamped_;  // sockets whose times the kernel gives
+  std::vector<bool> stamped_;  // sockets with time stamps of the kernel
 };

@@ -1,4 +1,4 @@
-// The wire between boards: Unix datagram sockets, which are frames with nothing lost; and what a map file wants lost.
+// The wire between boards: Unix datagram sockets, which are lossless; and the faults of a map file.
 #pragma once
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ using Frame = std::vector<uint8_t>;
 inline uint64_t parse_mac(const std::string& text) {
   unsigned b[6];
   char rest;
-  if (sscanf(text.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6) fail("%s is no hardware address", text.c_str());
+  if (sscanf(text.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6) fail("invalid hardware address %s", text.c_str());
   uint64_t mac = 0;
   for (unsigned byte : b) mac = mac << 8 | byte;
   return mac;
@@ -44,11 +44,11 @@ inline uint64_t parse_mac(const std::string& text) {
 
 inline uint32_t parse_ip(const std::string& text) {
   in_addr address;
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1) fail("%s is no IPv4 address", text.c_str());
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1) fail("invalid IPv4 address %s", text.c_str());
   return ntohl(address.s_addr);
 }
 
-// A descriptor that the launcher has handed down; -1: it has not.
+// A descriptor inherited from the launcher; -1: none.
 inline int inherited(const char* name) {
   const char* text = getenv(name);
   if (text == nullptr || *text == 0) return -1;
@@ -60,33 +60,33 @@ inline int inherited(const char* name) {
 
 inline int descriptor(const char* name) {
   const int fd = inherited(name);
-  if (fd < 0) fail("%s is missing: baltra cluster run starts this program", name);
+  if (fd < 0) fail("%s is missing (start this program with baltra cluster run)", name);
   return fd;
 }
 
 inline sockaddr_un socket_at(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path) fail("%s is no socket's path", path.c_str());
+  if (path.empty() || path.size() >= sizeof address.sun_path) fail("invalid path of a socket: %s", path.c_str());
   memcpy(address.sun_path, path.c_str(), path.size());
   return address;
 }
 
 class Wire {
  public:
-  static constexpr size_t kQueue = 64;         // frames that wait, either way
+  static constexpr size_t kQueue = 64;         // waiting frames, in each direction
   static constexpr size_t kFrameBytes = 1600;  // no frame is longer
 
   Wire() : fd(descriptor("HUM_WIRE")) { fcntl(fd, F_SETFL, O_NONBLOCK); }
 
-  // "fault KIND N": lose, repeat, swap or vanish at the Nth frame; loss: N percent of them, by chance.
+  // "fault KIND N": lose, repeat, swap or vanish at the Nth frame; loss: N percent of them, at random.
   bool fault(const std::string& kind, uint64_t n) {
     if (kind != "lose" && kind != "repeat" && kind != "swap" && kind != "vanish" && kind != "loss") return false;
     faults_[kind] = n;
     return true;
   }
 
-  // A frame for the board; `counted`: faults are for it.
+  // A frame for the board; `counted`: subject to faults.
   void deliver(Frame frame, bool counted) {
     trace.in(frame);
     came_ += counted;
@@ -104,7 +104,7 @@ class Wire {
     if (!kept_.empty()) in.push_back(std::move(kept_)), kept_.clear();
   }
 
-  // The next frame from the socket, if there is one and room for it.
+  // The next frame from the socket, if there is one and space for it.
   bool next(Frame& frame) {
     if (in.size() >= kQueue) return false;
     frame.resize(kFrameBytes);
@@ -114,13 +114,13 @@ class Wire {
     return true;
   }
 
-  // False: the receiver's queue is full. One that is gone gets nothing, as on a wire.
+  // False: the receiver's queue is full. A frame to a receiver that has gone is dropped, as on a wire.
   bool send(const Frame& frame, const sockaddr_un& to) {
     const ssize_t n = sendto(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), sizeof to);
     return n >= 0 || (errno != EAGAIN && errno != ENOBUFS);
   }
 
-  // A frame that faults are for has come.
+  // A frame that is subject to faults has arrived.
   virtual void arrived(const Frame&) {}
 
   const int fd;

@@ -1,4 +1,4 @@
-// A kernel without engines: what it streams arrives as packets, what comes is streamed, whoever sent it and in whatever way.
+// A kernel without engines: its streams arrive as packets, and received packets are streamed, for every sender and kind of send.
 #include "clocked.hpp"
 
 #include <array>
@@ -44,9 +44,9 @@ public:
     unsigned idle = 0, stall = 0;  // percent
     std::deque<Message> to_send;   // by the kernel
     std::deque<Beat> to_kernel;    // from the router
-    std::deque<Message> sent;      // as others put it together
+    std::deque<Message> sent;      // as assembled by receivers
     std::map<unsigned, Message> coming;
-    std::deque<Message> came;      // as the kernel does
+    std::deque<Message> came;      // as assembled by the kernel
     std::deque<uint64_t> answers;
     uint64_t ended = 0, first = 0, last = 0;
 
@@ -96,7 +96,7 @@ public:
         check(quiet == 50, "it does not come to an end");
     }
 
-    // Packets of a message, as whoever sends it makes them.
+    // The packets of a message, by kind of sender.
     std::deque<std::deque<Beat>> packets(const Message &m, uint8_t kind, uint8_t flag = 0) {
         std::deque<std::deque<Beat>> all;
         size_t at = 0;
@@ -214,7 +214,7 @@ TEST(what_is_sent_with_engines_or_without_is_streamed_and_answered) {
     }
 }
 
-TEST(pieces_of_several_senders_alternate_and_are_told_apart) {
+TEST(pieces_of_several_senders_alternate_and_are_distinguished) {
     Axis axis;
     axis.stall = 20;
     const Message a{1, 5, axis.random.bytes(6000)}, b{2, 6, axis.random.bytes(7000)};

@@ -1,5 +1,5 @@
-// 96 kernels on six boards, all of them sending and receiving at once: what each gets of line rate, on the boards and between
-// them over raw Ethernet. Six models of one board; a switch between them that takes a frame whole.
+// 96 kernels on six boards, all of them sending and receiving at once: the share of line rate of each, on the boards and between
+// them over raw Ethernet. Six models of one board; a store-and-forward switch between them.
 #include "clocked.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ public:
             d->put = 1;
             for (unsigned r = 0; r < 256; r++) d->put_rank = static_cast<uint8_t>(r), d.settle(), d.rise();
             d->put = 0;
-            for (unsigned i = 0; i < 4200; i++) d.settle(), d.rise();  // memories are being cleared
+            for (unsigned i = 0; i < 4200; i++) d.settle(), d.rise();  // until memories are cleared
             d->go = 1;
         }
     }
@@ -79,7 +79,7 @@ public:
         }
         cycles++;
     }
-    // How many of the kernels are done.
+    // The number of kernels that are done.
     unsigned done() const {
         unsigned n = 0;
         for (auto &d : boards) n += static_cast<unsigned>(std::count(d->received.begin(), d->received.end(), messages_));
@@ -109,7 +109,7 @@ double on_boards(bool eager, unsigned messages, unsigned size) {
     return least;
 }
 
-// Between them: what packets with payload and their heads have of each board's line, as long as all kernels send, and for
+// Between boards: the share of packets with payload and their heads of each board's line, while all kernels send, and for
 // `most` cycles.
 double between_boards(bool eager, unsigned messages, unsigned size, uint64_t most) {
     Cluster c(true, eager, messages, size);

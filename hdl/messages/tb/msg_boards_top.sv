@@ -9,7 +9,7 @@ module msg_boards_top
     input  logic [7:0]  put_rank,
     input  logic        go,
     input  logic [2:0]  board,
-    input  logic        away,       // to the same kernel of the next board, else to the next kernel of this one
+    input  logic        away,       // to the same kernel of the next board, otherwise to the next kernel of this one
     input  logic        eager,
     input  logic [15:0] messages,
     input  logic [23:0] size,

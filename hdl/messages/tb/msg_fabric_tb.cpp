@@ -1,5 +1,5 @@
-// Two boards' message fabric over raw Ethernet (W 0), TCP (W 1) and UDP (W 2): the protocol between kernels of one board and of two,
-// what faults become, and cycles.
+// The message fabric of two boards over raw Ethernet (W 0), TCP (W 1) and UDP (W 2): the protocol between kernels of one board and of
+// two, the effect of faults, and cycles.
 #include "clocked.hpp"
 
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 enum : uint8_t { kTruncate = 1, kType = 2, kFull = 3, kLost = 4, kRank = 5 };
 constexpr int kRanks = 8;
-// What frames have besides on the wire, in bytes: a preamble, a check sequence and a gap.
+// Additional bytes of a frame on the wire: preamble, check sequence and gap.
 constexpr uint64_t kGap = 24;
 // Beats before the envelope of raw Ethernet's frames and UDP's.
 constexpr size_t kHead = W == 2 ? 6 : 2;
@@ -49,14 +49,14 @@ struct Frame {
 
 class Boards : public Clocked {
 public:
-    uint64_t millisecond = 400;    // in cycles: short, so that what waits for time does not take long
-    unsigned idle = 0, stall = 0;  // percent: payload that is late, payload and frames that wait
+    uint64_t millisecond = 400;    // in cycles: short, so that time-outs do not take long
+    unsigned idle = 0, stall = 0;  // percent: late payload, waiting payload and frames
     std::array<std::deque<Send *>, kRanks> sends;
     std::array<std::deque<Receive *>, kRanks> receives;
     std::array<std::deque<Frame>, 2> wire;  // to each board
     std::function<void(int, Frame)> carry;  // to a board
-    // Between the boards is no more than a cable: beats come out as they go in, at the line's rate, and a frame must have no hole.
-    // Else what is there takes frames whole, as a switch does.
+    // The boards are connected by a cable: beats come out as they go in, at the line's rate, and a frame must have no gap.
+    // Otherwise by a store-and-forward switch.
     bool cable = false;
     uint64_t frames = 0, first_in = 0, first_out = 0, first_frame = 0, first_packet = 0;
 
@@ -158,7 +158,7 @@ public:
                     frames++;
                     check(W == 1 || out_[b].beats.size() >= 8, "a frame is too short");
                     out_[b].keep = d->tx_keep[b];
-                    if (out_[b].beats.size() < 8) out_[b].beats.resize(8), out_[b].keep = 0x0f;  // a MAC's part
+                    if (out_[b].beats.size() < 8) out_[b].beats.resize(8), out_[b].keep = 0x0f;  // a MAC's padding
                     if (cable) {
                         taken_by_line(1 - b, out_[b].bytes());
                         wire[1 - b].back() = std::move(out_[b]);
@@ -211,10 +211,10 @@ private:
     std::array<size_t, kRanks> out_at_{};
     std::array<bool, 2> rx_shown_{};
     std::array<size_t, 2> rx_at_{};
-    std::array<uint64_t, 2> free_{};  // from when on the wire has room for a frame, in bytes' times
+    std::array<uint64_t, 2> free_{};  // time from which the wire is free for a frame, in byte times
     std::array<Frame, 2> out_;
 
-    // A frame takes the line to a board: `cable`, its last beat is there now; else its first.
+    // A frame occupies the line to a board: `cable`, its last beat has arrived; otherwise its first.
     void taken_by_line(int to, uint64_t bytes) {
         const uint64_t now = cable ? 8 * cycles - std::min(8 * cycles, 8 * ((bytes + 7) / 8 - 1)) : 8 * cycles;
         free_[to] = std::max(free_[to] + 7, now) - 7 + bytes + kGap;
@@ -238,7 +238,7 @@ void set(Frame &f, size_t at, std::initializer_list<unsigned> bytes) {
 
 uint8_t byte(const Frame &f, size_t at) { return static_cast<uint8_t>(f.beats[at / 8] >> 8 * (at % 8)); }
 
-// Of an IPv4 header behind the hardware addresses, by the book: RFC 1071.
+// The checksum of an IPv4 header after the hardware addresses, as in RFC 1071.
 unsigned ip_sum(const Frame &f) {
     uint32_t sum = 0;
     for (size_t i = 14; i < 34; i += 2) sum += static_cast<uint32_t>(byte(f, i) << 8 | byte(f, i + 1));
@@ -290,7 +290,7 @@ TEST(any_traffic_between_all_ranks_arrives_once_and_in_order) {
     std::deque<Send> sends;
     std::deque<Receive> receives;
     std::vector<std::pair<Receive *, std::pair<Send *, int>>> pairs;
-    // Rounds in which rank r sends to r + shift, so that none waits for a message behind another.
+    // Rounds in which rank r sends to r + shift, so that none waits for a message after another.
     for (int round = 0; round < 40; round++) {
         const int shift = 1 + static_cast<int>(b.random.below(7));
         for (int r = 0; r < kRanks; r++) {
@@ -360,7 +360,7 @@ TEST(eager_messages_wait_and_are_taken_by_tag) {
     got(r2, two, 0);
     got(r9, other, 6);
     got(r1, one, 0);
-    // And the places are free again, in whatever order.
+    // The slots are free again, in any order.
     for (int i = 0; i < 12; i++) {
         Send s{1, 4, b.random.bytes(300), true};
         Receive r{0, 4, 300};
@@ -379,11 +379,11 @@ TEST(a_full_receive_queue_is_said_to_the_sender) {
         b.go(0, sends.back());
     }
     b.run();
-    // The fifth was refused; the next command says so, and the one after it goes its way.
-    Send told{1, 6, b.random.bytes(16)}, next{1, 7, b.random.bytes(16)};
-    b.go(0, told);
+    // The fifth was refused; the next command reports this, and the one after it is carried out.
+    Send reported{1, 6, b.random.bytes(16)}, next{1, 7, b.random.bytes(16)};
+    b.go(0, reported);
     b.run();
-    check(told.done && told.fault == kFull, "nobody hears of it");
+    check(reported.done && reported.fault == kFull, "the fault is not reported");
     Receive r{0, 7, 16};
     b.go(0, next);
     b.go(1, r);
@@ -452,7 +452,7 @@ TEST(a_lost_frame_is_a_fault_and_a_repeated_one_is_left) {
             said |= r.fault == kLost;
             if (!said && r.fault == 0) expect(r.data, sends[static_cast<size_t>(&r - &receives[0])].data, "payload before the loss");
         }
-        check(said, "a lost frame of " + std::to_string(gone) + " that no kernel hears of");
+        check(said, "a lost frame of " + std::to_string(gone) + " is reported to no kernel");
     }
 }
 
@@ -496,7 +496,7 @@ TEST(frames_of_others_and_broken_ones_are_left) {
         f.beats.resize(1 + b.random.below(12), b.random.next());
         b.wire[1].push_back(f);
     }
-    // None of that may keep the boards from working; rank 6 has not been touched by it.
+    // The boards must still work; rank 6 was not affected.
     b.run();
     for (unsigned to : {6u}) {
         Send again{to, 1, b.random.bytes(2000)};
@@ -517,10 +517,10 @@ TEST(a_question_about_a_pair_is_answered_with_its_counts) {
     b.carry = [&](int to, Frame f) {
         if (to == 1) answers.push_back(f);
     };
-    // From rank 5 to rank 0, on board 0: two packets have come (clear, done), two have gone (envelope, data).
+    // From rank 5 to rank 0, on board 0: two packets were received (clear, done), two were sent (envelope, data).
     Frame ask = to_board_0(0x00'00'000000'08'05'00ull);
     b.wire[0].push_back(ask);
-    b.wire[0].push_back(ask);  // one behind another
+    b.wire[0].push_back(ask);  // one after another
     for (int i = 0; i < 200; i++) b.step();
     check(answers.size() == 2, "answers: " + std::to_string(answers.size()));
     const auto &a = answers[0].beats;
@@ -556,13 +556,13 @@ TEST(datagrams_are_by_the_book_and_damaged_ones_are_left) {
         check(byte(f, 20) == 0x40 && byte(f, 23) == 17 && byte(f, 29) == 0x10 && byte(f, 33) == 0x11, "the header is wrong");
         check((byte(f, 34) << 8 | byte(f, 35)) == 9000 && (byte(f, 36) << 8 | byte(f, 37)) == 9000 && byte(f, 40) == 0 && byte(f, 41) == 0, "ports");
     }
-    // Each bit of the header that is looked at: protocol, addresses, port, fragments, and the checksum for the rest.
+    // Each checked bit of the header: protocol, addresses, port, fragments, and the checksum for the rest.
     const auto before = b->strange[0];
     std::vector<Frame> answers;
     b.carry = [&](int, Frame f) { answers.push_back(f); };
     const Frame ask = to_board_0(0x00'00'000000'08'05'00ull);
     for (size_t bit = 12 * 8; bit < 38 * 8; bit++) {
-        if ((bit >= 15 * 8 && bit < 16 * 8) || (bit >= 34 * 8 && bit < 36 * 8)) continue;  // service and who sends
+        if ((bit >= 15 * 8 && bit < 16 * 8) || (bit >= 34 * 8 && bit < 36 * 8)) continue;  // service and sender
         Frame f = ask;
         f.beats[bit / 64] ^= 1ull << bit % 64;
         b.wire[0].push_back(f);
@@ -620,7 +620,7 @@ TEST(a_session_that_is_reset_is_said) {
     b.go(0, s), b.go(5, r);
     b.run();
     got(r, s, 0);
-    // What board 0 sent last, an acknowledgement of all, as a reset at the place where its stream goes on.
+    // Board 0's last segment, an acknowledgment of all data, as a reset at its next sequence number.
     b.run();
     Frame f = last;
     auto byte = [&](size_t i) { return static_cast<uint8_t>(f.beats[i / 8] >> 8 * (i % 8)); };
@@ -647,7 +647,7 @@ TEST(a_session_that_is_reset_is_said) {
     b.wire[1].push_back(f);
     bool said = false;
     for (int i = 0; i < 2000; i++) b.step(), said |= b->failed[1];
-    check(said, "nobody hears of it");
+    check(said, "the fault is not reported");
 }
 #endif
 
@@ -680,7 +680,7 @@ TEST(cycles_and_throughput) {
         Receive r{0, 1, 0};
         b.go(5, r);
         for (int i = 0; i < 20; i++) b.step();
-        // No timer comes between, as none does at 156.25 MHz.
+        // No timer expires meanwhile, as at 156.25 MHz.
         b.millisecond = 156250;
         for (int i = 0; i < 200; i++) b.step();
         b.go(0, s);
@@ -693,7 +693,7 @@ TEST(cycles_and_throughput) {
         // 0.7 and 2.5 µs at 156.25 MHz.
         check(all <= (W == 1 ? 390 : 109), "a message between two boards takes " + std::to_string(all) + " cycles");
     }
-    // Messages one after another: payload beats against beats at line rate, less the packets' envelopes.
+    // Messages one after another: payload beats relative to beats at line rate, without the packets' envelopes.
     for (bool eager : {false, true})
         for (size_t size : {size_t(4) << 10, size_t(16) << 10, size_t(128) << 10}) {
             Boards b;
@@ -707,7 +707,7 @@ TEST(cycles_and_throughput) {
             }
             b.run(1000000);
             for (int i = 0; i < 4; i++) got(receives[i], sends[i], 0);
-            // From the end of the first to that of the last, so that what overlaps counts as it does in a stream.
+            // From the end of the first to that of the last, so that overlap counts as in a stream.
             const double cycles = static_cast<double>(receives[3].ended - receives[0].ended) / 3;
             const double payload = static_cast<double>(size) / 8, heads = static_cast<double>((size + 1447) / 1448);
             const double share = (payload + heads) / cycles;
@@ -719,14 +719,14 @@ TEST(cycles_and_throughput) {
 // Messages one after another from one kernel of a board to one of the other, or from four to four, each with its own: percent of what
 // the frames' heads and gaps and the envelopes leave of the line.
 double share_between_boards(bool cable, bool eager, int kernels, size_t size) {
-    // Beats that 1,448 bytes of payload take on the wire.
+    // Beats of 1,448 bytes of payload on the wire.
     const double frame = W == 0 ? 24 + 16 + 8 + 1448 : W == 1 ? 1538.0 / 1460 * (8 + 1448) : 24 + 48 + 8 + 1448;
     Boards b;
     b.millisecond = 156250;
     b.cable = cable;
     std::deque<Send> sends;
     std::deque<Receive> receives;
-    // Enough that how a TCP session begins, some 850 cycles once, does not count.
+    // Enough that the start of a TCP session, about 850 cycles once, does not matter.
     const int count = static_cast<int>(std::max<size_t>(4, (size_t(1) << 21) / size));
     for (int k = 0; k < kernels; k++)
         for (int i = 0; i < count; i++) {
@@ -735,7 +735,7 @@ double share_between_boards(bool cable, bool eager, int kernels, size_t size) {
             b.go(k, sends.back());
             b.go(4 + k, receives.back());
         }
-    // While all are at it: from when each has had a message to when one has had its last.
+    // While all are active: from the time at which each has received a message to the first end.
     auto arrived = [&] {
         size_t bytes = 0;
         for (const Receive &r : receives) bytes += r.data.size();
@@ -766,15 +766,15 @@ TEST(throughput_between_boards) {
                     const double share = share_between_boards(cable, eager, kernels, size);
                     number((std::string(cable ? "cable " : "switch ") + kName + ", " + (eager ? "eager" : "four packets") + ", " + std::to_string(kernels) +
                             (kernels == 1 ? " kernel" : " kernels") + ", percent of its ceiling at " + std::to_string(size)).c_str(), 100 * share);
-                    // A message of four packets waits for answers. By a switch they and its last frame are taken whole; by TCP its
-                    // last segment is, at both ends, for its checksum.
+                    // A message of four packets waits for replies. A switch stores these and the last frame completely; with TCP, both
+                    // ends store the last segment, for its checksum.
                     const bool waits = !eager && size == 131072 && (W == 1 || (!cable && kernels == 1));
                     if (!waits) check(share >= 0.99, "throughput is " + std::to_string(share));
                 }
 }
 
-// The paper's figures 11 and 12: four messages of each size one after another, in percent of 10 Gb/s (8 bytes a cycle): to a kernel of
-// the same board and to one of the other.
+// The paper's figures 11 and 12: four messages of each size one after another, in percent of 10 Gb/s (8 bytes a cycle): to a kernel on
+// the same board and to one on the other.
 TEST(curves) {
     for (unsigned to : {1u, 5u})
         for (size_t size = 64; size <= size_t(1) << 20; size *= 4) {

@@ -1,6 +1,6 @@
 // Two boards of four kernels each, ranks 0 to 3 and 4 to 7; frames between them pass through the bench.
 //
-// Parameter W: 0, they speak raw Ethernet; 1, TCP, and board 1 calls board 0; 2, UDP.
+// Parameter W: 0, raw Ethernet; 1, TCP, with a connection from board 1 to board 0; 2, UDP.
 module msg_fabric_top
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -47,9 +47,9 @@ module msg_fabric_top
     output logic        owed[2],
     output logic        failed[2],
     output logic [31:0] segments_repeated[2],
-    // Where the bridges' latency is looked at.
-    output logic        bridge_in_tx,   // a packet's first beat waits at board 0's way out
-    output logic        bridge_out_rx   // a packet's first beat leaves board 1's way in
+    // Signals for measuring the bridges' latency.
+    output logic        bridge_in_tx,   // a packet's first beat waits at board 0's output
+    output logic        bridge_out_rx   // a packet's first beat leaves board 1's input
 );
 
   for (genvar b = 0; b < 2; b++) begin : g_board

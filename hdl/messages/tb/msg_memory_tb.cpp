@@ -1,4 +1,4 @@
-// A kernel's way to memory: each word is what was last written there, whatever was asked between; and what it takes.
+// A kernel's access to memory: each read returns the last written word, for any sequence of requests; and its cycles.
 #include "clocked.hpp"
 
 using namespace bench;
@@ -16,7 +16,7 @@ public:
         auto &d = *this;
         d->mem_valid = 0;
         reset();
-        // What is in memory at first is anything: it is written.
+        // Initial memory content is random, because all of it is written.
         for (uint32_t at = 0; at < kBytes; at += 8) write(at, 0xff, random.next());
     }
     uint64_t read(uint32_t address) { return ask(address, 0, 0); }
@@ -80,7 +80,7 @@ TEST(words_are_what_was_written_last) {
 
 TEST(a_line_that_left_comes_back_as_it_was) {
     Memory memory;
-    // Two lines that have one place, written by turns with nothing between: each fetch follows the other's eviction.
+    // Two lines with the same place, written alternately without pause: each fetch follows the other's eviction.
     for (int i = 0; i < 500; i++) {
         const uint32_t at = memory.random.below(kLine) + (i % 2) * kCache;
         memory.write(at, 0xff, memory.random.next());

@@ -1,4 +1,4 @@
-// A kernel's way to memory, with memory behind it. W: 1, its latency varies.
+// A kernel's access to memory, with a memory. W: 1, its latency varies.
 module msg_memory_top #(
     parameter int W = 0
 ) (

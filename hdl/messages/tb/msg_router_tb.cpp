@@ -1,4 +1,4 @@
-// The router with all its ports at once, as on a board of sixteen kernels: nothing lost, and line rate at every output.
+// The router with all its ports at once, as on a board of sixteen kernels: no packet is lost, and every output has line rate.
 #include "clocked.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ public:
         for (unsigned r = 0; r < 256; r++) d->put_rank = static_cast<uint8_t>(r), settle(), rise();
         d->put = 0;
     }
-    // The first beat has the rank, who sent it, which one it is and how long; the others count.
+    // The first beat has destination, sender, number and length; the others count.
     static uint64_t beat(const Packet &p, unsigned at) {
         return at == 0 ? p.to | uint64_t(p.from) << 8 | uint64_t(p.serial) << 16 | uint64_t(p.beats) << 48 : uint64_t(p.serial) << 16 | at;
     }

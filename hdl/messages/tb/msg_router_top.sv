@@ -1,4 +1,4 @@
-// msg_router for its bench: kernel k has ranks k and 16 + k; ranks 32 to 47 are elsewhere.
+// msg_router for its bench: kernel k has ranks k and 16 + k; ranks 32 to 47 are on other boards.
 module msg_router_top
   import msg_pkg::*;
 (

@@ -1,4 +1,4 @@
-// A kernel that does nothing but send messages to one rank and receive as many from another, and looks at what comes.
+// A kernel that only sends messages to one rank and receives the same number from another, and checks them.
 module msg_traffic
   import hum_envelope_pkg::*;
   import msg_pkg::*;

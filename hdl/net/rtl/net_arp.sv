@@ -1,9 +1,9 @@
-// Sends ARP (RFC 826): answers requests for the board's address, and asks for others. One frame at a time: a
-// request that comes while one is being sent is dropped, and asked again.
+// Sends ARP (RFC 826): replies to requests for the board's address, and requests other addresses. One frame at a time: a
+// request that arrives while a frame is being sent is dropped; its sender repeats it.
 //
-// A frame leaves from the cycle after `m_go` on; while none does, `m` is zero, so that it can be put together with others'.
+// A frame leaves from the cycle after `m_go`; otherwise `m` is zero, so that it can be ORed with other sources.
 //
-// Who opens connections to the board needs no ARP table: it is answered at the address that spoke.
+// Connections to the board need no ARP table: replies are sent to the address of the received frame.
 module net_arp
   import net_pkg::*;
 (
@@ -11,26 +11,26 @@ module net_arp
     input  logic        rst,
     input  logic [47:0] own_mac,
     input  logic [31:0] own_ip,
-    input  logic        request,    // with the asker's addresses
+    input  logic        request,    // with the requester's addresses
     input  logic [47:0] mac,
     input  logic [31:0] ip,
-    input  logic        ask_valid,  // for an address, held until it is taken
+    input  logic        ask_valid,  // requests an address; held until it is accepted
     output logic        ask_ready,
     input  logic [31:0] ask_ip,
     output logic        m_valid,    // a frame waits or leaves
-    input  logic        m_go,       // it may leave
-    input  logic        m_ready,    // its beat is taken
+    input  logic        m_go,       // the frame may leave
+    input  logic        m_ready,    // its beat is accepted
     output beat_t       m
 );
 
   logic [47:0] to_mac;
   logic [31:0] to_ip;
-  logic [5:0] place;  // which beat leaves
+  logic [5:0] place;  // number of the beat that leaves
   logic asking;
 
   assign ask_ready = !m_valid && !request;
 
-  // What stands in several beats is chosen once. While none leaves, the model need not look.
+  // Values that are in several beats are selected once. While no frame leaves, the model skips this.
   logic [47:0] peer_mac;
   logic [63:0] constants;
   always_comb begin

@@ -1,7 +1,7 @@
 // Holds received frames back while `hold`, so that a segment does not overtake the opening of its
-// session: the ACK that opens one takes some cycles to be checked, and data may come right behind it.
+// session: the ACK that opens a session takes several cycles to check, and data may follow directly.
 //
-// Passes frames on beat by beat otherwise. A frame that might not fit is dropped whole.
+// Otherwise passes frames on beat by beat. A frame that might not fit is dropped as a whole.
 //
 // Parameters: DEPTH, beats, a power of two; FRAME, the longest frame. Latency: 1 cycle.
 module net_hold
@@ -23,7 +23,7 @@ module net_hold
 
   if (DEPTH != 1 << A) $error("DEPTH must be a power of two");
 
-  // What is read where it is written does not show: there the store is empty, since a frame is begun only if all of it has room.
+  // No bypass for a read of the written address: the store is empty then, because a frame is begun only if all of it fits.
   (* no_rw_check = 1 *) beat_t store[DEPTH];
   logic [A:0] head, tail, used;
   logic inside_frame, dropping, drop_now, keep, pass;
@@ -32,7 +32,7 @@ module net_hold
   assign used = tail - head;
   assign drop_now = inside_frame ? dropping : used > (A + 1)'(DEPTH - FRAME);
   assign keep = s_valid && !drop_now && length < (A + 1)'(FRAME);
-  // What comes into an empty store goes straight on.
+  // A beat that arrives at an empty store is passed on directly.
   assign pass = keep && used == '0 && !hold;
 
   beat_t kept, stored, passed;
@@ -40,7 +40,7 @@ module net_hold
 
   always_comb begin
     kept = s;
-    // A frame that is too long ends where there is no more room for it, and fails its checks.
+    // An oversized frame is cut where the store is full, and fails its checks.
     if (length == (A + 1)'(FRAME - 1)) kept.last = 1'b1;
   end
 

@@ -1,7 +1,7 @@
-// Answers echo requests (RFC 792): keeps the frame while it arrives, and sends it back with its
-// addresses swapped once its checksums were right. Two frames fit; a third is dropped.
+// Replies to echo requests (RFC 792): stores the frame while it arrives, and sends it back with its
+// addresses swapped after its checksums were verified. Two frames fit; a third is dropped.
 //
-// ARP's frames (net_arp) leave by the same register, each whole; what waits of both takes turns.
+// ARP's frames (net_arp) leave through the same register, each as a whole; waiting frames of both alternate.
 //
 // Parameters: BEATS, the longest frame kept. Latency: 6 cycles from the verdict.
 module net_icmp
@@ -17,10 +17,10 @@ module net_icmp
     input  beat_t       beat,
     input  logic [10:0] beat_index,
     input  logic        request,     // the frame that ended three cycles ago is an echo request
-    input  logic        arp_valid,   // a frame waits, or leaves
+    input  logic        arp_valid,   // a frame waits or leaves
     output logic        arp_go,
     output logic        arp_ready,
-    input  beat_t       arp,         // zero while none leaves
+    input  beat_t       arp,         // zero while no frame leaves
     output logic        m_valid,
     input  logic        m_ready,
     output beat_t       m
@@ -28,14 +28,14 @@ module net_icmp
 
   localparam int A = $clog2(BEATS);
 
-  // ---- keeping ----
-  // What is sent of a slot was all in it before; nothing is written to a slot that is full.
+  // ---- storing ----
+  // A slot is sent only when it is complete, and is not written while it is full.
   (* no_rw_check = 1 *) beat_t store[2*BEATS];
   logic slot, slot_now, keep, keep_now, ended_slot, ended_kept;
   logic [1:0] full;
-  logic drain;  // the slot that is being sent
+  logic drain;  // the slot being sent
 
-  // Every frame changes the slot, so that the next one does not overwrite what waits for its verdict.
+  // Every frame changes the slot, so that the next one does not overwrite a frame that waits for its verdict.
   assign slot_now = beat_index == '0 ? !slot : slot;
   assign keep_now = beat_index == '0 ? !full[slot_now] : keep;
 
@@ -61,12 +61,12 @@ module net_icmp
   end
 
   // ---- sending ----
-  // Who asked stands in the frame: its Ethernet address in the first two beats, of which the second is right behind the first, its IP
-  // address in the fourth.
+  // The requester's addresses are in the frame: the Ethernet address in the first two beats, of which the second follows
+  // directly, the IP address in the fourth.
   logic running, fetched, ready, free;
-  logic arp_running, arp_last;  // one of its frames leaves; the last one was its
+  logic arp_running, arp_last;  // an ARP frame leaves; the last frame was ARP's
   logic [A-1:0] at;
-  logic [5:0] place;  // of the beat that leaves next: one of the first five, or behind them; zero while none does
+  logic [5:0] place;  // one-hot number of the next beat: one of the first five, or a later one; zero while no frame leaves
   beat_t read, raw;
   logic [15:0] from_ip_low;
   logic advance, move;
@@ -77,8 +77,8 @@ module net_icmp
   assign arp_go = free && arp_valid && !(|full && arp_last);
   assign arp_ready = arp_running && advance;
 
-  // RFC 1624: a checksum changes as the one word does. The lower byte of the IP header's word stays as it is; the ICMP header's is
-  // 0800 before and 0 after, so that its checksum grows by as much, and by one more where that carries.
+  // RFC 1624: a checksum changes by the change of the word. The lower byte of the IP header's word is unchanged; the ICMP
+  // header's word is 0800 before and 0 after, so that its checksum grows by 0800, plus the carry.
   logic [16:0] ttl_change;
   function automatic logic [15:0] ip_check();
     return ~fold(32'(16'(~word(raw.data, 0))) + 32'(ttl_change));
@@ -88,14 +88,14 @@ module net_icmp
     return old + {5'd1, 10'd0, old[15:11] == '1 || old == 16'hf7ff};
   endfunction
 
-  // At most one of the places is, or one of ARP's beats.
+  // At most one of the positions is active, or one of ARP's beats.
   function automatic beat_t leaving();
     leaving.keep = ({8{running}} & raw.keep) | arp.keep;
     leaving.last = (running && raw.last) || arp.last;
     leaving.data = arp.data
         | ({64{place[0]}} & {swap16(own_mac[47:32]), read.data[31:0], raw.data[63:48]})
         | ({64{place[1]}} & {raw.data[63:32], swap32(own_mac[31:0])})
-        | ({64{place[2]}} & {raw.data[63:56], 8'd64, raw.data[47:0]})  // the time to live starts anew
+        | ({64{place[2]}} & {raw.data[63:56], 8'd64, raw.data[47:0]})  // the time to live is reset
         | ({64{place[3]}} & {raw.data[31:16], swap32(own_ip), swap16(ip_check())})
         | ({64{place[4]}} & {raw.data[63:48], swap16(icmp_check(word(raw.data, 2))), raw.data[31:24], 8'd0, from_ip_low})
         | ({64{place[5]}} & raw.data);
@@ -112,7 +112,7 @@ module net_icmp
       ready <= 1'b0;
       at <= '0;
       place <= '0;
-      // The older of two cannot be told; either order will do.
+      // The older of two frames is not recorded; either order is correct.
       if (free && |full && !arp_go) begin
         running  <= 1'b1;
         drain    <= !full[0];

@@ -1,4 +1,4 @@
-// Gives one output to several senders, a whole frame at a time, in turn.
+// Arbitrates one output between several senders, one whole frame at a time, in turn.
 //
 // Parameters: N, senders. Latency: combinational within a frame; one cycle to choose the next one.
 module net_mux
@@ -19,7 +19,7 @@ module net_mux
   logic busy;
   logic [$clog2(N)-1:0] chosen, next;
 
-  // The first that waits after the one that was served last.
+  // The first waiting sender after the one that was served last.
   always_comb begin
     next = chosen;
     for (int i = N; i > 0; i--) begin
@@ -40,7 +40,7 @@ module net_mux
       busy   <= 1'b0;
       chosen <= '0;
     end else if (!busy || (m_valid && m_ready && m.last)) begin
-      // A sender's next frame is not to be seen while its last beat leaves.
+      // A sender's next frame must not be considered while its last beat leaves.
       busy <= busy ? 1'b0 : |s_valid;
       if (!busy) chosen <= next;
     end

@@ -1,5 +1,5 @@
-// What net_stack tells of its sessions, for an application that looks at one of them at a time: numbers are in
-// memories with one port to write and one to read, flags in a register for each session.
+// Stores the notifications of net_stack about sessions, for an application that reads one session at a time: positions are
+// in memories with one write port and one read port, flags in a register per session.
 //
 // Parameters: SESSIONS. Latency: one cycle.
 module net_numbers #(
@@ -9,21 +9,21 @@ module net_numbers #(
     input  logic                clk,
     input  logic                rst,
     // net_stack
-    input  logic                rcv_told,
+    input  logic                rcv_notify,
     input  logic [S-1:0]        rcv_at,
-    input  logic [31:0]         rcv_told_next,
-    input  logic                rcv_told_ended,
+    input  logic [31:0]         rcv_notify_next,
+    input  logic                rcv_notify_ended,
     input  logic                rcv_arrived,
     input  logic                open,
     input  logic [S-1:0]        open_at,
     input  logic [31:0]         open_una,
-    input  logic                tell,
-    input  logic [S-1:0]        tell_at,
-    input  logic [31:0]         tell_una,
-    input  logic                tell_dead,
-    input  logic                tell_shut,
-    input  logic                tell_wake,
-    // the application: the stream in of one session, what is acknowledged of one, and what is new
+    input  logic                notify,
+    input  logic [S-1:0]        notify_at,
+    input  logic [31:0]         notify_una,
+    input  logic                notify_dead,
+    input  logic                notify_shut,
+    input  logic                notify_wake,
+    // the application: the received stream of one session, the acknowledged position of one, and changes
     input  logic [S-1:0]        rcv_of,
     output logic [31:0]         rcv_next,
     output logic                rcv_ended,
@@ -51,19 +51,19 @@ module net_numbers #(
   assign snd_una = unas[una_of];
 
   always_ff @(posedge clk) begin
-    if (rcv_told) streams[rcv_at] <= '{ended: rcv_told_ended, next: rcv_told_next};
-    // Nothing is told of a session in the cycle in which it is opened.
-    if (open || tell) unas[open ? open_at : tell_at] <= open ? open_una : tell_una;
+    if (rcv_notify) streams[rcv_at] <= '{ended: rcv_notify_ended, next: rcv_notify_next};
+    // There is no notification of a session in the cycle in which it is opened.
+    if (open || notify) unas[open ? open_at : notify_at] <= open ? open_una : notify_una;
   end
 
   always_ff @(posedge clk) begin
     arrived <= rcv_arrived && !rst;
     arrived_at <= rcv_at;
-    woken <= tell && tell_wake && !rst;
-    woken_at <= tell_at;
-    if (tell) begin
-      dead[tell_at] <= tell_dead;
-      shut[tell_at] <= tell_shut;
+    woken <= notify && notify_wake && !rst;
+    woken_at <= notify_at;
+    if (notify) begin
+      dead[notify_at] <= notify_dead;
+      shut[notify_at] <= notify_shut;
     end
     if (release_valid) dead[release_at] <= 1'b0;
     if (open) begin

@@ -1,11 +1,11 @@
-// Takes frames apart: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP, UDP headers;
-// checks the IPv4, ICMP, TCP and UDP checksums. Anything else, and anything damaged, is FRAME_OTHER; so is
-// a TCP frame of fewer than eight beats, below Ethernet's least.
+// Parses frames: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP and UDP headers;
+// verifies the IPv4, ICMP, TCP and UDP checksums. All other frames, and damaged ones, are FRAME_OTHER, and so is
+// a TCP frame of fewer than eight beats, which is below Ethernet's minimum.
 //
-// Beats leave one cycle after they came, with their number in the frame. `head` fills while they do:
-// addresses and ports are valid when beat 5 leaves, the rest when beat 6 does. `verdict` comes with
-// a pulse of `done`, three cycles after the last beat left, with the head as it was then, which stays.
-// The port never stalls: a MAC cannot wait.
+// Beats leave one cycle after they arrive, with their number in the frame. `head` fills meanwhile:
+// addresses and ports are valid when beat 5 leaves, the other fields when beat 6 does. `verdict` comes with
+// a pulse of `done`, three cycles after the last beat, together with the final head, which stays.
+// The port never stalls, because a MAC cannot wait.
 module net_parse
   import net_pkg::*;
 (
@@ -42,12 +42,12 @@ module net_parse
   end
 
   // ---- options: two aligned words a beat from byte 54 on ----
-  // Of TCP's options the ways in which they are laid out in practice are known, each a word or a word that
-  // says how many more to pass over. At the first other word the rest is left alone.
+  // The usual layouts of TCP's options are supported: each starts with an option, or with a word that
+  // gives the number of words to skip. Parsing stops at the first other word.
   typedef struct packed {
     logic        over;
     logic [3:0]  left;    // words
-    logic [1:0]  pass;    // of them without a meaning
+    logic [1:0]  pass;    // words to skip
     logic [15:0] mss;
     logic        scaled;
     logic [3:0]  scale;
@@ -64,14 +64,14 @@ module net_parse
         option.scaled = 1'b1;
         option.scale  = w[7:0] > 8'd14 ? 4'd14 : w[3:0];
       end else if (w[15:0] == 16'h080a && (w[31:16] == 16'h0402 || w[31:16] == 16'h0101))
-        option.pass = 2'd2;  // timestamps, which are not used
+        option.pass = 2'd2;  // timestamps, which are ignored
       else if (!((w[31:16] == 16'h0402 && (w[15:0] == 16'h0101 || w[15:0] == 16'h0000)) || w == 32'h0101_0402))
         option.over = 1'b1;
     end
   endfunction
 
   options_t options, options_q;
-  logic [15:0] option_start;  // the last two bytes of the beat before
+  logic [15:0] option_start;  // the last two bytes of the previous beat
 
   always_comb begin
     options = options_q;
@@ -113,7 +113,7 @@ module net_parse
         11'd2: begin
           ip_length <= word(beat.data, 0);
           protocol  <= beat.data[63:56];
-          // IPv4: neither a fragment nor one to come. ARP: Ethernet and IPv4, a request or a reply (RFC 826).
+          // IPv4: not a fragment. ARP: Ethernet and IPv4, a request or a reply (RFC 826).
           header_ok   <= (word(beat.data, 2) & 16'h3fff) == 16'd0;
           arp_request <= beat.data[47:0] == 48'h0100_0406_0008;
           arp_reply <= beat.data[47:0] == 48'h0200_0406_0008;
@@ -129,7 +129,7 @@ module net_parse
           h.port <= word(beat.data, 1);
           h.own_port <= word(beat.data, 2);
           h.seq[31:16] <= word(beat.data, 3);
-          // Neither this board, nor nobody, nor a group may be a sender (RFC 1122 section 3.2.1.3).
+          // The board's own address, the null address and groups cannot be senders (RFC 1122 section 3.2.1.3).
           if (h.ip == own_ip || h.ip[31:24] == 8'd0 || h.ip[31:29] == 3'b111)
             source_ok <= 1'b0;
         end
@@ -156,15 +156,15 @@ module net_parse
   end
 
   // ---- checksums ----
-  // `left` is how many bytes of the IP packet begin with the next beat. Words are added up for each
-  // beat first, and to the sum of the frame a cycle later.
+  // `left` is the number of bytes of the IP packet from the next beat on. The words of each beat are added
+  // first, and then, a cycle later, to the sum of the frame.
   logic [15:0] left, left_now;
   logic [ 7:0] l4_keep;
   logic [63:0] ip_data, l4_data;
   logic [17:0] ip_beat, l4_beat;
   logic [31:0] ip_sum, l4_sum;
   logic summing, summing_first;
-  logic [5:0] nth;  // of the first beats, a bit each; the last one is all that follow
+  logic [5:0] nth;  // one-hot number of the first beats; the last bit is for all later ones
 
   assign left_now = beat_index == 11'd3 ? (ip_length > 16'd18 ? ip_length - 16'd18 : 16'd0) :
       left > 16'd8 ? left - 16'd8 : 16'd0;
@@ -210,7 +210,7 @@ module net_parse
   logic [15:0] bytes;
   frame_kind_t kind;
 
-  // The folded sum is all ones: both halves together are that, or that with a carry still to add.
+  // The folded sum is all ones: both halves together are, possibly with a carry to add.
   function automatic logic sums_up(input logic [31:0] sum);
     logic [16:0] once;
     once = 17'(sum[15:0]) + 17'(sum[31:16]);
@@ -224,7 +224,7 @@ module net_parse
     if (beat_valid && beat.last) begin
       bytes <= {2'b00, beat_index, 3'b000} + 16'($countones(beat.keep));
       whole <= beat_index >= 11'd4 && !(&beat_index);
-      least <= beat_index >= 11'd7;  // Ethernet's least frame has 60 bytes
+      least <= beat_index >= 11'd7;  // Ethernet's minimum frame has 60 bytes
     end
   end
 
@@ -242,7 +242,7 @@ module net_parse
         if (protocol == PROTOCOL_ICMP && icmp_type == 8'd8 && ip_length >= 16'd28)
           kind <= FRAME_ICMP;
         else if (protocol == PROTOCOL_TCP && least && tcp_sane && ip_length >= 16'd40) kind <= FRAME_TCP;
-        // Its own length, and its checksum, are where TCP has its sequence number.
+        // UDP's own length and its checksum are at the position of TCP's sequence number.
         else if (protocol == PROTOCOL_UDP && ip_length >= 16'd28 && h.seq[31:16] == ip_length - 16'd20) kind <= FRAME_UDP;
       end
     end

@@ -1,10 +1,10 @@
-// Types and constants of the network side. Numbers are in host order: the first byte on the wire is
+// Types and constants of the network modules. Numbers are in host order: the first byte on the wire is
 // the most significant byte of a field. A beat's byte 0 is data[7:0].
 package net_pkg;
 
   typedef struct packed {
     logic [63:0] data;
-    logic [7:0]  keep;  // contiguous from bit 0; full on every beat but the last
+    logic [7:0]  keep;  // contiguous from bit 0; full on every beat except the last
     logic        last;
   } beat_t;
 
@@ -21,7 +21,7 @@ package net_pkg;
   localparam int PSH = 3;
   localparam int ACK = 4;
 
-  // The fields of a received frame that anybody needs.
+  // The fields of a received frame that other modules use.
   typedef struct packed {
     logic [47:0] mac;       // the sender's
     logic [31:0] ip;        // the sender's
@@ -32,9 +32,9 @@ package net_pkg;
     logic [15:0] window;
     logic [7:0]  flags;
     logic [15:0] length;    // of the TCP or UDP payload, in bytes
-    logic [15:0] mss;       // the MSS option, else 0
-    logic        scaled;    // the window scale option was there
-    logic [3:0]  scale;     // and what it said (RFC 7323), at most 14
+    logic [15:0] mss;       // the MSS option, otherwise 0
+    logic        scaled;    // the window scale option is present
+    logic [3:0]  scale;     // its value (RFC 7323), at most 14
   } head_t;
 
   typedef enum logic [2:0] {
@@ -46,16 +46,16 @@ package net_pkg;
     FRAME_UDP
   } frame_kind_t;
 
-  // How an attempt to open a connection ended.
+  // Result of an attempt to open a connection.
   typedef enum logic [2:0] {
     CONNECT_OK,
     CONNECT_REFUSED,
     CONNECT_TIMED_OUT,
-    CONNECT_UNREACHABLE,  // nobody answers for the address on this network
-    CONNECT_FULL          // no session is free
+    CONNECT_UNREACHABLE,  // no reply to ARP for the address
+    CONNECT_FULL          // there is no free session
   } connect_result_t;
 
-  // Of a UDP datagram: the other end, and the bytes of its payload.
+  // A UDP datagram: the address of the other end, and the length of its payload.
   typedef struct packed {
     logic [47:0] mac;
     logic [31:0] ip;
@@ -75,7 +75,7 @@ package net_pkg;
     logic [15:0] window;
     logic [7:0]  flags;
     logic        with_mss;  // carries the MSS option (a SYN)
-    logic        with_scale;  // and the window scale option; only with the one before
+    logic        with_scale;  // carries the window scale option; only with with_mss
     logic [15:0] length;    // of the payload, which starts at `seq` in the session's ring
   } segment_t;
 
@@ -96,14 +96,14 @@ package net_pkg;
     return {data[16*i+:8], data[16*i+8+:8]};
   endfunction
 
-  // A beat with its byte 0 where byte `by` was: in three steps, which is less logic than a choice of eight for each byte.
+  // A beat rotated so that byte `by` is byte 0: in three steps, which is less logic than a choice of eight for each byte.
   function automatic logic [63:0] turned_by(input logic [63:0] data, input logic [2:0] by);
     turned_by = by[0] ? {data[55:0], data[63:56]} : data;
     turned_by = by[1] ? {turned_by[47:0], turned_by[63:48]} : turned_by;
     turned_by = by[2] ? {turned_by[31:0], turned_by[63:32]} : turned_by;
   endfunction
 
-  // Bytes of a beat that `keep` has.
+  // The bytes of a beat selected by `keep`.
   function automatic logic [63:0] masked(input logic [63:0] data, input logic [7:0] keep);
     for (int i = 0; i < 8; i++) masked[8*i+:8] = keep[i] ? data[8*i+:8] : 8'd0;
   endfunction
@@ -119,13 +119,13 @@ package net_pkg;
     return once[15:0] + 16'(once[16]);
   endfunction
 
-  // What is near a stream's end is within so many bits of it: a window's reach, scaled or not.
+  // Positions near a stream's end are within this number of bits: the reach of a window, scaled or not.
   function automatic int near_bits(input int ring_bits);
     return ring_bits > 16 ? ring_bits : 16;
   endfunction
 
-  // Bits of a position in a stream, as TCP and the application tell each other where they are. What a peer sends may be as far
-  // from what has been read as its ring, what is near the stream's end (tcp_rx), and a frame.
+  // Width of the stream positions that TCP and the application exchange. The distance between received data and the read
+  // position is bounded by the ring, the reach of a window (tcp_rx), and a frame.
   function automatic int position_bits(input int ring_bits);
     return near_bits(ring_bits) + 2;
   endfunction

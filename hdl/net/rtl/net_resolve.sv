@@ -1,10 +1,10 @@
-// The hardware address for an IPv4 address: from a small cache, or asked for by ARP (RFC 826), up to TRIES times, a
-// second apart. An address beyond the own network is its gateway's. Only answers to what was asked are believed.
+// Finds the hardware address of an IPv4 address: in a small cache, or by ARP (RFC 826) with up to TRIES requests, a
+// second apart. An address outside of the own network uses the gateway. Only replies to pending requests are accepted.
 //
-// One question at a time: `valid` and `ip` are held until `done`. Entries are forgotten after LIFE_MS, or by `forget`,
-// when nobody has answered at what they say; a new one takes the place of the oldest.
+// One lookup at a time: `valid` and `ip` are held until `done`. Entries expire after LIFE_MS, or by `forget` if
+// their address has stopped responding; a new entry replaces the oldest.
 //
-// Parameters: ENTRIES, a power of two; TRIES; RETRY_MS; LIFE_MS. Latency: 3 cycles if it is known.
+// Parameters: ENTRIES, a power of two; TRIES; RETRY_MS; LIFE_MS. Latency: 3 cycles for a cached address.
 module net_resolve #(
     parameter int ENTRIES = 4,
     parameter int TRIES = 3,
@@ -13,26 +13,26 @@ module net_resolve #(
 ) (
     input  logic        clk,
     input  logic        rst,
-    input  logic        tick,       // a millisecond
+    input  logic        tick,       // once per millisecond
     input  logic [31:0] own_ip,
     input  logic [31:0] netmask,
-    input  logic [31:0] gateway,    // 0: there is none, and all hosts are on this network
+    input  logic [31:0] gateway,    // 0: none, all hosts are on this network
     input  logic        valid,
     input  logic [31:0] ip,
-    output logic        done,       // for a cycle
-    output logic        ok,         // and this and the address stay
+    output logic        done,       // for one cycle
+    output logic        ok,         // this and the address stay valid
     output logic [47:0] mac,
-    input  logic        forget,     // what was answered last
+    input  logic        forget,     // removes the last result from the cache
     // net_arp
     output logic        ask_valid,
     input  logic        ask_ready,
     output logic [31:0] ask_ip,
-    input  logic        reply,      // with its sender's addresses
+    input  logic        reply,      // with the addresses of its sender
     input  logic [47:0] reply_mac,
     input  logic [31:0] reply_ip
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int E = $clog2(ENTRIES);
 

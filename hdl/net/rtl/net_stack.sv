@@ -1,16 +1,16 @@
-// A host on the network as far as TCP: Ethernet frames in and out; ARP, ICMP echo, IPv4, UDP and TCP in
-// between. The application sees sessions: a receive and a transmit ring of bytes each, in memory
-// outside, and how far each of them has come, which is told when it changes, by either side. A session is opened by a
-// peer, at `listen_port`, or by the application: `connect_valid` and what belongs to it are held until
-// `connect_done`; if that is well, `open` said in the cycle before which session it is.
+// A network host up to TCP: Ethernet frames in and out; ARP, ICMP echo, IPv4, UDP and TCP in
+// between. The application accesses sessions, each with a receive and a transmit ring of bytes in external
+// memory; both sides notify each other of changes of the positions. A session is opened by a peer, at
+// `listen_port`, or by the application: `connect_valid` and its operands are held until
+// `connect_done`; if it succeeds, `open` in the previous cycle gives the session.
 //
-// The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on the
-// way out. `tick` comes once a millisecond of the network's time.
+// The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on
+// output. `tick` pulses once per millisecond of the network's time.
 //
 // Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each session's
 // receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`; MSS; IDLE_MS, as in
-// tcp_engine; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether connections can be opened by the application, and
-// whether there are datagrams: if not, the ports for it are idle.
+// tcp_engine; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether the application can open connections, and
+// whether datagrams are supported; otherwise their ports are idle.
 module net_stack
   import net_pkg::*;
 #(
@@ -40,26 +40,26 @@ module net_stack
     // the own network, for connections that the board opens; no gateway: every host is on it
     input  logic [31:0]               netmask,
     input  logic [31:0]               gateway,
-    input  logic                      reserve,      // keep a session for them
-    // a session is opened, by whom, and its first bytes
+    input  logic                      reserve,      // keep a session free for them
+    // a session is opened, by which side, and its first positions
     output logic                      open,
     output logic                      open_active,  // by the board
     output logic [S-1:0]              open_at,
     output logic [31:0]               open_next,
     output logic [31:0]               open_una,
-    // the peer's stream has come to here; other than by being opened if `arrived`
-    output logic                      rcv_told,
+    // the peer's stream has reached this position; `arrived`: by received data, not by opening
+    output logic                      rcv_notify,
     output logic [S-1:0]              rcv_at,
     output logic [31:0]               rcv_next,
     output logic                      rcv_ended,
     output logic                      arrived,
-    // what else is new of a session, and whether the application may have waited for it
-    output logic                      tell,
-    output logic [S-1:0]              tell_at,
-    output logic [31:0]               tell_una,     // acknowledged by the peer
-    output logic                      tell_dead,    // over: it is to be released
-    output logic                      tell_shut,    // nothing more can be sent
-    output logic                      tell_wake,
+    // other changes of a session, and whether the application may wait for them
+    output logic                      notify,
+    output logic [S-1:0]              notify_at,
+    output logic [31:0]               notify_una,     // acknowledged by the peer
+    output logic                      notify_dead,    // the session has ended: release it
+    output logic                      notify_shut,    // no more data can be sent
+    output logic                      notify_wake,
     // the application
     input  logic                      app_valid,
     input  logic [S-1:0]              app_at,
@@ -68,15 +68,15 @@ module net_stack
     input  logic                      app_finish,
     input  logic                      release_valid,
     input  logic [S-1:0]              release_at,
-    input  logic [SESSIONS-1:0]       working,      // it is at work for these, which does not count as idle
-    input  logic [SESSIONS-1:0]       mid_request,  // a request of these has begun, and is not answered
+    input  logic [SESSIONS-1:0]       working,      // the application works on these, which does not count as idle time
+    input  logic [SESSIONS-1:0]       mid_request,  // a request of these has begun, without a complete reply
     input  logic                      connect_valid,
     input  logic [31:0]               connect_ip,
     input  logic [15:0]               connect_port,
     output logic                      connect_done,
     output connect_result_t           connect_result,
     // UDP, as in net_udp_rx and net_udp_tx
-    input  logic [15:0]               udp_port,     // 0: none is received
+    input  logic [15:0]               udp_port,     // 0: datagrams are not received
     output datagram_t                 udp_from,
     output logic                      udp_rx_valid,
     input  logic                      udp_rx_ready,
@@ -100,8 +100,8 @@ module net_stack
     output logic [S:0]                count_open
 );
 
-  localparam int FRAME = (MSS + 54 + 7) / 8 + 1;                     // beats of the longest
-  localparam int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0;  // of windows
+  localparam int FRAME = (MSS + 54 + 7) / 8 + 1;                     // beats of the longest frame
+  localparam int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0;  // shift of windows
 
   // ---- from the wire ----
   logic beat_valid, parsed, hold, settling, held_valid, engine_busy;
@@ -170,8 +170,8 @@ module net_stack
       .refused
   );
 
-  // If peers alone open connections, all of them are to one port, which no key need hold: that a segment is to that port is
-  // found beside the lookup, and in its cycles.
+  // If only peers open connections, all sessions have the same port, which keys need not contain: the port of a segment is
+  // compared in parallel with the lookup.
   logic to_listener, listener_hit;
   always_ff @(posedge clk) begin
     to_listener <= query_key[15:0] == listen_port;
@@ -222,10 +222,10 @@ module net_stack
       .read_write,
       .read_at,
       .read_to,
-      .told(rcv_told),
-      .told_at(rcv_at),
-      .told_next(rcv_next),
-      .told_ended(rcv_ended),
+      .rcv_notify(rcv_notify),
+      .rcv_notify_at(rcv_at),
+      .rcv_notify_next(rcv_next),
+      .rcv_notify_ended(rcv_ended),
       .arrived,
       .stranger,
       .desc_valid(desc_in_valid),
@@ -256,8 +256,8 @@ module net_stack
       .m_payload(desc)
   );
 
-  // An ACK from a stranger may open a session: the frames behind it wait until that is settled, which
-  // is when the engine has had its descriptor, five cycles later at the earliest.
+  // An ACK without a session may open one: later frames wait until this is decided, which is
+  // when the engine has processed its descriptor, five cycles later at the earliest.
   logic [4:0] strangers;
   assign hold = stranger || settling;
 
@@ -283,7 +283,7 @@ module net_stack
     else orders_waiting <= orders_waiting + 4'(order_in_valid) - 4'(order_valid && order_ready);
   end
 
-  // ---- connections that the board opens: the address first ----
+  // ---- connections opened by the board: the address first ----
   logic resolved, ask_valid, ask_ready, engine_done;
   logic [47:0] resolved_mac;
   logic [31:0] ask_ip;
@@ -367,10 +367,10 @@ module net_stack
       .read_write,
       .read_at,
       .read_to,
-      .told(rcv_told),
-      .told_at(rcv_at),
-      .told_next(rcv_next),
-      .told_ended(rcv_ended),
+      .rcv_notify(rcv_notify),
+      .rcv_notify_at(rcv_at),
+      .rcv_notify_next(rcv_next),
+      .rcv_notify_ended(rcv_ended),
       .change_valid,
       .change_remove,
       .change_key,
@@ -382,12 +382,12 @@ module net_stack
       .open_at,
       .open_next,
       .open_una,
-      .tell,
-      .tell_at,
-      .tell_una,
-      .tell_dead,
-      .tell_shut,
-      .tell_wake,
+      .notify,
+      .notify_at,
+      .notify_una,
+      .notify_dead,
+      .notify_shut,
+      .notify_wake,
       .app_valid,
       .app_at,
       .app_read_to,

@@ -1,7 +1,7 @@
-// Receives UDP (RFC 768) for one port: keeps a datagram's payload while its frame arrives, and passes it on once the
-// checksums were right. Two fit; what comes while both wait is dropped, as UDP may.
+// Receives UDP (RFC 768) for one port: stores a datagram's payload while its frame arrives, and passes it on after the
+// checksums were verified. Two datagrams fit; further ones are dropped, which UDP permits.
 //
-// A port of 0 takes nothing. A datagram without a checksum is taken, as RFC 768 has it.
+// A port of 0 receives nothing. A datagram without a checksum is accepted, as in RFC 768.
 //
 // Parameters: BYTES, the longest payload. Latency: 2 cycles from the verdict. Throughput: 8 bytes a cycle.
 module net_udp_rx
@@ -16,16 +16,16 @@ module net_udp_rx
     input  logic        beat_valid,
     input  beat_t       beat,
     input  logic [10:0] beat_index,
-    input  logic        good,        // the frame that ended three cycles ago is a datagram
+    input  logic        good,        // the frame that ended three cycles ago is a valid datagram
     input  head_t       head,        // its head
-    // datagrams: where from stays until the last beat; an empty one has one beat without bytes
+    // datagrams: the source stays valid until the last beat; an empty datagram has one beat without bytes
     output datagram_t   from,
     output logic        m_valid,
     input  logic        m_ready,
     output beat_t       m
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int WORDS = 1 << $clog2(BYTES / 8 + 1);
   localparam int A = $clog2(WORDS);
@@ -40,7 +40,7 @@ module net_udp_rx
   logic flush, write;
   logic [63:0] word_now;
 
-  // Every frame changes the slot, so that the next one does not overwrite what waits for its verdict.
+  // Every frame changes the slot, so that the next one does not overwrite a frame that waits for its verdict.
   assign slot_now = beat_index == '0 ? !slot : slot;
   assign keep_now = beat_index == '0 ? !full[slot_now] : keep;
   assign write = flush || (beat_valid && beat_index >= 11'd6);

@@ -1,5 +1,5 @@
-// Sends UDP (RFC 768) datagrams, with their checksum: the payload is kept until it has been added up, since the
-// checksum goes first. One at a time.
+// Sends UDP (RFC 768) datagrams, with their checksum: the payload is stored until its checksum is complete, because the
+// checksum is sent first. One datagram at a time.
 //
 // Parameters: BYTES, the longest payload. Latency: 5 cycles from the payload's last beat. Throughput: 8 bytes a cycle, each way.
 module net_udp_tx
@@ -11,7 +11,7 @@ module net_udp_tx
     input  logic        rst,
     input  logic [47:0] own_mac,
     input  logic [31:0] own_ip,
-    // datagrams: whole beats but the last, which may be empty; `to` is taken with the last beat
+    // datagrams: full beats except the last, which may be empty; `to` is read with the last beat
     input  datagram_t   to,
     input  logic        s_valid,
     output logic        s_ready,
@@ -21,7 +21,7 @@ module net_udp_tx
     output beat_t       m
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int WORDS = 1 << $clog2(BYTES / 8 + 1);
   localparam int A = $clog2(WORDS);
@@ -64,7 +64,7 @@ module net_udp_tx
           sum <= sum + 32'(sum_beat(masked(s.data, s.keep)));
           out <= to;
           step <= '0;
-          // What is too long is dropped.
+          // Oversized datagrams are dropped.
           if (s.last) state <= ADD;
         end
       end
@@ -81,7 +81,7 @@ module net_udp_tx
       end
       FOLD: begin
         ip_check <= ~fold(ip_sum);
-        // 0 would say that there is none.
+        // 0 would mean that there is no checksum.
         check <= folded == 16'hffff ? 16'hffff : ~folded;
         last_beat <= 11'((16'd41 + out.length) >> 3);
         sent <= '0;

@@ -1,4 +1,4 @@
-// HalfSipHash-2-4 (Aumasson and Bernstein) of four words: what a SYN cookie is made of.
+// HalfSipHash-2-4 (Aumasson and Bernstein) of four words, for SYN cookies.
 //
 // Latency: 15 cycles from `start` to `done`; one hash at a time.
 module tcp_cookie (
@@ -13,7 +13,7 @@ module tcp_cookie (
 
   logic [31:0] v0, v1, v2, v3, m;
   logic [31:0] a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3;
-  logic [3:0] round;  // two a word, a fifth word that says 16 bytes, then four
+  logic [3:0] round;  // two per word, a fifth word with the length of 16 bytes, then four
   logic running;
 
   function automatic logic [31:0] rotate(input logic [31:0] v, input int by);
@@ -29,7 +29,7 @@ module tcp_cookie (
       3'd4: m = 32'h1000_0000;
       default: m = '0;
     endcase
-    // A word goes in before its first round and again after its second.
+    // A word is added before its first round and again after its second.
     a0 = v0;
     a1 = v1;
     a2 = round == 4'd10 ? v2 ^ 32'hff : v2;

@@ -1,41 +1,41 @@
-// The TCP state of every session, and all decisions about it (RFC 9293). One event at a time: a
-// segment that came, an application that has written, read or closed, or a timer's tick. An event
-// reads the session's record, changes it, writes it back, and sends at most one segment.
+// Holds the TCP state of every session, and makes all decisions about it (RFC 9293). One event at a time: a
+// received segment, an application that has written, read or closed, or a tick of the timers. An event
+// reads the session's record, updates it, writes it back, and sends at most one segment.
 //
-// Connections are opened by the peer, with SYN cookies (RFC 4987 section 3.6): a SYN is answered and
-// forgotten, so that no number of them fills anything. A session exists from the first good ACK on.
-// Or the board opens them, one at a time: its sequence numbers are chosen as RFC 6528 says, its ports as
-// algorithm 3 of RFC 6056 does; both ends may open at once. `connect_valid` and what belongs to it are held
+// Peers open connections with SYN cookies (RFC 4987 section 3.6): a SYN is replied to without storing state,
+// so that SYN floods exhaust no memory. A session exists from the first valid ACK on.
+// The board opens connections one at a time: initial sequence numbers by RFC 6528, ports by
+// algorithm 3 of RFC 6056; simultaneous open is supported. `connect_valid` and its operands are held
 // until `connect_done`.
 //
-// Loss: fast retransmit after three duplicate ACKs with NewReno's partial ACKs (RFC 6582), once for what was
-// sent before it or a timeout; go-back-N after a timeout (RFC 6298, least timeout 200 ms as in Linux). Congestion window: RFC 5681, first
-// window RFC 6928. Resets and SYNs into a session are checked as RFC 5961 says.
+// Loss: fast retransmit after three duplicate ACKs with NewReno's partial ACKs (RFC 6582), once for the data sent
+// before it or before a timeout; go-back-N after a timeout (RFC 6298, minimum 200 ms as in Linux). Congestion window: RFC 5681,
+// initial window RFC 6928. Resets and SYNs into a session are checked by RFC 5961.
 //
-// Time is the input `tick`, once a millisecond of the peers' time: a divider of the clock on a real
-// board, the wall clock in the live model. In each, the sessions are looked through whose timers run, and each
-// session in one of 64, which counts the time without progress. Progress is: data that begins a request; 4 KB of data
-// within a request (`mid_request`); an acknowledgment of all that the application has written, or of 4 KB of it. Bytes
-// that trickle are not progress. The idle timeout is IDLE_MS, and REQUEST_MS within a request.
+// Time is the input `tick`, once per millisecond of the peers' time: from a clock divider on a real
+// board, from the wall clock in the live model. Each tick scans the sessions with running timers, and every 64th
+// tick all sessions, to count time without progress. Progress is: data that begins a request; 4 KB of data
+// within a request (`mid_request`); an acknowledgment of all data that the application has written, or of 4 KB of it.
+// Single bytes are not progress. The idle timeout is IDLE_MS, and REQUEST_MS within a request.
 //
-// A connection that finds no free session evicts the one without progress for longest, from IDLE_WANTED_MS on. The
-// session is closed if data of an answer is in flight, otherwise reset; then the engine waits up to 128 cycles for the
-// application to release the session, and opens it for the newcomer, who else retransmits.
+// A connection that finds no free session evicts the session with the longest time without progress, if that is at least
+// IDLE_WANTED_MS. The session is closed if data of a reply is in flight, otherwise reset; then the engine waits up to 128
+// cycles for the application to release the session, and opens it for the new connection. Otherwise the peer retransmits.
 //
-// A session's numbers are told to the application, and by it, when they change, and kept by whoever needs them: so
-// no state is anywhere but in memories, each of which is written in one place.
+// The engine and the application notify each other of changes of a session's positions, and each stores the values that it
+// needs, so that all state is in memories, each of which is written in one place.
 //
-// An event takes eight steps of a cycle each, so that no step is longer than two additions: what a
-// step compares is in registers before the next one decides by it.
+// An event takes eight pipeline steps of a cycle each, so that no step is longer than two additions: values
+// compared in a step are registered before the next step uses the result.
 //
-// Windows are scaled (RFC 7323) if the peer can: our shift is that of the ring's size; of the peer's, the
-// cookie remembers 0, 4 or 7, the next one below, which makes its windows look smaller than they are.
+// Windows are scaled (RFC 7323) if the peer supports it: the own shift follows from the ring's size; for the peer's shift, the
+// cookie stores 0, 4 or 7, rounded down, which makes the peer's windows appear smaller than they are.
 //
-// Positions are compared as far as the rings go, but where the wire has them.
+// Sequence comparisons use ring-width arithmetic, except on wire fields.
 //
-// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS and TX_RING_BITS, log2 of a ring's bytes; MSS; SCALE, our
-// shift; ACTIVE_OPEN, whether the board opens connections (else `connect_valid` is not looked at); the limits in ms.
-// Latency: 8 cycles from a descriptor to the segment; 8 cycles an event, 20 with a cookie, 26 to open a session.
+// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS and TX_RING_BITS, log2 of a ring's bytes; MSS; SCALE, the own
+// shift; ACTIVE_OPEN, whether the board opens connections (otherwise `connect_valid` is ignored); the limits in ms.
+// Latency: 8 cycles from a descriptor to the segment; 8 cycles per event, 20 with a cookie, 26 to open a session.
 module tcp_engine
   import net_pkg::*;
 #(
@@ -48,8 +48,8 @@ module tcp_engine
     parameter  int IDLE_MS = 60000,         // idle timeout of a session; 0: never
     parameter  int REQUEST_MS = 10000,      // the same within a request
     parameter  int IDLE_WANTED_MS = 1000,   // after which a session may be evicted
-    parameter  int LINGER_MS = 5000,        // after our FIN; then the session is reset
-    parameter  int LINGER_WANTED_MS = 1500, // the same then: what was lost is sent again before (RTO_FIRST_MS)
+    parameter  int LINGER_MS = 5000,        // after the own FIN; then the session is reset
+    parameter  int LINGER_WANTED_MS = 1500, // the same for eviction: long enough for a retransmission (RTO_FIRST_MS)
     parameter  int TIME_WAIT_MS = 500,
     parameter  int DELAYED_ACK_MS = 5,
     localparam int S = $clog2(SESSIONS)
@@ -59,7 +59,7 @@ module tcp_engine
     input  logic                tick,
     input  logic         [63:0] secret,     // of the cookies
     input  logic         [15:0] listen_port,
-    input  logic                reserve,    // one session is kept for connections that the board opens
+    input  logic                reserve,    // one session is kept free for connections that the board opens
     // descriptors from tcp_rx
     input  logic                desc_valid,
     output logic                desc_ready,
@@ -72,7 +72,7 @@ module tcp_engine
     input  logic                desc_exact,
     input  logic                desc_inside,
     input  logic                desc_near,
-    // towards tcp_rx: where a stream begins, or that there is none; how far was sent, how far was read
+    // to tcp_rx: the position at which a stream begins, or that there is none; the sent and read positions
     output logic                begun,
     output logic                begun_ended,
     output logic         [S-1:0] begun_at,
@@ -83,11 +83,11 @@ module tcp_engine
     output logic                read_write,
     output logic         [S-1:0] read_at,
     output logic         [31:0] read_to,
-    // what tcp_rx tells of a stream
-    input  logic                told,
-    input  logic         [S-1:0] told_at,
-    input  logic         [31:0] told_next,
-    input  logic                told_ended,
+    // notifications of tcp_rx about a stream
+    input  logic                rcv_notify,
+    input  logic         [S-1:0] rcv_notify_at,
+    input  logic         [31:0] rcv_notify_next,
+    input  logic                rcv_notify_ended,
     // the lookup
     output logic                change_valid,
     output logic                change_remove,
@@ -101,23 +101,23 @@ module tcp_engine
     output logic         [S-1:0] open_at,
     output logic         [31:0] open_next,    // the peer's first byte
     output logic         [31:0] open_una,     // our first byte
-    // what is new of a session
-    output logic                tell,
-    output logic         [S-1:0] tell_at,
-    output logic         [31:0] tell_una,
-    output logic                tell_dead,    // it is over: release it
-    output logic                tell_shut,    // the stream out has been closed
-    output logic                tell_wake,    // something that the application may wait for
-    // what the application says of one
+    // changes of a session
+    output logic                notify,
+    output logic         [S-1:0] notify_at,
+    output logic         [31:0] notify_una,
+    output logic                notify_dead,    // the session has ended: release it
+    output logic                notify_shut,    // the stream out has been closed
+    output logic                notify_wake,    // a change for which the application may wait
+    // changes by the application
     input  logic                app_valid,
     input  logic        [S-1:0] app_at,
     input  logic         [31:0] app_read_to,
     input  logic         [31:0] app_written_to,
-    input  logic                app_finish,   // nothing more will be written
+    input  logic                app_finish,   // no more data will be written
     input  logic                release_valid,
     input  logic        [S-1:0] release_at,
-    input  logic [SESSIONS-1:0] working,      // it is at work for these: they are not idle
-    input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, and is not answered
+    input  logic [SESSIONS-1:0] working,      // the application works on these: they are not idle
+    input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, without a complete reply
     // connections that the board opens
     input  logic                connect_valid,
     input  logic         [47:0] connect_mac,
@@ -127,11 +127,11 @@ module tcp_engine
     output connect_result_t     connect_result,
     // segments to tcp_tx
     output logic                seg_valid,
-    input  logic                seg_ready,  // room for two
-    input  logic                seg_free,   // and so much that others than segments may fill some of it
+    input  logic                seg_ready,  // space for two
+    input  logic                seg_free,   // and enough that replies without a session may fill some of it
     output segment_t            seg,
     output logic        [S-1:0] seg_session,
-    output logic                busy,       // with an event, or opening a session
+    output logic                busy,       // processing an event, or opening a session
     // counters
     output logic         [31:0] count_opened,
     output logic         [31:0] count_retransmitted,
@@ -139,7 +139,7 @@ module tcp_engine
     output logic        [S:0]   count_open
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int RTO_FIRST_MS = 1000;  // RFC 6298 section 2
   localparam int RTO_LEAST_MS = 200;
@@ -162,17 +162,17 @@ module tcp_engine
     SYN_RECEIVED
   } state_t;
 
-  // Time without anything is counted in 64 ms.
+  // Idle time is counted in units of 64 ms.
   function automatic logic [9:0] slow(input int ms);
     return 10'((ms + 63) / 64);
   endfunction
 
-  // Differences of positions in a stream in, and in a stream out, whose FIN counts as a byte; negative ones, too.
+  // Differences of positions in the received and in the sent stream, whose FIN counts as a byte; they may be negative.
   localparam int RxBits = RX_RING_BITS + 2;
   localparam int TxBits = TX_RING_BITS + 2;
   typedef logic [RxBits-1:0] rx_t;
   typedef logic [TxBits-1:0] tx_t;
-  // A congestion window: no more than the ring has is ever out, nor than 2 MB.
+  // A congestion window: the data in flight never exceeds the ring, or 2 MB.
   localparam int CwndBits = TX_RING_BITS < 21 ? TX_RING_BITS + 1 : 22;
   typedef logic [CwndBits-1:0] cwnd_t;
   localparam cwnd_t CwndMost = '1 >> 1;
@@ -181,17 +181,17 @@ module tcp_engine
   typedef struct packed {
     state_t      state;
     logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever sent
-    logic [31:0] wl1;              // the segment that last set the window
-    logic [15:0] window;           // as it was sent
-    logic [1:0]  scaling;          // 0: no scaling, else of `shift_of`
-    rx_t         offered;          // the right edge of the window that the peer was told
+    logic [31:0] wl1;              // the segment that last updated the window
+    logic [15:0] window;           // unscaled, as received
+    logic [1:0]  scaling;          // 0: no scaling, otherwise index of `shift_of`
+    rx_t         offered;          // the right edge of the last advertised window
     logic [13:0] mss;
     cwnd_t       cwnd, ssthresh, grown;
     logic [1:0]  dups;
     logic        recovering;       // by fast retransmit
-    logic        repeating;        // until more than `recover` is acknowledged: duplicate ACKs may be of what was sent twice
-    logic [RecoverBits-1:0] recover;  // the end of what was sent before a loss; until the session is open, the peer's first byte
-    logic        closing, active;  // our stream ends at fin_at; we were the first to close
+    logic        repeating;        // until more than `recover` is acknowledged: duplicate ACKs may result from retransmitted data
+    logic [RecoverBits-1:0] recover;  // the end of the data sent before a loss; until the session is open, the peer's first byte
+    logic        closing, active;  // the own stream ends at fin_at; this side closed first
     tx_t         fin_at;
     logic        timing;           // a segment is being timed
     tx_t         timed;
@@ -201,13 +201,13 @@ module tcp_engine
     logic [17:0] rttvar;           // in 1/4 ms
     logic [15:0] rto, timer;
     logic [3:0]  retries;
-    logic [1:0]  unacked;          // segments that came since our last ACK
+    logic [1:0]  unacked;          // segments received since the last own ACK
     logic [7:0]  ack_wait;
     logic [3:0]  progress;         // position in the peer's stream at the last progress, in 4 KB
     logic [9:0]  idle;             // time without progress, in 64 ms
   } tcb_t;
 
-  // Whom a session is with: it stays as it was when the session began.
+  // The peer's addresses, constant for the lifetime of a session.
   typedef struct packed {
     logic [47:0] mac;
     logic [31:0] ip;
@@ -216,22 +216,22 @@ module tcp_engine
 
   typedef enum logic [4:0] {
     IDLE,
-    LOAD,      // the record and what the other modules say of the session
-    COMPARE,   // differences between them and the segment
+    LOAD,      // the record and the other modules' state of the session
+    COMPARE,   // differences between these and the segment
     STEP,      // the record after the event
-    ENDS,      // timers, and whether that was the end
-    LENGTH,    // how much is to be sent
+    ENDS,      // timers, and the end of the session
+    LENGTH,    // the amount of data to send
     FLAGS,
-    SEND,      // the segment goes out, the record back
+    SEND,      // sends the segment, writes the record back
     BEGIN,     // the peer's stream begins
-    STRANGER,  // a segment of no session
+    STRANGER,  // a segment without a session
     COOKIE,
     CHECK,
-    PORT,      // of a connection that the board opens
-    NUMBER,    // its first sequence number
-    EVICT,     // a session is evicted,
-    WAIT_SLOT, // and the application releases it
-    ADD,       // a session's key goes into the lookup
+    PORT,      // chooses the port of a connection that the board opens
+    NUMBER,    // its initial sequence number
+    EVICT,     // evicts a session,
+    WAIT_SLOT, // waits until the application releases it
+    ADD,       // adds a session's key to the lookup
     BIRTH
   } phase_t;
   typedef enum logic [1:0] {
@@ -246,24 +246,24 @@ module tcp_engine
   head_t d;
   logic hit, kept, gap, fin_in, exact, in_window, nearby;
   logic [15:0] now;
-  logic turn;     // segments and the rest take turns
+  logic turn;     // segments and other events alternate
   logic wanted;   // a connection found no free session
   logic evicting; // the event is the eviction of a session
   logic [6:0] slot_wait;
-  // The session without progress for longest, as of the last scan, and how long.
+  // The session with the longest time without progress in the last scan, and that time.
   logic [S-1:0] laggard;
   logic [9:0] laggard_idle;
   logic laggard_over;
-  // Few are free. Who is in TIME_WAIT then makes room at the next tick: a peer that has not got the last ACK
+  // Few sessions are free. Sessions in TIME_WAIT then end at the next tick: a peer that has not received the last ACK
   // gets a reset for its FIN, which ends a connection that it has closed.
   logic crowded;
 
-  // The record as it was, after STEP, after ENDS, and after sending.
+  // The record when read, after STEP, after ENDS, and after sending.
   tcb_t t, n, settled, m, o;
 
-  // Records are written in one place, so that they fit a memory with one port for it: block RAM, since they are wide, and in
-  // distributed memory would take more logic than what works on them. It is slow to answer: a record is asked for in
-  // the cycle in which its event is chosen, in which none is written.
+  // Records are written in one place, so that they fit a memory with one write port: block RAM, because records are wide, and
+  // distributed memory would take more logic than the processing. Block RAM has a read latency: a record is read in
+  // the cycle in which its event is chosen, in which no record is written.
   (* ram_style = "block", no_rw_check = 1 *) tcb_t tcbs[SESSIONS];
   logic tcb_write, births;  // births: in this cycle, of a session
   logic [S-1:0] tcb_at, chosen;
@@ -281,19 +281,19 @@ module tcp_engine
     end
   end
 
-  // What the application says: of a session that begins, the engine itself.
+  // The state reported by the application; for a session that begins, the engine writes it.
   typedef struct packed {
     logic finish;
     rx_t  read_to;
     tx_t  written_to;
-  } said_t;
-  said_t saids[SESSIONS], said, said_in;
-  logic begins;  // in this cycle, the peer's stream of one that the board opens
-  logic said_write;
-  logic [S-1:0] said_at;
-  logic [31:0] said_read_to;
+  } report_t;
+  report_t reports[SESSIONS], report, report_in;
+  logic begins;  // in this cycle, the peer's stream of a session that the board opens
+  logic report_write;
+  logic [S-1:0] report_at;
+  logic [31:0] report_read_to;
 
-  // What tcp_rx tells.
+  // The state reported by tcp_rx.
   typedef struct packed {
     logic        ended;
     logic [31:0] next;
@@ -301,20 +301,20 @@ module tcp_engine
   stream_t streams[SESSIONS], stream_read;
 
   always_ff @(posedge own_clk) begin
-    if (said_write) saids[said_at] <= said_in;
-    if (told) streams[told_at] <= '{ended: told_ended, next: told_next};
+    if (report_write) reports[report_at] <= report_in;
+    if (rcv_notify) streams[rcv_notify_at] <= '{ended: rcv_notify_ended, next: rcv_notify_next};
     if (phase == LOAD) begin
-      said <= saids[index];
+      report <= reports[index];
       stream_read <= streams[index];
     end
   end
 
-  assign read_write = said_write;
-  assign read_at = said_at;
-  assign read_to = said_read_to;
+  assign read_write = report_write;
+  assign read_at = report_at;
+  assign read_to = report_read_to;
 
-  // ---- who waits for an event from the application: a queue with each session at most once ----
-  // A session is in it if its two bits differ: one is turned when it comes, the other when it goes.
+  // ---- sessions with a pending event of the application: a queue with each session at most once ----
+  // A session is in the queue if its two bits differ: one is toggled on entry, the other on exit.
   logic [S-1:0] queue[SESSIONS];
   logic came[SESSIONS], went[SESSIONS];
   logic [S:0] queue_head, queue_tail;
@@ -327,13 +327,13 @@ module tcp_engine
   assign enqueue = (app_valid || kick) && (!queued || push_again);
 
   always_ff @(posedge own_clk) begin
-    // They begin alike.
+    // Both start equal.
     if (wiping || enqueue) came[wiping ? wipe_at : push_at] <= !wiping && !came[push_at];
     if (wiping || app_taken) went[wiping ? wipe_at : app_next] <= !wiping && !went[app_next];
     wipe_at <= wipe_at + 1'b1;
     if (wipe_at == '1) wiping <= 1'b0;
     if (enqueue) queue[queue_tail[S-1:0]] <= push_at;
-    // The next one is read a cycle ahead.
+    // The next entry is read a cycle ahead.
     if (app_taken) app_chosen <= 1'b0;
     else if (!app_chosen && queue_head != queue_tail) begin
       app_chosen <= 1'b1;
@@ -350,15 +350,15 @@ module tcp_engine
     end
   end
 
-  // ---- free sessions: those that were released, and those that never were in use ----
+  // ---- free sessions: those that were released, and those that were never used ----
   logic [S-1:0] released[SESSIONS];
   logic [S:0] released_head, released_tail, born;
-  logic reclaim, slot_free, slot_taken, slot_born;  // born: it was never in use
+  logic reclaim, slot_free, slot_taken, slot_born;  // born: never used before
   logic [S-1:0] slot, reclaim_at;
 
   always_ff @(posedge own_clk) begin
     slot_free <= (released_head != released_tail || born != (S + 1)'(SESSIONS)) && !slot_taken;
-    // The one that a connection is being opened in stays: the lookup has been told its number.
+    // The session in which a connection is being opened is kept, because the lookup has its number.
     if (!(phase inside {ADD, BIRTH})) begin
       slot <= released_head != released_tail ? released[released_head[S-1:0]] : born[S-1:0];
       slot_born <= released_head == released_tail;
@@ -378,8 +378,8 @@ module tcp_engine
     end
   end
 
-  // ---- a millisecond's ticks: the sessions are looked through, 16 at a time ----
-  logic [15:0] alerts[1<<G];  // those whose timers run
+  // ---- the ticks: sessions are scanned, 16 at a time ----
+  logic [15:0] alerts[1<<G];  // sessions with running timers
   logic [15:0] due, due_now, alert_now;
   logic [G-1:0] group, due_group;
   logic [5:0] slow_turn;
@@ -392,13 +392,13 @@ module tcp_engine
     for (int i = 15; i >= 0; i--) if (due[i]) due_first = 4'(i);
     slow_now = slow_turn == 6'(group);
     due_now = slow_now ? '1 : alerts[group];
-    // Those that were in use once.
+    // Sessions that were used before.
     if (born[S:4] == (S - 3)'(group)) due_now &= ~(16'hffff << born[3:0]);
     else if (born[S:4] < (S - 3)'(group)) due_now = '0;
   end
 
   // ---- cookies: 3 bits of time, 3 of MSS, 2 of window scaling, 24 of hash ----
-  // The hash is of the whole time, of which these are the last bits.
+  // The hash covers the complete time, of which these are the last bits.
   logic cookie_start, cookie_done;
   logic [31:0] cookie_hash, irs;
   logic [15:0] epoch, cookie_epoch;
@@ -440,7 +440,7 @@ module tcp_engine
     return shift >= 4'd7 ? 2'd3 : shift >= 4'd4 ? 2'd2 : 2'd1;
   endfunction
 
-  // The window that is offered at first, unscaled.
+  // The initial window, unscaled.
   localparam logic [15:0] FirstWindow = RX_RING_BITS > 15 ? 16'hffff : 16'(1 << RX_RING_BITS);
   localparam logic [31:0] FirstOffer = 32'(FirstWindow);
 
@@ -448,7 +448,7 @@ module tcp_engine
     mss_index = 3'd0;
     for (int i = 1; i < 8; i++)
     if (offered >= 16'(mss_of(3'(i))) && mss_of(3'(i)) <= 14'(MSS)) mss_index = 3'(i);
-    // A peer that names none takes 536 (RFC 9293 section 3.7.1).
+    // The default for a peer without the option is 536 (RFC 9293 section 3.7.1).
     if (offered == 16'd0) mss_index = 3'd1;
   endfunction
 
@@ -467,21 +467,21 @@ module tcp_engine
   tx_t out_end;          // written by the application
   logic stream_ended, finished, gone;
   tx_t acked;
-  logic acked_any, acked_far;  // something; more than a ring has
-  logic some_acked, whole;     // of what is out, or all of it
-  logic [TxBits:0] left;       // that is out and not acknowledged, negative if it was never sent
-  tx_t flight, out;            // that is out
-  logic out_long;              // half of it is more than two segments
+  logic acked_any, acked_far;  // any data; more than the size of the ring
+  logic some_acked, whole;     // part of the data in flight, or all of it
+  logic [TxBits:0] left;       // in flight and not acknowledged, negative if never sent
+  tx_t flight, out;            // in flight
+  logic out_long;              // half of the data in flight exceeds two segments
   rx_t used, offered_left;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover, at_recover;
   logic acked_all, acked_quantum, received_quantum, in_request;  // progress
   logic idle_over, wanted_over, linger_over, wait_over, in_work, timing_out, timer_runs, ack_due, shut, opens;  // shut: the peer's window; opens: it does
   logic [15:0] took, took_q;
-  logic signed [18:0] took_more;  // than the mean
-  logic signed [CwndBits:0] to_grow;    // what is to be acknowledged until the window is a segment larger
+  logic signed [18:0] took_more;  // difference from the mean round trip
+  logic signed [CwndBits:0] to_grow;    // data to be acknowledged until the window grows by a segment
   logic ours;
 
-  // A session may have ended, and its place been taken, since the segment came in.
+  // A session may have ended, and its slot been reused, since the segment arrived.
   assign gone = t.state == DEAD;
   assign ours = hit && !gone && peer.ip == d.ip && peer.port == d.port && peer.own_port == d.own_port &&
       !(ACTIVE_OPEN && t.state == SYN_SENT && d.flags[ACK] && d.ack != t.nxt);
@@ -489,7 +489,7 @@ module tcp_engine
   assign out = tx_t'(t.max) - tx_t'(t.una);
   assign left = (TxBits + 1)'(t.max) - (TxBits + 1)'(d.ack);
 
-  // Of positions that are not further apart than a ring.
+  // Difference of positions that are at most a ring apart.
   function automatic logic earlier(input tx_t a, input tx_t b);
     tx_t difference;
     difference = a - b;
@@ -501,7 +501,7 @@ module tcp_engine
       acked <= tx_t'(d.ack) - tx_t'(t.una);
       acked_any <= d.ack != t.una;
       acked_far <= |((d.ack - t.una) >> TxBits);
-      // The same as `acked` against `flight`, and beside them.
+      // The same as `acked` compared with `flight`, computed in parallel.
       some_acked <= !(|((d.ack - t.una) >> TxBits)) && !left[TxBits];
       whole <= tx_t'(left) == '0;
       flight <= out;
@@ -516,7 +516,7 @@ module tcp_engine
       to_grow <= $signed({1'b0, t.cwnd}) - $signed({1'b0, t.grown});
       before_recover <= earlier(tx_t'(d.ack), tx_t'(t.recover));
       at_recover <= tx_t'(d.ack) == tx_t'(t.recover);
-      acked_all <= tx_t'(d.ack) == said.written_to;
+      acked_all <= tx_t'(d.ack) == report.written_to;
       acked_quantum <= |((tx_t'(d.ack) ^ tx_t'(t.una)) >> PROGRESS_BITS);
       received_quantum <= 4'(stream_read.next >> PROGRESS_BITS) != t.progress;
       in_request <= mid_request[index];
@@ -530,13 +530,13 @@ module tcp_engine
       ack_due <= t.ack_wait == '0;
       shut <= t.window == '0;
       opens <= t.window == '0 && d.window != '0;
-      used <= rx_t'(stream_read.next) - said.read_to;
+      used <= rx_t'(stream_read.next) - report.read_to;
       offered_left <= t.offered - rx_t'(stream_read.next);
       stream <= stream_read.next;
       stream_ended <= stream_read.ended;
-      out_end <= said.written_to;
-      finished <= said.finish;
-      // The peer's SYN says where its stream begins. Nothing is taken of it before the session is open.
+      out_end <= report.written_to;
+      finished <= report.finish;
+      // The peer's SYN gives the start of its stream. No data is accepted before the session is open.
       if (ACTIVE_OPEN && t.state == SYN_SENT) stream <= d.seq + 32'd1;
       if (ACTIVE_OPEN && t.state inside {SYN_SENT, SYN_RECEIVED}) begin
         stream_ended <= 1'b0;
@@ -545,12 +545,12 @@ module tcp_engine
     end
   end
 
-  // ---- STEP: what the event does to the record ----
+  // ---- STEP: the effect of the event on the record ----
   logic ack_step, again_step, probe_step, die_step, reset_step, wake_step, progress_step, whole_step, sample_step;
   logic syn_step, begin_step, establish_step;
 
 
-  // The window that there is room for.
+  // The window for which there is space.
   rx_t room_in, window_span;
   logic [15:0] window_out, window_now;
   assign room_in = rx_t'(1 << RX_RING_BITS) - used;
@@ -567,12 +567,12 @@ module tcp_engine
       logic [17:0] took_apart;
       stepped = t;
       ack_now = 1'b0;
-      again = 1'b0;      // send the oldest segment again
+      again = 1'b0;      // retransmit the oldest segment
       probe = 1'b0;      // send one byte into a closed window
       die = 1'b0;
       reset_out = 1'b0;
       wake = 1'b0;
-      progress = 1'b0;   // something new was acknowledged
+      progress = 1'b0;   // new data was acknowledged
       syn = 1'b0;
       begin_now = 1'b0;  // the peer's stream has begun
       establish = 1'b0;  // a connection that the board opens is open
@@ -590,7 +590,7 @@ module tcp_engine
       case (kind)
         EVENT_SEGMENT: begin
           if (ACTIVE_OPEN && t.state == SYN_SENT) begin
-            // RFC 9293 section 3.10.7.3. What acknowledges anything but our SYN was a stranger's.
+            // RFC 9293 section 3.10.7.3. An acknowledgment of anything except the own SYN is invalid.
             if (d.flags[RST]) die = d.flags[ACK];
             else if (d.flags[SYN]) begin
               begin_now = 1'b1;
@@ -603,7 +603,7 @@ module tcp_engine
               stepped.scaling = scaling_of(d.scaled, d.scale);
               stepped.offered = rx_t'(stream + FirstOffer);
               stepped.mss = mss_of(mss_index(d.mss));
-              // Who lost a SYN begins with one segment (RFC 5681 section 3.1).
+              // After a lost SYN the initial window is one segment (RFC 5681 section 3.1).
               stepped.cwnd = t.retries != '0 ? capped(23'(stepped.mss)) : first_window(mss_index(d.mss));
             end
           end else if (ACTIVE_OPEN && t.state == SYN_RECEIVED) begin
@@ -611,11 +611,11 @@ module tcp_engine
             else if (d.flags[ACK]) establish = acked_any && !acked_far && acked == tx_t'(1);
             else syn = d.flags[SYN];
           end else if (d.flags[RST]) begin
-            // RFC 5961 section 3: only the exact place resets; another one in the window is asked back.
+            // RFC 5961 section 3: only the exact position resets; another position in the window gets a challenge ACK.
             if (exact) die = 1'b1;
             else if (in_window) ack_now = 1'b1;
           end else if (d.flags[SYN]) begin
-            // In TIME_WAIT the peer begins anew; its next SYN finds the session gone.
+            // In TIME_WAIT the peer opens a new connection; its next SYN finds the session gone.
             if (t.state == TIME_WAIT) die = 1'b1;
             else ack_now = 1'b1;
           end else if (!nearby) ack_now = 1'b1;
@@ -656,7 +656,7 @@ module tcp_engine
             if (newer && some_acked) begin
               stepped.window = d.window;
               stepped.wl1 = d.seq;
-              // Whoever answers a probe is there. What was sent into the closed window is sent again.
+              // A peer that acknowledges a probe is alive. Data sent into the closed window is retransmitted.
               if (shut) stepped.retries = '0;
               if (opens) stepped.nxt = stepped.una;
             end
@@ -667,16 +667,16 @@ module tcp_engine
               end
               stepped.unacked = t.unacked + 2'd1;
               if (t.unacked == '0) stepped.ack_wait = 8'(DELAYED_ACK_MS);
-              // Every second segment at least, and whatever fills a gap (RFC 5681 section 4.2).
+              // An ACK at least for every second segment, and for segments that fill a gap (RFC 5681 section 4.2).
               if (t.unacked != '0 || gap) ack_now = 1'b1;
             end
             if (fin_in) ack_now = 1'b1;
-            // A gap, a repetition, a probe: say what is expected (RFC 9293 section 3.10.7.4).
+            // After a gap, a repetition or a probe: acknowledge the expected position (RFC 9293 section 3.10.7.4).
             if (!kept && !fin_in && (d.length != '0 || d.flags[FIN] || !exact)) ack_now = 1'b1;
           end
         end
         EVENT_TICK: begin
-          // The time in which an answer is to be taken begins when it is there.
+          // The time limit for reading a reply starts when the reply is complete.
           if (in_work) stepped.idle = '0;
           else if (tick_slow) stepped.idle = (&t.idle) ? t.idle : t.idle + 10'd1;
           if (t.unacked != '0) begin
@@ -705,7 +705,7 @@ module tcp_engine
                 stepped.timer = backed_off;
                 stepped.rto = backed_off;
                 stepped.retries = t.retries + 4'd1;
-                stepped.timing = 1'b0;  // Karn: what is sent again is not timed
+                stepped.timing = 1'b0;  // Karn: retransmissions are not timed
                 if (ACTIVE_OPEN && t.state != OPEN) begin
                   syn = 1'b1;
                   die = t.retries == 4'(CONNECT_RETRIES);
@@ -777,7 +777,7 @@ module tcp_engine
   logic past_end, ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
   always_comb begin
-    // Looked at in this phase alone; of all of them the model works out no other.
+    // Read only in this phase; in the model, the other phases skip it.
     {settled, dies, wakes, rto, tx_end, unsent, owed} = 'x;
     if (phase == ENDS) begin
       settled = n;
@@ -788,13 +788,13 @@ module tcp_engine
         settled.rto = rto < 19'(RTO_LEAST_MS) ? 16'(RTO_LEAST_MS) :
                       rto > 19'(RTO_MOST_MS) ? 16'(RTO_MOST_MS) : rto[15:0];
       if (progress_step) settled.timer = whole_step ? 16'd0 : settled.rto;
-      // Both streams have ended and both ends are known to have arrived.
+      // Both streams have ended and both ends have been acknowledged.
       if (n.closing && tx_t'(n.una) == n.fin_at + tx_t'(1) && stream_ended && n.state == OPEN && !die_step) begin
         wakes = 1'b1;
         if (n.active) begin
           settled.state = TIME_WAIT;
           settled.idle  = '0;
-        end else dies = 1'b1;  // the last ACK goes out with the session gone: nothing is owed
+        end else dies = 1'b1;  // the last ACK is sent and the session ends
       end
       tx_end = n.closing ? n.fin_at : out_end;
       unsent = tx_end - tx_t'(n.nxt);
@@ -805,7 +805,7 @@ module tcp_engine
   always_ff @(posedge own_clk) begin
     if (phase == ENDS) begin
       m <= settled;
-      // The peer of a session that ends because both ends arrived still needs its last ACK.
+      // The peer of a session that ends because both streams have ended still needs its last ACK.
       ack_q <= (ack_step && !dies) || (dies && kind == EVENT_SEGMENT && fin_in);
       again_q <= again_step;
       probe_q <= probe_step;
@@ -816,7 +816,7 @@ module tcp_engine
       establish_q <= establish_step;
       opening_q <= ACTIVE_OPEN && n.state inside {SYN_SENT, SYN_RECEIVED};
       past_end <= unsent[TxBits-1];
-      // Once the FIN is out there is nothing left.
+      // After the FIN there is no more data.
       avail <= unsent[TxBits-1] ? '0 : unsent;
       inflight <= tx_t'(n.nxt) - tx_t'(n.una);
       inflight_more <= tx_t'(n.nxt) - tx_t'(n.una) + tx_t'(n.mss);
@@ -827,30 +827,30 @@ module tcp_engine
     end
   end
 
-  // ---- LENGTH: what is to be sent now ----
+  // ---- LENGTH: the amount of data to send now ----
   tx_t limit;
   logic blocked, beyond_limit, segment_fits;
   logic [15:0] length, oldest, length_q;
-  tx_t unreached;                        // of what was ever sent, from where what is sent now begins
+  tx_t unreached;                        // previously sent data from the start of this transmission on
   logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
 
   always_comb begin
-    // The peer's window and the network's, if there is any.
+    // The minimum of the peer's window and the congestion window.
     limit = may_fly - inflight;
     blocked = inflight >= may_fly;
-    // The same as `avail` against `limit`, if there is any, and does not wait for it.
+    // The same as `avail` compared with `limit`, computed in parallel.
     beyond_limit = unacknowledged > may_fly;
     segment_fits = may_fly >= inflight_more;
     length = avail > tx_t'(m.mss) && segment_fits ? 16'(m.mss) : beyond_limit ? 16'(limit) : 16'(avail);
-    // No small segments while more is to come (RFC 9293 section 3.8.6.2.1), unless nothing is out.
+    // No small segments while more data follows (RFC 9293 section 3.8.6.2.1), unless no data is in flight.
     if (blocked || (inflight != '0 && beyond_limit && !segment_fits)) length = '0;
     oldest = unacknowledged < sent_out ? 16'(unacknowledged) : 16'(sent_out);
     if (unacknowledged > tx_t'(m.mss) && sent_out > tx_t'(m.mss)) oldest = 16'(m.mss);
     resend = again_q || probe_q;
     if (again_q) length = oldest;
     else if (probe_q) length = 16'(unacknowledged != '0);
-    // Tell a peer that ran low that there is room again.
+    // Notify a peer whose window was small that there is space again.
     window_opens = m.state == OPEN && !die_q && !stream_ended &&
         offered_left < rx_t'(1 << (RX_RING_BITS > 15 ? 14 : RX_RING_BITS - 1));
     widened = right - m.offered >= rx_t'({m.mss, 1'b0});
@@ -870,10 +870,10 @@ module tcp_engine
 
   // ---- FLAGS ----
   logic [31:0] sum, sum_q;
-  logic send_fin, push, all_sent, more;  // of what there is, and there may be more
-  logic advances;                        // it ends where the next is, or later
-  logic first_time, first_end;           // it begins where nothing was sent before,
-  logic beyond;                          // and it ends there; with a FIN if it ends where that begins
+  logic send_fin, push, all_sent, more;  // all available data is sent; there may be more
+  logic advances;                        // the transmission ends at `nxt` or later
+  logic first_time, first_end;           // the transmission begins after all sent data,
+  logic beyond;                          // or ends there; with a FIN if its end is that position
   logic idle_timer, stalled;
   assign sum = from + 32'(length_q);
   assign all_sent = tx_t'(length_q) == avail;
@@ -882,11 +882,11 @@ module tcp_engine
     if (phase == FLAGS) begin
       sum_q <= sum;
       send_data <= live && length_q != '0;
-      // What is left is compared, not where that ends.
+      // The remaining length is compared, not the end position.
       send_fin <= live && m.closing && (resend_q ? length_q == '0 : all_sent && !past_end);
       push <= resend_q ? tx_t'(length_q) == unacknowledged : all_sent;
       more <= !resend_q && !all_sent;
-      // A FIN alone is what is sent again of a stream that is over.
+      // Only the FIN of a finished stream is retransmitted.
       advances <= !resend_q || (length_q == '0 ? inflight <= tx_t'(1) : tx_t'(length_q) >= inflight);
       first_time <= unreached == '0;
       beyond <= tx_t'(length_q) > unreached;
@@ -897,7 +897,7 @@ module tcp_engine
   end
 
   // ---- SEND ----
-  segment_t own, plain;  // a session's segment; an answer without a session
+  segment_t own, plain;  // a segment of a session; a reply without a session
   logic plain_valid;
   logic [31:0] after;
   logic go_on, repeated;
@@ -949,7 +949,7 @@ module tcp_engine
           end
         end
         if (idle_timer) o.timer = m.rto;
-        // There may be more: come again after the others.
+        // There may be more data: requeue the session after the others.
         go_on = more && send_data;
         if (again_q) go_on = 1'b1;
       end else if (stalled && idle_timer) o.timer = m.rto;
@@ -966,7 +966,7 @@ module tcp_engine
   assign emit = send_data || send_fin || send_ack || reset_q || syn_q;
 
   // ---- the machine ----
-  logic [31:0] given;  // the cookie that an ACK brings back
+  logic [31:0] given;  // the cookie in an ACK
   assign given = d.ack - 32'd1;
 
   logic choose_segment, choose_other, choose_connect, takes_tick, settled_down, checked, cookie_late, cookie_right, connecting, connects, spare;
@@ -974,19 +974,19 @@ module tcp_engine
   logic [13:0] port_from;
   logic [23:0] cookie_given;
   tcb_t fresh;
-  // If what application and timers send filled the way out, segments would wait behind it, and be dropped.
+  // If segments of application and timers filled the output, received segments would wait for it and be dropped.
   assign choose_other = (app_chosen || tick_chosen) && seg_free;
   assign choose_connect = ACTIVE_OPEN && connect_valid && !connecting && !connect_done && !desc_valid;
   assign choose_segment = desc_valid && (turn || !choose_other);
-  // A change of the lookup, or what an event has left to be done, is over before the next event begins.
+  // A change of the lookup, or an unfinished part of an event, completes before the next event begins.
   assign settled_down = !change_valid && !kick;
   assign desc_ready = phase == IDLE && seg_ready && choose_segment && settled_down;
   assign app_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && !takes_tick;
   assign tick_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && takes_tick;
-  // Timers can wait for a while, but not for ever.
+  // Timers can wait for a while, but not indefinitely.
   assign takes_tick = tick_chosen && (!app_chosen || late_tick);
   assign chosen = choose_segment && !evicting ? desc_index : evicting ? laggard : takes_tick ? tick_first : app_next;
-  // One write at a time into what the application says.
+  // One write at a time to the state reported by the application.
   assign births = phase == BIRTH && !app_valid;
   assign begins = phase == BEGIN && !app_valid;
   assign slot_taken = births;
@@ -1013,13 +1013,13 @@ module tcp_engine
     tcb_write = phase == SEND || births;
     tcb_at = phase == SEND ? index : slot;
     tcb_in = phase == SEND ? o : fresh;
-    said_write = app_valid || births || begins;
-    said_at = app_valid ? app_at : births ? slot : index;
-    said_read_to = app_valid ? app_read_to : births ? d.seq : 32'(m.recover);
-    said_in = '{finish: app_valid && app_finish, read_to: rx_t'(said_read_to),
+    report_write = app_valid || births || begins;
+    report_at = app_valid ? app_at : births ? slot : index;
+    report_read_to = app_valid ? app_read_to : births ? d.seq : 32'(m.recover);
+    report_in = '{finish: app_valid && app_finish, read_to: rx_t'(report_read_to),
                 written_to: tx_t'(app_valid ? app_written_to : births ? d.ack : m.una)};
     alert_now = alerts[G'(index >> 4)];
-    // A timer that is set is never set to zero.
+    // A running timer is never set to zero.
     alert_now[index[3:0]] = !die_q && (!idle_timer || send_data || send_fin || stalled || syn_q ||
         (m.unacked != '0 && !send_ack) || m.state == TIME_WAIT);
   end
@@ -1027,12 +1027,12 @@ module tcp_engine
   assign sent_write = tcb_write;
   assign sent_at = tcb_at;
   assign sent_to = tcb_in.max;
-  assign tell = phase == SEND && !opening_q;
-  assign tell_at = index;
-  assign tell_una = o.una;
-  assign tell_dead = die_q;
-  assign tell_shut = o.closing;
-  assign tell_wake = wakes_q;
+  assign notify = phase == SEND && !opening_q;
+  assign notify_at = index;
+  assign notify_una = o.una;
+  assign notify_dead = die_q;
+  assign notify_shut = o.closing;
+  assign notify_wake = wakes_q;
 
   always_ff @(posedge own_clk) begin
     open <= 1'b0;
@@ -1048,7 +1048,7 @@ module tcp_engine
     count_open <= count_open + (S + 1)'(births) - (S + 1)'(release_valid || reclaim);
     if (repeated) count_retransmitted <= count_retransmitted + 32'd1;
 
-    // The next group of sessions, when all of the one before have been chosen.
+    // The next group of sessions, when all of the previous group have been chosen.
     tick_chosen <= |due && !tick_taken;
     tick_first <= S'({due_group, due_first});
     if (due == '0 && scanning) begin
@@ -1125,7 +1125,7 @@ module tcp_engine
       STEP: begin
         phase <= ENDS;
         if (kind == EVENT_TICK && tick_slow) begin
-          // A session that is closed is one too once its FIN is acknowledged: its peer may never close.
+          // A closed session also ends once its FIN is acknowledged, because its peer may never close.
           if (t.state == OPEN && (!t.closing || flight == '0) && !in_work) begin
             if (t.idle > laggard_idle || index == laggard) begin
               laggard <= index;
@@ -1137,7 +1137,7 @@ module tcp_engine
       ENDS: begin
         phase <= LENGTH;
         wakes_q <= wakes;
-        // Said before it is known whether there is a change.
+        // Notified before the change is computed; it may be empty.
         change_valid <= dies;
         change_remove <= 1'b1;
         change_key <= {peer.ip, peer.port, peer.own_port};
@@ -1185,7 +1185,7 @@ module tcp_engine
         end
       end
       STRANGER: begin
-        // Nobody's: a new connection, or an answer to something that is over.
+        // Without a session: a new connection, or a reply to a segment of an ended one.
         phase <= IDLE;
         plain <= '0;
         plain.mac <= d.mac;
@@ -1240,13 +1240,13 @@ module tcp_engine
           plain.seq <= d.ack;
         end else if (cookie_right && spare) phase <= ADD;
         else if (cookie_right) begin
-          wanted <= 1'b1;  // no room: the peer will ask again
+          wanted <= 1'b1;  // no free session: the peer will retransmit
           if (laggard_over) begin
             phase <= EVICT;
             evicting <= 1'b1;
           end
         end
-        // Else perhaps a later segment of a connection whose first one was lost: the peer begins again.
+        // Possibly a later segment of a connection whose first one was lost: the peer starts again.
       end
       EVICT: begin
         index <= laggard;
@@ -1262,7 +1262,7 @@ module tcp_engine
       end
       PORT:
       if (ACTIVE_OPEN && cookie_done) begin
-        // From the last half of the dynamic ports, IANA's.
+        // From the upper half of IANA's dynamic ports.
         d.own_port <= {2'b11, cookie_hash[13:0] + port_from};
         port_from <= port_from + 14'd1;
         cookie_use <= 2'd3;
@@ -1271,7 +1271,7 @@ module tcp_engine
       end
       NUMBER:
       if (ACTIVE_OPEN && cookie_done) begin
-        // A number a 4 µs, about.
+        // Increments about once per 4 µs.
         d.ack <= cookie_hash + {epoch[10:0], now[12:0], 8'd0} + 32'd1;
         connects <= 1'b1;
         connect_tries <= connect_tries - 2'd1;
@@ -1367,7 +1367,7 @@ module tcp_engine
     end
   end
 
-  // ---- out: a session's segment from SEND, or an answer without a session ----
+  // ---- output: a session's segment from SEND, or a reply without a session ----
   assign busy = phase != IDLE || begun || change_valid;
   assign seg = plain_valid ? plain : own;
   assign seg_session = index;
@@ -1375,7 +1375,7 @@ module tcp_engine
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || tick || told || desc_valid || app_valid || app_chosen || release_valid || reclaim || kick ||
+      .wake (rst || tick || rcv_notify || desc_valid || app_valid || app_chosen || release_valid || reclaim || kick ||
              (ACTIVE_OPEN && connect_valid) || phase != IDLE || change_valid || cookie_start || plain_valid || repeated || begun || open ||
              connect_done || wiping || queue_head != queue_tail || due != '0 || tick_owed || scanning || tick_chosen),
       .gated(own_clk)

@@ -1,15 +1,15 @@
-// Which session a segment belongs to: a cuckoo hash table of the sessions' addresses and ports. Every key has
-// two places, one in each table, by two keyed hashes; a few keys that found neither free lie in a stash, which
-// is compared with at once. A new key takes its first free place, or drives another key to that one's other
-// place, and so on; what is without a place after MOVES goes into the stash. A key on its way is found, too.
-// None is lost: while the stash is full nothing is driven away, and a key that would have to is refused.
+// Finds the session of a segment: a cuckoo hash table of the sessions' addresses and ports. Every key has
+// two places, one in each table, by two keyed hashes; keys that find neither free are in a stash, which
+// is searched in parallel. A new key takes its first free place, or displaces another key to that key's other
+// place, and so on; a key without a place after MOVES moves goes to the stash. A key in transit is found, too.
+// No key is lost: while the stash is full no key is displaced, and a key that needs it is refused.
 //
-// The hash is linear, and the secret chooses which: who does not know it cannot pick ports that meet.
+// The hash is linear, and the secret selects it: without the secret, nobody can choose colliding ports.
 //
-// Parameters: SESSIONS; PLACES in each table, a power of two; KEY_BITS, the upper ones of a key that tell keys apart, the
-// others are not looked at; STASH; MOVES.
-// Latency: `found` one cycle after `query`, `hit` two, until two after the next; a change 3 cycles, and 3 a
-// move. Nothing is found in the first PLACES cycles after a reset, while the tables are emptied.
+// Parameters: SESSIONS; PLACES in each table, a power of two; KEY_BITS, the upper bits of a key, which distinguish keys;
+// the others are ignored; STASH; MOVES.
+// Latency: `found` one cycle after `query`, `hit` two, until two after the next; a change 3 cycles, plus 3 per
+// move. No key is found in the first PLACES cycles after a reset, while the tables are emptied.
 module tcp_lookup #(
     parameter  int SESSIONS = 16,
     parameter  int PLACES = SESSIONS > 64 ? 2 * SESSIONS : SESSIONS,
@@ -33,12 +33,12 @@ module tcp_lookup #(
     input  logic         change_valid,
     input  logic         change_remove,
     input  logic [ 63:0] change_key,
-    input  logic [S-1:0] change_index,   // of a key that is added
-    output logic         changed,        // with `refused` if it is there already, or there is no place
+    input  logic [S-1:0] change_index,   // for an added key
+    output logic         changed,        // with `refused` if the key exists, or there is no place
     output logic         refused
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   if (PLACES != 1 << P) $error("PLACES must be a power of two");
 
@@ -51,21 +51,21 @@ module tcp_lookup #(
   typedef enum logic [2:0] {
     CLEAR,
     IDLE,
-    READ,    // the two places of the key that moves
+    READ,    // reads the two places of the moving key
     LOOK,
     PLACE,
     DONE
   } state_t;
 
   state_t state;
-  cell_t moving, left, right, victim;  // the key that moves; what was in its two places
+  cell_t moving, left, right, victim;  // the moving key; the content of its two places
   cell_t lefts[PLACES], rights[PLACES], stash[STASH];
-  logic driven;                        // it was in a place before
-  logic to_right;                      // where it goes, if it was
+  logic driven;                        // the moving key was displaced
+  logic to_right;                      // its destination, if displaced
   logic [$clog2(MOVES+1)-1:0] moves;
   logic [P-1:0] left_hash, right_hash, left_at, right_at, clear_at;
 
-  // ---- hashes: each bit the parity of those bits of the key that the secret, turned, chooses ----
+  // ---- hashes: each bit is the parity of the key bits selected by the rotated secret ----
   logic [KEY_BITS-1:0] hashed;
 
   function automatic logic chosen(input logic [63:0] key, input logic [63:0] mask, input int turn);
@@ -73,7 +73,7 @@ module tcp_lookup #(
   endfunction
 
   logic [63:0] mask;
-  assign mask = secret ^ 64'h9e37_79b9_7f4a_7c15;  // so that a small number will do as a secret
+  assign mask = secret ^ 64'h9e37_79b9_7f4a_7c15;  // so that a small number can serve as a secret
   assign hashed = query ? query_key[63-:KEY_BITS] : moving.key;
 
   always_comb begin
@@ -83,7 +83,7 @@ module tcp_lookup #(
     end
   end
 
-  // ---- comparing, a cycle after the hash ----
+  // ---- comparison, a cycle after the hash ----
   logic [KEY_BITS-1:0] wanted;
   logic on_its_way, of_query, is_left, is_right;
   logic [STASH-1:0] is_stashed;
@@ -103,7 +103,7 @@ module tcp_lookup #(
   always_ff @(posedge own_clk) begin
     of_query <= query && !rst;
     wanted <= hashed;
-    // It was taken from one place and has not been put into the next.
+    // The key was removed from one place and is not yet in the next.
     on_its_way <= query && driven && moving.valid && moving.key == query_key[63-:KEY_BITS];
     way_index <= moving.index;
     if (of_query) begin
@@ -136,7 +136,7 @@ module tcp_lookup #(
 
   logic there, may_left, may_right, drives;
   assign there = was_left || was_right || was_stashed != '0;
-  // A key that was driven away goes to its other place only.
+  // A displaced key goes only to its other place.
   assign may_left = driven ? !to_right : left_free || !right_free;
   assign may_right = driven ? to_right : !left_free && right_free;
   assign drives = may_left ? !left_free : !right_free;

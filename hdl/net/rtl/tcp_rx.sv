@@ -1,19 +1,19 @@
-// Receives TCP payload: finds the session and writes what belongs into its window straight into the
-// session's receive ring, while the frame is still arriving. A byte's place in the ring is its
-// sequence number modulo the ring's size. Nothing counts until the frame's checksum has: only then
-// does `next` of the session move, or, behind a gap, an island of bytes get noted.
+// Receives TCP payload: finds the session and writes the bytes within its window directly to the
+// session's receive ring, while the frame is still arriving. The ring position of a byte is its
+// sequence number modulo the ring's size. Data counts only after the frame's checksum was verified: then
+// `next` of the session moves, or, after a gap, an island of bytes is recorded.
 //
-// A frame may turn out damaged only at its end, so it is never written over bytes that count: of a
-// segment, the part from the first missing byte to the next island is taken, and no other.
+// A frame may turn out damaged only at its end, so it never overwrites valid bytes: the accepted part of a
+// segment is that from the first missing byte to the next island.
 //
-// Every good TCP frame, kept or not, ends in one descriptor for the engine.
+// Every good TCP frame, kept or not, results in one descriptor for the engine.
 //
-// What is known of a session is in memories that are read with the lookup's answer and written in one place.
+// The state of a session is in memories that are read with the lookup's result and written in one place.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, how many of them are noted, an even
-// number; with none, what comes behind a gap comes again; POSITION_BITS, of how far a stream has been read.
-// Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `told` (7 if a session is opened at that
-// moment). Two cycles after `told` the ring may be read.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, the number of recorded islands, an even
+// number; with none, data after a gap has to be retransmitted; POSITION_BITS, the width of read positions.
+// Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `rcv_notify` (7 if a session is opened at that
+// moment). The ring may be read two cycles after `rcv_notify`.
 module tcp_rx
   import net_pkg::*;
 #(
@@ -39,31 +39,31 @@ module tcp_rx
     output logic [S+RING_BITS-4:0] write_address,
     output logic        [63:0] write_data,
     output logic        [ 7:0] write_keep,
-    // the lookup: the key goes there when beat 5 leaves; `found` a cycle later, `hit` two
+    // the lookup: receives the key when beat 5 leaves; `found` a cycle later, `hit` two
     output logic               query,
     output logic        [63:0] query_key,
     input  logic        [ S-1:0] found_index,
     input  logic               hit,
     input  logic        [ S-1:0] index,
-    // the engine says where a stream begins, or that there is none yet
+    // from the engine: the start of a stream, or that there is none yet
     input  logic               open,
     input  logic               open_ended,
     input  logic        [ S-1:0] at,
     input  logic        [31:0] open_next,
-    // how far was sent, and how far the application has read
+    // the sent position, and the position that the application has read
     input  logic               sent_write,
     input  logic        [ S-1:0] sent_at,
     input  logic        [31:0] sent_to,
     input  logic               read_write,
     input  logic        [ S-1:0] read_at,
     input  logic        [31:0] read_to,
-    // how far a stream has come, and whether it has ended
-    output logic               told,
-    output logic        [ S-1:0] told_at,
-    output logic        [31:0] told_next,
-    output logic               told_ended,
-    output logic               arrived,       // other than by being opened
-    // this frame, which has just been found good, may open a session
+    // the position that a stream has reached, and whether it has ended
+    output logic               rcv_notify,
+    output logic        [ S-1:0] rcv_notify_at,
+    output logic        [31:0] rcv_notify_next,
+    output logic               rcv_notify_ended,
+    output logic               arrived,       // by received data, not by opening
+    // this frame, which has just been verified, may open a session
     output logic               stranger,
     // descriptors
     output logic               desc_valid,
@@ -72,20 +72,20 @@ module tcp_rx
     output logic               desc_hit,
     output logic        [ S-1:0] desc_index,
     output logic               desc_kept,     // payload continued the stream
-    output logic               desc_gap,      // there was a gap before
+    output logic               desc_gap,      // there was a gap before the payload
     output logic               desc_fin,      // the FIN is in order
-    output logic               desc_exact,    // the segment starts where the stream goes on
+    output logic               desc_exact,    // the segment starts at the next expected byte
     output logic               desc_inside,   // or within the window
-    output logic               desc_near       // or at most a window away from it
+    output logic               desc_near       // or at most a window away from the window
 );
 
   if (ISLANDS % 2 != 0) $error("ISLANDS must be even");
 
-  localparam int PLACES = ISLANDS == 0 ? 2 : ISLANDS;  // which never hold any if there are to be none
+  localparam int PLACES = ISLANDS == 0 ? 2 : ISLANDS;  // unused if ISLANDS is 0
   localparam int NEAR_BITS = near_bits(RING_BITS);
 
-  // The address has come with beat 4, the ports with beat 5.
-  // Which beat comes is known a cycle before: the lookup's hash is a long way.
+  // The address has arrived with beat 4, the ports with beat 5.
+  // The beat's number is computed a cycle early, because the lookup's hash is a long path.
   logic fifth;
   always_ff @(posedge clk) begin
     if (beat_valid) fifth <= beat_index == 11'd4 && !beat.last;
@@ -102,10 +102,10 @@ module tcp_rx
     logic [31:0] from, to;
   } island_t;
 
-  // ---- what is known of each session ----
+  // ---- state of each session ----
   typedef struct packed {
     logic        ended;
-    logic        islands;  // there are some
+    logic        islands;  // there are islands
     logic [31:0] next;
   } stream_t;
 
@@ -127,7 +127,7 @@ module tcp_rx
     read_now <= reads[found_index];
   end
 
-  // How far a stream has come, until that is written.
+  // The position of a stream, until it is written to the memory.
   logic moved, moved_on;
   stream_t moved_in;
   logic [S-1:0] moved_at;
@@ -142,7 +142,7 @@ module tcp_rx
 
   assign step_1 = asked[1];
 
-  // The stream has come further in the cycle in which it was read: a frame came right behind, while another was opened.
+  // The stream has advanced in the cycle in which it was read: a frame followed directly while another session was opened.
   logic late;
   stream_t stream_now;
   assign stream_now = late ? moved_in : stream;
@@ -165,12 +165,12 @@ module tcp_rx
       taken_to <= read_now;
       taking <= !stream_now.ended;
       acking <= head.flags[ACK];
-      // No frame is so long that its places do not fit 14 bits: its length is damaged.
+      // Positions in a frame fit 14 bits; otherwise its length is damaged.
       plain <= !head.flags[SYN] && !head.flags[RST] && head.length < 16'h3f00;
     end
   end
 
-  // The session's place has another stream since it was looked at.
+  // The session's slot has another stream since the lookup.
   logic another, opened;
   logic [S-1:0] opened_at;
   always_ff @(posedge clk) begin
@@ -180,10 +180,10 @@ module tcp_rx
     else if (open && at == index) another <= 1'b1;
   end
 
-  // Step 2: where the segment stands to the stream and to each island.
+  // Step 2: the position of the segment relative to the stream and to each island.
   logic [31:0] start_now, start, from_wanted, ack_age;
-  logic [PLACES-1:0] ahead_now, ahead;  // the island begins within what is left of the segment
-  logic [13:0] cut[PLACES];             // where, from the frame's start
+  logic [PLACES-1:0] ahead_now, ahead;  // the island begins within the rest of the segment
+  logic [13:0] cut[PLACES];             // the position, from the frame's start
   logic near_now, in_place, fits, ack_ok;
 
   assign from_wanted = seq - wanted;
@@ -193,7 +193,7 @@ module tcp_rx
   always_comb begin
     start_now = begin_at;
     for (int i = 0; i < PLACES; i++) begin
-      // Islands do not touch: at most one has this byte, and the byte behind it is missing.
+      // Islands are disjoint and not adjacent: at most one contains this byte, and the byte after that island is missing.
       if (noted[i].valid && !precedes(begin_at, noted[i].from) && precedes(begin_at, noted[i].to))
         start_now = noted[i].to;
       ahead_now[i] = noted[i].valid && precedes(begin_at, noted[i].from) && precedes(noted[i].from, seq_end);
@@ -206,16 +206,16 @@ module tcp_rx
       start <= start_now;
       ahead <= ahead_now;
       for (int i = 0; i < PLACES; i++) cut[i] <= 14'(noted[i].from - base);
-      // Within a window's reach on either side.
+      // Within the reach of a window on either side.
       near_now <= (&from_wanted[31:NEAR_BITS]) || !(|from_wanted[31:NEAR_BITS]);
       in_place <= !precedes(wanted, seq) && !precedes(seq_end, wanted);
       fits <= ring_used <= POSITION_BITS'(1 << RING_BITS);
-      // RFC 5961 section 5: what it acknowledges was sent, and not too long ago.
+      // RFC 5961 section 5: the acknowledged position was sent, and not too long ago.
       ack_ok <= acking && ack_age <= 32'h0040_0000;
     end
   end
 
-  // Step 3: which part of the segment is taken: up to the next island.
+  // Step 3: the accepted part of the segment, up to the next island.
   logic [13:0] first, limit, lowest_cut;  // of that part, from the frame's start
   logic [13:0] pair[PLACES/2];
   logic in_order, taken, reaches, usable, cut_found;
@@ -238,7 +238,7 @@ module tcp_rx
       limit <= |ahead ? lowest_cut : whole_end;
       in_order <= start == wanted;
       taken <= near_now && precedes(start, seq_end);
-      // The segment's end is where the stream will have come to: a FIN there is in order.
+      // The segment's end is the new position of the stream: a FIN there is in order.
       reaches <= near_now && in_place && ahead == '0;
       usable <= hit && taking && fits && ack_ok && plain;
     end
@@ -249,7 +249,7 @@ module tcp_rx
   assign writable = usable && taken && !another;
   always_ff @(posedge clk) if (step_4) stop <= base + 32'(limit);
 
-  // ---- realign the payload, four cycles behind: choose its bytes, then turn it by the place of byte 0 in its word ----
+  // ---- realigns the payload, four cycles later: selects its bytes, then rotates by the position of byte 0 in its word ----
   localparam int BEHIND = 4;
   logic [BEHIND:1] valid_behind;
   beat_t beat_behind[BEHIND+1];
@@ -278,7 +278,7 @@ module tcp_rx
   assign offset = {index_behind[BEHIND], 3'b000};
 
   always_comb begin
-    // Negative: all of the beat is behind that.
+    // Negative: the whole beat is after that position.
     to_first = {1'b0, first} - {1'b0, offset};
     to_limit = {1'b0, limit} - {1'b0, offset};
     keep_now = index_behind[BEHIND] >= 11'd6 && writable ? beat_behind[BEHIND].keep : '0;
@@ -302,7 +302,7 @@ module tcp_rx
     flush <= 1'b0;
     if (valid_keep) begin
       turned_before <= turned;
-      // Nothing is left over from before the payload.
+      // No bytes from before the payload remain.
       keep_before <= keep_turned & low_lanes;
       spill_keep <= keep_turned & low_lanes;
       flush <= last_keep && |(keep_turned & low_lanes);
@@ -314,7 +314,7 @@ module tcp_rx
       write_keep <= (keep_turned & ~low_lanes) | (keep_before & low_lanes);
       if (last_keep) keep_before <= '0;
     end
-    // Six beats of headers come before the next payload: there is room for the rest of this one.
+    // Six beats of headers precede the next payload, which leaves time for the rest of this one.
     if (flush) begin
       write <= 1'b1;
       write_address <= {index, flush_place};
@@ -328,7 +328,7 @@ module tcp_rx
     end
   end
 
-  // ---- the verdict, a cycle later, when `stop` is there: which islands the new part touches ----
+  // ---- the verdict, a cycle later, when `stop` is valid: islands that touch the new part ----
   logic good, good_q, judged, judged_hit, kept, fin_ok, free_there;
   logic [PLACES-1:0] joins_below, joins_above;
   logic [31:0] lowest, highest, exact, past_fin;
@@ -348,7 +348,7 @@ module tcp_rx
     end
   end
 
-  // Islands that the new part touches become one with it.
+  // Islands that touch the new part are merged with it.
   always_comb begin
     lowest = start;
     highest = stop;
@@ -373,11 +373,11 @@ module tcp_rx
   end
 
   assign kept = writable && in_order;
-  // Behind a FIN there is nothing.
+  // There is no data after a FIN.
   assign fin_ok = usable && !another && judged_head.flags[FIN] && reaches && (!taken || joins_above == '0);
   assign islands_write = judged && judged_hit && writable && (in_order || free_there);
 
-  // ---- how far the stream has come: an opening goes first, the rest waits for a cycle ----
+  // ---- notifications of the stream's position: an opening has priority, others wait for a cycle ----
   logic some_after;
 
   always_comb begin
@@ -388,10 +388,10 @@ module tcp_rx
   assign stream_write = open || moved;
   assign stream_at = open ? at : moved_at;
   assign stream_in = open ? '{ended: open_ended, islands: 1'b0, next: open_next} : moved_in;
-  assign told = stream_write;
-  assign told_at = stream_at;
-  assign told_next = stream_in.next;
-  assign told_ended = stream_in.ended;
+  assign rcv_notify = stream_write;
+  assign rcv_notify_at = stream_at;
+  assign rcv_notify_next = stream_in.next;
+  assign rcv_notify_ended = stream_in.ended;
   assign arrived = moved && moved_on && !open;
 
   always_ff @(posedge clk) begin
@@ -406,7 +406,7 @@ module tcp_rx
     desc_near <= exact + 32'(1 << NEAR_BITS) < 32'(2 << NEAR_BITS);
     desc_gap <= 1'b0;
     for (int i = 0; i < PLACES; i++) if (noted[i].valid) desc_gap <= 1'b1;
-    // A stream that begins anew has not come to where the one before did.
+    // A new stream has not reached the position of the previous one.
     if (!open || at == moved_at) moved <= 1'b0;
     if (judged && judged_hit && (kept || fin_ok || islands_write) && !(open && at == index)) begin
       moved <= 1'b1;

@@ -1,12 +1,12 @@
 // Builds TCP segments (RFC 9293) in IPv4 in Ethernet: reads the payload from the session's transmit
-// ring, adds it up, and sends headers and payload. One segment is read while another one is sent.
+// ring, computes the checksum, and sends headers and payload. One segment is read while another is sent.
 //
-// The first header beats leave while the last payload is still being added up: the checksum is not
-// needed before beat 6. Frames are not padded to Ethernet's 60 bytes: the MAC does that.
+// The first header beats leave while the end of the payload is still being summed: the checksum is not
+// needed before beat 6. Frames are not padded to Ethernet's 60 bytes; the MAC does that.
 //
 // Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to
-// `read_data`; MSS, the most payload bytes; SCALE. Latency: 6 cycles, plus the memory's, plus one a beat
-// beyond six. A beat is put together in one cycle and added up in the next.
+// `read_data`; MSS, the maximum payload; SCALE. Latency: 6 cycles, plus the memory's, plus one per beat
+// beyond six. A beat is assembled in one cycle and summed in the next.
 module tcp_tx
   import net_pkg::*;
 #(
@@ -14,7 +14,7 @@ module tcp_tx
     parameter  int RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int MSS = 1460,
-    parameter  int SCALE = 6,        // the shift of windows that a window scale option says
+    parameter  int SCALE = 6,        // the shift in the window scale option
     localparam int S = $clog2(SESSIONS)
 ) (
     input  logic                   clk,
@@ -33,17 +33,17 @@ module tcp_tx
     output beat_t                  m
 );
 
-  logic own_clk;  // stands still while nothing would change
+  logic own_clk;  // gated while no state changes
 
   localparam int BEATS_BITS = $clog2(MSS + 14) - 3;
 
-  // Two slots: the reader fills one while the sender empties the other. What is to be sent of a slot but its payload is
-  // the sender's own from its first beat on, before which no other segment comes.
+  // Two slots: the reader fills one while the sender empties the other. The sender copies a slot's header fields with its first
+  // beat, before which no other segment arrives.
   logic fill, drain;                 // which slot
   logic [1:0] full;
   segment_t segment;
   logic [31:0] sums[2];
-  // A beat is in the store before it is read to be sent.
+  // A beat is in the store before it is read for sending.
   (* no_rw_check = 1 *) logic [63:0] store[2 << BEATS_BITS];
 
   // ---- reading ----
@@ -57,8 +57,8 @@ module tcp_tx
   logic [RING_BITS-4:0] word_at;
   logic [S-1:0] session;
   logic [MEMORY_LATENCY-1:0] coming;    // a word will be on read_data when bit 0 is set
-  logic [2:0] turn;                   // from a ring lane to a frame lane
-  logic late;                         // the first word has nothing for the first beat
+  logic [2:0] turn;                   // rotation from a ring lane to a frame lane
+  logic late;                         // the first word has no bytes for the first beat
   logic first_word;
   logic [63:0] turned, turned_before;
   logic [BEATS_BITS-1:0] beat_at;
@@ -67,7 +67,7 @@ module tcp_tx
   logic [16:0] to_end;  // bytes from the beat's first one on
   logic [63:0] merged;
   logic produce, tail;
-  logic early, produced, summed;      // the checksum will be there in time; all words are there; and it is
+  logic early, produced, summed;      // the checksum will be ready in time; all words have arrived; the checksum is ready
   logic adding, add_last;
   logic [BEATS_BITS-1:0] add_at;
   logic [63:0] added;
@@ -110,7 +110,7 @@ module tcp_tx
       sums[fill] <= sums[fill] + 32'(sum_beat(added));
       if (add_last) summed <= 1'b1;
     end
-    // From the first word on, words come one a cycle: six more will have come when beat 6 leaves.
+    // After the first word, words arrive one per cycle: six more have arrived when beat 6 leaves.
     early <= read_state != READ_IDLE && (summed || (produce && 16'(beat_at) + 16'd6 >= beats));
     case (read_state)
       READ_IDLE:
@@ -171,7 +171,7 @@ module tcp_tx
   assign take = !sending && (full[drain] || (fill == drain && early && read_state != READ_IDLE));
   assign advance = sending && (!m_valid || m_ready);
 
-  // The checksums' constant part is added up in the first cycles of sending, one step a cycle: the
+  // The constant part of the checksums is summed in the first cycles of sending, one step per cycle: the
   // IPv4 header's is needed for beat 3, the segment's for beat 6.
   always_ff @(posedge own_clk) begin
     own_part <= 32'(own_ip[31:16]) + 32'(own_ip[15:0]);
@@ -188,7 +188,7 @@ module tcp_tx
     tcp_sum <= ~fold(sums[drain] + 32'(fixed_folded));
   end
 
-  // What is added up goes through this many registers.
+  // Payload is summed through this number of registers.
   logic [4:0] settles;
   always_ff @(posedge own_clk) settles <= {settles[3:0], take && !rst};
 
@@ -214,7 +214,7 @@ module tcp_tx
       case (sent)
         16'd0: m.data <= {swap16(own_mac[47:32]), swap48(out.mac)};
         16'd1: m.data <= {16'h0045, swap16(ETHERTYPE_IPV4), swap32(own_mac[31:0])};
-        // Not a fragment, and may not become one; identification 0 is then right (RFC 6864).
+        // Not a fragment; identification 0 is then correct (RFC 6864).
         16'd2: m.data <= {PROTOCOL_TCP, 8'd64, 16'h0040, 16'h0000, swap16(ip_length)};
         16'd3: m.data <= {swap16(out.ip[31:16]), swap32(own_ip), swap16(ip_sum)};
         16'd4: m.data <= {swap16(out.seq[31:16]), swap16(out.port), swap16(out.own_port), swap16(out.ip[15:0])};

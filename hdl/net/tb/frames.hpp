@@ -1,4 +1,4 @@
-// Frames for benches: built and taken apart in plain C++, apart from the RTL's way of doing it.
+// Frames for benches: built and parsed in plain C++, independently of the RTL.
 #pragma once
 
 #include "clocked.hpp"

@@ -1,4 +1,4 @@
-// What is told of sessions in any order, and looked at at any time: the last that was told is what is seen.
+// Notifications of sessions in any order, read at any time: the last notification is visible.
 #include "clocked.hpp"
 
 using namespace bench;
@@ -12,33 +12,33 @@ struct Session {
 
 }  // namespace
 
-TEST(what_was_told_last_is_seen) {
+TEST(the_last_notification_is_visible) {
     Clocked dut;
-    dut->rcv_told = dut->rcv_arrived = dut->open = dut->tell = dut->tell_wake = dut->release_valid = 0;
+    dut->rcv_notify = dut->rcv_arrived = dut->open = dut->notify = dut->notify_wake = dut->release_valid = 0;
     dut.reset();
     Session sessions[16];
     bool arrived = false, woken = false;
     unsigned arrived_at = 0, woken_at = 0;
     for (int i = 0; i < 50000; i++) {
         auto pick = [&] { return dut.random.below(16); };
-        unsigned opens = pick(), tells = pick(), comes = pick(), leaves = pick();
+        unsigned opens = pick(), notifies = pick(), comes = pick(), leaves = pick();
         dut->open = dut.random.percent(10) && !sessions[opens].opened;
         dut->open_at = opens;
         dut->open_una = static_cast<uint32_t>(dut.random.next());
-        // A session is told of once it is open, and nothing else in the cycle in which one is opened.
-        dut->tell = !dut->open && sessions[tells].opened && dut.random.percent(40);
-        dut->tell_at = tells;
-        dut->tell_una = static_cast<uint32_t>(dut.random.next());
-        dut->tell_dead = dut.random.percent(10);
-        dut->tell_shut = dut.random.percent(20);
-        dut->tell_wake = dut.random.percent(50);
+        // A session is notified once it is open, and there is no other notification in the cycle in which a session is opened.
+        dut->notify = !dut->open && sessions[notifies].opened && dut.random.percent(40);
+        dut->notify_at = notifies;
+        dut->notify_una = static_cast<uint32_t>(dut.random.next());
+        dut->notify_dead = dut.random.percent(10);
+        dut->notify_shut = dut.random.percent(20);
+        dut->notify_wake = dut.random.percent(50);
         if (dut->open) comes = opens;
-        dut->rcv_told = dut->open || (sessions[comes].opened && dut.random.percent(40));
+        dut->rcv_notify = dut->open || (sessions[comes].opened && dut.random.percent(40));
         dut->rcv_at = comes;
-        dut->rcv_told_next = static_cast<uint32_t>(dut.random.next());
-        dut->rcv_told_ended = dut.random.percent(10);
-        dut->rcv_arrived = dut->rcv_told && dut.random.percent(50);
-        dut->release_valid = sessions[leaves].dead && sessions[leaves].opened && !(dut->tell && tells == leaves) &&
+        dut->rcv_notify_next = static_cast<uint32_t>(dut.random.next());
+        dut->rcv_notify_ended = dut.random.percent(10);
+        dut->rcv_arrived = dut->rcv_notify && dut.random.percent(50);
+        dut->release_valid = sessions[leaves].dead && sessions[leaves].opened && !(dut->notify && notifies == leaves) &&
             !(dut->open && opens == leaves) && dut.random.percent(20);
         dut->release_at = leaves;
         unsigned stream = pick(), sent = pick();
@@ -54,18 +54,18 @@ TEST(what_was_told_last_is_seen) {
         check(dut->arrived == arrived && (!arrived || dut->arrived_at == arrived_at), "another arrival");
         check(dut->woken == woken && (!woken || dut->woken_at == woken_at), "another one is woken");
         if (dut->open) sessions[opens] = {true, false, false, false, 0, dut->open_una};
-        if (dut->rcv_told) sessions[comes].next = dut->rcv_told_next, sessions[comes].ended = dut->rcv_told_ended;
-        if (dut->tell) {
-            Session &told = sessions[tells];
-            told.una = dut->tell_una;
-            told.dead = dut->tell_dead;
-            told.shut = dut->tell_shut;
+        if (dut->rcv_notify) sessions[comes].next = dut->rcv_notify_next, sessions[comes].ended = dut->rcv_notify_ended;
+        if (dut->notify) {
+            Session &rcv_notify = sessions[notifies];
+            rcv_notify.una = dut->notify_una;
+            rcv_notify.dead = dut->notify_dead;
+            rcv_notify.shut = dut->notify_shut;
         }
         if (dut->release_valid) sessions[leaves].opened = false;
         arrived = dut->rcv_arrived;
         arrived_at = comes;
-        woken = dut->tell && dut->tell_wake;
-        woken_at = tells;
+        woken = dut->notify && dut->notify_wake;
+        woken_at = notifies;
         dut.rise();
     }
 }

@@ -1,5 +1,5 @@
-// Good frames are known for what they are; one flipped bit in anything that is protected, or a frame
-// that ends too early, makes them nobody's.
+// Valid frames are classified; frames with a flipped bit in a protected field, or that end too early,
+// are FRAME_OTHER.
 #include "frames.hpp"
 
 using namespace bench;
@@ -53,7 +53,7 @@ struct Parser {
     }
 };
 
-// As Ethernet's least frame, which a MAC sees to.
+// Padded to Ethernet's minimum, as a MAC does.
 Bytes padded(Bytes f, uint8_t with = 0) {
     if (f.size() < 60) f.resize(60, with);
     return f;
@@ -110,7 +110,7 @@ TEST(options) {
     check(seen({2, 4, 0x23, 0, 1, 3, 3, 8, 1, 1, 4, 2}) == is(8960, 1, 8), "MSS, scale, SACK");
     check(seen({1, 3, 3, 0}) == is(0, 1, 0), "scale without a shift");
     check(seen({1, 3, 3, 200}) == is(0, 1, 14), "a shift that is too large");
-    // What is not known ends it.
+    // An unknown option ends the parsing.
     check(seen({2, 4, 5, 0xb4, 99, 4, 0, 0, 1, 3, 3, 7}) == is(1460, 0, 0), "an unknown option");
     check(seen({2, 0, 5, 0xb4, 1, 3, 3, 7}) == 0, "an option without a length");
     check(seen({0, 0, 0, 0, 1, 3, 3, 7}) == 0, "behind the end");

@@ -1,5 +1,5 @@
-// The stack as a host that opens connections: what it asks for, what it answers, and how it gives up. The peer is
-// made here, frame by frame; a tick comes every kTick cycles.
+// The stack as a host that opens connections: its requests, its replies, and its time limits. The bench plays the
+// peer, frame by frame; a tick occurs every kTick cycles.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -42,7 +42,7 @@ struct Stack {
     uint64_t ms = 0;
     uint32_t asked_ip = 0;
     std::vector<uint32_t> accepted;    // sessions that peers have opened
-    std::deque<uint32_t> to_release;   // and those that are over, which go at once
+    std::deque<uint32_t> to_release;   // and ended ones, which are released at once
     bool releases = false;
 
     Stack() {
@@ -92,10 +92,10 @@ struct Stack {
                 if (dut->rx_write_keep >> i & 1) w = (w & ~(0xffull << (8 * i))) | (dut->rx_write_data & (0xffull << (8 * i)));
         }
         if (dut->open && dut->open_active) opened = true, session = dut->open_at, next = dut->open_next, una = dut->open_una, read_to = next, written_to = una;
-        if (dut->rcv_told && opened && dut->rcv_at == session) next = dut->rcv_next;
-        if (dut->tell && dut->tell_at == session && opened) una = dut->tell_una, dead |= dut->tell_dead;
+        if (dut->rcv_notify && opened && dut->rcv_at == session) next = dut->rcv_next;
+        if (dut->notify && dut->notify_at == session && opened) una = dut->notify_una, dead |= dut->notify_dead;
         if (dut->open && !dut->open_active) accepted.push_back(dut->open_at);
-        if (dut->tell && dut->tell_dead && releases) to_release.push_back(dut->tell_at);
+        if (dut->notify && dut->notify_dead && releases) to_release.push_back(dut->notify_at);
         if (dut->connect_done) done = true, result = static_cast<Result>(dut->connect_result);
         pipe.push_back(dut->tx_read ? tx_ring[dut->tx_read_address] : 0);
         dut.rise();
@@ -161,7 +161,7 @@ struct Stack {
         check(done, "the attempt does not end");
         run(4);
     }
-    // The application says how far it has come.
+    // The application reports its positions.
     void say(bool finish = false) {
         dut->app_valid = 1, dut->app_at = session, dut->app_read_to = read_to, dut->app_written_to = written_to, dut->app_finish = finish;
         step();
@@ -227,7 +227,7 @@ TEST(opens_and_talks) {
     check(s.dead, "over");
     s.release();
     s.run_ms(2);
-    // Later segments are nobody's.
+    // Later segments belong to no session.
     s.got.clear();
     s.send(8080, syn.from, 7026, request.seq + 19, kAck);
     check(s.segment().flags & kRst, "a late segment is refused");
@@ -252,7 +252,7 @@ TEST(ports_and_numbers_differ) {
 
 TEST(refused) {
     Stack s;
-    for (int i = 0; i < 40; i++) {  // more often than there are sessions: each is free again
+    for (int i = 0; i < 40; i++) {  // more often than there are sessions, so that each is reused
         s.connect(81);
         const Got syn = s.segment();
         s.send(81, syn.from, 0, syn.seq + 1, kRst | kAck);
@@ -277,7 +277,7 @@ TEST(times_out) {
     check(times[1] >= 995 && times[1] <= 1005 && times[2] >= 2990 && times[2] <= 3010 && times[3] >= 6990 && times[3] <= 7010,
           "after 1, 2 and 4 s (RFC 6298): " + std::to_string(times[1]) + ", " + std::to_string(times[2]) + ", " + std::to_string(times[3]));
     check(s.ms - s.got.front().ms >= 14990 && s.ms - s.got.front().ms <= 15020, "given up after 15 s");
-    // The address is asked for again.
+    // The address is requested again.
     s.got.clear();
     s.connect(82);
     s.segment();
@@ -294,7 +294,7 @@ TEST(lost_syns_and_answers) {
     s.until_done(5);
     check(s.result == Ok, "open");
     s.segment();
-    // The peer has not got our ACK, and says its SYN again.
+    // The peer has not received the ACK, and repeats its SYN.
     s.send(83, syn.from, 5, syn.seq + 1, kSyn | kAck, kMss1460);
     check(s.segment().ack == 6, "acknowledged again");
 }
@@ -306,7 +306,7 @@ TEST(unreachable) {
     s.until_done(4000);
     check(s.result == Unreachable && s.arps.size() == 3 && s.got.empty(), std::to_string(s.arps.size()) + " requests");
     for (auto &f : s.arps) check(get32(f, 38) == 0x0a6300ee, "for the address");
-    // Nobody is believed who was not asked.
+    // Unsolicited replies are ignored.
     s.in.push_back(Stack::arp_reply(0x0a6300ee));
     s.run_ms(2);
     s.arps.clear();
@@ -338,7 +338,7 @@ TEST(simultaneous_open) {
         const Got both = s.segment();
         check(both.flags == (kSyn | kAck) && both.seq == syn.seq && both.ack == 901, "a SYN that acknowledges");
         check(!s.done, "not open yet");
-        // Lost, it is sent again.
+        // After a loss it is retransmitted.
         const Got again = s.segment(1100);
         check(again.flags == (kSyn | kAck) && again.seq == syn.seq && again.ack == 901, "sent again");
         if (with_syn_ack) s.send(84, syn.from, 900, syn.seq + 1, kSyn | kAck, kMss1460);
@@ -357,7 +357,7 @@ TEST(what_does_not_belong) {
     Stack s;
     s.connect(85);
     const Got syn = s.segment();
-    // Acknowledges something else: refused (RFC 9293 section 3.10.7.3), and the attempt goes on.
+    // Acknowledges another number: refused (RFC 9293 section 3.10.7.3), and the attempt continues.
     s.send(85, syn.from, 1, syn.seq + 9, kSyn | kAck, kMss1460);
     const Got reset = s.segment();
     check((reset.flags & kRst) && reset.seq == syn.seq + 9, "a reset where it said");
@@ -388,7 +388,7 @@ TEST(full) {
 }
 
 // A connection that finds no session evicts one that was idle for a second, but not one for which the
-// application works; its idle time starts when the work is over.
+// application works; its idle time starts when the work ends.
 TEST(idle_while_the_application_works) {
     Stack s;
     std::vector<uint16_t> ports;
@@ -433,7 +433,7 @@ TEST(idle_while_the_application_works) {
     s.run_ms(400);
     attempt();
     look();
-    check(closed[ports[15]], "it stays for ever");
+    check(closed[ports[15]], "it stays open");
 }
 
 // A peer that opens a connection to the board, or tries to.
@@ -459,8 +459,8 @@ struct Peer {
     }
 };
 
-// Bytes that trickle within a request do not hold a session: a newcomer evicts the session without progress for
-// longest and is opened at once. A session with progress stays, and so does one whose answer is acknowledged.
+// Single bytes within a request do not hold a session: a new connection evicts the session with the longest time without
+// progress and is opened at once. A session with progress stays, and so does one whose reply is being acknowledged.
 TEST(bytes_that_trickle_hold_no_session) {
     Stack s;
     s.releases = true;
@@ -474,7 +474,7 @@ TEST(bytes_that_trickle_hold_no_session) {
     check(s.accepted.size() == 16, "all have a session");
     const std::vector<uint32_t> sessions = s.accepted;
     s.dut->mid_request = 0xffff;
-    // The first sends 4 KB a turn, and the second gets an answer.
+    // The first sends 4 KB per turn, and the second gets a reply.
     const auto turn = [&] {
         for (size_t i = 1; i < 16; i++) peers[i].data(s, 1);
         peers[0].data(s, 4096);
@@ -500,7 +500,7 @@ TEST(bytes_that_trickle_hold_no_session) {
         check(s.accepted.size() == 17u + i && s.accepted.back() == sessions[2 + i],
               "the newcomer is not opened");
         late.data(s, 1);
-        // The session is another peer's now, who has sent a whole request.
+        // The session now belongs to another peer, which has sent a complete request.
         s.dut->mid_request = s.dut->mid_request & ~(1u << sessions[2 + i]);
         s.run_ms(70);
         late.data(s, 1);
@@ -517,7 +517,7 @@ TEST(requests_have_a_deadline) {
         peers.back().shake(s);
         peers.back().data(s, 20);
     }
-    // The third is between requests, and what it sends is a request each time.
+    // The third is between requests, and each of its bytes is a request.
     s.dut->mid_request = 1u << s.accepted[0] | 1u << s.accepted[1];
     std::map<uint16_t, uint64_t> closed;
     const uint64_t start = s.ms;
@@ -579,7 +579,7 @@ TEST(answers_that_trickle_hold_no_session) {
     s.say();
     for (int i = 0; i < 5; i++) {
         for (int k = 0; k < 16; k++)
-            if (k != 7) peers[k].data(s, 1);  // requests: it is not in the middle of one
+            if (k != 7) peers[k].data(s, 1);  // complete requests
         peers[7].ack++;
         s.send(peers[7].port, 80, peers[7].seq, peers[7].ack, kAck);
         s.run_ms(300);
@@ -587,7 +587,7 @@ TEST(answers_that_trickle_hold_no_session) {
     Peer late{6000};
     late.shake(s);
     s.run_ms(2);
-    // It is closed, not reset: data of its answer is in flight.
+    // It is closed, not reset, because data of its reply is in flight.
     std::map<uint16_t, int> shut;
     s.run_ms(1800);
     late.data(s, 1);
@@ -597,8 +597,8 @@ TEST(answers_that_trickle_hold_no_session) {
     check(s.accepted.size() == 17, "the newcomer is not opened");
 }
 
-// Three duplicate ACKs ask for a segment again, but not for one that a timeout or others have already: what is acknowledged
-// must be beyond what had been sent then (RFC 6582 section 3.2).
+// Three duplicate ACKs request a retransmission, but not of a segment that a timeout or other ACKs have already caused: the
+// acknowledged position must be beyond the data sent then (RFC 6582 section 3.2).
 TEST(duplicate_acks_after_a_timeout) {
     Stack s;
     constexpr uint32_t kSegment = 1460;
@@ -619,10 +619,10 @@ TEST(duplicate_acks_after_a_timeout) {
     write(4);
     for (uint32_t i = 0; i < 4; i++) check(s.segment().seq == first + i * kSegment, "four segments");
     check(s.segment(1100).seq == first, "the first again, after a timeout");
-    // The other three arrived, and what the peer said of that was late.
+    // The other three arrived, and the peer's ACKs were late.
     acks(first, 3);
     check(s.got.empty(), "what a timeout has sent again is sent again by duplicate ACKs");
-    // All of it has arrived, more than once. What is sent now is late.
+    // All of it has arrived, more than once. ACKs sent now are late.
     acks(first + 4 * kSegment, 1);
     write(3);
     for (uint32_t i = 4; i < 7; i++) check(s.segment().seq == first + i * kSegment, "three more");

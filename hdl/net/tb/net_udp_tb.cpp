@@ -1,5 +1,5 @@
-// UDP both ways, through the receiver and the transmitter with nothing between them (net_udp_top): what comes goes back
-// to where it came from, as an echo, whatever its length and the wire's pace.
+// UDP in both directions, through receiver and transmitter connected directly (net_udp_top): each datagram returns
+// to its sender, like an echo, with any length and any pace of the wire.
 #include <deque>
 
 #include "frames.hpp"
@@ -98,7 +98,7 @@ TEST(every_length) {
 
 TEST(checksums_that_look_like_none) {
     Echo e;
-    // Both words that add up to all ones: the checksum of the answer is sent as all ones, never as 0.
+    // Both words sum to all ones: the checksum of the reply is sent as all ones, never as 0.
     for (uint32_t v = 0; v < 65536; v += 251) e.echoed(Bytes{static_cast<uint8_t>(v >> 8), static_cast<uint8_t>(v)}, true);
     Bytes f = udp(Bytes(2, 0));
     const uint32_t left = get16(f, 40);
@@ -146,7 +146,7 @@ TEST(in_order_and_none_mixed) {
         e.run(30 + static_cast<int>(e.dut.random.below(150)));
     }
     e.run(2000);
-    // Some may have been dropped; what came is whole.
+    // Some may have been dropped; the received ones are complete.
     check(e.out.size() > 30, std::to_string(e.out.size()) + " came back");
     for (auto &f : e.out) expect(Bytes(f.begin() + 42, f.end()), sent.at(f.at(42)), "datagram " + std::to_string(f[42]));
 }

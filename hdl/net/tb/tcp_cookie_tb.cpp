@@ -1,4 +1,4 @@
-// HalfSipHash-2-4 of 16 bytes, against a plain rendering of its definition.
+// HalfSipHash-2-4 of 16 bytes, compared with a direct implementation of its definition.
 #include "clocked.hpp"
 
 using namespace bench;

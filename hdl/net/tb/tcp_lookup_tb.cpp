@@ -1,5 +1,5 @@
-// The lookup against a plain map: keys come and go, at any load up to all sessions, and whatever is in it is found
-// at any moment, also while others are being moved.
+// Compares the lookup with a plain map: keys are added and removed, at any load up to all sessions, and every key is found
+// at any time, also while others are moved.
 #include <map>
 
 #include "clocked.hpp"
@@ -16,9 +16,9 @@ struct Lookup {
         dut->query = 0, dut->change_valid = 0;
         dut->secret = dut.random.next();
         dut.reset();
-        // What is asked for meanwhile waits until the tables are empty.
+        // Queries wait until the tables are cleared.
     }
-    // Asks for a key while something else goes on; true if it is found.
+    // Queries a key while other operations run; true if it is found.
     void step(bool ask = false, uint64_t key = 0) {
         dut->query = ask;
         dut->query_key = key;
@@ -34,7 +34,7 @@ struct Lookup {
         check(dut->hit == (it != keys.end()), it == keys.end() ? "a key is found that is not there" : "a key is not found");
         if (dut->hit) check(dut->index == it->second, "another session is found");
     }
-    // Changes, and asks for the keys that are there meanwhile. True if it was not refused.
+    // Changes a key, and queries present keys meanwhile. True if the change was not refused.
     bool change(bool remove, uint64_t key, uint32_t index, bool asking) {
         dut->change_valid = 1, dut->change_remove = remove, dut->change_key = key, dut->change_index = index;
         std::vector<std::pair<uint64_t, uint32_t>> others;
@@ -72,7 +72,7 @@ TEST(comes_and_goes) {
             uint32_t at = l.dut.random.below(W);
             if (fuller && l.keys.size() < W) {
                 while (owner[at]) at = (at + 1) % W;
-                // A peer with one address and ports one after the other, mostly.
+                // Mostly a peer with one address and consecutive ports.
                 const uint64_t key = (0x0a630001ull << 32) | (uint64_t{32768 + l.dut.random.below(20000)} << 16) | 80;
                 if (l.keys.count(key)) {
                     check(!l.change(false, key, at, true), "a key is taken twice");

@@ -1,4 +1,4 @@
-// Segments right behind each other, sessions that begin in any cycle meanwhile, and lengths that are damaged.
+// Segments directly after each other, sessions that begin in any cycle meanwhile, and damaged lengths.
 #include "frames.hpp"
 
 using namespace bench;
@@ -8,7 +8,7 @@ namespace {
 
 struct Receiver {
     Clocked dut;
-    uint32_t next[2] = {};  // as it was told last
+    uint32_t next[2] = {};  // as last notified
     unsigned kept = 0, writes = 0;
 
     Receiver() {
@@ -19,7 +19,7 @@ struct Receiver {
     }
     void step() {
         dut.settle();
-        if (dut->told && dut->told_at < 2) next[dut->told_at] = dut->told_next;
+        if (dut->rcv_notify && dut->rcv_notify_at < 2) next[dut->rcv_notify_at] = dut->rcv_notify_next;
         kept += dut->desc_valid && dut->desc_kept;
         writes += dut->write;
         dut.rise();
@@ -81,7 +81,7 @@ TEST(a_stream_that_begins_anew_is_not_moved_by_the_one_before) {
     }
 }
 
-// Its places in the frame would be others modulo 16 KB: header bytes would be written over what has come before.
+// The position in the frame would wrap modulo 16 KB: header bytes would overwrite valid data.
 TEST(a_damaged_length_writes_nothing) {
     for (uint32_t back = 16200; back < 16400; back++) {
         Receiver r;

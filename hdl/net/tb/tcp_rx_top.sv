@@ -1,4 +1,4 @@
-// tcp_rx for its bench, behind the parser; the lookup finds what the bench says.
+// tcp_rx for its bench, after the parser; the bench supplies the lookup's result.
 module tcp_rx_top
   import net_pkg::*;
 #(
@@ -26,10 +26,10 @@ module tcp_rx_top
     input  logic                   read_write,
     input  logic [S-1:0]           read_at,
     input  logic [31:0]            read_to,
-    output logic                   told,
-    output logic [S-1:0]           told_at,
-    output logic [31:0]            told_next,
-    output logic                   told_ended,
+    output logic                   rcv_notify,
+    output logic [S-1:0]           rcv_notify_at,
+    output logic [31:0]            rcv_notify_next,
+    output logic                   rcv_notify_ended,
     output logic                   desc_valid,
     output logic                   desc_kept
 );
@@ -51,7 +51,7 @@ module tcp_rx_top
     end
   end
 
-  // What the bench does not look at.
+  // Outputs that the bench ignores.
   logic [63:0] write_data, query_key;
   logic arrived, stranger, desc_hit, desc_gap, desc_fin, desc_exact, desc_inside, desc_near, unused;
   head_t desc_head;

@@ -1,5 +1,5 @@
-// Segments of every length from every place of the ring: headers, checksums and payload are right,
-// whatever the wire's pace.
+// Segments of every length from every position of the ring: headers, checksums and payload are correct
+// at any pace of the wire.
 #include <deque>
 
 #include "frames.hpp"
@@ -51,7 +51,7 @@ struct Transmitter {
     }
     // segment_t: mac, ip, port, own_port, seq, ack, window, flags, with_mss, with_scale, length from the top.
     void order(uint32_t session, uint32_t seq, uint32_t length, uint8_t flags, bool mss, bool scale) {
-        Bytes bits;  // one a bit, from the lowest
+        Bytes bits;  // one byte per bit, lowest first
         auto put = [&](uint64_t v, int n) {
             for (int i = 0; i < n; i++) bits.push_back(v >> i & 1);
         };
