@@ -1,4 +1,5 @@
-//! The executor: a process that drives a vendor's OpenCL driver for one tenant's sessions.
+//! The executor: a process that drives a vendor's OpenCL driver for one tenant's sessions,
+//! sandboxed ([`baltra_sandbox`]).
 //!
 //! | module | what |
 //! |---|---|
@@ -7,7 +8,6 @@
 //! | [`session`] | one client's session: its objects, queues, events |
 //! | [`account`] | a tenant's lease, memory and counters |
 //! | [`capture`] | what kernels print |
-//! | [`sandbox`] | what the process may still do once the driver is up |
 //! | [`health`] | whether the driver's context is still of use |
 //! | [`images`] | the device's image, where it holds one at a time |
 //! | [`process`] | the process's main loop |
@@ -22,7 +22,6 @@ pub mod driver;
 pub mod health;
 pub mod images;
 pub mod process;
-pub mod sandbox;
 pub mod session;
 pub mod traces;
 

@@ -6,11 +6,11 @@ use crate::control::{Cause, Channel, SessionStart, ToExecutor, ToManager};
 use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::health::Health;
 use crate::images::Images;
-use crate::sandbox;
 use crate::session::{Place, Session};
 use crate::traces::Traces;
 use anyhow::Context as _;
 use baltra_ring::LeaseHolder;
+use baltra_sandbox::Sandbox;
 use baltra_wire::{DeviceDescription, Share, EXECUTOR_ENDED, WORK_FAULTED};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ pub struct Options {
     pub cache_root: Option<PathBuf>,
     /// Where to call when the manager is gone and a new one has come.
     pub adopt: Option<PathBuf>,
-    /// Whether to give up what the process does not need ([`crate::sandbox`]).
+    /// Whether to give up what the process does not need ([`baltra_sandbox`]).
     pub sandbox: bool,
     /// Whether the manager is told of commands that belong to traces.
     pub traces: bool,
@@ -87,6 +87,14 @@ impl Options {
             sandbox: true,
             traces: false,
             orphan: None,
+        }
+    }
+
+    fn sandbox(&self) -> Sandbox {
+        Sandbox {
+            library: self.driver.clone().into(),
+            work_dir: self.work_dir.clone(),
+            cache_root: self.cache_root.clone(),
         }
     }
 
@@ -244,7 +252,7 @@ fn prepare(options: &Options) -> anyhow::Result<Option<Capture>> {
     std::env::set_var("CUDA_CACHE_PATH", dir.join("cache"));
     let capture = Capture::standard_output().context("cannot capture the standard output")?;
     if options.sandbox {
-        sandbox::enter(options)?;
+        options.sandbox().enter()?;
     }
     Ok(Some(capture))
 }
@@ -582,7 +590,7 @@ impl Server {
             .with_context(|| format!("cannot write to {cache_dir}"))
             .and_then(|()| point_cache(&options.work_dir, dir))
             .and_then(|()| match options.sandbox {
-                true => sandbox::confine(options, dir),
+                true => options.sandbox().confine(dir),
                 false => Ok(()),
             });
         if let Err(e) = kept {

@@ -1,11 +1,9 @@
 //! A device's executors: started ahead of time, handed to tenants, noticed when they die.
 
 mod faults;
-mod group;
 mod process;
 
 pub use faults::{Fault, Faults};
-pub use group::{own_group, Groups};
 pub use process::{Launch, Process};
 
 use crate::accounts::Metered;

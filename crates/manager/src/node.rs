@@ -3,7 +3,7 @@
 use crate::accounts::{Accounts, Metered};
 use crate::configuration::Configuration;
 use crate::drivers;
-use crate::executors::{Description, Fault, Groups, Launch, Phase, Pool, PoolOptions, Process};
+use crate::executors::{Description, Fault, Launch, Phase, Pool, PoolOptions, Process};
 use crate::gate::{Gate, GateOptions, Lease};
 use crate::images::Images;
 use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
@@ -12,6 +12,7 @@ use crate::registry::Link;
 use crate::relay::Relays;
 use crate::tenants::{Tenant, Tenants};
 use baltra_executor::control::{Cause, ToExecutor, ToManager};
+use baltra_sandbox::group::Groups;
 use baltra_trace::Spans;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;

@@ -6,8 +6,8 @@ use crate::protocol::{
     ANSWER_HEAD_BYTES, SOCKET_BYTES_MAX, TEXT_BYTES_MAX,
 };
 use anyhow::{bail, ensure, Context, Result};
-use baltra_executor::{sandbox, Options as ExecutorOptions};
 use baltra_ring::{Consumer, Memory, Producer};
+use baltra_sandbox::Sandbox;
 use baltra_session::fd::recv_with_fds;
 use rustix::io::Errno;
 use rustix::net::{send, SendFlags};
@@ -82,11 +82,12 @@ fn ready(start: &Start, fds: Vec<OwnedFd>, told: &Arc<UnixStream>) -> Result<Vec
     let bytes = memory_bytes(start.lanes, start.ring_bytes);
     let memory = Memory::map(&memory, bytes).context("mapping the rings")?;
     if start.sandbox {
-        let options = ExecutorOptions {
+        let sandbox = Sandbox {
+            library: start.library.clone().into(),
             work_dir: start.work_dir.clone().into(),
-            ..ExecutorOptions::new(&start.library)
+            cache_root: None,
         };
-        sandbox::enter(&options).context("entering the sandbox")?;
+        sandbox.enter().context("entering the sandbox")?;
     }
     let library = Library::open(Path::new(&start.library), &start.symbols)?;
     let library = Arc::new(library);

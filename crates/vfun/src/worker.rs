@@ -3,7 +3,6 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`confine`] | what the process gives up |
 //! | [`part`] | one application: its rings, its handles |
 //! | [`functions`] | what the VM may call, loaded once |
 //! | [`native`] | a call of native code |
@@ -18,7 +17,6 @@
 //! nobody else is served the process ends; the daemon starts another.
 
 mod bridge;
-mod confine;
 mod functions;
 mod hardware;
 mod native;
@@ -27,8 +25,8 @@ mod part;
 use crate::definition::Definition;
 use crate::protocol::{receive, send, FromWorker, Start, ToWorker, Usage};
 use anyhow::{bail, ensure, Context, Result};
-use baltra_executor::{sandbox, Options as ExecutorOptions};
 use baltra_ring::Memory;
+use baltra_sandbox::{worker, Sandbox};
 use baltra_vguest::device::Bell;
 use baltra_vguest::region::{Layout, Part, Region, REGION_BYTES_MIN};
 use baltra_vguest::stream::Pipe;
@@ -37,7 +35,6 @@ use bridge::Bridge;
 use functions::Functions;
 use part::Session;
 use rustix::fs::{fcntl_setfl, OFlags};
-use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -80,12 +77,12 @@ fn run(socket: OwnedFd) -> Result<()> {
     let region = Region::new(&mapped, layout)?;
     limit_memory(&start.definition)?;
     if start.sandbox {
-        let options = ExecutorOptions {
+        let sandbox = Sandbox {
             work_dir: start.work_dir.clone(),
-            ..ExecutorOptions::new("")
+            ..Sandbox::default()
         };
-        sandbox::enter(&options).context("entering the sandbox")?;
-        confine::enter(!start.endpoints.is_empty()).context("entering the sandbox")?;
+        sandbox.enter().context("entering the sandbox")?;
+        worker::enter(!start.endpoints.is_empty()).context("entering the sandbox")?;
     }
     let socket = Arc::new(socket);
     let bridge = Bridge::new(memory, &start.endpoints);
@@ -104,13 +101,7 @@ fn limit_memory(definition: &Definition) -> Result<()> {
     // Streams have an arena each, and what is on its way.
     let streams = definition.memory_bytes.saturating_mul(8);
     let most = OWN_BYTES.saturating_add(calls).saturating_add(streams);
-    let limit = getrlimit(Resource::Data);
-    let most = limit.maximum.map_or(most, |maximum| maximum.min(most));
-    let wanted = Rlimit {
-        current: Some(most),
-        maximum: Some(most),
-    };
-    setrlimit(Resource::Data, wanted).context("limiting memory")
+    worker::limit_data(most)
 }
 
 /// Peers come and go; the daemon's end is the worker's.

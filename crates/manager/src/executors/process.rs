@@ -1,7 +1,7 @@
 //! One executor's process.
 
-use super::group::{Group, Groups};
 use baltra_executor::control::{Channel, ToExecutor, ToManager};
+use baltra_sandbox::group::{Group, Groups};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{set_socket_timeout, Timeout};
 use rustix::process::{PidfdFlags, Signal};

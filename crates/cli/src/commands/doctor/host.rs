@@ -108,7 +108,7 @@ fn seccomp() -> Finding {
 
 fn cgroup() -> Finding {
     const WHAT: &str = "cgroup";
-    match baltra_manager::executors::own_group() {
+    match baltra_sandbox::group::own_group() {
         Ok(dir) => Finding::good(WHAT, format!("{} can be divided", dir.display())),
         Err(reason) => Finding::weak(
             WHAT,

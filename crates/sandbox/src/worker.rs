@@ -1,12 +1,13 @@
-//! What a worker gives up beyond the executors' sandbox: it is one process for ever, and without
-//! accelerators it opens no connection.
+//! What a VM's worker gives up beyond [`Sandbox`](crate::Sandbox): it never starts another process,
+//! and without accelerators it opens no connection.
 //!
 //! Whoever may connect to a VM's socket is that VM. A worker runs as the daemon's own user, so code
 //! that breaks into one must not get there: without sockets it cannot, and where it needs them for a
 //! Device Manager the daemon knows it by its process, which stays the same because it can neither fork
 //! nor run another program. (Other processes' descriptors are out of reach by landlock.)
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use seccompiler::{
     apply_filter_all_threads, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp,
     SeccompCondition, SeccompFilter, SeccompRule,
@@ -53,4 +54,16 @@ pub fn enter(connects: bool) -> Result<()> {
     // Its flags are out of a filter's sight: the C library falls back to the other one.
     let clone3 = [(libc::SYS_clone3, Vec::new())].into();
     apply(clone3, libc::ENOSYS)
+}
+
+/// Limits the process's memory, mapped files aside, to `bytes` or to its hard limit where that is
+/// lower.
+pub fn limit_data(bytes: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Data);
+    let most = limit.maximum.map_or(bytes, |maximum| maximum.min(bytes));
+    let wanted = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    setrlimit(Resource::Data, wanted).context("limiting memory")
 }

@@ -1,21 +1,28 @@
-//! What the process may still do.
+//! What a process that runs code of others may still do.
 //!
-//! The executor runs a vendor's driver and its tenant's kernels, which on a CPU are native code:
-//! a stray store of theirs can turn into any system call. So before the driver starts a single
-//! thread the process gives up what neither needs:
+//! | module | what |
+//! |---|---|
+//! | this one | [`Sandbox`]: privileges, limits, files, system calls |
+//! | [`worker`] | further limits of a VM's worker, which starts no program |
+//! | [`group`] | control groups (cgroup v2) of processes that are started |
+//!
+//! An executor runs a vendor's driver and its tenant's kernels, which on a CPU are native code;
+//! a native function's process runs the function's library: a stray store of theirs can turn into
+//! any system call. So before the driver starts a single thread the process gives up what neither
+//! needs:
 //!
 //! * `no_new_privs`: no set-user-id program gives anything back;
 //! * seccomp, a list of what is denied (drivers run compilers, so starting programs stays
 //!   allowed): other processes' memory, mounts, namespaces, kernel modules, keys, BPF, the
 //!   network;
 //! * landlock, where the kernel has it: files are read-only, and only the system's; written are
-//!   the executor's own directory, the caches of compiled kernels and device nodes;
+//!   the process's own directory, the caches of compiled kernels and device nodes;
 //! * limits: no core dumps (they would hold a tenant's data).
 //!
 //! # What is promised about the caches of compiled kernels
 //!
 //! Landlock binds a thread and those that it starts later. The driver's own threads start
-//! before the executor knows its tenant, so [`confine`] takes the other tenants' caches from
+//! before the executor knows its tenant, so [`Sandbox::confine`] takes the other tenants' caches from
 //! everything but them: from the main thread and with it from all threads of sessions, which
 //! is where programs are built and drivers read their caches. A kernel that is native code (a
 //! CPU device) runs on the driver's threads: one that breaks out can still read and write all
@@ -23,7 +30,11 @@
 //! without a cache root: then nothing is kept. On a kernel without landlock (before 5.13) file
 //! permissions alone hold. A GPU's kernels make no system calls at all.
 
-use crate::process::Options;
+#![forbid(unsafe_code)]
+
+pub mod group;
+pub mod worker;
+
 use anyhow::Context;
 use landlock::{
     Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -35,7 +46,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What landlock is asked for; an older kernel gives what it has.
 const LANDLOCK: ABI = ABI::V5;
@@ -111,12 +122,32 @@ const FAMILIES_DENIED: [i32; 5] = [
     libc::AF_ALG,
 ];
 
-/// Gives up what the process does not need; before the driver is loaded.
-pub fn enter(options: &Options) -> anyhow::Result<()> {
-    limit().context("setting resource limits")?;
-    rustix::thread::set_no_new_privs(true).context("setting no_new_privs")?;
-    restrict_files(options).context("restricting files (landlock)")?;
-    deny_calls().context("denying system calls (seccomp)")
+/// The files that a process keeps beside the system's.
+#[derive(Clone, Debug, Default)]
+pub struct Sandbox {
+    /// The library that it loads: the directory of an absolute path may be read.
+    pub library: PathBuf,
+    /// Its own directory, which it may write.
+    pub work_dir: PathBuf,
+    /// The directory of all tenants' caches, which it may write.
+    pub cache_root: Option<PathBuf>,
+}
+
+impl Sandbox {
+    /// Gives up what the process does not need; before the library is loaded.
+    pub fn enter(&self) -> anyhow::Result<()> {
+        limit().context("setting resource limits")?;
+        rustix::thread::set_no_new_privs(true).context("setting no_new_privs")?;
+        restrict_files(self).context("restricting files (landlock)")?;
+        deny_calls().context("denying system calls (seccomp)")
+    }
+
+    /// Of the caches, leaves only the tenant's to this thread and those that it starts from now on.
+    pub fn confine(&self, cache_dir: &Path) -> anyhow::Result<()> {
+        let rules = allow(system_rules(self)?, cache_dir, AccessFs::from_all(LANDLOCK))?;
+        rules.restrict_self()?;
+        Ok(())
+    }
 }
 
 fn limit() -> anyhow::Result<()> {
@@ -167,7 +198,7 @@ fn allow(
     }
 }
 
-fn system_rules(options: &Options) -> anyhow::Result<RulesetCreated> {
+fn system_rules(sandbox: &Sandbox) -> anyhow::Result<RulesetCreated> {
     let all = AccessFs::from_all(LANDLOCK);
     let read = AccessFs::from_read(LANDLOCK);
     let mut rules = Ruleset::default()
@@ -177,7 +208,7 @@ fn system_rules(options: &Options) -> anyhow::Result<RulesetCreated> {
     for path in SYSTEM {
         rules = allow(rules, Path::new(path), read)?;
     }
-    if let Some(dir) = Path::new(&options.driver).parent() {
+    if let Some(dir) = sandbox.library.parent() {
         if dir.is_absolute() {
             rules = allow(rules, dir, read)?;
         }
@@ -186,25 +217,14 @@ fn system_rules(options: &Options) -> anyhow::Result<RulesetCreated> {
     rules = allow(rules, Path::new("/dev"), device)?;
     // Drivers keep locks and shared segments there.
     rules = allow(rules, Path::new("/dev/shm"), all)?;
-    allow(rules, &options.work_dir, all)
+    allow(rules, &sandbox.work_dir, all)
 }
 
-fn restrict_files(options: &Options) -> anyhow::Result<()> {
-    let mut rules = system_rules(options)?;
-    if let Some(root) = &options.cache_root {
+fn restrict_files(sandbox: &Sandbox) -> anyhow::Result<()> {
+    let mut rules = system_rules(sandbox)?;
+    if let Some(root) = &sandbox.cache_root {
         rules = allow(rules, root, AccessFs::from_all(LANDLOCK))?;
     }
-    rules.restrict_self()?;
-    Ok(())
-}
-
-/// Of the caches, leaves only the tenant's to this thread and those that it starts from now on.
-pub fn confine(options: &Options, cache_dir: &Path) -> anyhow::Result<()> {
-    let rules = allow(
-        system_rules(options)?,
-        cache_dir,
-        AccessFs::from_all(LANDLOCK),
-    )?;
     rules.restrict_self()?;
     Ok(())
 }
