@@ -1,7 +1,7 @@
 //! What comes from a socket, checked once.
 
 use crate::options::valid_name;
-use crate::query::{Field, Query};
+use crate::query::Query;
 use std::collections::BTreeMap;
 use tonic::Status;
 
@@ -78,19 +78,6 @@ pub fn query(text: &str) -> Result<Query, Status> {
         .map_err(|e| Status::invalid_argument(format!("the query: {e}")))
 }
 
-/// Both queries' terms; where both have one for a field, the first's.
-pub fn both(first: Query, second: &Query) -> Result<Query, Status> {
-    let mut query = first;
-    for field in Field::ALL {
-        if let (None, Some(term)) = (query.term(field), second.term(field)) {
-            query = query
-                .with(field, &term.to_string())
-                .map_err(|e| Status::invalid_argument(format!("the query: {e}")))?;
-        }
-    }
-    Ok(query)
-}
-
 /// The start of a text that somebody else made, fit for a message.
 pub fn shown(text: &str) -> String {
     let clean = text.chars().map(|c| if c.is_control() { '?' } else { c });
@@ -124,13 +111,5 @@ mod tests {
     fn test_a_message_shows_the_start_of_a_long_text_only() {
         assert_eq!(shown("a\u{7}b"), "a?b");
         assert_eq!(shown(&"x".repeat(1_000)).chars().count(), 65);
-    }
-
-    #[test]
-    fn test_both_queries_count_and_the_first_more() {
-        let first = query("vendor=A*").unwrap();
-        let second = query("vendor=B,accelerator=\"a,b\"").unwrap();
-        let both = both(first, &second).unwrap();
-        assert_eq!(both, query("vendor=A*,accelerator=\"a,b\"").unwrap());
     }
 }

@@ -125,7 +125,7 @@ fn wanted(
                 check::shown(&request.function)
             ))
         })?;
-        query = check::both(query, &check::query(&function.query)?)?;
+        query = query.with_terms_of(&check::query(&function.query)?);
         accelerator.clone_from(&function.accelerator);
         count = if count == 0 { function.count } else { count };
     }
@@ -137,7 +137,7 @@ fn wanted(
                 check::shown(&request.pool)
             ))
         })?;
-        query = check::both(query, &check::query(&pool.query)?)?;
+        query = query.with_terms_of(&check::query(&pool.query)?);
         if query.term(Field::Pool).is_none() {
             query = query
                 .with(Field::Pool, &pool.name)

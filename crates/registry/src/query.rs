@@ -202,6 +202,16 @@ impl Query {
         Query::default()
     }
 
+    /// Fits no device and no accelerator, whatever they are called. Its text is for people: parsed, it
+    /// is another query.
+    pub fn none() -> Query {
+        let fields = [Field::Id, Field::Accelerator];
+        Query {
+            terms: fields.map(|field| (field, Pattern::nothing())).into(),
+            labels: BTreeMap::new(),
+        }
+    }
+
     /// This query with one more term.
     ///
     /// # Errors
@@ -219,6 +229,18 @@ impl Query {
     pub fn with_label(mut self, key: &str, value: &str) -> Result<Query, QueryError> {
         self.insert(&format!("{LABEL}{key}"), value, 0)?;
         Ok(self)
+    }
+
+    /// This query with the other's terms about what it does not ask itself.
+    pub fn with_terms_of(mut self, other: &Query) -> Query {
+        for (field, pattern) in &other.terms {
+            self.terms.entry(*field).or_insert_with(|| pattern.clone());
+        }
+        for (key, pattern) in &other.labels {
+            let term = self.labels.entry(key.clone());
+            term.or_insert_with(|| pattern.clone());
+        }
+        self
     }
 
     /// This query without what it asks of a field.

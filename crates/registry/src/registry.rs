@@ -7,7 +7,8 @@ use crate::clock::{unix_s, Clock, LeaseClock};
 use crate::containers::Containers;
 use crate::counters::Counters;
 use crate::options::Options;
-use crate::records::Change;
+use crate::query::Query;
+use crate::records::{Change, Image};
 use crate::state::{State, Swept, Terms};
 use crate::store::{self, Store};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -47,6 +48,7 @@ impl Registry {
     /// Opens the store and waits for whom it knows.
     pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Registry, store::Error> {
         let (store, image) = Store::open(&options.state)?;
+        report_unreadable(&image);
         let started = clock.monotonic();
         let leases = LeaseClock::new(started, 2 * options.heartbeat());
         let terms = Terms {
@@ -195,6 +197,18 @@ impl Registry {
                 self.counters.instances_expired.inc();
                 tracing::info!(instance, "its lease is over");
             }
+        }
+    }
+}
+
+/// Logs what [`State`] treats as fitting no device.
+fn report_unreadable(image: &Image) {
+    let instances = image.instances.values();
+    let instances = instances.map(|i| ("instance", &i.name, &i.query));
+    let pools = image.pools.values().map(|p| ("pool", &p.name, &p.query));
+    for (kind, name, query) in instances.chain(pools) {
+        if let Err(error) = query.parse::<Query>() {
+            tracing::error!(kind, name, query, %error, "a stored query does not parse: no device fits it");
         }
     }
 }

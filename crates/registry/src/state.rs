@@ -497,9 +497,10 @@ fn pool_of(pools: &BTreeMap<String, Query>, device: &model::Device) -> Option<St
     found.map(|(name, _)| name.clone())
 }
 
-/// Queries are checked before they are stored; one that a later release wrote asks for anything.
+/// Queries are checked before they are stored; one that does not parse, because a later release
+/// wrote it, fits no device.
 fn parsed(query: &str) -> Query {
-    query.parse().unwrap_or_default()
+    query.parse().unwrap_or_else(|_| Query::none())
 }
 
 /// An instance as the allocator sees it; each has its own function there.

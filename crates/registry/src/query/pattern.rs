@@ -8,6 +8,8 @@ enum Part {
     Any,
     One,
     Literal(char),
+    /// Matches no character. Not written in any text.
+    Never,
 }
 
 /// An exact value or a glob.
@@ -17,6 +19,13 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// Matches no text.
+    pub(super) fn nothing() -> Pattern {
+        Pattern {
+            parts: vec![Part::Never],
+        }
+    }
+
     /// `*` is any run of characters, `?` any one, a backslash makes the next one literal. `None`
     /// where a backslash ends the text.
     pub fn parse(text: &str) -> Option<Pattern> {
@@ -54,7 +63,7 @@ impl Pattern {
             Part::Literal(p) if case_matters => p == c,
             Part::Literal(p) => p.eq_ignore_ascii_case(&c),
             Part::One => true,
-            Part::Any => false,
+            Part::Any | Part::Never => false,
         };
         let mut at = 0;
         let mut rest = text;
@@ -102,6 +111,7 @@ impl fmt::Display for Pattern {
                 Part::One => f.write_str("?")?,
                 Part::Literal(c @ ('*' | '?' | '\\')) => write!(f, "\\{c}")?,
                 Part::Literal(c) => write!(f, "{c}")?,
+                Part::Never => f.write_str("(nothing)")?,
             }
         }
         Ok(())

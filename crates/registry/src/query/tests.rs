@@ -130,6 +130,33 @@ fn maps_and_texts_are_the_same_query() {
     assert!(wrong.to_string().contains("'colour'"), "{wrong}");
 }
 
+#[test]
+fn the_terms_of_two_queries_hold_and_the_first_goes_before() {
+    let first = query("vendor=A*,label.tier=gold");
+    let second = query("vendor=B,accelerator=\"a,b\",label.tier=tin,label.rack=7");
+    let both = query("vendor=A*,accelerator=\"a,b\",label.tier=gold,label.rack=7");
+    assert_eq!(first.with_terms_of(&second), both);
+}
+
+#[test]
+fn nothing_fits_the_query_for_none() {
+    let none = Query::none();
+    for name in ["", "a", "(nothing)"] {
+        let device = Device {
+            id: name.into(),
+            exclusive: true,
+            ..Device::default()
+        };
+        assert!(none.unmet(&device).is_some());
+        assert!(!none.loaded(&device));
+        let accelerator = Accelerator {
+            name: name.into(),
+            digest: name.into(),
+        };
+        assert!(!none.wants(&accelerator));
+    }
+}
+
 /// What a glob means, written down the slow way.
 fn glob(pattern: &[char], text: &[char]) -> bool {
     match (pattern.first(), text.first()) {

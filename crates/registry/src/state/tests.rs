@@ -140,3 +140,43 @@ fn a_lease_ends_after_its_time_and_not_before() {
     assert!(swept[3].silent.is_empty() && swept[3].expired.is_empty());
     assert_eq!(swept[4].expired, ["i0"]);
 }
+
+#[test]
+fn a_stored_query_that_does_not_parse_fits_no_device() {
+    let query = "country=ch";
+    let mut unreadable = instance(0, vec![(0, 0)], 0);
+    unreadable.query = query.into();
+    let mut state = fresh(Image::default());
+    state.apply(vec![
+        Change::PutNode(node(0, 2, 0)),
+        Change::PutInstance(unreadable.clone()),
+        Change::PutPool(PoolRecord {
+            name: "p".into(),
+            query: query.into(),
+        }),
+    ]);
+    hear(&mut state);
+    for state in [&state, &fresh(state.image().clone())] {
+        let demand = state.demand(&unreadable);
+        let devices = &state.index().snapshot().devices;
+        assert_eq!(devices.len(), 2);
+        for device in devices.values() {
+            assert!(demand.query.unmet(device).is_some());
+            assert!(!device.exclusive || !demand.query.loaded(device));
+            assert_eq!(device.pool, "");
+        }
+        let request = crate::allocate::Request {
+            query: &demand.query,
+            devices: 1,
+            pooled: false,
+            node: None,
+            locality: Locality::Any,
+            except: &[],
+            memory_bytes: 0,
+            instance: None,
+        };
+        assert!(state.index().allocate(&request).is_err());
+        // What it was given stays its own.
+        assert_eq!(state.holders("n0/d0").collect::<Vec<_>>(), ["i0"]);
+    }
+}
