@@ -8,15 +8,15 @@
 mod board;
 mod describe;
 mod handle;
+mod list;
 mod pin;
-mod select;
 mod transfer;
 mod turns;
 
 pub use describe::describe;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
+pub use list::list;
 pub use pin::Pinned;
-pub use select::{list, Listed, Listing, PciAddress, Selector, Uuid};
 pub use transfer::{Enqueue, Side};
 pub use turns::{Turn, Turns};
 

@@ -4,7 +4,7 @@
 //! A builder thread asks and waits; the process's main loop carries messages. When the manager
 //! is gone the image that the device was last known to hold is the only one there is.
 
-use crate::control::{ToManager, Verdict};
+use baltra_wire::executor::{ToManager, Verdict};
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::fs::{MemfdFlags, SealFlags};
 use sha2::{Digest, Sha256};

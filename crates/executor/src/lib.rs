@@ -3,7 +3,6 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`control`] | what manager and executor say to each other |
 //! | [`driver`] | the vendor's library, loaded and called |
 //! | [`session`] | one client's session: its objects, queues, events |
 //! | [`account`] | a tenant's lease, memory and counters |
@@ -17,7 +16,6 @@
 
 pub mod account;
 pub mod capture;
-pub mod control;
 pub mod driver;
 pub mod health;
 pub mod images;

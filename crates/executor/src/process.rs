@@ -2,15 +2,17 @@
 
 use crate::account::Account;
 use crate::capture::Capture;
-use crate::control::{Cause, Channel, SessionStart, ToExecutor, ToManager};
 use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::health::Health;
 use crate::images::Images;
 use crate::session::{Place, Session};
 use crate::traces::Traces;
 use anyhow::Context as _;
+use baltra_channel::Channel;
 use baltra_ring::LeaseHolder;
 use baltra_sandbox::Sandbox;
+use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager};
+use baltra_wire::listing::Listing;
 use baltra_wire::{DeviceDescription, Share, EXECUTOR_ENDED, WORK_FAULTED};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
@@ -200,7 +202,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
 
 /// Loads a driver's library and lists its devices, confined as an executor is. The process is of
 /// no other use afterwards; what the driver prints is lost.
-pub fn probe(options: &Options) -> anyhow::Result<driver::Listing> {
+pub fn probe(options: &Options) -> anyhow::Result<Listing> {
     prepare(options)?;
     let listing = driver::list(&options.driver);
     // The sandbox leaves the directory itself, which is its maker's.

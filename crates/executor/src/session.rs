@@ -34,12 +34,12 @@ pub use door::Place;
 pub use notices::Notices;
 
 use crate::account::Account;
-use crate::control::SessionStart;
 use crate::driver::Code;
 use crate::Shared;
 use arena::Arena;
 use baltra_opencl::*;
 use baltra_ring::{Consumer, EventWriter, Range, Waker};
+use baltra_wire::executor::SessionStart;
 use baltra_wire::{Notice, Payload};
 use board::Board;
 use control::ControlState;

@@ -1,6 +1,6 @@
 //! Commands that belong to traces, on their way to the manager, which tells whoever collects spans.
 
-use crate::control::{ToManager, TracedTask};
+use baltra_wire::executor::{ToManager, TracedTask};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -85,7 +85,7 @@ mod tests {
         let message = traces.take().unwrap();
         let mut bytes = Vec::new();
         baltra_wire::encode(&message, &mut bytes).unwrap();
-        assert!(bytes.len() <= crate::control::PACKET_BYTES_MAX);
+        assert!(bytes.len() <= baltra_channel::PACKET_BYTES_MAX);
         let ToManager::Traced { tasks, dropped } = message else {
             panic!("{message:?}");
         };

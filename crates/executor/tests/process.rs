@@ -2,9 +2,10 @@
 
 mod common;
 
-use baltra_executor::control::{Channel, SessionStart, ToExecutor, ToManager};
+use baltra_channel::Channel;
 use baltra_executor::Options;
 use baltra_ring::Segment;
+use baltra_wire::executor::{SessionStart, ToExecutor, ToManager};
 use baltra_wire::{Limits, SessionFlags};
 use common::{Client, Peer, POCL};
 use std::os::fd::AsFd;

@@ -3,10 +3,10 @@
 use crate::executors::{hand_over, Error as PoolError};
 use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::{Error as TenantError, Peer, Tenant};
-use baltra_executor::control::{SessionStart, ToExecutor};
 use baltra_ring::peer::Peer as Caller;
 use baltra_ring::Segment;
 use baltra_session::handshake::{self, Brought};
+use baltra_wire::executor::{SessionStart, ToExecutor};
 use baltra_wire::{Hello, Refusal, SessionFlags, Welcome, VERSION};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

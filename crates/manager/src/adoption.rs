@@ -3,7 +3,7 @@
 use crate::executors::Process;
 use crate::node::Node;
 use anyhow::{Context, Result};
-use baltra_executor::control::Channel;
+use baltra_channel::Channel;
 use baltra_ring::peer::Peer;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::{AsFd, OwnedFd};

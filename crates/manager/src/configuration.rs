@@ -5,8 +5,8 @@
 
 use crate::node::Device;
 use crate::options::ImageKind;
-use baltra_executor::control::ToExecutor;
 use baltra_ring::LeaseState;
+use baltra_wire::executor::ToExecutor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard};

@@ -8,20 +8,16 @@ use crate::proto::{self, control_server::Control};
 use crate::service::{read_leases, Stop};
 use crate::tenants::{self, Tenant};
 use baltra_ring::LeaseState;
+use baltra_wire::opencl::{
+    DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION,
+    DRIVER_VERSION,
+};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, Streaming};
-
-const DEVICE_VENDOR: u32 = 0x102C;
-const DEVICE_NAME: u32 = 0x102B;
-const DEVICE_VERSION: u32 = 0x102F;
-const DRIVER_VERSION: u32 = 0x102D;
-const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
-const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
-const PLATFORM_NAME: u32 = 0x0902;
 
 /// Serves until the runtime ends.
 pub(crate) async fn serve(node: Arc<Node>, listener: UnixListener, stop: Stop) {
@@ -140,7 +136,6 @@ impl Operator {
         let told = told.as_deref();
         let text = |param| told.map(|d| d.text(param)).unwrap_or_default();
         let number = |param| told.map_or(0, |d| d.number(param));
-        let platform = told.and_then(|d| d.platform.iter().find(|i| i.param == PLATFORM_NAME));
         let failure = device.pool.failure();
         let state = match (&failure, told) {
             (Some(_), _) => "failed",
@@ -166,13 +161,7 @@ impl Operator {
             vendor: text(DEVICE_VENDOR),
             device_version: text(DEVICE_VERSION),
             driver_version: text(DRIVER_VERSION),
-            platform: platform
-                .map(|i| {
-                    String::from_utf8_lossy(&i.value)
-                        .trim_end_matches('\0')
-                        .to_owned()
-                })
-                .unwrap_or_default(),
+            platform: told.map(|d| d.platform_name()).unwrap_or_default(),
             driver: device.driver.display().to_string(),
             select: device.options.select.clone(),
             isolation: device.options.isolation.to_string(),

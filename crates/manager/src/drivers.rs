@@ -9,7 +9,7 @@ pub use assign::{assign, Inventory, Origin, Served, Unused};
 pub(crate) use probe::program;
 pub use probe::Prober;
 
-use baltra_executor::driver::Listing;
+use baltra_wire::listing::Listing;
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -9,7 +9,7 @@ pub use process::{Launch, Process};
 use crate::accounts::Metered;
 use crate::options::Isolation;
 use crate::tenants::Tenant;
-use baltra_executor::control::ToExecutor;
+use baltra_wire::executor::ToExecutor;
 use baltra_wire::DeviceDescription;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::BorrowedFd;

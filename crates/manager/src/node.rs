@@ -11,9 +11,10 @@ use crate::programs::Question;
 use crate::registry::Link;
 use crate::relay::Relays;
 use crate::tenants::{Tenant, Tenants};
-use baltra_executor::control::{Cause, ToExecutor, ToManager};
 use baltra_sandbox::group::Groups;
 use baltra_trace::Spans;
+use baltra_wire::executor::{Cause, ToExecutor, ToManager};
+use baltra_wire::opencl::DEVICE_MAX_COMPUTE_UNITS;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -23,12 +24,6 @@ use std::time::{Duration, Instant};
 
 /// What an adopted session is until its executor has said what its client said.
 const UNNAMED: &str = "(of an earlier manager)";
-
-const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
-
-const DEVICE_TYPE: u32 = 0x1000;
-const DEVICE_TYPE_CPU: u64 = 1 << 1;
-const DEVICE_TYPE_GPU: u64 = 1 << 2;
 
 /// Where a task that does not end costs others the device, `task_ms` unless it is set: longer than
 /// any kernel that is meant to share a device.
@@ -142,14 +137,11 @@ impl Device {
     pub fn task_limit(&self, tenant_ms: Option<u64>) -> Option<Duration> {
         let by_kind = || {
             let description = self.description.get();
-            let is = |kind| {
-                description
-                    .as_ref()
-                    .is_some_and(|d| d.number(DEVICE_TYPE) & kind != 0)
-            };
+            let is_cpu = description.as_ref().is_some_and(|d| d.is_cpu());
+            let is_gpu = description.as_ref().is_some_and(|d| d.is_gpu());
             // A board's calls have deadlines of their own.
-            let shared = self.options.isolation == Isolation::Device && is(DEVICE_TYPE_CPU);
-            match shared || is(DEVICE_TYPE_GPU) {
+            let shared = self.options.isolation == Isolation::Device && is_cpu;
+            match shared || is_gpu {
                 true => TASK_MS,
                 false => 0,
             }

@@ -6,7 +6,7 @@ use crate::images::{self, Metadata};
 use crate::node::{Device, Node};
 use crate::options::ImageKind;
 use crate::registry::Wish;
-use baltra_executor::control::{ToExecutor, Verdict};
+use baltra_wire::executor::{ToExecutor, Verdict};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Spans of commands that belong to a trace: their wait at the gate, and their time on the device.
 
-use baltra_executor::control::TracedTask;
 use baltra_ring::lease::monotonic_ns;
 use baltra_trace::{span_id, Clock, Kind, Span, Spans, Time};
+use baltra_wire::executor::TracedTask;
 
 /// Tells three: the whole, under the span that asked for it, and its two parts. When it was is the executor's claim.
 pub(crate) fn tell(spans: &Spans, device: &str, tenant: &str, task: &TracedTask) {

@@ -21,6 +21,7 @@ use crate::tcp::stream::Stream;
 use crate::tcp::tunnel::Tunnel;
 use crate::{handshake, ivshmem, tcp, Endpoint};
 use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment, Waker};
+use baltra_wire::opencl::{DEVICE_NOT_AVAILABLE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES};
 use baltra_wire::{
     encode, Call, Completion, Control, DeviceDescription, Event, Hello, Id, Refusal, Reply,
     Request, Version, Welcome,
@@ -33,13 +34,6 @@ use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::{mpsc, Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
-
-/// `CL_DEVICE_NOT_AVAILABLE`
-const NOT_AVAILABLE: i32 = -2;
-/// `CL_OUT_OF_RESOURCES`
-const OUT_OF_RESOURCES: i32 = -5;
-/// `CL_OUT_OF_HOST_MEMORY`
-const OUT_OF_HOST_MEMORY: i32 = -6;
 
 /// The first version with [`Control::QueueRun`] and [`Request::Creation`].
 const RECENT: Version = Version { major: 1, minor: 2 };
@@ -440,7 +434,7 @@ impl Client {
 
     /// Ends the session from this side, whoever else holds it.
     pub fn end(&self) {
-        self.shared.lose(NOT_AVAILABLE, None);
+        self.shared.lose(DEVICE_NOT_AVAILABLE, None);
     }
 
     /// Blocks until the peer is gone.
@@ -461,7 +455,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.shared.lose(NOT_AVAILABLE, None);
+        self.shared.lose(DEVICE_NOT_AVAILABLE, None);
     }
 }
 
@@ -479,7 +473,7 @@ impl Shared {
 
     fn lost_code(&self) -> i32 {
         match self.lost.load(Ordering::Acquire) {
-            0 => NOT_AVAILABLE,
+            0 => DEVICE_NOT_AVAILABLE,
             code => code,
         }
     }
@@ -622,7 +616,7 @@ impl Shared {
     fn add_arena(&self, arena: u32, len: u64, memory: &Memory, fd: &OwnedFd) -> Result<(), Lost> {
         self.peer
             .send_arena(arena, memory, fd)
-            .map_err(|_| Lost(NOT_AVAILABLE))?;
+            .map_err(|_| Lost(DEVICE_NOT_AVAILABLE))?;
         self.control(&Control::ArenaAdd { arena, len })
     }
 

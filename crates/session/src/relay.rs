@@ -35,6 +35,7 @@ use crate::tcp::reader::{Ended, Reader};
 use crate::tcp::stream::Stream;
 use crate::tcp::{tls, GRACE, HELLO_TIMEOUT};
 use baltra_ring::{Segment, Spin, Waker};
+use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{Hello, Id, Notice, Refusal, Welcome, VERSION};
 use outbound::Notices;
 use resume::Resumption;
@@ -53,8 +54,6 @@ const GRACE_AFTER_RESET: Duration = Duration::from_millis(700);
 /// How long the executor's news, and the client's answer to it, are waited for without sleep;
 /// waits in vain grow rare.
 const SPIN: Duration = Duration::from_micros(100);
-/// `CL_DEVICE_NOT_AVAILABLE`
-const NOT_AVAILABLE: i32 = -2;
 
 /// How a relay works.
 #[derive(Clone, Debug)]
@@ -364,7 +363,7 @@ fn resume_within(
 /// The last word to the client when the executor has ended.
 fn farewell(session: &Session) {
     let notice = Notice::Fatal {
-        code: NOT_AVAILABLE,
+        code: DEVICE_NOT_AVAILABLE,
         text: "the executor has ended",
     };
     let mut bytes = Vec::new();

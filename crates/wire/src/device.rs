@@ -1,11 +1,7 @@
 //! How a device is described to those who have not got it.
 
+use crate::opencl::{DEVICE_TYPE, DEVICE_TYPE_CPU, DEVICE_TYPE_GPU, PLATFORM_NAME};
 use serde::{Deserialize, Serialize};
-
-/// `CL_DEVICE_TYPE`
-const DEVICE_TYPE: u32 = 0x1000;
-/// `CL_DEVICE_TYPE_CPU`
-const DEVICE_TYPE_CPU: u64 = 1 << 1;
 
 /// One answer of the driver: OpenCL's parameter number and the raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +37,17 @@ impl DeviceDescription {
         self.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0
     }
 
+    /// It says that it is a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.number(DEVICE_TYPE) & DEVICE_TYPE_GPU != 0
+    }
+
+    /// `CL_PLATFORM_NAME`
+    pub fn platform_name(&self) -> String {
+        let found = self.platform.iter().find(|i| i.param == PLATFORM_NAME);
+        text(found.map_or(&[], |i| &i.value))
+    }
+
     /// The bytes of one device parameter.
     pub fn info(&self, param: u32) -> Option<&[u8]> {
         let found = self.device.iter().find(|i| i.param == param)?;
@@ -49,10 +56,7 @@ impl DeviceDescription {
 
     /// A device parameter that is a text, without its final zero.
     pub fn text(&self, param: u32) -> String {
-        let bytes = self.info(param).unwrap_or_default();
-        String::from_utf8_lossy(bytes)
-            .trim_end_matches('\0')
-            .to_owned()
+        text(self.info(param).unwrap_or_default())
     }
 
     /// A device parameter that is a number of four or eight bytes.
@@ -63,4 +67,10 @@ impl DeviceDescription {
             _ => 0,
         }
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .trim_end_matches('\0')
+        .to_owned()
 }

@@ -1,4 +1,5 @@
-//! The session protocol: what a client and an executor say to each other.
+//! The protocols of sessions: what a client and an executor say to each other, and what the Device
+//! Manager and an executor do ([`executor`]).
 //!
 //! A session has one *control* channel (objects: created, built, released; ordered), one
 //! channel per command queue ([`Command`]), and one stream of [`Notice`]s back. Every message
@@ -13,8 +14,11 @@
 mod command;
 mod control;
 mod device;
+pub mod executor;
 mod hello;
+pub mod listing;
 mod notice;
+pub mod opencl;
 
 pub use command::{Arg, Command, Direction, Operation, Payload, Region, Waits};
 pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};

@@ -10,14 +10,11 @@ use baltra_manager::options::PathOptions;
 use baltra_manager::proto;
 use baltra_session::client::Client;
 use baltra_session::Endpoint;
+use baltra_wire::opencl::{
+    DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_VERSION,
+};
 use baltra_wire::{DeviceDescription, Hello, VERSION};
 use serde_json::json;
-
-/// `CL_DEVICE_NAME`, `CL_DEVICE_VERSION`, `CL_DEVICE_MAX_COMPUTE_UNITS`, `CL_DEVICE_GLOBAL_MEM_SIZE`.
-const NAME: u32 = 0x102B;
-const VERSION_TEXT: u32 = 0x102F;
-const UNITS: u32 = 0x1002;
-const MEMORY: u32 = 0x101F;
 
 /// `baltra status`
 pub fn status(paths: &PathOptions, as_json: bool) -> Result<()> {
@@ -242,9 +239,9 @@ fn clients(endpoints: &str, as_json: bool) -> Result<()> {
             .iter()
             .map(|(node, d)| {
                 json!({
-                    "node": node, "name": d.name, "model": d.text(NAME),
-                    "device_version": d.text(VERSION_TEXT), "compute_units": d.number(UNITS),
-                    "memory_bytes": d.number(MEMORY), "host_memory": d.host_memory,
+                    "node": node, "name": d.name, "model": d.text(DEVICE_NAME),
+                    "device_version": d.text(DEVICE_VERSION), "compute_units": d.number(DEVICE_MAX_COMPUTE_UNITS),
+                    "memory_bytes": d.number(DEVICE_GLOBAL_MEM_SIZE), "host_memory": d.host_memory,
                 })
             })
             .collect();
@@ -256,10 +253,10 @@ fn clients(endpoints: &str, as_json: bool) -> Result<()> {
         table.row([
             node,
             d.name.clone(),
-            d.text(NAME),
-            d.text(VERSION_TEXT),
-            d.number(UNITS).to_string(),
-            output::bytes(d.number(MEMORY)),
+            d.text(DEVICE_NAME),
+            d.text(DEVICE_VERSION),
+            d.number(DEVICE_MAX_COMPUTE_UNITS).to_string(),
+            output::bytes(d.number(DEVICE_GLOBAL_MEM_SIZE)),
         ]);
     }
     table.print();

@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use baltra_executor::account::Account;
-use baltra_executor::control::SessionStart;
 use baltra_executor::session::{Place, Session};
 use baltra_executor::{Options, Shared};
 use baltra_ring::{ring_bytes, Consumer, EventTable, LeaseGranter, LeaseHolder, Memory};
 use baltra_ring::{Producer, Progress, Segment};
+use baltra_wire::executor::SessionStart;
 use baltra_wire::{
     decode, encode, Arg, Backing, Command, Control, Direction, Event, Id, Limits, Notice,
     Operation, Payload, Reply, Request, SessionFlags, Waits,

@@ -10,21 +10,13 @@ use baltra_functions::manifest::{DeviceQuery, Implementation};
 use baltra_functions::Function;
 use baltra_session::client::Client;
 use baltra_session::{default_runtime_dir, Endpoint};
+use baltra_wire::opencl::{DEVICE_COMPILER_AVAILABLE, DEVICE_NAME, DEVICE_VENDOR};
 use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// `CL_PLATFORM_NAME`
-const PLATFORM_NAME: u32 = 0x0902;
-/// `CL_DEVICE_VENDOR`
-const DEVICE_VENDOR: u32 = 0x102C;
-/// `CL_DEVICE_COMPILER_AVAILABLE`
-const DEVICE_COMPILER_AVAILABLE: u32 = 0x1028;
-/// `CL_DEVICE_NAME`
-const DEVICE_NAME: u32 = 0x102B;
 
 /// A device and how to reach it.
 #[derive(Clone, Debug)]
@@ -64,11 +56,6 @@ impl Place {
             Some(wanted) => text.to_lowercase().contains(&wanted.to_lowercase()),
             None => true,
         };
-        let platform = self.device.platform.iter();
-        let platform = platform.clone().find(|i| i.param == PLATFORM_NAME);
-        let platform = platform.map_or(String::new(), |info| {
-            String::from_utf8_lossy(&info.value).into_owned()
-        });
         let named = match &query.name {
             Some(name) => {
                 *name == self.device.name || has(&query.name, self.device.text(DEVICE_NAME))
@@ -77,7 +64,7 @@ impl Place {
         };
         named
             && has(&query.vendor, self.device.text(DEVICE_VENDOR))
-            && has(&query.platform, platform)
+            && has(&query.platform, self.device.platform_name())
     }
 
     /// Whether the device has a compiler, as all but boards do; one that does not say may have.
@@ -243,6 +230,7 @@ impl Placement for Local {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baltra_wire::opencl::PLATFORM_NAME;
     use baltra_wire::Info;
 
     fn place(vendor: &str, platform: &str, name: &str) -> Place {

@@ -13,6 +13,7 @@ use crate::http::table::Deployed;
 use anyhow::{Context, Result};
 use baltra_functions::manifest::{Codec, Dimension, Implementation, Source as From};
 use baltra_registry::client;
+use baltra_wire::opencl::{DEVICE_GLOBAL_MEM_SIZE, DEVICE_NAME, DEVICE_VENDOR};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -66,12 +67,6 @@ async fn look(gateway: Weak<Gateway>, places: Arc<Mutex<Vec<Place>>>) {
     }
 }
 
-/// `CL_DEVICE_VENDOR`, `CL_DEVICE_NAME`, `CL_DEVICE_GLOBAL_MEM_SIZE`, `CL_PLATFORM_NAME`
-const DEVICE_VENDOR: u32 = 0x102C;
-const DEVICE_NAME: u32 = 0x102B;
-const DEVICE_MEMORY: u32 = 0x101F;
-const PLATFORM_NAME: u32 = 0x0902;
-
 impl Source for Overview {
     fn state(&self) -> State {
         let Some(gateway) = self.gateway.upgrade() else {
@@ -102,21 +97,16 @@ impl Source for Overview {
 
 fn device(place: &Place) -> Device {
     let about = &place.device;
-    let platform = about.platform.iter().find(|i| i.param == PLATFORM_NAME);
-    let platform = platform.map_or_else(String::new, |info| {
-        let text = String::from_utf8_lossy(&info.value);
-        text.trim_end_matches('\0').to_owned()
-    });
     Device {
         node: place.node.clone(),
         name: about.name.clone(),
         model: about.text(DEVICE_NAME),
         vendor: about.text(DEVICE_VENDOR),
-        platform,
+        platform: about.platform_name(),
         state: Health::Ready,
         slots: 1,
         regions: vec![Region::default()],
-        memory_bytes: about.number(DEVICE_MEMORY),
+        memory_bytes: about.number(DEVICE_GLOBAL_MEM_SIZE),
         ..Device::default()
     }
 }

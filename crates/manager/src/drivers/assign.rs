@@ -2,7 +2,7 @@
 
 use super::{Error, Probed};
 use crate::options::{DeviceOptions, AUTO};
-use baltra_executor::driver::{Listed, Selector};
+use baltra_wire::listing::{Listed, Selector};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

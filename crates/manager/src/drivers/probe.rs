@@ -1,7 +1,7 @@
 //! Asks a driver for its devices, in a process of its own.
 
 use super::Probed;
-use baltra_executor::driver::Listing;
+use baltra_wire::listing::Listing;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::io::{self, Read};
 use std::os::fd::AsFd;

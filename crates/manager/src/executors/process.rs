@@ -1,7 +1,8 @@
 //! One executor's process.
 
-use baltra_executor::control::{Channel, ToExecutor, ToManager};
+use baltra_channel::Channel;
 use baltra_sandbox::group::{Group, Groups};
+use baltra_wire::executor::{ToExecutor, ToManager};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{set_socket_timeout, Timeout};
 use rustix::process::{PidfdFlags, Signal};

@@ -1,5 +1,5 @@
 use super::*;
-use baltra_executor::control::Channel;
+use baltra_channel::Channel;
 
 fn pool(isolation: Isolation, prestart: usize) -> Pool {
     Pool::new(PoolOptions {

@@ -2,8 +2,8 @@
 //! its program is started again by whoever runs it; a busy one is nobody's to end.
 
 use crate::node::{Device, Node};
-use baltra_executor::control::ToExecutor;
 use baltra_ring::LeaseState;
+use baltra_wire::executor::ToExecutor;
 use std::time::{Duration, Instant};
 
 /// Nothing has to happen for so long before a session counts as idle.

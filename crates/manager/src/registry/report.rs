@@ -5,17 +5,12 @@ use crate::options::ImageKind;
 use crate::service::read_leases;
 use baltra_registry::proto;
 use baltra_ring::lease::monotonic_ns;
+use baltra_wire::opencl::{
+    DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_PROFILE, DEVICE_VENDOR,
+    DEVICE_VERSION, DRIVER_VERSION,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
-
-const DEVICE_PROFILE: u32 = 0x102E;
-const DEVICE_VENDOR: u32 = 0x102C;
-const DEVICE_NAME: u32 = 0x102B;
-const DEVICE_VERSION: u32 = 0x102F;
-const DRIVER_VERSION: u32 = 0x102D;
-const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
-const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
-const PLATFORM_NAME: u32 = 0x0902;
 
 /// More slots than any device has by itself: nothing bounds them.
 const SLOTS_UNBOUNDED: usize = 1 << 16;
@@ -35,14 +30,10 @@ fn description(device: &Device) -> proto::DeviceDescription {
     let told = told.as_deref();
     let text = |param| told.map(|d| d.text(param)).unwrap_or_default();
     let number = |param| told.map_or(0, |d| d.number(param));
-    let platform = told.and_then(|d| d.platform.iter().find(|i| i.param == PLATFORM_NAME));
-    let platform = platform.map(|i| String::from_utf8_lossy(&i.value).into_owned());
     proto::DeviceDescription {
         name: device.name().to_owned(),
         vendor: text(DEVICE_VENDOR),
-        platform: platform
-            .map(|p| p.trim_end_matches('\0').to_owned())
-            .unwrap_or_default(),
+        platform: told.map(|d| d.platform_name()).unwrap_or_default(),
         profile: text(DEVICE_PROFILE),
         model: text(DEVICE_NAME),
         device_version: text(DEVICE_VERSION),

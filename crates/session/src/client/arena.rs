@@ -6,6 +6,7 @@
 
 use super::{Lost, Shared};
 use baltra_ring::{Memory, Range, SEGMENT_BYTES};
+use baltra_wire::opencl::MEM_OBJECT_ALLOCATION_FAILURE;
 use baltra_wire::{Control, Payload};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,8 +20,6 @@ const PAGE_BYTES: u64 = 4096;
 const LARGE_BYTES: u64 = 2 << 20;
 /// Dropped large arenas are kept for reuse up to so many bytes together.
 const STOCK_BYTES: u64 = 128 << 20;
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`
-const ALLOCATION_FAILURE: i32 = -4;
 
 /// The memory that all arenas of a session have to lie in, behind its segment.
 pub(crate) struct Pool {
@@ -281,7 +280,7 @@ impl Arenas {
                 self.remove(shared, name);
             }
             if self.total + len > shared.welcome.limits.arena_bytes {
-                return Err(Lost(ALLOCATION_FAILURE));
+                return Err(Lost(MEM_OBJECT_ALLOCATION_FAILURE));
             }
         }
         let arena = self.name();
@@ -293,7 +292,10 @@ impl Arenas {
                         break taken;
                     }
                     // What lies in stock is ours to give up.
-                    let (name, _) = self.stock.pop().ok_or(Lost(ALLOCATION_FAILURE))?;
+                    let (name, _) = self
+                        .stock
+                        .pop()
+                        .ok_or(Lost(MEM_OBJECT_ALLOCATION_FAILURE))?;
                     self.remove(shared, name);
                 };
                 shared.control(&Control::ArenaPart { arena, offset, len })?;
@@ -308,7 +310,7 @@ impl Arenas {
     /// An arena that is a memfd of its own.
     fn make(shared: &Shared, arena: u32, len: u64) -> Result<Range, Lost> {
         let made = Memory::create("baltra-arena", len);
-        let (memory, fd) = made.map_err(|_| Lost(ALLOCATION_FAILURE))?;
+        let (memory, fd) = made.map_err(|_| Lost(MEM_OBJECT_ALLOCATION_FAILURE))?;
         shared.add_arena(arena, len, &memory, &fd)?;
         Ok(memory.slice(0, memory.len()).expect("all of it"))
     }

@@ -1,7 +1,8 @@
 //! The threads that hear the executor.
 
-use super::{lock, Shared, NOT_AVAILABLE};
+use super::{lock, Shared};
 use baltra_ring::{Consumer, Progress, Range, RingError};
+use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{decode, Notice};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,7 +90,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, consumer: Consumer) -> io::Result<()> 
             ours.waker.wake();
             std::thread::sleep(Duration::from_millis(1));
         }
-        ours.lose(NOT_AVAILABLE, Some("the executor has ended"));
+        ours.lose(DEVICE_NOT_AVAILABLE, Some("the executor has ended"));
     })?;
     Ok(())
 }
@@ -101,14 +102,14 @@ fn hear(shared: &Shared, mut consumer: Consumer) {
         match consumer.pop(&mut message) {
             Ok(true) => match decode::<Notice>(&message) {
                 Ok(notice) => handle(shared, notice),
-                Err(e) => shared.lose(NOT_AVAILABLE, Some(&e.to_string())),
+                Err(e) => shared.lose(DEVICE_NOT_AVAILABLE, Some(&e.to_string())),
             },
             Ok(false) if shared.stop.load(Ordering::Acquire) => return,
             Ok(false) => {
                 shared.noticed.store(consumer.taken(), Ordering::Release);
                 consumer.wait(Duration::ZERO, None);
             }
-            Err(e) => return shared.lose(NOT_AVAILABLE, Some(&e.to_string())),
+            Err(e) => return shared.lose(DEVICE_NOT_AVAILABLE, Some(&e.to_string())),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Lost, Shared};
 use crate::client::arena::Block;
 use baltra_ring::{Full, Producer, Progress, RING_HEADER_BYTES};
+use baltra_wire::opencl::OUT_OF_HOST_MEMORY;
 use baltra_wire::{encode, Command, Control, Event, Id, Operation, Waits};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,8 +13,6 @@ const RING_BYTES: usize = 256 << 10;
 /// So many bytes written are shown to the executor without a flush, so that it starts early
 /// (an implicit flush, which OpenCL allows at any time).
 const PUBLISH_BYTES: usize = 4 << 10;
-/// `CL_OUT_OF_HOST_MEMORY`
-const OUT_OF_HOST_MEMORY: i32 = -6;
 
 struct Channel {
     producer: Producer,

@@ -17,6 +17,7 @@ use crate::tcp::frame::{Head, Kind, Violation};
 use crate::tcp::link::Payload;
 use crate::tcp::{CHUNK_BYTES, WINDOW_BYTES};
 use baltra_ring::Range;
+use baltra_wire::opencl::MEM_SIZE;
 use baltra_wire::{
     encode, Command, Completion, Control, Direction, Event, Id, Notice, Query, Request,
 };
@@ -32,8 +33,6 @@ const WRITE_BYTES_MIN: usize = 32 << 10;
 const COPIES_BYTES_MAX: usize = 2 * WINDOW_BYTES as usize;
 /// Buffers of so many bytes start at a page.
 const PAGE_BYTES: u64 = 4096;
-/// `CL_MEM_SIZE`
-const MEM_SIZE: u32 = 0x1102;
 
 /// A command that the relay has carried out.
 pub(super) struct Own {

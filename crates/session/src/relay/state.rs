@@ -4,6 +4,7 @@
 use crate::client::Block;
 use crate::tcp::WINDOW_BYTES;
 use baltra_ring::{EventTable, Producer, Range};
+use baltra_wire::opencl::QUEUE_PROFILING_ENABLE;
 use baltra_wire::{event_slot, Call, Command, Direction, Event, Id, Limits, Operation, Waits};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,9 +14,6 @@ use std::time::{Duration, Instant};
 const RING_REST: Duration = Duration::from_secs(1);
 /// Payload of a queue beyond the window that is still put up with: the window's last piece.
 const WINDOW_SLACK: u64 = crate::tcp::CHUNK_BYTES;
-
-/// `CL_QUEUE_PROFILING_ENABLE`
-const PROFILING: u64 = 2;
 
 /// A buffer, or a part of one, in memory that relay and executor share.
 #[derive(Clone)]
@@ -76,7 +74,7 @@ impl Queue {
             completed: 0,
             own: 0,
             own_after: 0,
-            profiles: properties & PROFILING != 0,
+            profiles: properties & QUEUE_PROFILING_ENABLE != 0,
         }
     }
 

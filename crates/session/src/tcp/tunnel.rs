@@ -17,6 +17,7 @@ use super::stream::Stream;
 use super::GRACE;
 use crate::client::{Peer, Shared};
 use baltra_ring::{EventWriter, Memory, Producer, Progress, Range, Segment, Waiting};
+use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
 use channel::Channel;
 use hear::{Hear, Heard};
@@ -29,8 +30,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
-/// `CL_DEVICE_NOT_AVAILABLE`
-const NOT_AVAILABLE: i32 = -2;
 /// The first pause between two attempts to come back, and the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -401,7 +400,7 @@ impl Inner {
     /// Tells the library that the session is over, and why.
     fn fail(&self, text: &str) {
         self.notify(&Notice::Fatal {
-            code: NOT_AVAILABLE,
+            code: DEVICE_NOT_AVAILABLE,
             text,
         });
         self.link.down();

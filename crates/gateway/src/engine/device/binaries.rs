@@ -4,13 +4,13 @@
 //! They are kept in memory alone. A driver may refuse one at any time: then the source is built.
 
 use baltra_functions::Function;
+use baltra_wire::opencl::{DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION, DRIVER_VERSION};
 use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// `CL_DEVICE_VENDOR`, `CL_DEVICE_NAME`, `CL_DRIVER_VERSION`, `CL_DEVICE_VERSION`: a binary is for
-/// devices that agree in all of them.
-const SAME: [u32; 4] = [0x102C, 0x102B, 0x102D, 0x102F];
+/// A binary is for devices that agree in all of these.
+const SAME: [u32; 4] = [DEVICE_VENDOR, DEVICE_NAME, DRIVER_VERSION, DEVICE_VERSION];
 /// A larger binary is not kept, bytes.
 const BINARY_BYTES_MAX: usize = 32 << 20;
 /// All of them together, bytes; when it is reached, all go.

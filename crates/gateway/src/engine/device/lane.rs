@@ -18,7 +18,6 @@
 //! every call that was on its way then is run again alone, which tells for certain whose it was. A
 //! call's inputs are copied in again, so that running twice has no effect but the time.
 
-use super::error::text_of;
 use super::program::Program;
 use super::slot::{Slot, SlotError};
 use crate::engine::pace::Pace;
@@ -26,8 +25,8 @@ use crate::engine::pending::{Backlog, Outcome, Pending, Traced, Waiter};
 use crate::engine::reply::{CallError, Timing};
 use crate::engine::stats::Stats;
 use baltra_functions::{Call, Step};
-use baltra_opencl::CL_DEVICE_NOT_AVAILABLE;
 use baltra_session::client::{Lost, Queue};
+use baltra_wire::opencl::{text_of, DEVICE_NOT_AVAILABLE};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
@@ -690,7 +689,7 @@ impl Lane {
             return Err(pending);
         }
         match self.queue.failure() {
-            Some((_, CL_DEVICE_NOT_AVAILABLE)) if super::is_over_soon(&self.program.client) => {
+            Some((_, DEVICE_NOT_AVAILABLE)) if super::is_over_soon(&self.program.client) => {
                 return Err(pending);
             }
             Some((number, code)) if Some((number, code)) != before => {

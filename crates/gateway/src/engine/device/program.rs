@@ -1,25 +1,18 @@
 //! A function's program in a session: built once, its kernels looked up, its constants written.
 
 use super::binaries::{self, Binaries};
-use super::error::{text_of, StartError};
+use super::error::StartError;
 use baltra_functions::manifest::{Implementation, Opencl};
 use baltra_functions::Function;
-use baltra_opencl::CL_DEVICE_NOT_AVAILABLE;
 use baltra_session::client::{Block, Client, Lost};
+use baltra_wire::opencl::{
+    text_of, DEVICE_NOT_AVAILABLE, MEM_READ_ONLY, MEM_READ_WRITE, PROGRAM_BINARIES,
+    PROGRAM_BUILD_LOG, SUCCESS,
+};
 use baltra_wire::{Backing, Control, Id, KernelDescription, Query, Reply, Request};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// `CL_SUCCESS`
-const SUCCESS: i32 = 0;
-/// `CL_PROGRAM_BUILD_LOG`
-const PROGRAM_BUILD_LOG: u32 = 0x1183;
-/// `CL_PROGRAM_BINARIES`
-const PROGRAM_BINARIES: u32 = 0x1166;
-/// `CL_MEM_READ_WRITE`
-pub const MEM_READ_WRITE: u64 = 1;
-/// `CL_MEM_READ_ONLY`
-const MEM_READ_ONLY: u64 = 4;
 /// Characters of a compiler's log in an error.
 const LOG_CHARS_MAX: usize = 4096;
 
@@ -296,7 +289,7 @@ fn built(client: &Client, id: Id, source: &str, reply: Reply) -> Result<Built, S
             Err(build_error(source, code, &log))
         }
         // The second: the session is about to be.
-        Reply::Error(code) if client.is_lost().is_some() || code == CL_DEVICE_NOT_AVAILABLE => {
+        Reply::Error(code) if client.is_lost().is_some() || code == DEVICE_NOT_AVAILABLE => {
             Err(Lost(code).into())
         }
         Reply::Error(code) => {

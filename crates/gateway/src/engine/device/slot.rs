@@ -6,12 +6,12 @@
 //! keeps its buffers for the next call and grows them when that is larger. What an output holds
 //! before its kernel runs is undefined: another call's bytes of the same function, perhaps.
 
-use super::error::text_of;
-use super::program::{Program, MEM_READ_WRITE};
+use super::program::Program;
 use crate::engine::pending::Traced;
 use crate::engine::reply::CallError;
 use baltra_functions::{Argument, Body, Buffer, Call, Launch, Step};
 use baltra_session::client::{Block, Client, Lost, Queue};
+use baltra_wire::opencl::{text_of, MEM_READ_WRITE};
 use baltra_wire::{encode, Arg, Backing, Control, Direction, Id, Operation, Version};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 use super::*;
-use baltra_executor::driver::{Listing, PciAddress, Uuid};
+use baltra_wire::listing::{Listing, PciAddress, Uuid};
 
 const GPU: u64 = 4;
 const CPU: u64 = 2;

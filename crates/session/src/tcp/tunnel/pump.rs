@@ -7,6 +7,7 @@ use crate::tcp::link::{Flushed, Outbox, Payload as FramePayload};
 use crate::tcp::split::{payload_of, pieces_from, with_payload};
 use crate::tcp::{record_bytes, CHUNK_BYTES};
 use baltra_ring::{Consumer, Progress, RingError, Segment};
+use baltra_wire::opencl::{INVALID_OPERATION, QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
 use baltra_wire::{
     decode, encode, Backing, Command, Control, Direction, Event, Id, Notice, Payload, Reply,
     Request, Waits,
@@ -16,10 +17,6 @@ use std::sync::Arc;
 
 /// Unsent bytes beyond which the rings are left alone for now.
 const UNSENT_MAX: usize = 4 << 20;
-/// `CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE`
-const OUT_OF_ORDER: u64 = 1;
-/// `CL_INVALID_OPERATION`
-const INVALID_OPERATION: i32 = -59;
 
 impl From<RingError> for Violation {
     fn from(error: RingError) -> Violation {
@@ -136,7 +133,7 @@ impl Pump {
             } => {
                 let range = inner.memory(ring)?;
                 let progress = Progress::new(&range)?;
-                let in_order = properties & OUT_OF_ORDER == 0;
+                let in_order = properties & QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
                 let channel = Arc::new(Channel::new(id, in_order, progress));
                 lock(&inner.channels).insert(id, channel.clone());
                 self.feeds.push(Feed {

@@ -1,31 +1,18 @@
-//! What the Device Manager and an executor say to each other: one postcard message per packet
-//! of a `SOCK_SEQPACKET` Unix socket, descriptors beside it (`SCM_RIGHTS`).
+//! What the Device Manager and an executor say to each other: one message per packet of a
+//! socket, descriptors beside it (`baltra-channel`).
 //!
 //! The executor starts with its end of the socket inherited, loads the driver and says
 //! [`ToManager::Ready`]. The manager then may hand it to a tenant ([`ToExecutor::Assign`]) and
 //! give it sessions ([`ToExecutor::Session`]); both carry on by themselves afterwards. When the
 //! manager is gone the executor goes on serving; with a path to come back to
-//! ([`crate::Options::adopt`]) it calls on the next manager with [`ToManager::Adopt`].
+//! (`--adopt`) it calls on the next manager with [`ToManager::Adopt`].
 //!
 //! The manager is trusted by the executor. The executor is not trusted by the manager: it runs
-//! a vendor's driver and a tenant's kernels. The manager bounds what it reads by
-//! [`PACKET_BYTES_MAX`] and takes every text in here for a claim.
+//! a vendor's driver and a tenant's kernels. The manager bounds what it reads and takes every text
+//! in here for a claim.
 
-use baltra_wire::{DeviceDescription, Limits, SessionFlags, Share};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
-use serde::{de::DeserializeOwned, Deserialize, Serialize};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// The longest packet, in bytes: below the default send buffer of a Unix socket.
-pub const PACKET_BYTES_MAX: usize = 128 << 10;
-
-/// The most descriptors that come with one packet.
-pub const PACKET_FDS_MAX: usize = 128;
+use crate::{DeviceDescription, Limits, SessionFlags, Share};
+use serde::{Deserialize, Serialize};
 
 /// From the manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -174,7 +161,7 @@ pub enum ToManager {
         digest: String,
     },
     /// Commands that belong to traces are over. Said to who has started this executor with
-    /// [`crate::Options::traces`] alone.
+    /// `--traces` alone.
     Traced {
         /// They are.
         tasks: Vec<TracedTask>,
@@ -227,169 +214,4 @@ pub struct TracedTask {
     pub granted_ns: u64,
     /// They were over.
     pub ended_ns: u64,
-}
-
-/// One end of the control socket.
-#[derive(Debug)]
-pub struct Channel {
-    socket: OwnedFd,
-}
-
-impl Channel {
-    /// A connected pair; give one end's descriptor to the executor (both close on exec).
-    pub fn pair() -> io::Result<(Channel, Channel)> {
-        let (a, b) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        Ok((Channel { socket: a }, Channel { socket: b }))
-    }
-
-    /// A socket that is already connected.
-    pub fn new(socket: OwnedFd) -> Channel {
-        Channel { socket }
-    }
-
-    /// Calls on a manager's listening `SOCK_SEQPACKET` socket.
-    pub fn connect(path: &std::path::Path) -> io::Result<Channel> {
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        rustix::net::connect(&socket, &rustix::net::SocketAddrUnix::new(path)?)?;
-        Ok(Channel { socket })
-    }
-
-    /// The socket itself.
-    pub fn into_fd(self) -> OwnedFd {
-        self.socket
-    }
-
-    /// Sends one message and its descriptors, whole or not at all. Blocks where the socket does.
-    pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(256);
-        baltra_wire::encode(message, &mut bytes).map_err(io::Error::other)?;
-        if bytes.len() > PACKET_BYTES_MAX || fds.len() > PACKET_FDS_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("control packet of {} bytes is too long", bytes.len()),
-            ));
-        }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS_MAX))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            let pushed = ancillary.push(SendAncillaryMessage::ScmRights(fds));
-            debug_assert!(pushed, "the buffer is sized for it");
-        }
-        loop {
-            match rustix::net::sendmsg(
-                &self.socket,
-                &[IoSlice::new(&bytes)],
-                &mut ancillary,
-                SendFlags::NOSIGNAL,
-            ) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-                Ok(_) => return Ok(()),
-            }
-        }
-    }
-
-    /// Receives one message and its descriptors; `None`: the other end is closed. Blocks where
-    /// the socket does (`WouldBlock` otherwise). A malformed message is `InvalidData`.
-    pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-        let mut bytes = vec![0u8; PACKET_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS_MAX))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
-            match rustix::net::recvmsg(
-                &self.socket,
-                &mut [IoSliceMut::new(&mut bytes)],
-                &mut ancillary,
-                RecvFlags::CMSG_CLOEXEC,
-            ) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) if e == rustix::io::Errno::CONNRESET => return Ok(None),
-                Err(e) => return Err(e.into()),
-                Ok(r) => break r,
-            }
-        };
-        let mut fds = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
-        if received.bytes == 0 {
-            return Ok(None);
-        }
-        if received
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "control packet is too long",
-            ));
-        }
-        let message = baltra_wire::decode(&bytes[..received.bytes])
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
-        Ok(Some((message, fds)))
-    }
-}
-
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-
-    #[test]
-    fn test_messages_and_descriptors_arrive_together() {
-        let (a, b) = Channel::pair().unwrap();
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let message = ToExecutor::Session(SessionStart {
-            session: 7,
-            tenant: "red".into(),
-            limits: Limits::default(),
-            flags: SessionFlags::default(),
-            lease: 1,
-            instance: String::new(),
-        });
-        a.send(&message, &[writer.as_fd()]).unwrap();
-        drop(writer);
-        let (got, fds) = b.receive::<ToExecutor>().unwrap().unwrap();
-        assert_eq!(got, message);
-        let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
-        std::fs::File::from(fd).write_all(b"x").unwrap();
-        let mut text = String::new();
-        std::fs::File::from(reader)
-            .read_to_string(&mut text)
-            .unwrap();
-        assert_eq!(text, "x");
-    }
-
-    #[test]
-    fn test_a_closed_end_is_no_error() {
-        let (a, b) = Channel::pair().unwrap();
-        drop(a);
-        assert!(b.receive::<ToExecutor>().unwrap().is_none());
-    }
-
-    #[test]
-    fn test_garbage_is_an_error() {
-        let (a, b) = Channel::pair().unwrap();
-        a.send(&[0xffu8; 32], &[]).unwrap();
-        let error = b.receive::<ToExecutor>().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-    }
 }

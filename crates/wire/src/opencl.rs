@@ -1,0 +1,246 @@
+//! OpenCL's numbers, for parts that load no driver.
+//!
+//! The names are the specification's, without `CL_`. `baltra-opencl` has all of them, with the types
+//! of a driver's interface.
+
+/// `CL_PLATFORM_NAME`
+pub const PLATFORM_NAME: u32 = 0x0902;
+/// `CL_DEVICE_TYPE`
+pub const DEVICE_TYPE: u32 = 0x1000;
+/// `CL_DEVICE_MAX_COMPUTE_UNITS`
+pub const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
+/// `CL_DEVICE_GLOBAL_MEM_SIZE`
+pub const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
+/// `CL_DEVICE_COMPILER_AVAILABLE`
+pub const DEVICE_COMPILER_AVAILABLE: u32 = 0x1028;
+/// `CL_DEVICE_NAME`
+pub const DEVICE_NAME: u32 = 0x102B;
+/// `CL_DEVICE_VENDOR`
+pub const DEVICE_VENDOR: u32 = 0x102C;
+/// `CL_DRIVER_VERSION`
+pub const DRIVER_VERSION: u32 = 0x102D;
+/// `CL_DEVICE_PROFILE`
+pub const DEVICE_PROFILE: u32 = 0x102E;
+/// `CL_DEVICE_VERSION`
+pub const DEVICE_VERSION: u32 = 0x102F;
+/// `CL_MEM_SIZE`
+pub const MEM_SIZE: u32 = 0x1102;
+/// `CL_PROGRAM_BINARIES`
+pub const PROGRAM_BINARIES: u32 = 0x1166;
+/// `CL_PROGRAM_BUILD_LOG`
+pub const PROGRAM_BUILD_LOG: u32 = 0x1183;
+
+/// `CL_DEVICE_TYPE_CPU`
+pub const DEVICE_TYPE_CPU: u64 = 1 << 1;
+/// `CL_DEVICE_TYPE_GPU`
+pub const DEVICE_TYPE_GPU: u64 = 1 << 2;
+/// `CL_MEM_READ_WRITE`
+pub const MEM_READ_WRITE: u64 = 1 << 0;
+/// `CL_MEM_READ_ONLY`
+pub const MEM_READ_ONLY: u64 = 1 << 2;
+/// `CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE`
+pub const QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE: u64 = 1 << 0;
+/// `CL_QUEUE_PROFILING_ENABLE`
+pub const QUEUE_PROFILING_ENABLE: u64 = 1 << 1;
+
+/// `CL_SUCCESS`
+pub const SUCCESS: i32 = 0;
+/// `CL_DEVICE_NOT_FOUND`
+pub const DEVICE_NOT_FOUND: i32 = -1;
+/// `CL_DEVICE_NOT_AVAILABLE`
+pub const DEVICE_NOT_AVAILABLE: i32 = -2;
+/// `CL_COMPILER_NOT_AVAILABLE`
+pub const COMPILER_NOT_AVAILABLE: i32 = -3;
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`
+pub const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
+/// `CL_OUT_OF_RESOURCES`
+pub const OUT_OF_RESOURCES: i32 = -5;
+/// `CL_OUT_OF_HOST_MEMORY`
+pub const OUT_OF_HOST_MEMORY: i32 = -6;
+/// `CL_BUILD_PROGRAM_FAILURE`
+pub const BUILD_PROGRAM_FAILURE: i32 = -11;
+/// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`
+pub const EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: i32 = -14;
+/// `CL_INVALID_VALUE`
+pub const INVALID_VALUE: i32 = -30;
+/// `CL_INVALID_MEM_OBJECT`
+pub const INVALID_MEM_OBJECT: i32 = -38;
+/// `CL_INVALID_BINARY`
+pub const INVALID_BINARY: i32 = -42;
+/// `CL_INVALID_BUILD_OPTIONS`
+pub const INVALID_BUILD_OPTIONS: i32 = -43;
+/// `CL_INVALID_PROGRAM_EXECUTABLE`
+pub const INVALID_PROGRAM_EXECUTABLE: i32 = -45;
+/// `CL_INVALID_KERNEL_NAME`
+pub const INVALID_KERNEL_NAME: i32 = -46;
+/// `CL_INVALID_ARG_INDEX`
+pub const INVALID_ARG_INDEX: i32 = -49;
+/// `CL_INVALID_ARG_VALUE`
+pub const INVALID_ARG_VALUE: i32 = -50;
+/// `CL_INVALID_ARG_SIZE`
+pub const INVALID_ARG_SIZE: i32 = -51;
+/// `CL_INVALID_KERNEL_ARGS`
+pub const INVALID_KERNEL_ARGS: i32 = -52;
+/// `CL_INVALID_WORK_DIMENSION`
+pub const INVALID_WORK_DIMENSION: i32 = -53;
+/// `CL_INVALID_WORK_GROUP_SIZE`
+pub const INVALID_WORK_GROUP_SIZE: i32 = -54;
+/// `CL_INVALID_WORK_ITEM_SIZE`
+pub const INVALID_WORK_ITEM_SIZE: i32 = -55;
+/// `CL_INVALID_OPERATION`
+pub const INVALID_OPERATION: i32 = -59;
+/// `CL_INVALID_BUFFER_SIZE`
+pub const INVALID_BUFFER_SIZE: i32 = -61;
+/// `CL_INVALID_GLOBAL_WORK_SIZE`
+pub const INVALID_GLOBAL_WORK_SIZE: i32 = -63;
+
+/// An error as people know it: its name in the specification, and its number.
+pub fn text_of(code: i32) -> String {
+    let name = match code {
+        DEVICE_NOT_FOUND => "CL_DEVICE_NOT_FOUND",
+        DEVICE_NOT_AVAILABLE => "CL_DEVICE_NOT_AVAILABLE",
+        COMPILER_NOT_AVAILABLE => "CL_COMPILER_NOT_AVAILABLE",
+        MEM_OBJECT_ALLOCATION_FAILURE => "CL_MEM_OBJECT_ALLOCATION_FAILURE",
+        OUT_OF_RESOURCES => "CL_OUT_OF_RESOURCES",
+        OUT_OF_HOST_MEMORY => "CL_OUT_OF_HOST_MEMORY",
+        BUILD_PROGRAM_FAILURE => "CL_BUILD_PROGRAM_FAILURE",
+        EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST => "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
+        INVALID_VALUE => "CL_INVALID_VALUE",
+        INVALID_MEM_OBJECT => "CL_INVALID_MEM_OBJECT",
+        INVALID_BINARY => "CL_INVALID_BINARY",
+        INVALID_BUILD_OPTIONS => "CL_INVALID_BUILD_OPTIONS",
+        INVALID_PROGRAM_EXECUTABLE => "CL_INVALID_PROGRAM_EXECUTABLE",
+        INVALID_KERNEL_NAME => "CL_INVALID_KERNEL_NAME",
+        INVALID_ARG_INDEX => "CL_INVALID_ARG_INDEX",
+        INVALID_ARG_VALUE => "CL_INVALID_ARG_VALUE",
+        INVALID_ARG_SIZE => "CL_INVALID_ARG_SIZE",
+        INVALID_KERNEL_ARGS => "CL_INVALID_KERNEL_ARGS",
+        INVALID_WORK_DIMENSION => "CL_INVALID_WORK_DIMENSION",
+        INVALID_WORK_GROUP_SIZE => "CL_INVALID_WORK_GROUP_SIZE",
+        INVALID_WORK_ITEM_SIZE => "CL_INVALID_WORK_ITEM_SIZE",
+        INVALID_OPERATION => "CL_INVALID_OPERATION",
+        INVALID_BUFFER_SIZE => "CL_INVALID_BUFFER_SIZE",
+        INVALID_GLOBAL_WORK_SIZE => "CL_INVALID_GLOBAL_WORK_SIZE",
+        _ => return format!("OpenCL error {code}"),
+    };
+    format!("{name} ({code})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_numbers_are_those_of_the_headers() {
+        let params = [
+            (PLATFORM_NAME, baltra_opencl::CL_PLATFORM_NAME),
+            (DEVICE_TYPE, baltra_opencl::CL_DEVICE_TYPE),
+            (
+                DEVICE_MAX_COMPUTE_UNITS,
+                baltra_opencl::CL_DEVICE_MAX_COMPUTE_UNITS,
+            ),
+            (
+                DEVICE_GLOBAL_MEM_SIZE,
+                baltra_opencl::CL_DEVICE_GLOBAL_MEM_SIZE,
+            ),
+            (
+                DEVICE_COMPILER_AVAILABLE,
+                baltra_opencl::CL_DEVICE_COMPILER_AVAILABLE,
+            ),
+            (DEVICE_NAME, baltra_opencl::CL_DEVICE_NAME),
+            (DEVICE_VENDOR, baltra_opencl::CL_DEVICE_VENDOR),
+            (DRIVER_VERSION, baltra_opencl::CL_DRIVER_VERSION),
+            (DEVICE_PROFILE, baltra_opencl::CL_DEVICE_PROFILE),
+            (DEVICE_VERSION, baltra_opencl::CL_DEVICE_VERSION),
+            (MEM_SIZE, baltra_opencl::CL_MEM_SIZE),
+            (PROGRAM_BINARIES, baltra_opencl::CL_PROGRAM_BINARIES),
+            (PROGRAM_BUILD_LOG, baltra_opencl::CL_PROGRAM_BUILD_LOG),
+        ];
+        for (ours, theirs) in params {
+            assert_eq!(ours, theirs as u32);
+        }
+        let bits = [
+            (DEVICE_TYPE_CPU, baltra_opencl::CL_DEVICE_TYPE_CPU),
+            (DEVICE_TYPE_GPU, baltra_opencl::CL_DEVICE_TYPE_GPU),
+            (MEM_READ_WRITE, baltra_opencl::CL_MEM_READ_WRITE),
+            (MEM_READ_ONLY, baltra_opencl::CL_MEM_READ_ONLY),
+            (
+                QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
+                baltra_opencl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
+            ),
+            (
+                QUEUE_PROFILING_ENABLE,
+                baltra_opencl::CL_QUEUE_PROFILING_ENABLE,
+            ),
+        ];
+        for (ours, theirs) in bits {
+            assert_eq!(ours, theirs as u64);
+        }
+        let errors = [
+            (SUCCESS, baltra_opencl::CL_SUCCESS),
+            (DEVICE_NOT_FOUND, baltra_opencl::CL_DEVICE_NOT_FOUND),
+            (DEVICE_NOT_AVAILABLE, baltra_opencl::CL_DEVICE_NOT_AVAILABLE),
+            (
+                COMPILER_NOT_AVAILABLE,
+                baltra_opencl::CL_COMPILER_NOT_AVAILABLE,
+            ),
+            (
+                MEM_OBJECT_ALLOCATION_FAILURE,
+                baltra_opencl::CL_MEM_OBJECT_ALLOCATION_FAILURE,
+            ),
+            (OUT_OF_RESOURCES, baltra_opencl::CL_OUT_OF_RESOURCES),
+            (OUT_OF_HOST_MEMORY, baltra_opencl::CL_OUT_OF_HOST_MEMORY),
+            (
+                BUILD_PROGRAM_FAILURE,
+                baltra_opencl::CL_BUILD_PROGRAM_FAILURE,
+            ),
+            (
+                EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+                baltra_opencl::CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+            ),
+            (INVALID_VALUE, baltra_opencl::CL_INVALID_VALUE),
+            (INVALID_MEM_OBJECT, baltra_opencl::CL_INVALID_MEM_OBJECT),
+            (INVALID_BINARY, baltra_opencl::CL_INVALID_BINARY),
+            (
+                INVALID_BUILD_OPTIONS,
+                baltra_opencl::CL_INVALID_BUILD_OPTIONS,
+            ),
+            (
+                INVALID_PROGRAM_EXECUTABLE,
+                baltra_opencl::CL_INVALID_PROGRAM_EXECUTABLE,
+            ),
+            (INVALID_KERNEL_NAME, baltra_opencl::CL_INVALID_KERNEL_NAME),
+            (INVALID_ARG_INDEX, baltra_opencl::CL_INVALID_ARG_INDEX),
+            (INVALID_ARG_VALUE, baltra_opencl::CL_INVALID_ARG_VALUE),
+            (INVALID_ARG_SIZE, baltra_opencl::CL_INVALID_ARG_SIZE),
+            (INVALID_KERNEL_ARGS, baltra_opencl::CL_INVALID_KERNEL_ARGS),
+            (
+                INVALID_WORK_DIMENSION,
+                baltra_opencl::CL_INVALID_WORK_DIMENSION,
+            ),
+            (
+                INVALID_WORK_GROUP_SIZE,
+                baltra_opencl::CL_INVALID_WORK_GROUP_SIZE,
+            ),
+            (
+                INVALID_WORK_ITEM_SIZE,
+                baltra_opencl::CL_INVALID_WORK_ITEM_SIZE,
+            ),
+            (INVALID_OPERATION, baltra_opencl::CL_INVALID_OPERATION),
+            (INVALID_BUFFER_SIZE, baltra_opencl::CL_INVALID_BUFFER_SIZE),
+            (
+                INVALID_GLOBAL_WORK_SIZE,
+                baltra_opencl::CL_INVALID_GLOBAL_WORK_SIZE,
+            ),
+        ];
+        for (ours, theirs) in errors {
+            assert_eq!(ours, theirs);
+        }
+    }
+
+    #[test]
+    fn test_errors_are_named_where_they_have_a_name() {
+        assert_eq!(text_of(-54), "CL_INVALID_WORK_GROUP_SIZE (-54)");
+        assert_eq!(text_of(-9999), "OpenCL error -9999");
+    }
+}
