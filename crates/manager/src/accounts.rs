@@ -3,7 +3,7 @@
 //! Executors count in their lease pages. Every second (and when a lease ends) the manager adds
 //! what is new there, at most what can be true, and records the totals.
 
-use crate::gate::Lease;
+use crate::gate_thread::Lease;
 use crate::store::{self, Store};
 use baltra_ring::lease::{processor_ns, LATENCY_BUCKETS};
 use baltra_ring::Usage;

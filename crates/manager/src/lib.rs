@@ -1,7 +1,7 @@
 //! The Device Manager: one for each node.
 //!
 //! It accepts clients, reads their hello and nothing after it, and hands each session to an
-//! executor; grants devices to executors ([`gate`]); keeps executors warm and notices when they
+//! executor; grants devices to executors ([`gate_thread`]); keeps executors warm and notices when they
 //! die ([`executors`]); keeps tenants, books and images; answers operators. It never loads a
 //! vendor's driver and never sees a tenant's data.
 //!
@@ -15,7 +15,7 @@ pub mod configuration;
 mod control;
 pub mod drivers;
 pub mod executors;
-pub mod gate;
+pub mod gate_thread;
 pub mod images;
 pub mod lock;
 pub mod logfile;

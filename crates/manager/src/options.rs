@@ -7,6 +7,7 @@ mod paths;
 pub use load::{default_text, Loader, SECTIONS_ELSEWHERE};
 
 use crate::drivers::Prober;
+use baltra_gate::PolicyKind;
 use baltra_wire::Limits;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -365,19 +366,6 @@ pub enum Isolation {
     Device,
 }
 
-/// In which order the gate grants the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PolicyKind {
-    /// In the order of asking.
-    Fifo,
-    /// Equal device time, by weight.
-    #[default]
-    Fair,
-    /// The highest priority first, at every task boundary.
-    Priority,
-}
-
 /// How a device holds programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -400,7 +388,6 @@ macro_rules! display_as_serialized {
 }
 display_as_serialized! {
     Isolation { Tenant => "tenant", Session => "session", Device => "device" }
-    PolicyKind { Fifo => "fifo", Fair => "fair", Priority => "priority" }
     ImageKind { Shared => "shared", Exclusive => "exclusive" }
 }
 

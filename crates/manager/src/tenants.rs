@@ -1,8 +1,8 @@
 //! Tenants: who may connect as whom, and what each may have.
 
-use crate::gate::Share;
 use crate::options::{valid_name, LimitOptions, TenantOptions};
 use crate::store::{self, Store};
+use baltra_gate::Share;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

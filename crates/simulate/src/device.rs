@@ -4,7 +4,7 @@
 //! has a task, keeps it while it has more, gives it back at the end of the task in which it was
 //! revoked. Idle, it holds on until the gate takes the device.
 
-use baltra_manager::gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
+use baltra_gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
 use baltra_ring::LeaseState;
 use std::collections::{HashMap, VecDeque};
 

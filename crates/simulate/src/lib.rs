@@ -7,7 +7,7 @@
 //! seed give the same report on every machine.
 //!
 //! What is the real thing: [`baltra_registry::allocate`] (placement, reconfiguration, migration),
-//! [`baltra_registry::signals`] (autoscaling), [`baltra_manager::gate::Scheduler`] with its
+//! [`baltra_registry::signals`] (autoscaling), [`baltra_gate::Scheduler`] with its
 //! policies. What is modelled is in `docs/simulate.md`.
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 
 use crate::load::{parse_trace, Arrivals, Load};
 use crate::random::Times;
-use baltra_manager::options::PolicyKind;
+use baltra_gate::PolicyKind;
 use baltra_registry::allocate::Policy;
 use baltra_registry::model::Locality;
 use baltra_registry::query::Query;
@@ -101,7 +101,7 @@ fn migration() -> f64 {
     1000.0
 }
 
-/// How a device is shared: `baltra_manager::gate`'s options.
+/// How a device is shared: `baltra_gate`'s options.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gate {

@@ -11,7 +11,7 @@ use crate::random::Random;
 use crate::report::{self, Report};
 use crate::scenario::{Function as Spec, Isolation, Scenario};
 use crate::statistics::{Counts, DeviceCounts};
-use baltra_manager::gate::{ClientId, GateOptions};
+use baltra_gate::{ClientId, GateOptions};
 use baltra_registry::allocate::Index;
 use baltra_registry::model::{self, Accelerator, Region, Snapshot, UTILIZATION};
 use std::cmp::Reverse;

@@ -3,7 +3,7 @@
 use super::{Event, Replica, Request, World};
 use crate::device::Task;
 use crate::scenario::Isolation;
-use baltra_manager::gate::{ClientId, Share};
+use baltra_gate::{ClientId, Share};
 
 /// No device yet.
 const NOWHERE: u32 = u32::MAX;

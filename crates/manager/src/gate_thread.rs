@@ -1,7 +1,7 @@
-//! One thread a device: joins the scheduler to lease pages, bells and the clock, and ends tasks
-//! that outlive their limit.
+//! One thread a device: joins the scheduler ([`baltra_gate`]) to lease pages, bells and the clock,
+//! and ends tasks that outlive their limit.
 
-use super::{Action, ClientId, GateOptions, Scheduler, Share, Work};
+use baltra_gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
 use baltra_ring::{lease, LeaseGranter, LeaseState};
 use rustix::event::{epoll, eventfd, EventfdFlags, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
@@ -447,7 +447,7 @@ fn edge() -> epoll::EventFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::PolicyKind;
+    use baltra_gate::PolicyKind;
     use baltra_ring::LeaseHolder;
     use std::time::Instant;
 

@@ -1,23 +1,22 @@
-//! The gate: which executors may use a device now.
+//! The gate: which executors may use a device now. No I/O: the Device Manager joins it to lease pages
+//! and the clock, a simulator to simulated ones.
 //!
-//! [`scheduler`] is pure: it is told what leases look like and when, and says what to do. The
-//! order among waiting clients is a [`Policy`]'s, one file each. [`thread`] joins it to lease
-//! pages and the clock.
+//! [`scheduler`] is told what leases look like and when, and says what to do. The order among
+//! waiting clients is a [`Policy`]'s, one file each.
+#![forbid(unsafe_code)]
 
 mod ceiling;
 mod fair;
 mod fifo;
 mod priority;
 pub mod scheduler;
-mod thread;
 
 #[cfg(test)]
 mod tests;
 
 pub use scheduler::{Action, Scheduler, Work};
-pub use thread::{Gate, Lease};
 
-use crate::options::PolicyKind;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Names a lease at the gate; never used again.
@@ -63,6 +62,29 @@ pub trait Policy: Send {
     /// Whether `holder`, which has held for `held_ns`, makes way for `waiting` at its next task
     /// boundary.
     fn yields(&self, holder: ClientId, waiting: ClientId, held_ns: u64, quantum_ns: u64) -> bool;
+}
+
+/// In which order the gate grants the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyKind {
+    /// In the order of asking.
+    Fifo,
+    /// Equal device time, by weight.
+    #[default]
+    Fair,
+    /// The highest priority first, at every task boundary.
+    Priority,
+}
+
+impl std::fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            PolicyKind::Fifo => "fifo",
+            PolicyKind::Fair => "fair",
+            PolicyKind::Priority => "priority",
+        })
+    }
 }
 
 /// The policy of a name.
