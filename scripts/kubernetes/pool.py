@@ -19,7 +19,7 @@ class Registry:
 
     def __init__(self, address, token):
         with tempfile.NamedTemporaryFile() as described:
-            subprocess.run(["protoc", "-I", ROOT / "crates/registry/proto", "registry.proto", "--include_imports",
+            subprocess.run(["protoc", "-I", ROOT / "crates/api/proto", "registry.proto", "--include_imports",
                             f"--descriptor_set_out={described.name}"], check=True)
             files = descriptor_pb2.FileDescriptorSet.FromString(Path(described.name).read_bytes())
         self.pool = descriptor_pool.DescriptorPool()

@@ -1,8 +1,8 @@
 //! Asks the daemon.
 
 use anyhow::{anyhow, Result};
+use baltra_api::control::control_client::ControlClient;
 use baltra_manager::options::PathOptions;
-use baltra_manager::proto::control_client::ControlClient;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 
 use crate::control::Control;
 use anyhow::{bail, Context, Result};
+use baltra_api::control as proto;
 use baltra_manager::lock;
 use baltra_manager::options::PathOptions;
-use baltra_manager::proto;
 use rustix::process::{kill_process, Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};

@@ -5,8 +5,8 @@ mod common;
 #[path = "common/program.rs"]
 mod program;
 
-use baltra_registry::client;
-use baltra_registry::proto::{AllocateRequest, Instance, RenewRequest};
+use baltra_api::client;
+use baltra_api::registry::{AllocateRequest, Instance, RenewRequest};
 use baltra_testkit::{until, Daemon, Service};
 use baltra_wire::Reply;
 use common::*;

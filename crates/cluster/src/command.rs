@@ -421,7 +421,7 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
         let Some(url) = &args.pool else {
             return Ok(());
         };
-        let registry = baltra_registry::client::Options {
+        let registry = baltra_api::client::Options {
             url: url.clone(),
             token: args.registry_token.clone().unwrap_or_default(),
             ca: None,

@@ -6,10 +6,8 @@
 
 use crate::model::{Cluster, NodeKind};
 use anyhow::{bail, ensure, Context, Result};
-use baltra_registry::client::{self, Instances, Operators};
-use baltra_registry::proto::{
-    AllocateRequest, Device, DevicesRequest, ReleaseRequest, RenewRequest,
-};
+use baltra_api::client::{self, Instances, Operators};
+use baltra_api::registry::{AllocateRequest, Device, DevicesRequest, ReleaseRequest, RenewRequest};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
@@ -130,7 +128,7 @@ async fn allocate(
         "the pool gave {} boards of {count}",
         found.devices.len()
     );
-    let named = |d: &baltra_registry::proto::Assignment| format!("{}/{}", d.node, d.device);
+    let named = |d: &baltra_api::registry::Assignment| format!("{}/{}", d.node, d.device);
     Ok(found.devices.iter().map(named).collect())
 }
 

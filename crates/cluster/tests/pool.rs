@@ -3,11 +3,11 @@
 
 mod common;
 
-use baltra_cluster::{command, pool, Cluster, Command};
-use baltra_registry::client;
-use baltra_registry::proto::{
+use baltra_api::client;
+use baltra_api::registry::{
     DeviceDescription, DeviceLoad, DevicesRequest, HeartbeatRequest, Node, RegisterRequest,
 };
+use baltra_cluster::{command, pool, Cluster, Command};
 use baltra_registry::{Options, Service};
 use clap::Parser;
 use common::Bench;

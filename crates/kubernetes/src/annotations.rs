@@ -4,7 +4,7 @@
 //! mean the same as ours. What nobody knows is refused by name: a typing error must not start a Pod without
 //! its device.
 
-use baltra_registry::query::{Field, Query};
+use baltra_api::query::{Field, Query};
 use std::collections::BTreeMap;
 
 /// Before each of ours.
@@ -182,7 +182,7 @@ fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), E
         "accelerator" | "acceleratorhash" => term(Field::Accelerator)?,
         "pool" => wanted.pool = value.to_owned(),
         "function" => wanted.function = value.to_owned(),
-        "count" => wanted.count = number(1, baltra_registry::allocate::DEVICES_MAX)?,
+        "count" => wanted.count = number(1, baltra_api::DEVICES_MAX)?,
         "share" => wanted.share.request = number(1, 100)?,
         "limit" => wanted.share.limit = number(1, 100)?,
         "memory" => {

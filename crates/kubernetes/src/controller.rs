@@ -24,7 +24,7 @@ use crate::registry::Registry;
 use crate::resources::{Accelerator, Device, Function};
 use crate::{lease, watch, INSTANCE};
 use anyhow::{Context, Result};
-use baltra_registry::proto::{DevicesRequest, InstancesRequest};
+use baltra_api::registry::{DevicesRequest, InstancesRequest};
 use clap::Args;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;

@@ -2,8 +2,8 @@
 
 use crate::annotations::{merged, Wanted};
 use crate::resources::function_name;
-use baltra_registry::proto::{AllocateReply, AllocateRequest, Refusal};
-use baltra_registry::query::{Field, Query};
+use baltra_api::query::{Field, Query};
+use baltra_api::registry::{AllocateReply, AllocateRequest, Refusal};
 use std::collections::BTreeMap;
 
 /// An annotation of a Namespace: a query that each device of its Pods meets, or `none`.
@@ -233,7 +233,7 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baltra_registry::proto::Rejection;
+    use baltra_api::registry::Rejection;
 
     fn policy(pairs: &[(&str, &str)]) -> Result<Policy, Error> {
         let pairs = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string()));
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn test_an_instance_s_name_is_a_label_s_value() {
         let name = instance_name(&"n".repeat(63)).unwrap();
-        assert!(name.len() <= 63 && baltra_registry::options::valid_name(&name));
+        assert!(name.len() <= 63 && baltra_api::valid_name(&name));
         assert_ne!(name, instance_name(&"n".repeat(63)).unwrap());
         assert_eq!(named("a-", "x"), "a.x");
     }

@@ -1,7 +1,7 @@
 //! `/healthz` and `/metrics` of a daemon.
 
 use anyhow::{Context, Result};
-use baltra_registry::exposition;
+use baltra_exposition as exposition;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::service::service_fn;

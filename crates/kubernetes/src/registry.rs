@@ -1,7 +1,7 @@
 //! The registry, as everything here asks it.
 
 use anyhow::{Context, Result};
-use baltra_registry::client::{self, Functions, Instances, Operators};
+use baltra_api::client::{self, Functions, Instances, Operators};
 use clap::Args;
 use std::path::PathBuf;
 

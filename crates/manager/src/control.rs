@@ -4,9 +4,9 @@ use crate::configuration;
 use crate::images::{self, Metadata};
 use crate::node::{Device, Node};
 use crate::options::{ImageKind, LimitOptions};
-use crate::proto::{self, control_server::Control};
 use crate::service::{read_leases, Stop};
 use crate::tenants::{self, Tenant};
+use baltra_api::control::{self as proto, control_server::Control};
 use baltra_ring::LeaseState;
 use baltra_wire::opencl::{
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION,

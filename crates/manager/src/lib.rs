@@ -32,9 +32,3 @@ mod traces;
 
 pub use options::Options;
 pub use service::Service;
-
-/// The control service's messages, client and server (see `proto/control.proto`).
-pub mod proto {
-    #![allow(missing_docs, clippy::all)]
-    tonic::include_proto!("baltra.control.v1");
-}

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::HeaderMap;
 use axum::routing::get;
-use baltra_registry::exposition;
+use baltra_exposition as exposition;
 use baltra_ring::lease::LATENCY_BUCKETS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};

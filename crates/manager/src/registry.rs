@@ -37,7 +37,7 @@ pub(crate) fn instance(said: &str) -> Option<(&str, bool)> {
         Some(name) => (name, true),
         None => (said, false),
     };
-    baltra_registry::options::valid_name(name).then_some((name, restarts))
+    baltra_api::valid_name(name).then_some((name, restarts))
 }
 
 #[cfg(test)]

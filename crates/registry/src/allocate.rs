@@ -42,7 +42,8 @@ use crate::model::{
     Accelerator, Device, DeviceId, DeviceState, Function, Instance, Locality, Snapshot, OCCUPATION,
     UTILIZATION,
 };
-use crate::query::{Field, Query};
+use baltra_api::query::{Field, Query};
+use baltra_api::DEVICES_MAX;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
@@ -260,9 +261,6 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The most devices that one instance gets.
-pub const DEVICES_MAX: u32 = 256;
-
 /// One device given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
@@ -389,7 +387,7 @@ fn as_loaded(want: &Want<'_>, device: &Device, like: Option<&Alike<'_>>) -> Plac
         node: device.node.clone(),
         region: match like.and_then(|l| l.key.as_ref()) {
             Some(key) => device.region_of(key),
-            None => want.query.region(device),
+            None => device.region_for(want.query),
         },
         reconfigures: None,
     }

@@ -1,7 +1,7 @@
 //! What comes from a socket, checked once.
 
-use crate::options::valid_name;
-use crate::query::Query;
+use baltra_api::query::Query;
+use baltra_api::valid_name;
 use std::collections::BTreeMap;
 use tonic::Status;
 

@@ -9,7 +9,7 @@
 //! ([`SILENT`]), and its calls are over after their time limit.
 
 use crate::check;
-use crate::proto;
+use baltra_api::registry as proto;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::Status;

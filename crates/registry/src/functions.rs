@@ -3,11 +3,11 @@
 use crate::check;
 use crate::model::UTILIZATION;
 use crate::options::QUEUE_WAIT_MS;
-use crate::proto;
 use crate::records::{Change, FunctionRecord, PoolRecord};
 use crate::registry::Registry;
 use crate::signals::{desired, Measured, Targets};
 use crate::state::{device_id, State};
+use baltra_api::registry as proto;
 use sha2::{Digest, Sha256};
 use tonic::Status;
 
@@ -74,7 +74,7 @@ fn record(function: proto::Function) -> Result<FunctionRecord, Status> {
     check::count(
         "devices",
         function.count as usize,
-        crate::allocate::DEVICES_MAX as usize,
+        baltra_api::DEVICES_MAX as usize,
     )?;
     check::digest_or_none("the accelerator", &function.accelerator)?;
     let labels = function.labels.into_iter().collect();
@@ -180,7 +180,7 @@ pub(crate) fn list(state: &State, tenant: &str) -> proto::FunctionsReply {
 pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::Pool, Status> {
     check::name("the pool", &pool.name)?;
     let query = check::query(&pool.query)?;
-    if query.term(crate::query::Field::Pool).is_some() {
+    if query.term(baltra_api::query::Field::Pool).is_some() {
         return Err(Status::invalid_argument(
             "a pool's query cannot ask for a pool: say what its members are like",
         ));

@@ -2,13 +2,13 @@
 //! may wait for the disk.
 
 use crate::options::{Options, Role};
-use crate::proto::functions_server::{Functions, FunctionsServer};
-use crate::proto::instances_server::{Instances, InstancesServer};
-use crate::proto::nodes_server::{Nodes, NodesServer};
-use crate::proto::operators_server::{Operators, OperatorsServer};
-use crate::proto::{self};
 use crate::registry::Registry;
 use crate::{functions, instances, nodes, operators, reconfigure};
+use baltra_api::registry as proto;
+use baltra_api::registry::functions_server::{Functions, FunctionsServer};
+use baltra_api::registry::instances_server::{Instances, InstancesServer};
+use baltra_api::registry::nodes_server::{Nodes, NodesServer};
+use baltra_api::registry::operators_server::{Operators, OperatorsServer};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -19,9 +19,6 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 type Answer<T> = Result<Response<T>, Status>;
-
-/// The file descriptors of [`proto`], for reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/registry.bin"));
 
 /// Room for a content and what is said about it.
 const FUNCTION_BYTES_MAX: usize = functions::CONTENT_BYTES_MAX + (1 << 20);
@@ -48,7 +45,7 @@ impl Doors {
         health.set_serving::<FunctionsServer<Doors>>().await;
         health.set_serving::<OperatorsServer<Doors>>().await;
         let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
         let only = |roles| Guard::new(&self.registry.options, roles);

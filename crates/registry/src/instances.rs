@@ -4,11 +4,11 @@ use crate::allocate::{Placement, Reason, Refusal, Request};
 use crate::check;
 use crate::counters::RefusalLabels;
 use crate::model::DeviceId;
-use crate::proto;
-use crate::query::Field;
 use crate::records::{AcceleratorRecord, AssignmentRecord, Change, InstanceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
 use crate::state::{accelerator_name, device_id, State};
+use baltra_api::query::Field;
+use baltra_api::registry as proto;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
@@ -113,7 +113,7 @@ fn wanted(
     check::count(
         "devices",
         request.count as usize,
-        crate::allocate::DEVICES_MAX as usize,
+        baltra_api::DEVICES_MAX as usize,
     )?;
     let mut query = check::query(&request.query)?;
     let (mut count, mut accelerator) = (request.count, String::new());
@@ -192,11 +192,7 @@ fn adopt(
     mut wanted: InstanceRecord,
     devices: &[DeviceId],
 ) -> Result<Vec<Change>, Status> {
-    check::count(
-        "devices",
-        devices.len(),
-        crate::allocate::DEVICES_MAX as usize,
-    )?;
+    check::count("devices", devices.len(), baltra_api::DEVICES_MAX as usize)?;
     let query = state.demand(&wanted).query;
     for id in devices.iter().collect::<BTreeSet<_>>() {
         let known = state.index().snapshot().devices.get(id);
@@ -209,7 +205,7 @@ fn adopt(
         wanted.devices.push(AssignmentRecord {
             node: known.node.clone(),
             device: known.name.clone(),
-            region: query.region(known).unwrap_or(0) as u32,
+            region: known.region_for(&query).unwrap_or(0) as u32,
         });
     }
     if let Some(before) = state.image().instances.get(&wanted.name) {

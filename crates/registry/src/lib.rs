@@ -2,7 +2,7 @@
 //!
 //! Managers register their node's devices and tell how busy they are; applications ask for devices
 //! by query; operators cordon, drain and look. The decisions are pure functions over a snapshot
-//! ([`allocate`], [`query`], [`signals`]); the rest of the crate keeps the snapshot: what must
+//! ([`allocate`], [`baltra_api::query`], [`signals`]); the rest of the crate keeps the snapshot: what must
 //! survive in [`store`], what is so now in [`state`].
 //!
 //! [`Options`] builds a [`Service`], which runs until it is told to stop. Nothing that a session
@@ -11,11 +11,9 @@
 
 pub mod allocate;
 mod check;
-pub mod client;
 pub mod clock;
 mod containers;
 pub mod counters;
-pub mod exposition;
 mod functions;
 mod grpc;
 mod incoming;
@@ -27,7 +25,6 @@ mod nodes;
 mod operators;
 pub mod options;
 pub mod prometheus;
-pub mod query;
 mod reconfigure;
 pub mod records;
 pub mod registry;
@@ -36,12 +33,5 @@ pub mod signals;
 pub mod state;
 pub mod store;
 
-pub use grpc::DESCRIPTORS;
 pub use options::Options;
 pub use service::{Handle, Service};
-
-/// The registry's messages, clients and servers (see `proto/registry.proto`).
-pub mod proto {
-    #![allow(missing_docs, clippy::all)]
-    tonic::include_proto!("baltra.registry.v1");
-}

@@ -1,6 +1,5 @@
 //! `/metrics` and `/healthz`.
 
-use crate::exposition;
 use crate::functions::signals;
 use crate::operators;
 use crate::registry::Registry;
@@ -9,6 +8,7 @@ use anyhow::{Context, Result};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::HeaderMap;
 use axum::routing::get;
+use baltra_exposition as exposition;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -210,13 +210,13 @@ impl Now {
     fn look(
         &self,
     ) -> (
-        crate::proto::DevicesReply,
+        baltra_api::registry::DevicesReply,
         Counts,
         Counts,
-        Vec<crate::proto::Signal>,
+        Vec<baltra_api::registry::Signal>,
     ) {
         let state = self.0.state();
-        let request = crate::proto::DevicesRequest {
+        let request = baltra_api::registry::DevicesRequest {
             silent: true,
             ..Default::default()
         };

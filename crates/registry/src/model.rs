@@ -4,7 +4,9 @@
 //! clock or a socket. The fields are those that BlastFunction's thesis lists in section 4.4;
 //! regions, pools and device states are beyond it.
 
-use crate::query::Query;
+pub use baltra_api::query::Accelerator;
+
+use baltra_api::query::{self, Field, Query};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,29 +21,6 @@ pub type InstanceId = String;
 pub const UTILIZATION: &str = "utilization";
 /// The metric that says how many instances are connected. Counted here, never reported.
 pub const OCCUPATION: &str = "occupation";
-
-/// A bitstream image, or a program binary.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Accelerator {
-    /// What people call it.
-    pub name: String,
-    /// SHA-256 of the image, hexadecimal. Empty: not known yet, as for an accelerator that a
-    /// device is going to hold and nobody has sent.
-    #[serde(default)]
-    pub digest: String,
-}
-
-impl Accelerator {
-    /// What makes two accelerators the same: the digest or, where it is unknown, the name. One
-    /// without a digest is therefore never the same as one with: what is not known to match
-    /// makes no room for anybody.
-    pub fn key(&self) -> String {
-        match self.digest.as_str() {
-            "" => format!("name:{}", self.name),
-            digest => digest.to_owned(),
-        }
-    }
-}
 
 /// A slot of a device that holds one accelerator at a time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -160,6 +139,47 @@ impl Device {
     pub fn region_of(&self, key: &str) -> Option<usize> {
         let holds = |r: &Region| r.holds().is_some_and(|a| a.key() == key);
         self.regions.iter().position(holds)
+    }
+}
+
+impl Device {
+    /// Whether a query's accelerator is there, or needs no place of its own: no reconfiguration.
+    /// Says nothing about [`Query::unmet`].
+    pub fn has_loaded(&self, query: &Query) -> bool {
+        !self.exclusive
+            || query.term(Field::Accelerator).is_none()
+            || self
+                .regions
+                .iter()
+                .any(|r| r.holds().is_some_and(|a| query.wants(a)))
+    }
+
+    /// The first region that holds what a query asks for; `None` also where it asks for nothing or
+    /// the device holds programs of many at once.
+    pub fn region_for(&self, query: &Query) -> Option<usize> {
+        query.term(Field::Accelerator).filter(|_| self.exclusive)?;
+        let wanted = |r: &Region| r.holds().is_some_and(|a| query.wants(a));
+        self.regions.iter().position(wanted)
+    }
+}
+
+impl query::Device for Device {
+    fn field(&self, field: Field) -> Option<&str> {
+        Some(match field {
+            Field::Id => &self.id,
+            Field::Name => &self.name,
+            Field::Node => &self.node,
+            Field::Pool => &self.pool,
+            Field::Vendor => &self.vendor,
+            Field::Platform => &self.platform,
+            Field::Profile => &self.profile,
+            Field::Model => &self.model,
+            Field::Accelerator => return None,
+        })
+    }
+
+    fn label(&self, key: &str) -> &str {
+        self.labels.get(key).map_or("", String::as_str)
     }
 }
 
@@ -291,6 +311,38 @@ mod tests {
         assert_eq!(accelerator("a", "ff").key(), accelerator("b", "ff").key());
         assert_ne!(accelerator("a", "ff").key(), accelerator("a", "").key());
         assert_eq!(accelerator("a", "").key(), accelerator("a", "").key());
+    }
+
+    #[test]
+    fn what_is_asked_for_is_loaded_or_needs_no_place() {
+        let device = Device {
+            exclusive: true,
+            regions: vec![Region {
+                accelerator: Some(Accelerator {
+                    name: "sobel".to_owned(),
+                    digest: "ab12cd".to_owned(),
+                }),
+                ..Region::default()
+            }],
+            ..Device::default()
+        };
+        let shared = Device {
+            exclusive: false,
+            ..device.clone()
+        };
+        for (text, loaded, region) in [
+            ("accelerator=sobel", true, Some(0)),
+            ("accelerator=sha256:AB12*", true, Some(0)),
+            ("accelerator=mm", false, None),
+            ("vendor=Intel*", true, None),
+        ] {
+            let query = text.parse().unwrap();
+            assert_eq!(device.has_loaded(&query), loaded, "{text}");
+            assert_eq!(device.region_for(&query), region, "{text}");
+            assert!(shared.has_loaded(&query), "{text}");
+            assert_eq!(shared.region_for(&query), None, "{text}");
+        }
+        assert!(!device.has_loaded(&Query::none()));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use crate::check;
 use crate::instances;
 use crate::options::LimitOptions;
-use crate::proto;
 use crate::records::{Change, DeviceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
 use crate::state::{device_id, Phase, State};
+use baltra_api::registry as proto;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use tonic::Status;

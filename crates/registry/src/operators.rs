@@ -3,11 +3,11 @@
 use crate::check;
 use crate::model::UTILIZATION;
 use crate::options::QUEUE_WAIT_MS;
-use crate::proto;
-use crate::query::Query;
 use crate::records::{DeviceRecord, NodeRecord};
 use crate::registry::Registry;
 use crate::state::{device_id, LiveNode, Phase, State};
+use baltra_api::query::Query;
+use baltra_api::registry as proto;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
@@ -71,7 +71,7 @@ pub(crate) fn devices(
 
 fn fits(state: &State, query: &Query, id: &str) -> bool {
     let device = state.index().snapshot().devices.get(id);
-    device.is_some_and(|d| query.unmet(d).is_none() && query.loaded(d))
+    device.is_some_and(|d| query.unmet(d).is_none() && d.has_loaded(query))
 }
 
 /// One device by node/name.

@@ -3,6 +3,7 @@
 use crate::allocate::{Bound, Policy};
 use crate::model::{Locality, OCCUPATION, UTILIZATION};
 use crate::signals::Targets;
+use baltra_api::valid_name;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -371,12 +372,6 @@ pub const METRICS: [&str; 3] = [UTILIZATION, OCCUPATION, QUEUE_WAIT_MS];
 
 /// The metric that says how long a task waits for the device, mean, milliseconds.
 pub const QUEUE_WAIT_MS: &str = "queue_wait_ms";
-
-/// Names of nodes, devices, functions, tenants, pools and metrics.
-pub fn valid_name(name: &str) -> bool {
-    let character = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    (1..=128).contains(&name.len()) && name.bytes().all(character)
-}
 
 /// From what Device Managers export.
 fn default_queries() -> BTreeMap<String, String> {

@@ -11,11 +11,11 @@ use crate::counters::ReconfigurationLabels;
 use crate::instances::{assignment, assignments, Nodes};
 use crate::model::Accelerator;
 use crate::nodes::authentic;
-use crate::proto;
-use crate::query::Field;
 use crate::records::{Change, DeviceRecord, InstanceRecord};
 use crate::registry::Registry;
 use crate::state::{device_id, State};
+use baltra_api::query::Field;
+use baltra_api::registry as proto;
 use std::collections::BTreeMap;
 use tonic::Status;
 

@@ -190,7 +190,7 @@ impl Handle {
         self.address
     }
 
-    /// As a URL for [`crate::client::Client`].
+    /// As a URL for [`baltra_api::client::Client`].
     pub fn url(&self) -> String {
         match self.registry.options.tls_cert.is_some() {
             true => format!("https://{}", self.address),

@@ -14,9 +14,9 @@ use crate::clock::LeaseClock;
 use crate::model::{self, DeviceId, DeviceState, Locality, UTILIZATION};
 use crate::options::QUEUE_WAIT_MS;
 use crate::prometheus::{Named, Values};
-use crate::proto::DeviceLoad;
-use crate::query::Query;
 use crate::records::{Change, DeviceRecord, Image, InstanceRecord, NodeRecord};
+use baltra_api::query::Query;
+use baltra_api::registry::DeviceLoad;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -290,7 +290,7 @@ impl State {
     }
 
     /// What a region holds from now on, until the next heartbeat says so, too.
-    pub fn loaded(&mut self, node: &str, device: &str, region: crate::proto::Region) {
+    pub fn loaded(&mut self, node: &str, device: &str, region: baltra_api::registry::Region) {
         let live = self.live.get_mut(node);
         if let Some(live) = live.and_then(|n| n.devices.get_mut(device)) {
             live.load.regions.retain(|r| r.index != region.index);
@@ -476,7 +476,7 @@ impl State {
             tenant: instance.tenant.clone(),
             query,
             devices: match instance.count {
-                0 if pooled => crate::allocate::DEVICES_MAX,
+                0 if pooled => baltra_api::DEVICES_MAX,
                 n => n.max(1),
             },
             pooled,

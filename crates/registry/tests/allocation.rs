@@ -2,11 +2,11 @@
 
 mod support;
 
-use baltra_registry::model::Locality;
-use baltra_registry::proto::{
+use baltra_api::registry::{
     AllocateRequest, CordonRequest, DrainRequest, InstancesRequest, Pool, PoolsRequest,
     ReleaseRequest, RenewRequest, UncordonRequest,
 };
+use baltra_registry::model::Locality;
 use support::{board, busy, given, gpu, options, places, start, start_with};
 use tonic::Code;
 

@@ -4,7 +4,7 @@
 
 mod support;
 
-use baltra_registry::proto::{
+use baltra_api::registry::{
     AllocateRequest, CordonRequest, Function, FunctionGetRequest, FunctionPutRequest,
     FunctionsRequest, InstancesRequest, ReleaseRequest, StatusRequest, UncordonRequest,
 };

@@ -2,12 +2,12 @@
 
 mod support;
 
-use baltra_registry::options::TokenOptions;
-use baltra_registry::proto::{
+use baltra_api::registry::{
     AllocateRequest, CordonRequest, DeviceDescription, DrainRequest, Function, FunctionGetRequest,
     FunctionPutRequest, FunctionRemoveRequest, FunctionsRequest, Pool, PoolRemoveRequest,
     SignalsRequest, StatusRequest, UncordonRequest,
 };
+use baltra_registry::options::TokenOptions;
 use baltra_registry::{Options, Service};
 use support::{
     board, busy, digest, given, gpu, id, options, page, start, start_with, until, Clients,
@@ -159,16 +159,16 @@ async fn the_connection_may_be_encrypted() {
     })
     .await
     .unwrap();
-    let to = |url: String, ca| baltra_registry::client::Options {
+    let to = |url: String, ca| baltra_api::client::Options {
         url,
         token: String::new(),
         ca,
     };
     assert!(handle.url().starts_with("https://"));
-    let mut client = baltra_registry::client::operators(&to(handle.url(), Some(cert))).unwrap();
+    let mut client = baltra_api::client::operators(&to(handle.url(), Some(cert))).unwrap();
     client.status(StatusRequest {}).await.unwrap();
     let plain = handle.url().replace("https", "http");
-    let mut client = baltra_registry::client::operators(&to(plain, None)).unwrap();
+    let mut client = baltra_api::client::operators(&to(plain, None)).unwrap();
     client.status(StatusRequest {}).await.unwrap_err();
     handle.stop().await;
 }

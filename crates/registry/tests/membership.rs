@@ -2,10 +2,10 @@
 
 mod support;
 
-use baltra_registry::clock::Clock;
-use baltra_registry::proto::{
+use baltra_api::registry::{
     AllocateRequest, DeregisterRequest, DeviceLoad, DevicesRequest, RenewRequest,
 };
+use baltra_registry::clock::Clock;
 use baltra_registry::{Options, Service};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -97,7 +97,7 @@ async fn allocations_and_orders_outlive_both_sides() {
         .unwrap();
     let app = given(c.allocate("app", "vendor=Shader*").await);
     given(c.allocate("planned", "accelerator=sobel,vendor=Acme").await);
-    let cordon = baltra_registry::proto::CordonRequest {
+    let cordon = baltra_api::registry::CordonRequest {
         device: "n1/b".into(),
     };
     c.operators.cordon(cordon).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_name_is_one_nodes_for_as_long_as_its_lease_runs() {
         .unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
     assert!(status.message().contains("node.name"), "{status}");
-    let request = baltra_registry::proto::HeartbeatRequest {
+    let request = baltra_api::registry::HeartbeatRequest {
         node: "n1".into(),
         id: thief.into(),
         ..Default::default()
@@ -239,7 +239,7 @@ async fn a_node_s_version_uptime_and_dead_executors_are_known() {
     let (handle, mut c) = start(dir.path()).await;
     c.register("n1", vec![gpu("a", 0.0).0]).await.unwrap();
     c.register("n2", vec![gpu("a", 0.0).0]).await.unwrap();
-    let request = baltra_registry::proto::HeartbeatRequest {
+    let request = baltra_api::registry::HeartbeatRequest {
         node: "n1".into(),
         id: id("n1"),
         devices: vec![DeviceLoad {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use baltra_registry::proto::{
+use baltra_api::registry::{
     AllocateRequest, ReconfigurationEndRequest, ReconfigurationReply, ReconfigurationRequest,
     Region,
 };
@@ -149,7 +149,7 @@ async fn who_fits_nowhere_waits_and_is_served_when_there_is_room() {
     c.heartbeat("n1", vec![busy("a", 30.0, holding('a', "sobel"))])
         .await
         .unwrap();
-    let renew = || baltra_registry::proto::RenewRequest {
+    let renew = || baltra_api::registry::RenewRequest {
         instance: "old".into(),
         ..Default::default()
     };

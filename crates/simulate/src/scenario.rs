@@ -2,10 +2,10 @@
 
 use crate::load::{parse_trace, Arrivals, Load};
 use crate::random::Times;
+use baltra_api::query::Query;
 use baltra_gate::PolicyKind;
 use baltra_registry::allocate::Policy;
 use baltra_registry::model::Locality;
-use baltra_registry::query::Query;
 use baltra_registry::signals::Targets;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

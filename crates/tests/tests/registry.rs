@@ -1,7 +1,7 @@
 //! The registry with a real manager and a real Prometheus server (Debian's).
 
-use baltra_registry::client::{self, Instances, Operators};
-use baltra_registry::proto::{AllocateRequest, Device, DevicesRequest, StatusRequest};
+use baltra_api::client::{self, Instances, Operators};
+use baltra_api::registry::{AllocateRequest, Device, DevicesRequest, StatusRequest};
 use baltra_registry::{Handle, Options, Service};
 use baltra_testkit::Daemon;
 use baltra_tests::{compile, daemon_with, tenants, through, Running};

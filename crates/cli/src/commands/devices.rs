@@ -6,8 +6,8 @@ use crate::daemons::{Daemon, Told};
 use crate::output::{self, Table};
 use crate::registry::{self, Registry};
 use anyhow::Result;
+use baltra_api::control as proto;
 use baltra_manager::options::PathOptions;
-use baltra_manager::proto;
 use baltra_session::client::Client;
 use baltra_session::Endpoint;
 use baltra_wire::opencl::{

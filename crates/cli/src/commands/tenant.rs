@@ -4,8 +4,8 @@ use crate::args::{Quota, Tenant};
 use crate::control::Control;
 use crate::output::{self, Table};
 use anyhow::Result;
+use baltra_api::control as proto;
 use baltra_manager::options::PathOptions;
-use baltra_manager::proto;
 use serde_json::json;
 
 fn message(quota: &Quota) -> proto::Quota {

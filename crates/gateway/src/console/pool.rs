@@ -4,8 +4,8 @@
 //! away the devices stay as they were last heard of, their load unknown.
 
 use super::model::{Accelerator, Device, Health, Node, Region, Registry, State};
-use baltra_registry::client::{self, Operators};
-use baltra_registry::proto::{self, DevicesReply, DevicesRequest};
+use baltra_api::client::{self, Operators};
+use baltra_api::registry::{self as proto, DevicesReply, DevicesRequest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use crate::http::gateway::Gateway;
 use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use baltra_registry::exposition;
+use baltra_exposition as exposition;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::HeaderMap;
 use prometheus_client::collector::Collector;

@@ -7,7 +7,7 @@ use super::mirror::condition;
 use super::{Controller, CONTAINERS_STARTED, CONTAINERS_STOPPED, FAILURES};
 use crate::resources::{function_name, Function, FunctionContainer, FunctionSpec};
 use anyhow::{anyhow, bail, Result};
-use baltra_registry::proto::{self, ContainerOrder, ContainersRequest};
+use baltra_api::registry::{self as proto, ContainerOrder, ContainersRequest};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

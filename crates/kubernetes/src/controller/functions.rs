@@ -6,10 +6,10 @@ use super::Controller;
 use crate::demand::Policy;
 use crate::resources::{function_name, Function, FunctionSpec};
 use anyhow::{anyhow, Context, Result};
-use baltra_functions::Files;
-use baltra_registry::proto::{
-    self, FunctionPutRequest, FunctionRemoveRequest, FunctionsRequest, SignalsRequest,
+use baltra_api::registry::{
+    self as proto, FunctionPutRequest, FunctionRemoveRequest, FunctionsRequest, SignalsRequest,
 };
+use baltra_functions::Files;
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use bytes::Bytes;
 use kube::api::{Patch, PatchParams};

@@ -5,8 +5,8 @@ use crate::resources::{
     device_name, Accelerator, AcceleratorSpec, AcceleratorStatus, Device, DeviceSpec, DeviceStatus,
 };
 use anyhow::Result;
-use baltra_registry::proto::{
-    self, AcceleratorsRequest, CordonRequest, DrainRequest, UncordonRequest,
+use baltra_api::registry::{
+    self as proto, AcceleratorsRequest, CordonRequest, DrainRequest, UncordonRequest,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;

@@ -1,9 +1,8 @@
 //! What has to happen to a Pod and its instance: pure.
 
 use crate::{ALLOCATED, GATE, INSTANCE};
-use baltra_registry::model::Accelerator;
-use baltra_registry::proto;
-use baltra_registry::query::{Field, Query};
+use baltra_api::query::{Accelerator, Field, Query};
+use baltra_api::registry as proto;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@ use crate::annotations;
 use crate::demand::{self, Answer, Asker, Policy, LEASE_S, POD};
 use crate::{ALLOCATED, GATE, HOSTNAME, INSTANCE};
 use anyhow::{anyhow, Result};
-use baltra_registry::proto::{
+use baltra_api::registry::{
     AllocateRequest, Device, Instance, InstancesRequest, ReleaseRequest, RenewRequest,
 };
 use futures_util::{stream, StreamExt};

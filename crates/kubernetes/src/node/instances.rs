@@ -15,8 +15,8 @@
 use crate::annotations::Share;
 use crate::{INSTANCES_DIR, MOUNT};
 use anyhow::{bail, Context, Result};
-use baltra_manager::proto::control_client::ControlClient;
-use baltra_manager::proto::{
+use baltra_api::control::control_client::ControlClient;
+use baltra_api::control::{
     Quota, Tenant, TenantAddRequest, TenantRemoveRequest, TenantTokenRequest, TenantsRequest,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -251,7 +251,7 @@ impl Instances {
 
     /// Names come from objects: one that leads elsewhere is refused.
     fn directory(&self, name: &str) -> Result<PathBuf> {
-        if !baltra_registry::options::valid_name(name) || name.starts_with('.') {
+        if !baltra_api::valid_name(name) || name.starts_with('.') {
             bail!("'{name}' is no instance's name");
         }
         Ok(self.root.join(name))

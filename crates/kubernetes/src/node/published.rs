@@ -7,8 +7,8 @@
 use super::slices;
 use crate::GROUP;
 use anyhow::Result;
-use baltra_manager::proto::Device as Managed;
-use baltra_registry::proto::Device as Pooled;
+use baltra_api::control::Device as Managed;
+use baltra_api::registry::Device as Pooled;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::api::{Patch, PatchParams};

@@ -6,9 +6,9 @@
 use crate::registry::Registry;
 use crate::GROUP;
 use anyhow::Result;
-use baltra_manager::proto::Device as Managed;
-use baltra_registry::proto::{Device as Pooled, DevicesRequest};
-use baltra_registry::query::{Field, Query};
+use baltra_api::control::Device as Managed;
+use baltra_api::query::{Field, Query};
+use baltra_api::registry::{Device as Pooled, DevicesRequest};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
@@ -261,9 +261,7 @@ mod tests {
     fn test_a_device_that_changes_is_tainted() {
         let mut pooled = Pooled::default();
         assert!(taint(&pooled).is_none());
-        pooled
-            .pending
-            .push(baltra_registry::proto::Region::default());
+        pooled.pending.push(baltra_api::registry::Region::default());
         assert_eq!(taint(&pooled).unwrap().key, "baltra.io/reconfiguring");
         pooled.draining = true;
         assert_eq!(taint(&pooled).unwrap().effect, "NoExecute");

@@ -8,7 +8,7 @@ use crate::health::Counters;
 use crate::registry::Registry;
 use crate::{watch, ALLOCATED, INSTANCE};
 use anyhow::Result;
-use baltra_registry::proto::{InstancesRequest, ReleaseRequest};
+use baltra_api::registry::{InstancesRequest, ReleaseRequest};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, Operation};
 use kube::core::DynamicObject;

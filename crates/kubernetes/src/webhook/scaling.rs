@@ -6,7 +6,7 @@
 
 use crate::registry::Registry;
 use crate::resources::function_name;
-use baltra_registry::proto::{Signal, SignalsRequest};
+use baltra_api::registry::{Signal, SignalsRequest};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{json, Value};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What the registry wants of each device, as it said last.
 
-use baltra_registry::proto;
+use baltra_api::registry as proto;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

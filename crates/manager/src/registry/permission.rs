@@ -3,7 +3,7 @@
 use super::{moving, Link};
 use crate::configuration::Error;
 use crate::node::{Device, Node};
-use baltra_registry::proto;
+use baltra_api::registry as proto;
 use std::sync::Arc;
 use tonic::Code;
 

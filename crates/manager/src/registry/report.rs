@@ -3,7 +3,7 @@
 use crate::node::{Device, Node};
 use crate::options::ImageKind;
 use crate::service::read_leases;
-use baltra_registry::proto;
+use baltra_api::registry as proto;
 use baltra_ring::lease::monotonic_ns;
 use baltra_wire::opencl::{
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_PROFILE, DEVICE_VENDOR,

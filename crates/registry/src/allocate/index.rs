@@ -14,7 +14,7 @@ use super::{
     Refusal, Request, Source, Want, WHOLE,
 };
 use crate::model::{Accelerator, Device, DeviceId, Function, Instance, InstanceId, Snapshot};
-use crate::query::Field;
+use baltra_api::query::Field;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What a device's region holds, for filing.
@@ -419,7 +419,7 @@ impl Index {
         };
         let usable = |d: &Device| match reconfigure {
             true => d.exclusive && self.region_to_give_up(d, want.taken).is_some(),
-            false => want.query.loaded(d),
+            false => d.has_loaded(want.query),
         };
         if let Some(few) = self.named(want, node) {
             let entry = |d: &&Device| self.entries.get(&d.id).map(|e| e.rank.clone());

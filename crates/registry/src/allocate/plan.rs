@@ -61,7 +61,9 @@ pub fn plan(index: &Index, device: &str, region: usize, accelerator: &Accelerato
         region.planned = None;
         region.accelerator = Some(accelerator.clone());
     }
-    leave(index, device, |function| function.query.loaded(&changed))
+    leave(index, device, |function| {
+        changed.has_loaded(&function.query)
+    })
 }
 
 /// What becomes of a device's instances when all of them must leave it.
@@ -143,7 +145,7 @@ impl Moved<'_> {
         // Those who moved before it are among a touched device's instances.
         let snapshot = self.index.snapshot();
         let fits = |d: &&Device| {
-            want.unfit(snapshot, d).is_none() && policy.admits(d) && function.query.loaded(d)
+            want.unfit(snapshot, d).is_none() && policy.admits(d) && d.has_loaded(&function.query)
         };
         let candidates = self.touched.values().filter(fits).chain(untouched);
         let key = |d: &Device| {
@@ -154,7 +156,7 @@ impl Moved<'_> {
         let placement = Placement {
             device: best.id.clone(),
             node: best.node.clone(),
-            region: function.query.region(best),
+            region: best.region_for(&function.query),
             reconfigures: None,
         };
         let mut busier = best.clone();

@@ -197,7 +197,7 @@ impl Source for Scan<'_> {
         let mut devices: Vec<(bool, bool, Rank, &Device)> = all
             .map(|d| {
                 let far = want.prefer.is_some_and(|node| node != d.node);
-                (!want.query.loaded(d), far, self.policy.rank(d), d)
+                (!d.has_loaded(want.query), far, self.policy.rank(d), d)
             })
             .collect();
         devices.sort_by(|a, b| (a.0, a.1, &a.2, &a.3.id).cmp(&(b.0, b.1, &b.2, &b.3.id)));

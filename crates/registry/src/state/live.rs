@@ -1,9 +1,9 @@
 //! What nodes said last.
 
 use crate::model;
-use crate::proto::{self, DeviceLoad};
-use crate::query::{Field, Query};
 use crate::records::{AcceleratorRecord, DeviceRecord};
+use baltra_api::query::{Field, Query};
+use baltra_api::registry::{self as proto, DeviceLoad};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -162,7 +162,7 @@ fn a_stored_query_that_does_not_parse_fits_no_device() {
         assert_eq!(devices.len(), 2);
         for device in devices.values() {
             assert!(demand.query.unmet(device).is_some());
-            assert!(!device.exclusive || !demand.query.loaded(device));
+            assert!(!device.exclusive || !device.has_loaded(&demand.query));
             assert_eq!(device.pool, "");
         }
         let request = crate::allocate::Request {

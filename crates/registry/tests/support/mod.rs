@@ -1,8 +1,8 @@
 //! A registry in this process, and what tests say to it.
 #![allow(dead_code)]
 
-use baltra_registry::client::{self, Functions, Instances, Nodes, Operators};
-use baltra_registry::proto::{
+use baltra_api::client::{self, Functions, Instances, Nodes, Operators};
+use baltra_api::registry::{
     AllocateReply, AllocateRequest, Device, DeviceDescription, DeviceLoad, DevicesRequest,
     HeartbeatReply, HeartbeatRequest, Instance, Node, Region, RegisterReply, RegisterRequest,
 };

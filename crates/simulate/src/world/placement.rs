@@ -1,9 +1,9 @@
 //! Instances come, move and go; devices are reconfigured. The registry's part.
 
 use super::{Event, Replica, World};
+use baltra_api::query::Field;
 use baltra_registry::allocate::{plan, Decision, Plan, Request};
 use baltra_registry::model::{Accelerator, Instance};
-use baltra_registry::query::Field;
 use baltra_registry::signals::{desired, Measured};
 use std::collections::VecDeque;
 

@@ -3,8 +3,8 @@
 use super::Finding;
 use crate::control::Control;
 use crate::daemons::Daemon;
+use baltra_api::control as proto;
 use baltra_manager::options::PathOptions;
-use baltra_manager::proto;
 use std::net::{SocketAddr, TcpListener};
 
 /// All that concerns daemons.

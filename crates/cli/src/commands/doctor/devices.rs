@@ -5,9 +5,9 @@ use crate::args::Config;
 use crate::configuration;
 use crate::control::Control;
 use crate::daemons::Daemon;
+use baltra_api::control as proto;
 use baltra_manager::drivers::{self, Inventory, Origin, Served};
 use baltra_manager::options::{Options, PathOptions};
-use baltra_manager::proto;
 use std::path::Path;
 
 const DRIVER: &str = "OpenCL driver";

@@ -6,9 +6,9 @@ use crate::args::Run;
 use crate::output;
 use crate::registry::{asked, said, Registry, Services};
 use anyhow::{anyhow, Result};
+use baltra_api::registry::{AllocateRequest, Assignment, Instance, Refusal};
+use baltra_api::registry::{ReleaseRequest, RenewRequest};
 use baltra_manager::options::PathOptions;
-use baltra_registry::proto::{AllocateRequest, Assignment, Instance, Refusal};
-use baltra_registry::proto::{ReleaseRequest, RenewRequest};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn test_a_refusal_names_devices_and_what_they_lack() {
-        let device = baltra_registry::proto::Rejection {
+        let device = baltra_api::registry::Rejection {
             device: "a/gpu0".into(),
             filter: "metric".into(),
             reason: "utilization is 97, at most 90".into(),

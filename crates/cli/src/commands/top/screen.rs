@@ -105,7 +105,7 @@ fn draw(frame: &mut Frame<'_>, view: &View, paused: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baltra_manager::proto;
+    use baltra_api::control as proto;
     use ratatui::backend::TestBackend;
 
     #[test]

@@ -1,7 +1,7 @@
 //! What `baltra top` shows: the difference of two looks.
 
 use crate::output::{self, Table};
-use baltra_manager::proto;
+use baltra_api::control as proto;
 use serde_json::json;
 use std::collections::HashMap;
 

@@ -5,12 +5,12 @@
 
 use super::{ask, needs_compiler, query_of, Place, Placement, Places, Wanted};
 use crate::engine::options::Options;
-use baltra_functions::manifest::DeviceQuery;
-use baltra_functions::Function;
-use baltra_registry::client::{self, Instances, Operators};
-use baltra_registry::proto::{
+use baltra_api::client::{self, Instances, Operators};
+use baltra_api::registry::{
     AllocateRequest, Assignment, DevicesRequest, Instance, ReleaseRequest, RenewRequest,
 };
+use baltra_functions::manifest::DeviceQuery;
+use baltra_functions::Function;
 use baltra_session::Endpoint;
 use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
@@ -305,7 +305,7 @@ fn text_of(query: Option<&DeviceQuery>, compiles: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baltra_registry::query::Query;
+    use baltra_api::query::Query;
 
     #[test]
     fn test_conditions_become_a_query_that_the_registry_reads() {

@@ -94,7 +94,7 @@ proptest! {
             prop_assert!(has_memory(&snapshot, device, asked.memory_bytes));
             prop_assert_eq!(&placement.node, &device.node);
             if placement.reconfigures.is_none() {
-                prop_assert!(asked.query.loaded(device));
+                prop_assert!(device.has_loaded(&asked.query));
             } else {
                 prop_assert!(device.exclusive && placement.region.is_some());
             }
@@ -112,7 +112,7 @@ proptest! {
             if !is_candidate(&snapshot, other, &asked.query, &policy) {
                 continue;
             }
-            let loaded = asked.query.loaded(other);
+            let loaded = other.has_loaded(&asked.query);
             let usable = loaded || (reconfigures && any_region_fits_elsewhere(&snapshot, &policy, other));
             if usable {
                 prop_assert!(loaded != reconfigures || !loaded);
@@ -128,7 +128,7 @@ proptest! {
     ) {
         let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
         let loaded = snapshot.devices.values().any(|d| {
-            is_candidate(&snapshot, d, &asked.query, &policy) && asked.query.loaded(d)
+            is_candidate(&snapshot, d, &asked.query, &policy) && d.has_loaded(&asked.query)
         });
         prop_assert_eq!(decision.devices[0].reconfigures.is_some(), !loaded);
     }
@@ -242,7 +242,7 @@ proptest! {
                 let nearer = snapshot.devices.values().any(|d| {
                     d.node == near
                         && is_candidate(&snapshot, d, &asked.query, &policy)
-                        && asked.query.loaded(d)
+                        && d.has_loaded(&asked.query)
                         && !asked.except.contains(&d.id)
                         && has_memory(&snapshot, d, asked.memory_bytes)
                 });
@@ -293,7 +293,7 @@ proptest! {
                     prop_assert!(needed > free);
                     prop_assert!((needed - device.region_utilization(*region)).abs() < 1e-5);
                     prop_assert_eq!(Some(accelerator), device.regions[*region].holds());
-                    prop_assert!(!asked.query.loaded(device));
+                    prop_assert!(!device.has_loaded(&asked.query));
                 }
                 Reason::NoRegion => prop_assert!(device.regions.is_empty()),
                 Reason::NodeShort { found } => {

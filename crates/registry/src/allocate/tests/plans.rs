@@ -116,7 +116,7 @@ proptest! {
             for id in &device.instances {
                 let instance = &index.snapshot().instances[id];
                 let query = &index.snapshot().functions[&instance.function].query;
-                let stays = !drains && query.loaded(&changed);
+                let stays = !drains && changed.has_loaded(query);
                 prop_assert_eq!(!stays, told.contains(&id));
             }
         }
@@ -135,7 +135,7 @@ proptest! {
                 let to = &devices[&step.to.as_ref().unwrap().device];
                 prop_assert_ne!(&to.id, &device.id);
                 prop_assert!(index.policy().admits(to));
-                prop_assert!(query.unmet(to).is_none() && query.loaded(to));
+                prop_assert!(query.unmet(to).is_none() && to.has_loaded(query));
             }
             // Where one move was found the first instance had the best of all.
             let Some(first) = plan.moves.first() else { continue };

@@ -18,7 +18,6 @@ mod tests;
 
 pub use pattern::Pattern;
 
-use crate::model::{Accelerator, Device};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -89,27 +88,44 @@ impl Field {
             Field::Id | Field::Node | Field::Pool | Field::Accelerator
         )
     }
-
-    /// What a device has there; `None` for the accelerator, of which it may hold several.
-    pub fn of(self, device: &Device) -> Option<&str> {
-        Some(match self {
-            Field::Id => &device.id,
-            Field::Name => &device.name,
-            Field::Node => &device.node,
-            Field::Pool => &device.pool,
-            Field::Vendor => &device.vendor,
-            Field::Platform => &device.platform,
-            Field::Profile => &device.profile,
-            Field::Model => &device.model,
-            Field::Accelerator => return None,
-        })
-    }
 }
 
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// A bitstream image, or a program binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Accelerator {
+    /// What people call it.
+    pub name: String,
+    /// SHA-256 of the image, hexadecimal. Empty: not known yet, as for an accelerator that a
+    /// device is going to hold and nobody has sent.
+    #[serde(default)]
+    pub digest: String,
+}
+
+impl Accelerator {
+    /// What makes two accelerators the same: the digest or, where it is unknown, the name. One
+    /// without a digest is therefore never the same as one with: what is not known to match
+    /// makes no room for anybody.
+    pub fn key(&self) -> String {
+        match self.digest.as_str() {
+            "" => format!("name:{}", self.name),
+            digest => digest.to_owned(),
+        }
+    }
+}
+
+/// A device, as far as a query asks about it.
+pub trait Device {
+    /// What it has there; `None` for the accelerator, of which it may hold several.
+    fn field(&self, field: Field) -> Option<&str>;
+
+    /// A label's value; empty: it has none.
+    fn label(&self, key: &str) -> &str;
 }
 
 /// A term of a query, named.
@@ -304,9 +320,9 @@ impl Query {
 
     /// The first term, other than the accelerator's, that a device fails; `None`: it could be
     /// used, reconfigured if need be.
-    pub fn unmet<'a>(&'a self, device: &'a Device) -> Option<Unmet<'a>> {
+    pub fn unmet<'a>(&'a self, device: &'a impl Device) -> Option<Unmet<'a>> {
         let field = |(field, wanted): (&Field, &'a Pattern)| {
-            let found = field.of(device)?;
+            let found = device.field(*field)?;
             (!wanted.matches(found, field.case_matters())).then_some(Unmet {
                 term: Term::Field(*field),
                 wanted,
@@ -319,9 +335,9 @@ impl Query {
             .or_else(|| self.unmet_label(device))
     }
 
-    fn unmet_label<'a>(&'a self, device: &'a Device) -> Option<Unmet<'a>> {
+    fn unmet_label<'a>(&'a self, device: &'a impl Device) -> Option<Unmet<'a>> {
         self.labels.iter().find_map(|(key, wanted)| {
-            let found = device.labels.get(key).map_or("", String::as_str);
+            let found = device.label(key);
             (!wanted.matches(found, true)).then_some(Unmet {
                 term: Term::Label(key),
                 wanted,
@@ -332,10 +348,10 @@ impl Query {
 
     /// Whether a device meets every term about a kind of device rather than one of them: all but
     /// id, node and accelerator.
-    pub(crate) fn fits_kind(&self, device: &Device) -> bool {
+    pub fn fits_kind(&self, device: &impl Device) -> bool {
         let fixed = |f: &Field| !matches!(f, Field::Id | Field::Node | Field::Accelerator);
         let mut fields = Field::ALL.into_iter().filter(fixed);
-        fields.all(|f| self.accepts(f, f.of(device).unwrap_or_default()))
+        fields.all(|f| self.accepts(f, device.field(f).unwrap_or_default()))
             && self.unmet_label(device).is_none()
     }
 
@@ -353,25 +369,6 @@ impl Query {
                 || (!accelerator.digest.is_empty()
                     && pattern.matches_digest(accelerator.digest.as_str()))
         })
-    }
-
-    /// Whether a device can be used as it stands: no reconfiguration. Says nothing about
-    /// [`Query::unmet`].
-    pub fn loaded(&self, device: &Device) -> bool {
-        !device.exclusive
-            || self.term(Field::Accelerator).is_none()
-            || device
-                .regions
-                .iter()
-                .any(|r| r.holds().is_some_and(|a| self.wants(a)))
-    }
-
-    /// The first region that holds what is asked for; `None` also where nothing is asked for or
-    /// the device holds programs of many at once.
-    pub fn region(&self, device: &Device) -> Option<usize> {
-        self.term(Field::Accelerator).filter(|_| device.exclusive)?;
-        let wanted = |r: &crate::model::Region| r.holds().is_some_and(|a| self.wants(a));
-        device.regions.iter().position(wanted)
     }
 }
 

@@ -5,10 +5,10 @@
 //! registry is away fails at once with `UNAVAILABLE`: what was last known stays with the caller,
 //! who asks again after a pause ([`Backoff`]).
 
-use crate::proto::functions_client::FunctionsClient;
-use crate::proto::instances_client::InstancesClient;
-use crate::proto::nodes_client::NodesClient;
-use crate::proto::operators_client::OperatorsClient;
+use crate::registry::functions_client::FunctionsClient;
+use crate::registry::instances_client::InstancesClient;
+use crate::registry::nodes_client::NodesClient;
+use crate::registry::operators_client::OperatorsClient;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -236,7 +236,7 @@ mod tests {
         };
         let mut operators = operators(&options(&format!("http://{address}"))).unwrap();
         let status = operators
-            .status(crate::proto::StatusRequest {})
+            .status(crate::registry::StatusRequest {})
             .await
             .unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);

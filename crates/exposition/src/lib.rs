@@ -2,6 +2,7 @@
 //!
 //! A scraper that accepts OpenMetrics no less than text gets that; everybody else gets text, which
 //! every scraper reads.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -1,26 +1,41 @@
 use super::*;
-use crate::model::Region;
 use proptest::prelude::*;
 
-fn device() -> Device {
-    Device {
+struct Board {
+    id: String,
+    name: String,
+    vendor: String,
+}
+
+impl Device for Board {
+    fn field(&self, field: Field) -> Option<&str> {
+        Some(match field {
+            Field::Id => &self.id,
+            Field::Name => &self.name,
+            Field::Node => "n1",
+            Field::Pool => "",
+            Field::Vendor => &self.vendor,
+            Field::Platform => "Intel(R) FPGA SDK for OpenCL(TM)",
+            Field::Profile => "FULL_PROFILE",
+            Field::Model => "Arria 10 GX",
+            Field::Accelerator => return None,
+        })
+    }
+
+    fn label(&self, key: &str) -> &str {
+        if key == "rack" {
+            "7"
+        } else {
+            ""
+        }
+    }
+}
+
+fn device() -> Board {
+    Board {
         id: "n1/fpga0".to_owned(),
         name: "de5a".to_owned(),
-        node: "n1".to_owned(),
         vendor: "Intel(R) Corporation".to_owned(),
-        platform: "Intel(R) FPGA SDK for OpenCL(TM)".to_owned(),
-        profile: "FULL_PROFILE".to_owned(),
-        model: "Arria 10 GX".to_owned(),
-        labels: BTreeMap::from([("rack".to_owned(), "7".to_owned())]),
-        exclusive: true,
-        regions: vec![Region {
-            accelerator: Some(Accelerator {
-                name: "sobel".to_owned(),
-                digest: "ab12cd".to_owned(),
-            }),
-            ..Region::default()
-        }],
-        ..Device::default()
     }
 }
 
@@ -53,7 +68,11 @@ fn terms_match_exactly_by_prefix_and_by_glob() {
 
 #[test]
 fn accelerators_match_by_name_or_digest() {
-    for (text, loaded) in [
+    let sobel = Accelerator {
+        name: "sobel".to_owned(),
+        digest: "ab12cd".to_owned(),
+    };
+    for (text, wants) in [
         ("accelerator=sobel", true),
         ("accelerator=so*", true),
         ("accelerator=Sobel", false),
@@ -62,12 +81,7 @@ fn accelerators_match_by_name_or_digest() {
         ("accelerator=mm", false),
         ("vendor=Intel*", true),
     ] {
-        assert_eq!(query(text).loaded(&device()), loaded, "{text}");
-        let shared = Device {
-            exclusive: false,
-            ..device()
-        };
-        assert!(query(text).loaded(&shared), "{text}");
+        assert_eq!(query(text).wants(&sobel), wants, "{text}");
     }
 }
 
@@ -105,7 +119,7 @@ fn a_wrong_query_says_where_and_why() {
 
 #[test]
 fn quotes_keep_commas_and_backslashes_take_meaning_away() {
-    let xilinx = Device {
+    let xilinx = Board {
         vendor: "Xilinx, Inc.".to_owned(),
         name: "a*b".to_owned(),
         ..device()
@@ -114,7 +128,7 @@ fn quotes_keep_commas_and_backslashes_take_meaning_away() {
         .unmet(&xilinx)
         .is_none());
     assert!(query(r"name=a\*b").unmet(&xilinx).is_none());
-    let other = Device {
+    let other = Board {
         name: "axb".to_owned(),
         ..xilinx
     };
@@ -142,13 +156,11 @@ fn the_terms_of_two_queries_hold_and_the_first_goes_before() {
 fn nothing_fits_the_query_for_none() {
     let none = Query::none();
     for name in ["", "a", "(nothing)"] {
-        let device = Device {
+        let device = Board {
             id: name.into(),
-            exclusive: true,
-            ..Device::default()
+            ..device()
         };
         assert!(none.unmet(&device).is_some());
-        assert!(!none.loaded(&device));
         let accelerator = Accelerator {
             name: name.into(),
             digest: name.into(),
