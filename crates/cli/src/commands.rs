@@ -71,7 +71,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         }
         Command::Simulate(args) => baltra_simulate::command(&args, &mut Stdout).map(done),
         Command::NativeWorker { arguments } => {
-            baltra_gateway::engine::native_worker_main(&arguments).map(done)
+            baltra_engine::native_worker_main(&arguments).map(done)
         }
         Command::Vfun(args) => vfun::daemon(&args, &paths).map(done),
         Command::Vm(command) => vfun::vm(command, &paths).map(done),

@@ -3,13 +3,12 @@
 //! A gateway is a process of its own. It speaks HTTP/1.1, optionally over TLS: OpenFaaS's paths,
 //! the Open Inference Protocol (over gRPC too, on a second address), health, metrics and an
 //! OpenAPI description ([`http`]); keeps the functions that were deployed; and runs their calls
-//! on devices of one or many nodes ([`engine`]).
+//! on devices of one or many nodes ([`baltra_engine`]).
 //!
 //! [`Options`] builds a [`Service`], which serves until it is stopped or dropped.
 #![forbid(unsafe_code)]
 
 pub mod console;
-pub mod engine;
 pub mod http;
 pub mod options;
 mod service;

@@ -1,6 +1,5 @@
 //! The configuration of a gateway, checked before any port opens.
 
-use crate::engine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -35,7 +34,7 @@ pub struct Options {
     /// Who may deploy and remove.
     pub admin: AdminOptions,
     /// How calls are carried out, and where.
-    pub engine: engine::Options,
+    pub engine: baltra_engine::Options,
     /// Sizes, numbers and times.
     pub limits: LimitOptions,
     /// Who may call. Empty: anyone who reaches the address, which must be loopback then.
@@ -55,7 +54,7 @@ impl Default for Options {
             shared_memory: true,
             callback_hosts: Vec::new(),
             admin: AdminOptions::default(),
-            engine: engine::Options::default(),
+            engine: baltra_engine::Options::default(),
             limits: LimitOptions::default(),
             keys: Vec::new(),
         }

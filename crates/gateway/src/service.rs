@@ -1,7 +1,6 @@
 //! The gateway's life: takes its state, opens its doors, serves, drains.
 
 use crate::console;
-use crate::engine::Engine;
 use crate::http::gateway::Gateway;
 use crate::http::inference::grpc;
 use crate::http::listener::{self, Door, Protocol};
@@ -9,6 +8,7 @@ use crate::http::overview::Overview;
 use crate::http::{pool, router, tls};
 use crate::options::Options;
 use anyhow::{anyhow, Context, Result};
+use baltra_engine::Engine;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;

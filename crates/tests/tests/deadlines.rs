@@ -1,7 +1,7 @@
 //! Work that does not end, and drivers that do not recover: whose sessions end, who goes on.
 
+use baltra_engine::{CallError, Engine, Options, Trace};
 use baltra_functions::{Body, Call, Files, Function, Request};
-use baltra_gateway::engine::{CallError, Engine, Options, Trace};
 use baltra_testkit::{until, Daemon};
 use baltra_tests::{
     baltra, compile, compile_driver, daemon, daemon_with, ended, executor_of, executors, json,

@@ -1,8 +1,8 @@
 //! The gateway's engine, without HTTP: functions on a real device through a real manager, and
 //! native ones in their sandboxed process.
 
+use baltra_engine::{CallError, Engine, Options, Reply, Trace};
 use baltra_functions::{Body, Call, Files, Function, Request};
-use baltra_gateway::engine::{CallError, Engine, Options, Reply, Trace};
 use baltra_testkit::Daemon;
 use baltra_tests::{baltra, daemon, daemon_with, free_port, kill, root};
 use bytes::Bytes;

@@ -6,7 +6,7 @@
 //! | [`part`] | one application: its rings, its handles |
 //! | [`functions`] | what the VM may call, loaded once |
 //! | [`native`] | a call of native code |
-//! | [`hardware`] | a call on an accelerator, through the gateway's engine |
+//! | [`hardware`] | a call on an accelerator, through the engine |
 //! | [`bridge`] | an OpenCL session, between the application and an executor |
 //!
 //! The first thread looks after the table of parts and after streams; each application that claims one gets a thread.

@@ -5,5 +5,5 @@
 fn main() -> anyhow::Result<()> {
     // The gateway names the subcommand; nothing else is an argument.
     let args: Vec<String> = std::env::args().skip(2).collect();
-    baltra_gateway::engine::native_worker_main(&args)
+    baltra_engine::native_worker_main(&args)
 }

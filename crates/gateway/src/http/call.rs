@@ -1,6 +1,5 @@
 //! One call: bound, carried out, answered, counted and logged, whichever way it came.
 
-use crate::engine::{CallError, Timing, Trace};
 use crate::http::body::Payload;
 use crate::http::budget::Held;
 use crate::http::gateway::{blocking, Gateway};
@@ -11,6 +10,7 @@ use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
 use crate::http::text::without_paths;
 use crate::http::trace;
+use baltra_engine::{CallError, Timing, Trace};
 use baltra_functions::manifest::Codec;
 use baltra_functions::{Answer, Call, Request as Asked};
 use http::header::{HeaderValue, ACCEPT, CONTENT_TYPE};

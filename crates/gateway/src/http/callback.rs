@@ -1,9 +1,9 @@
 //! Tells an asynchronous call's end to whoever asked for it.
 
-use crate::engine::Trace;
 use crate::http::body::Body;
 use crate::http::problem::{Problem, PROBLEM_JSON};
 use crate::http::{tls, trace};
+use baltra_engine::Trace;
 use baltra_functions::Answer;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderValue, Request, StatusCode, Uri};

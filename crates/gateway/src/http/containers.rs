@@ -4,7 +4,6 @@
 //! controller start a replica. Where a container is counts as known for [`VALID`] only: who stops one relies on that.
 //! A waiting call keeps its body with its caller: nothing of it is read before it can be passed on.
 
-use crate::engine::{Timing, Trace};
 use crate::http::body::Body;
 use crate::http::call::Metered;
 use crate::http::gateway::Gateway;
@@ -16,6 +15,7 @@ use crate::http::trace;
 use arc_swap::ArcSwap;
 use baltra_api::client::Functions;
 use baltra_api::registry::{self as proto, CallCount, CallsRequest};
+use baltra_engine::{Timing, Trace};
 use http::header::{HeaderName, AUTHORIZATION, CONNECTION, EXPECT, HOST, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};

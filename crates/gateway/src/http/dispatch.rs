@@ -4,7 +4,6 @@
 //! function is found in a table that is replaced whole, counters are the thread's own, and the
 //! request's header map becomes the answer's.
 
-use crate::engine::{Timing, Trace};
 use crate::http::body::{collect, Body};
 use crate::http::budget::Held;
 use crate::http::coding::Coding;
@@ -14,6 +13,7 @@ use crate::http::problem::Problem;
 use crate::http::text::Text;
 use crate::http::{call, containers, queue, trace};
 use axum::Router;
+use baltra_engine::{Timing, Trace};
 use baltra_functions::{Answer, Request as Asked};
 use http::header::{HeaderName, HeaderValue, CONNECTION, CONTENT_TYPE, HOST};
 use http::request::Parts;

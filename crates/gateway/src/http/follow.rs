@@ -1,6 +1,5 @@
 //! `/system/logs`: what the gateway and the function itself had to say, in one stream.
 
-use crate::engine::log::Line as EngineLine;
 use crate::http::faas::check_namespace;
 use crate::http::gateway::Gateway;
 use crate::http::logs::{Line, Log};
@@ -11,6 +10,7 @@ use crate::http::table::Deployed;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use baltra_engine::log::Line as EngineLine;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use serde::Deserialize;

@@ -1,6 +1,5 @@
 //! What all doors and workers share: the state of one gateway.
 
-use crate::engine::{CallError, Engine};
 use crate::http::budget::{Budget, Held};
 use crate::http::containers::Containers;
 use crate::http::delivery::Deliveries;
@@ -15,6 +14,7 @@ use crate::http::table::{Deployed, Deployment, Table};
 use crate::http::text::without_paths;
 use crate::options::Options;
 use anyhow::{Context, Result};
+use baltra_engine::{CallError, Engine};
 use baltra_functions::Function;
 use baltra_trace::Spans;
 use http::StatusCode;

@@ -20,7 +20,6 @@ pub(crate) mod message;
 pub(crate) mod protocol;
 pub(crate) mod wire;
 
-use crate::engine::{Timing, Trace};
 use crate::http::budget::Held;
 use crate::http::call::{problem_of, Metered};
 use crate::http::gateway::{blocking, Gateway};
@@ -30,6 +29,7 @@ use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
 use ::http::{HeaderMap, StatusCode};
+use baltra_engine::{Timing, Trace};
 use baltra_functions::{Body, Call};
 use datatype::{Datatype, Output};
 use std::sync::atomic::Ordering::Relaxed;

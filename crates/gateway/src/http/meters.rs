@@ -3,9 +3,9 @@
 //! The same numbers are metrics (since the start) and usage (since the tenant first called the
 //! function, kept over restarts).
 
-use crate::engine::{Account, Timing};
 use crate::http::gateway::now_ms;
 use crate::http::usage::{Usage, UsageLine};
+use baltra_engine::{Account, Timing};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;

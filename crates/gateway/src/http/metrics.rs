@@ -1,14 +1,14 @@
 //! Prometheus metrics, read from the counters when they are asked for.
 
-use crate::engine::breaker::Position;
-use crate::engine::replica::ReplicaStatus;
-use crate::engine::stats::BATCH_BOUNDS;
-use crate::engine::Status;
 use crate::http::containers::Container;
 use crate::http::gateway::Gateway;
 use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use baltra_engine::breaker::Position;
+use baltra_engine::replica::ReplicaStatus;
+use baltra_engine::stats::BATCH_BOUNDS;
+use baltra_engine::Status;
 use baltra_exposition as exposition;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::HeaderMap;

@@ -6,12 +6,12 @@ use crate::console::model::{
     State, Tenant,
 };
 use crate::console::{Pool, Source};
-use crate::engine::placement::Place;
 use crate::http::gateway::Gateway;
 use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use crate::http::table::Deployed;
 use anyhow::{Context, Result};
 use baltra_api::client;
+use baltra_engine::placement::Place;
 use baltra_functions::manifest::{Codec, Dimension, Implementation, Source as From};
 use baltra_wire::opencl::{DEVICE_GLOBAL_MEM_SIZE, DEVICE_NAME, DEVICE_VENDOR};
 use std::collections::BTreeMap;

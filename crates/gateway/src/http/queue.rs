@@ -3,7 +3,6 @@
 //! They live as long as the gateway: at a shutdown those that run are waited for, and the others
 //! are lost, which their status would have said.
 
-use crate::engine::Trace;
 use crate::http::body::{collect, Body, Payload};
 use crate::http::call;
 use crate::http::callback::{Callback, Outcome};
@@ -14,6 +13,7 @@ use crate::http::problem::Problem;
 use crate::http::table::Deployed;
 use crate::http::trace;
 use crate::options::LimitOptions;
+use baltra_engine::Trace;
 use baltra_functions::Request as Asked;
 use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;

@@ -7,7 +7,7 @@
 //! └ device            there; a manager tells what of it was waiting at the gate. A container's: until its answer's head
 //! ```
 
-use crate::engine::{Timing, Trace};
+use baltra_engine::{Timing, Trace};
 use baltra_trace::{span_id, Clock, Kind, Span, Spans, Value};
 use std::time::{Duration, Instant};
 

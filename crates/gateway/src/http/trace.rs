@@ -4,8 +4,8 @@
 //! trace begins here. Either way the gateway's own span is new, and it is what callbacks, logs and
 //! nodes hear of, and the caller, where it sent one.
 
-use crate::engine::Trace;
 use crate::http::text::Text;
+use baltra_engine::Trace;
 use baltra_trace::{span_id, trace_id, Context, Spans};
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};

@@ -3,8 +3,8 @@
 
 use super::functions::Refusal;
 use anyhow::Result;
+use baltra_engine::{CallError, Engine, Options, Trace};
 use baltra_functions::{Call, Function};
-use baltra_gateway::engine::{CallError, Engine, Options, Trace};
 use baltra_vguest::Reason;
 use bytes::Bytes;
 use std::sync::Arc;

@@ -5,7 +5,6 @@ use super::memory::Description;
 use super::{guard, message, protocol, wire};
 use super::{model, shape, Data, Inference, Inferred, Input, Span, Wanted};
 use super::{EXTENSIONS, SERVER_NAME};
-use crate::engine::Timing;
 use crate::http::gateway::{Gateway, Readiness};
 use crate::http::problem::Problem;
 use crate::http::trace;
@@ -19,6 +18,7 @@ use crate::proto::model_metadata_response::TensorMetadata;
 use crate::proto::repository_index_response::ModelIndex;
 use crate::proto::system_shared_memory_status_response::RegionStatus;
 use crate::proto::*;
+use baltra_engine::Timing;
 use baltra_functions::{Body, Type};
 use bytes::Bytes;
 use http::HeaderMap;
@@ -279,7 +279,7 @@ fn write_output(output: &Output, shared: Option<&Span>) -> (InferOutputTensor, B
 }
 
 /// The headers that answers over HTTP have too.
-fn with_metadata<T>(message: T, timing: &Timing, trace: &crate::engine::Trace) -> Response<T> {
+fn with_metadata<T>(message: T, timing: &Timing, trace: &baltra_engine::Trace) -> Response<T> {
     let ms = |ns: u64| ns as f64 / 1e6;
     let timing = format!(
         "queue;dur={:.3}, cold;dur={:.3}, device;dur={:.3}",

@@ -3,7 +3,6 @@
 use super::memory::Description;
 use super::message::{self, read_request, write_response, HEADER_LENGTH};
 use super::{model, protocol, Inferred, EXTENSIONS, SERVER_NAME};
-use crate::engine::{Timing, Trace};
 use crate::http::body::{collect, whole, Payload};
 use crate::http::coding::Coding;
 use crate::http::gateway::{blocking, Gateway, Readiness};
@@ -17,6 +16,7 @@ use axum::middleware::{from_fn, from_fn_with_state, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use baltra_engine::{Timing, Trace};
 use baltra_functions::Body as Bodies;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};

@@ -4,7 +4,7 @@
 //! What the registry last said stays in use while it is away.
 
 use super::{ask, needs_compiler, query_of, Place, Placement, Places, Wanted};
-use crate::engine::options::Options;
+use crate::options::Options;
 use baltra_api::client::{self, Instances, Operators};
 use baltra_api::registry::{
     AllocateRequest, Assignment, DevicesRequest, Instance, ReleaseRequest, RenewRequest,

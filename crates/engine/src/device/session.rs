@@ -2,8 +2,8 @@
 //! that a function that comes back does not wait for one.
 
 use super::error::StartError;
-use crate::engine::log::Log;
-use crate::engine::placement::Place;
+use crate::log::Log;
+use crate::placement::Place;
 use baltra_session::client::{Client, Handler};
 use baltra_wire::{Hello, Id, VERSION};
 use std::collections::HashMap;

@@ -7,8 +7,8 @@
 //! before its kernel runs is undefined: another call's bytes of the same function, perhaps.
 
 use super::program::Program;
-use crate::engine::pending::Traced;
-use crate::engine::reply::CallError;
+use crate::pending::Traced;
+use crate::reply::CallError;
 use baltra_functions::{Argument, Body, Buffer, Call, Launch, Step};
 use baltra_session::client::{Block, Client, Lost, Queue};
 use baltra_wire::opencl::{text_of, MEM_READ_WRITE};

@@ -1,10 +1,10 @@
 //! Starts a native function's process and notices its end.
 
 use super::lane::RING_BYTES;
-use crate::engine::device::error::StartError;
-use crate::engine::device::ColdStart;
-use crate::engine::log::Log;
-use crate::engine::options::Options;
+use crate::device::error::StartError;
+use crate::device::ColdStart;
+use crate::log::Log;
+use crate::options::Options;
 use baltra_functions::manifest::Native;
 use baltra_functions::Function;
 use baltra_native::protocol::{framed, memory_bytes, rings, Start, Started, SOCKET_BYTES_MAX};

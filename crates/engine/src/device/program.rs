@@ -6,8 +6,7 @@ use baltra_functions::manifest::{Implementation, Opencl};
 use baltra_functions::Function;
 use baltra_session::client::{Block, Client, Lost};
 use baltra_wire::opencl::{
-    text_of, DEVICE_NOT_AVAILABLE, MEM_READ_ONLY, MEM_READ_WRITE, PROGRAM_BINARIES,
-    PROGRAM_BUILD_LOG, SUCCESS,
+    text_of, DEVICE_NOT_AVAILABLE, MEM_READ_ONLY, PROGRAM_BINARIES, PROGRAM_BUILD_LOG, SUCCESS,
 };
 use baltra_wire::{Backing, Control, Id, KernelDescription, Query, Reply, Request};
 use std::collections::HashMap;

@@ -1,12 +1,12 @@
 //! One thread of a native function's process, as its callers see it: a ring of calls, a ring of
 //! answers, and the calls on their way. Answers come in the order of the calls.
 
-use crate::engine::device::error::StartError;
-use crate::engine::device::input_bytes;
-use crate::engine::pace::Pace;
-use crate::engine::pending::{Backlog, Outcome, Pending};
-use crate::engine::reply::{CallError, Timing};
-use crate::engine::stats::Stats;
+use crate::device::error::StartError;
+use crate::device::input_bytes;
+use crate::pace::Pace;
+use crate::pending::{Backlog, Outcome, Pending};
+use crate::reply::{CallError, Timing};
+use crate::stats::Stats;
 use baltra_functions::{Argument, Buffer, Call, Function};
 use baltra_native::protocol::{self, aligned, AnswerHead, Arg, Head, ANSWER_HEAD_BYTES};
 use baltra_ring::{Consumer, Producer, Range};

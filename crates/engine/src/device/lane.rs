@@ -20,10 +20,10 @@
 
 use super::program::Program;
 use super::slot::{Slot, SlotError};
-use crate::engine::pace::Pace;
-use crate::engine::pending::{Backlog, Outcome, Pending, Traced, Waiter};
-use crate::engine::reply::{CallError, Timing};
-use crate::engine::stats::Stats;
+use crate::pace::Pace;
+use crate::pending::{Backlog, Outcome, Pending, Traced, Waiter};
+use crate::reply::{CallError, Timing};
+use crate::stats::Stats;
 use baltra_functions::{Call, Step};
 use baltra_session::client::{Lost, Queue};
 use baltra_wire::opencl::{text_of, DEVICE_NOT_AVAILABLE};

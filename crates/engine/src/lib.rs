@@ -26,6 +26,7 @@
 //! answer is always one of the attempts' alone.
 //!
 //! A call that holds a device past its deadline is ended there ([`deadline`]), with its session.
+#![forbid(unsafe_code)]
 
 pub mod breaker;
 mod deadline;
