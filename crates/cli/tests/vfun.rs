@@ -1,11 +1,10 @@
 //! The VM door between processes of one host: the daemon, its workers, and applications that have a
 //! VM's region by its socket. With real guests: `crates/vfun/tests/vm_test.py`.
 
+use baltra_ivshmem::region::Region;
 use baltra_ring::Memory;
 use baltra_testkit::Daemon as Manager;
-use baltra_vguest::client::Error;
-use baltra_vguest::region::Region;
-use baltra_vguest::{Client, Codec, Device, Implementation, Reason, State, Values, Want};
+use baltra_vguest::{Client, Codec, Device, Error, Implementation, Reason, State, Values, Want};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;

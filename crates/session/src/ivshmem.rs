@@ -7,9 +7,8 @@
 use crate::client::{ConnectError, Peer, Pool};
 use crate::handshake::{decode_answer, frame};
 use crate::Endpoint;
+use baltra_ivshmem::{Device, Error, Lent};
 use baltra_ring::{Memory, Range};
-use baltra_vguest::client::Error;
-use baltra_vguest::{Client, Device, Lent};
 use baltra_wire::{Hello, Welcome};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,10 +42,8 @@ pub(crate) fn dial(
         error => failed(io::Error::other(error)),
     };
     let device = Device::find(device).map_err(failed)?;
-    let client = Client::open(&device).map_err(said)?;
-    let (answer, lent) = client
-        .session(&frame(hello).map_err(failed)?)
-        .map_err(said)?;
+    let (answer, lent) =
+        baltra_ivshmem::session(&device, &frame(hello).map_err(failed)?).map_err(said)?;
     let welcome = decode_answer(&answer).map_err(failed)?;
     let welcome = welcome.map_err(|refusal| ConnectError::Refused {
         endpoint: endpoint.to_string(),

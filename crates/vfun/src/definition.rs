@@ -1,7 +1,7 @@
 //! What an operator allows a VM.
 
 use anyhow::{bail, ensure, Result};
-use baltra_vguest::region::{Layout, FLAG_DOORBELL, HANDLES_MAX};
+use baltra_ivshmem::region::{Layout, FLAG_DOORBELL, HANDLES_MAX};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 

@@ -7,57 +7,20 @@
 //! A connection is one thread's at a time, and has a part of the region to itself: an application
 //! with several threads opens several.
 
-use crate::device::Device;
-use crate::link::{Lent, Link};
-use crate::message::{
-    Answer, Codec, Implementation, Kind, Reason, Request, State, Want, ANSWER_BYTES, ARENA, HERE,
+use baltra_ivshmem::link::{refused, Link};
+use baltra_ivshmem::message::{
+    Answer, Codec, Implementation, Kind, Request, State, Want, ANSWER_BYTES, ARENA, HERE,
     INLINE_BYTES_MAX, KEPT, REQUEST_BYTES, TEXT_BYTES_MAX,
 };
-use crate::region::HANDLES_MAX;
-use crate::wait::Guess;
-use std::io;
+use baltra_ivshmem::region::HANDLES_MAX;
+use baltra_ivshmem::wait::Guess;
+use baltra_ivshmem::{Device, Error};
 use std::time::{Duration, Instant};
 
 /// How long administrative requests may take, loading a library and compiling kernels included.
 const ADMINISTRATION_PATIENCE: Duration = Duration::from_secs(60);
-/// What a Device Manager answers to a hello: its devices' descriptions, mostly.
-const SESSION_ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of the arena start at a multiple of it.
 const ALIGN: u64 = 64;
-
-/// What can go wrong.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The region cannot be used.
-    #[error(transparent)]
-    Device(#[from] io::Error),
-    /// All parts are taken by other applications of this VM.
-    #[error("every part of the region is taken by another application of this VM")]
-    Full,
-    /// The host does not answer.
-    #[error("the host does not answer (does `baltra vfun` run there?)")]
-    Gone,
-    /// The host started anew: everything that was asked for is forgotten. Open again.
-    #[error("the host has started anew and forgotten this connection: open it again")]
-    Lost,
-    /// The host said no.
-    #[error("{text}")]
-    Refused {
-        /// Why.
-        reason: Reason,
-        /// In words.
-        text: String,
-    },
-    /// The wait was over before the answer came. The call goes on.
-    #[error("no answer yet")]
-    NotYet,
-    /// A use that the library does not allow, such as a get without a set.
-    #[error("{0}")]
-    Misuse(&'static str),
-    /// The host's answer makes no sense.
-    #[error("the host broke the protocol")]
-    Protocol,
-}
 
 /// What the host offers for a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,49 +134,7 @@ impl Client {
 
     /// The part of the region that this is, from 0; without a region 0.
     pub fn part(&self) -> u32 {
-        match &self.link {
-            Link::Rings(rings) => rings.held.number,
-            Link::Stream(_) => 0,
-        }
-    }
-
-    /// Hands a framed hello to the host's Device Manager: its framed answer and, where that opened a
-    /// session, the part, which is the session's memory from now on.
-    pub fn session(mut self, hello: &[u8]) -> Result<(Vec<u8>, Option<Lent>), Error> {
-        if hello.len() > INLINE_BYTES_MAX {
-            return Err(Error::Misuse("the hello is longer than 4 KiB"));
-        }
-        if !matches!(self.link, Link::Rings(_)) {
-            return Err(Error::Misuse(
-                "OpenCL over the region needs an ivshmem device",
-            ));
-        }
-        let behind = baltra_ring::SEGMENT_BYTES.next_multiple_of(ALIGN);
-        let room = (self.link.arena().len() as u64).saturating_sub(behind);
-        let request = Request {
-            answer: (behind, room.min(SESSION_ANSWER_BYTES_MAX)),
-            ..Request::new(Kind::Session, 0, self.number_call())
-        };
-        let mut message = std::mem::take(&mut self.message);
-        request.encode("", hello, &mut message);
-        self.link.push(&message, None)?;
-        let (answer, mut data) = self.answer_to(request.id)?;
-        if answer.reason.is_some() {
-            return Err(refused(answer, &data));
-        }
-        if answer.place == ARENA {
-            if answer.bytes > request.answer.1 {
-                return Err(Error::Protocol);
-            }
-            data.clear();
-            let arena = self.link.arena();
-            arena.append_to(behind as usize, answer.bytes as usize, &mut data);
-        }
-        let lent = match self.link {
-            Link::Rings(rings) if answer.choice == 1 => Some(Lent::new(rings.held)),
-            _ => None,
-        };
-        Ok((data, lent))
+        self.link.part()
     }
 
     /// The functions that this VM may call.
@@ -535,16 +456,5 @@ impl Client {
             flight.answer = Some(answer);
             flight.data = self.answer[ANSWER_BYTES..].to_vec();
         }
-    }
-}
-
-/// What a nack says.
-fn refused(answer: Answer, data: &[u8]) -> Error {
-    match answer.reason {
-        Some(reason) => Error::Refused {
-            reason,
-            text: String::from_utf8_lossy(data).into_owned(),
-        },
-        None => Error::Protocol,
     }
 }

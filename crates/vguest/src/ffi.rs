@@ -3,9 +3,8 @@
 //! Every pointer that C hands over is checked for null and otherwise taken at its word, as in any C
 //! library.
 
-use crate::client::{Client, Error, Function, Values};
-use crate::device::Device;
-use crate::message::{Reason, State, Want};
+use crate::client::{Client, Function, Values};
+use baltra_ivshmem::{Device, Error, Reason, State, Want};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr, CString};
 use std::time::Duration;

@@ -6,13 +6,13 @@
 //! neither registers nor memory, which applications have as without it; after it has handed an eventfd
 //! out it is out of the way.
 
-use crate::device::Bell;
+use baltra_ivshmem::interrupts::socket;
 use rustix::fs::{fcntl_setfl, OFlags};
 use rustix::ioctl::{ioctl, opcode, Ioctl, IoctlOutput, Opcode, Setter, Updater};
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::ffi::{c_void, CString};
 use std::fs::OpenOptions;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -20,11 +20,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where `vfun interrupts` is to be found, unless the environment says otherwise.
-const SOCKET: &str = "/run/vfun-interrupts.sock";
-/// The environment's word for it.
-pub const VARIABLE: &str = "VFUN_INTERRUPTS";
-/// How long it may take to answer.
+/// How long an application may take to ask.
 const PATIENCE: Duration = Duration::from_secs(2);
 const VECTORS_MAX: usize = 16;
 /// `VFIO_TYPE1_IOMMU`
@@ -117,21 +113,6 @@ fn about<T: Into<io::Error>>(what: impl std::fmt::Display) -> impl FnOnce(T) -> 
         let error = error.into();
         io::Error::new(error.kind(), format!("{what}: {error}"))
     }
-}
-
-/// The socket's path.
-fn socket() -> PathBuf {
-    let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
-    named.unwrap_or_else(|| SOCKET.into()).into()
-}
-
-/// What rings when the host answers this part; `None`: nobody gives the device's interrupts away.
-pub fn bell(part: u32) -> Option<Bell> {
-    let stream = UnixStream::connect(socket()).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    (&stream).write_all(&part.to_le_bytes()).ok()?;
-    let (_, event) = crate::device::receive(&stream).ok()?;
-    event.map(Bell::new)
 }
 
 /// Has the device's interrupts, and gives them away, for ever; `ready` is called before.

@@ -7,12 +7,12 @@
 
 use super::functions::Refusal;
 use crate::definition::Definition;
+use baltra_ivshmem::region::{Part, PARTS_MAX};
+use baltra_ivshmem::Reason;
 use baltra_ring::memory::try_lock_byte;
 use baltra_ring::Segment;
 use baltra_session::handshake::{self, decode_hello};
 use baltra_session::Endpoint;
-use baltra_vguest::region::{Part, PARTS_MAX};
-use baltra_vguest::Reason;
 use baltra_wire::{Hello, Share, VERSION};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::fs::{File, OpenOptions};

@@ -7,7 +7,7 @@ use crate::protocol::Start;
 use anyhow::Result;
 use baltra_functions::manifest::{Implementation as Way, Size, Source};
 use baltra_functions::{Function, Manifest};
-use baltra_vguest::{Implementation, Reason, Want};
+use baltra_ivshmem::{Implementation, Reason, Want};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -5,7 +5,7 @@ use super::functions::Refusal;
 use anyhow::Result;
 use baltra_engine::{CallError, Engine, Options, Trace};
 use baltra_functions::{Call, Function};
-use baltra_vguest::Reason;
+use baltra_ivshmem::Reason;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

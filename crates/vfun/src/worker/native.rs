@@ -4,9 +4,9 @@ use super::functions::Refusal;
 use anyhow::{bail, Result};
 use baltra_functions::manifest::Implementation as Way;
 use baltra_functions::{Argument, Buffer, Call, Function, Launch, Step};
+use baltra_ivshmem::Reason;
 use baltra_native::library::{Aligned, Contents, Library, Memory, Prepared};
 use baltra_native::protocol::Arg;
-use baltra_vguest::Reason;
 use bytes::Bytes;
 use std::path::Path;
 

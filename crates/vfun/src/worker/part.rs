@@ -7,15 +7,15 @@ use super::native::{Again, Room};
 use super::{Link, Shared};
 use anyhow::Result;
 use baltra_functions::{Body, Call, Request as HttpRequest};
-use baltra_ring::{Consumer, Producer, RING_HEADER_BYTES};
-use baltra_vguest::device::Bell;
-use baltra_vguest::message::{
+use baltra_ivshmem::device::Bell;
+use baltra_ivshmem::message::{
     Answer, Codec, Implementation, Kind, Reason, Request, State, Want, ANSWER_BYTES, ARENA, HERE,
     INLINE_BYTES_MAX, KEPT, MESSAGE_BYTES_MAX, REQUEST_BYTES,
 };
-use baltra_vguest::region::Part;
-use baltra_vguest::stream::{Heard, Pipe};
-use baltra_vguest::wait::{self, Guess, Waiter};
+use baltra_ivshmem::region::Part;
+use baltra_ivshmem::stream::{Heard, Pipe};
+use baltra_ivshmem::wait::{self, Guess, Waiter};
+use baltra_ring::{Consumer, Producer, RING_HEADER_BYTES};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method};

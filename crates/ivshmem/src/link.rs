@@ -1,8 +1,10 @@
 //! What carries a connection's messages: a part of the region, or a stream beside it.
 
-use crate::client::Error;
 use crate::device::{Bell, Device, Opened};
-use crate::message::{Answer, Reason, State, ARENA, MESSAGE_BYTES_MAX};
+use crate::error::Error;
+use crate::message::{
+    Answer, Kind, Reason, Request, State, ANSWER_BYTES, ARENA, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX,
+};
 use crate::region::Part;
 use crate::stream::{Frame, Heard, Pipe};
 use crate::wait::{self, Guess, Waiter};
@@ -19,11 +21,19 @@ const CLAIM_PATIENCE: Duration = Duration::from_secs(10);
 const PULSE_PATIENCE: Duration = Duration::from_secs(5);
 /// An application's own arena, where it shares none: what is on its way at a time, at most.
 const ARENA_BYTES: u64 = 16 << 20;
+/// What a Device Manager answers to a hello: its devices' descriptions, mostly.
+const SESSION_ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// How long it may take to.
+const SESSION_PATIENCE: Duration = Duration::from_secs(60);
+/// The number of the only call of a link that becomes a session.
+const SESSION_CALL: u64 = 1;
+/// Blocks of the arena start at a multiple of it.
+const ALIGN: u64 = 64;
 /// How long a stream is waited on before another look at the clock.
 const TURN: Duration = Duration::from_secs(1);
 
 /// A way to the host.
-pub(crate) enum Link {
+pub enum Link {
     /// A part of the region.
     Rings(Box<Rings>),
     /// A virtio-serial port, or a TCP connection.
@@ -31,7 +41,7 @@ pub(crate) enum Link {
 }
 
 /// An answer; how long it was waited for, if that was long.
-type Next = Result<(Answer, Option<Duration>), Error>;
+pub type Next = Result<(Answer, Option<Duration>), Error>;
 
 impl Link {
     /// Takes a free part of the region, or begins on a stream.
@@ -39,6 +49,14 @@ impl Link {
         match device.stream()? {
             Some(stream) => Ok(Link::Stream(Box::new(Stream::open(stream)?))),
             None => Ok(Link::Rings(Box::new(Rings::open(device.open()?)?))),
+        }
+    }
+
+    /// The part of the region that this is, from 0; without a region 0.
+    pub fn part(&self) -> u32 {
+        match self {
+            Link::Rings(rings) => rings.held.number,
+            Link::Stream(_) => 0,
         }
     }
 
@@ -67,20 +85,78 @@ impl Link {
     }
 }
 
+/// Hands a framed hello to the host's Device Manager: its framed answer and, where that opened a
+/// session, the part, which is the session's memory from now on.
+pub fn session(device: &Device, hello: &[u8]) -> Result<(Vec<u8>, Option<Lent>), Error> {
+    let mut link = Link::open(device)?;
+    if hello.len() > INLINE_BYTES_MAX {
+        return Err(Error::Misuse("the hello is longer than 4 KiB"));
+    }
+    if !matches!(link, Link::Rings(_)) {
+        return Err(Error::Misuse(
+            "OpenCL over the region needs an ivshmem device",
+        ));
+    }
+    let behind = baltra_ring::SEGMENT_BYTES.next_multiple_of(ALIGN);
+    let room = (link.arena().len() as u64).saturating_sub(behind);
+    let request = Request {
+        answer: (behind, room.min(SESSION_ANSWER_BYTES_MAX)),
+        ..Request::new(Kind::Session, 0, SESSION_CALL)
+    };
+    let mut message = Vec::new();
+    request.encode("", hello, &mut message);
+    link.push(&message, None)?;
+    let deadline = Instant::now() + SESSION_PATIENCE;
+    let answer = match link.next(Some(deadline), Guess::default(), &mut message) {
+        Ok((answer, _)) if answer.id == request.id => answer,
+        Ok(_) => return Err(Error::Protocol),
+        Err(Error::NotYet) => return Err(Error::Gone),
+        Err(error) => return Err(error),
+    };
+    let mut data = message.split_off(ANSWER_BYTES);
+    if answer.reason.is_some() {
+        return Err(refused(answer, &data));
+    }
+    if answer.place == ARENA {
+        if answer.bytes > request.answer.1 {
+            return Err(Error::Protocol);
+        }
+        data.clear();
+        let arena = link.arena();
+        arena.append_to(behind as usize, answer.bytes as usize, &mut data);
+    }
+    let lent = match link {
+        Link::Rings(rings) if answer.choice == 1 => Some(Lent::new(rings.held)),
+        _ => None,
+    };
+    Ok((data, lent))
+}
+
+/// What a nack says.
+pub fn refused(answer: Answer, data: &[u8]) -> Error {
+    match answer.reason {
+        Some(reason) => Error::Refused {
+            reason,
+            text: String::from_utf8_lossy(data).into_owned(),
+        },
+        None => Error::Protocol,
+    }
+}
+
 /// A part of the region, claimed. Dropping it gives it back.
-pub(crate) struct Held {
+struct Held {
     device: Opened,
     /// Rung by the host.
     bell: Option<Bell>,
     part: Part,
-    pub number: u32,
+    number: u32,
     claim: u32,
     epoch: u32,
 }
 
 /// A part of the region, and its rings.
-pub(crate) struct Rings {
-    pub held: Held,
+pub struct Rings {
+    held: Held,
     requests: Producer,
     responses: Consumer,
     waiter: Waiter,
@@ -237,7 +313,7 @@ impl Rings {
 }
 
 /// A stream, and this side's arena.
-pub(crate) struct Stream {
+pub struct Stream {
     pipe: Pipe,
     arena: Range,
 }
@@ -346,7 +422,7 @@ pub struct Lent {
 }
 
 impl Lent {
-    pub(crate) fn new(held: Held) -> Lent {
+    fn new(held: Held) -> Lent {
         let looked = Mutex::new((0, Instant::now()));
         Lent { held, looked }
     }

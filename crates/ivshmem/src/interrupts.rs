@@ -1,0 +1,30 @@
+//! The interrupts of the device in a guest: one process there has them (`vfun interrupts`) and gives
+//! each application the eventfd of its part's vector, over a Unix socket.
+
+use crate::device::Bell;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where `vfun interrupts` is to be found, unless the environment says otherwise.
+const SOCKET: &str = "/run/vfun-interrupts.sock";
+/// The environment's word for it.
+pub const VARIABLE: &str = "VFUN_INTERRUPTS";
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The socket's path.
+pub fn socket() -> PathBuf {
+    let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    named.unwrap_or_else(|| SOCKET.into()).into()
+}
+
+/// What rings when the host answers this part; `None`: nobody gives the device's interrupts away.
+pub fn bell(part: u32) -> Option<Bell> {
+    let stream = UnixStream::connect(socket()).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    (&stream).write_all(&part.to_le_bytes()).ok()?;
+    let (_, event) = crate::device::receive(&stream).ok()?;
+    event.map(Bell::new)
+}

@@ -1,0 +1,29 @@
+//! Memory that a VM's applications share with their host, as a QEMU `ivshmem` device inside a VM or as
+//! a Unix socket outside of one; and the streams that take its place where there is none.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`region`] | the shared memory's layout, for both sides |
+//! | [`message`] | what is said in the rings, for both sides |
+//! | [`stream`] | the messages over a virtio-serial port or TCP, for both sides |
+//! | [`wait`] | waiting for the other side, for both sides |
+//! | [`device`] | finds and maps the region |
+//! | [`interrupts`] | where an application gets the device's interrupts |
+//! | [`link`] | an application's part of the region, or its stream |
+//!
+//! Few dependencies, because it is linked statically into programs of guests.
+#![forbid(unsafe_code)]
+
+pub mod device;
+mod error;
+pub mod interrupts;
+pub mod link;
+pub mod message;
+pub mod region;
+pub mod stream;
+pub mod wait;
+
+pub use device::Device;
+pub use error::Error;
+pub use link::{session, Lent};
+pub use message::{Codec, Implementation, Reason, State, Want};
