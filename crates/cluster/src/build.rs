@@ -3,6 +3,7 @@
 
 use crate::form::{first_with_streams, forms, Choice, Form, RTL};
 use crate::model::{Cluster, Comm, Kernel, NodeKind};
+use crate::sources::{c_sources, Build};
 use anyhow::{bail, ensure, Context, Result};
 use baltra_hls::CHAR;
 use std::collections::BTreeMap;
@@ -14,19 +15,6 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::SystemTime;
-
-/// Where things are.
-#[derive(Clone, Debug)]
-pub struct Build {
-    /// Where programs go.
-    pub out: PathBuf,
-    /// `libhumboldt`'s folder in the tree: `include`, and the library's Makefile.
-    pub humboldt: PathBuf,
-    /// The C compiler.
-    pub compiler: String,
-    /// Processes are another MPI's: programs are made by its compiler, `mpicc.NAME`, with the bridge to boards.
-    pub mpi: Option<String>,
-}
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -65,31 +53,6 @@ pub struct OnBoard {
     pub form: Form,
     /// Whether it has streams and no engines.
     pub streams: bool,
-}
-
-/// The C files of a kernel.
-pub(crate) fn sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
-    let folder = cluster.folder();
-    let mut names = kernel.sources.clone();
-    names.retain(|name| !crate::rtl::is_hdl(name));
-    if names.is_empty() {
-        names.push(format!("{}.c", kernel.name));
-    }
-    names
-        .iter()
-        .map(|name| {
-            let path = folder.join(name);
-            ensure!(
-                path.is_file(),
-                "{}:{}: kernel '{}' has no source {} (name it with <source>)",
-                cluster.logical.path.display(),
-                kernel.line,
-                kernel.name,
-                path.display()
-            );
-            Ok(path)
-        })
-        .collect()
 }
 
 impl Built {
@@ -164,7 +127,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
     let mut jobs: Vec<Target> = Vec::new();
     for kernel in &cluster.logical.kernels {
         if software.contains(&kernel.num) {
-            let sources = sources(cluster, kernel)?;
+            let sources = c_sources(cluster, kernel)?;
             match (jobs.iter_mut())
                 .find(|j| j.sources == sources && j.name == kernel.name && j.start.is_none())
             {
@@ -214,7 +177,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
             write_changed(&start, &start_file(kernel))?;
             jobs.push(Target {
                 path: out.join(format!("{name}.elf")),
-                sources: sources(cluster, kernel)?,
+                sources: c_sources(cluster, kernel)?,
                 kernels: vec![kernel.num],
                 name: kernel.name.clone(),
                 start: Some(start),

@@ -3,7 +3,7 @@
 use crate::model::{
     Cluster, Comm, Node, NodeKind, KERNELS_MAX, KERNELS_PER_BOARD_MAX, SESSIONS_PER_BOARD_MAX,
 };
-use crate::read::Problem;
+use crate::problem::Problem;
 use std::collections::BTreeMap;
 
 pub fn check(cluster: &Cluster) -> Vec<Problem> {

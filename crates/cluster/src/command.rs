@@ -1,12 +1,13 @@
 //! `baltra cluster`: the command line.
 
-use crate::build::{build, Build};
+use crate::build::build;
 use crate::form::{forms, Choice};
 use crate::job::Counters;
 use crate::model::{Cluster, NodeKind};
 use crate::probe::{waveform, Samples};
 use crate::read::formatted;
 use crate::run::{run, Options, RankEnd, State};
+use crate::sources::Build;
 use anyhow::{bail, ensure, Context, Result};
 use clap::{Args, Subcommand};
 use std::fs::File;
@@ -435,7 +436,7 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
             Some(crate::pool::take(cluster, &registry, &mut say).map_err(|e| format!("{e:#}"))?);
         Ok(())
     })?;
-    let with = crate::build::Build {
+    let with = Build {
         mpi: args.mpi.clone(),
         ..args.build.build()?
     };

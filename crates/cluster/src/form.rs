@@ -1,8 +1,8 @@
 //! In which form a kernel is on a board: synthesised from its C, its C on a processor, or hardware of its name.
 
-use crate::build::Build;
 use crate::model::{Cluster, Kernel, NodeKind, Place};
 use crate::rtl::Module;
+use crate::sources::{c_sources, verilog_sources, Build};
 use anyhow::{bail, Context, Result};
 use baltra_hls::{synthesise, Hardware, Refusal};
 use std::fs;
@@ -165,16 +165,14 @@ fn in_rtl(
     form: Option<Form>,
     mut choice: Choice,
 ) -> Result<Option<Choice>> {
-    let verilog = crate::rtl::sources(cluster, kernel);
-    let in_c = form
-        .is_none()
-        .then(|| crate::build::sources(cluster, kernel));
+    let verilog = verilog_sources(cluster, kernel);
+    let in_c = form.is_none().then(|| c_sources(cluster, kernel));
     if !verilog.is_empty() && (form == Some(Form::Rtl) || in_c.is_some_and(|c| c.is_err())) {
         if form.is_none() {
             choice.why = "it has no C".to_owned();
         }
         choice.form = Form::Rtl;
-        let module = crate::rtl::module(cluster, kernel, &choice, verilog)?;
+        let module = crate::rtl::module(cluster, kernel, &choice.module(cluster), verilog)?;
         choice.why += match module.streams {
             true => ": streams",
             false => ": messages",
@@ -262,7 +260,7 @@ fn hardware(
     let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
     synthesise(&baltra_hls::Kernel {
         name: choice.module(cluster),
-        sources: crate::build::sources(cluster, kernel)?,
+        sources: c_sources(cluster, kernel)?,
         first: kernel.num,
         copies: kernel.rep,
         ranks: cluster.size() as u32,

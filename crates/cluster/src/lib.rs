@@ -15,18 +15,21 @@ mod long;
 mod model;
 pub mod pool;
 pub mod probe;
+mod problem;
 mod read;
 mod rtl;
 mod run;
+mod sources;
 mod stuck;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod write;
 
-pub use build::{build, Build, Built, OnBoard, Program};
+pub use build::{build, Built, OnBoard, Program};
 pub use command::{command, Command};
 pub use form::Form;
 pub use model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port};
-pub use read::{Problem, Problems};
+pub use problem::{Problem, Problems};
 pub use run::{run, Options, Outcome};
+pub use sources::Build;

@@ -3,32 +3,11 @@
 //! A source that includes `msg_kernel_ports.svh` sends and receives messages by engines, as `msg_echo` does. Any other has
 //! AXI4-Streams, named in the logical file or `in` and `out`: without engines between it and the router (`msg_axis`).
 
-use crate::form::Choice;
 use crate::model::{Cluster, Kernel};
 use anyhow::{ensure, Context, Result};
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
-
-/// What Verilog's files are called.
-const SUFFIXES: &[&str] = &["sv", "v"];
-
-/// Whether a file is Verilog's, by its name.
-pub(crate) fn is_hdl(name: &str) -> bool {
-    (name.rsplit_once('.')).is_some_and(|(_, end)| SUFFIXES.contains(&end))
-}
-
-/// The Verilog files of a kernel: those named as its sources, or `NAME.sv` or `NAME.v` where no source is named.
-pub(crate) fn sources(cluster: &Cluster, kernel: &Kernel) -> Vec<PathBuf> {
-    let folder = cluster.folder();
-    if !kernel.sources.is_empty() {
-        let hdl = kernel.sources.iter().filter(|name| is_hdl(name));
-        return hdl.map(|name| folder.join(name)).collect();
-    }
-    let own = |end: &str| folder.join(format!("{}.{end}", kernel.name));
-    let mut own = SUFFIXES.iter().map(|end| own(end));
-    own.find(|path| path.is_file()).into_iter().collect()
-}
 
 /// A kernel's module for the board.
 #[derive(Clone, Debug)]
@@ -41,7 +20,7 @@ pub struct Module {
     pub sources: Vec<PathBuf>,
 }
 
-/// Writes the module in which a kernel's own one is.
+/// Writes the module `outer`, in which a kernel's own one is.
 ///
 /// # Errors
 ///
@@ -49,7 +28,7 @@ pub struct Module {
 pub(crate) fn module(
     cluster: &Cluster,
     kernel: &Kernel,
-    choice: &Choice,
+    outer: &str,
     sources: Vec<PathBuf>,
 ) -> Result<Module> {
     let mut text = String::new();
@@ -76,7 +55,6 @@ pub(crate) fn module(
     };
     source.must_have(&kernel.name, "a module of its name")?;
     let (parameters, ports) = source.constants(kernel)?;
-    let outer = choice.module(cluster);
     let inner = &kernel.name;
     if source.text.contains("msg_kernel_ports.svh") {
         return Ok(Module {

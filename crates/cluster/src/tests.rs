@@ -1,7 +1,8 @@
 //! Dialects, the corpus of files that are wrong, and files of chance.
 
 use crate::model::{Cluster, Comm, NodeKind};
-use crate::read::{formatted_text, Problems};
+use crate::problem::Problems;
+use crate::read::formatted_text;
 use proptest::prelude::*;
 use std::path::Path;
 
