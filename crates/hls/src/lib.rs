@@ -14,6 +14,7 @@ mod emit;
 mod flatten;
 mod ir;
 mod lower;
+mod maker;
 mod memory;
 mod names;
 mod narrow;

@@ -8,7 +8,7 @@
 //! reaches is an error.
 
 use crate::ir::{Binary, Cast, Function, Instruction, Module, Op, Place, Refusal, Type, Value};
-use crate::lower::Maker;
+use crate::maker::Maker;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Bytes of all memories of a kernel on the chip: 128 block RAMs of 4 KB.

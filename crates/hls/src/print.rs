@@ -2,7 +2,7 @@
 //! (humboldt/fabric/hls.c).
 
 use crate::ir::{Cast, Global, Op, Refusal, Type, Value};
-use crate::lower::Maker;
+use crate::maker::Maker;
 
 const LEFT: u64 = 1;
 const ZEROES: u64 = 2;
