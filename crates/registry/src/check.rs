@@ -1,5 +1,6 @@
 //! What comes from a socket, checked once.
 
+use crate::records::StoredQuery;
 use baltra_api::query::Query;
 use baltra_api::valid_name;
 use std::collections::BTreeMap;
@@ -76,6 +77,16 @@ pub fn digest_or_none(what: &str, digest: &str) -> Result<(), Status> {
 pub fn query(text: &str) -> Result<Query, Status> {
     text.parse()
         .map_err(|e| Status::invalid_argument(format!("the query: {e}")))
+}
+
+/// A query of the store, to be joined with others.
+pub fn stored<'a>(what: &str, name: &str, query: &'a StoredQuery) -> Result<&'a Query, Status> {
+    match query.error() {
+        None => Ok(query.query()),
+        Some(error) => Err(Status::invalid_argument(format!(
+            "the query of the {what} '{name}': {error}"
+        ))),
+    }
 }
 
 /// The start of a text that somebody else made, fit for a message.

@@ -3,7 +3,7 @@
 use crate::check;
 use crate::model::UTILIZATION;
 use crate::options::QUEUE_WAIT_MS;
-use crate::records::{Change, FunctionRecord, PoolRecord};
+use crate::records::{Change, FunctionRecord, PoolRecord, StoredQuery};
 use crate::registry::Registry;
 use crate::signals::{desired, Measured, Targets};
 use crate::state::{device_id, State};
@@ -88,7 +88,7 @@ fn record(function: proto::Function) -> Result<FunctionRecord, Status> {
     Ok(FunctionRecord {
         name: function.name,
         tenant: function.tenant,
-        query: function.query,
+        query: StoredQuery::read(function.query),
         count: function.count.max(1),
         accelerator: function.accelerator,
         replicas_min: least,
@@ -103,7 +103,7 @@ pub(crate) fn message(function: &FunctionRecord) -> proto::Function {
     proto::Function {
         name: function.name.clone(),
         tenant: function.tenant.clone(),
-        query: function.query.clone(),
+        query: function.query.text().to_owned(),
         count: function.count,
         accelerator: function.accelerator.clone(),
         replicas_min: function.replicas_min,
@@ -187,7 +187,7 @@ pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::
     }
     let record = PoolRecord {
         name: pool.name.clone(),
-        query: query.to_string(),
+        query: query.into(),
     };
     let limit = registry.options.limits.pools;
     registry.change(
@@ -232,7 +232,7 @@ pub(crate) fn pools(state: &State) -> proto::PoolsReply {
     };
     let message = |pool: &PoolRecord| proto::Pool {
         name: pool.name.clone(),
-        query: pool.query.clone(),
+        query: pool.query.text().to_owned(),
         devices: members(pool),
     };
     proto::PoolsReply {

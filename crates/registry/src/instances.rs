@@ -125,7 +125,7 @@ fn wanted(
                 check::shown(&request.function)
             ))
         })?;
-        query = query.with_terms_of(&check::query(&function.query)?);
+        query = query.with_terms_of(check::stored("function", &function.name, &function.query)?);
         accelerator.clone_from(&function.accelerator);
         count = if count == 0 { function.count } else { count };
     }
@@ -137,7 +137,7 @@ fn wanted(
                 check::shown(&request.pool)
             ))
         })?;
-        query = query.with_terms_of(&check::query(&pool.query)?);
+        query = query.with_terms_of(check::stored("pool", &pool.name, &pool.query)?);
         if query.term(Field::Pool).is_none() {
             query = query
                 .with(Field::Pool, &pool.name)
@@ -150,7 +150,7 @@ fn wanted(
         name,
         tenant: request.tenant.clone(),
         function: request.function.clone(),
-        query: query.to_string(),
+        query: query.into(),
         accelerator,
         count,
         pool: request.pool.clone(),
@@ -512,7 +512,7 @@ pub(crate) fn message(state: &State, instance: &InstanceRecord) -> proto::Instan
         name: instance.name.clone(),
         tenant: instance.tenant.clone(),
         function: instance.function.clone(),
-        query: instance.query.clone(),
+        query: instance.query.text().to_owned(),
         count: instance.count,
         pool: instance.pool.clone(),
         node: instance.node.clone(),

@@ -1,8 +1,68 @@
 //! What the store keeps: what must be known again after a restart, and nothing that heartbeats
 //! tell anyway.
 
-use serde::{Deserialize, Serialize};
+use baltra_api::query::{Query, QueryError};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
+
+/// A query as the store keeps it, with the text that was stored.
+///
+/// Queries are checked before they are stored. A text that does not parse, because a later release
+/// stored it, is the query that fits no device; the text stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredQuery {
+    text: String,
+    query: Query,
+    error: Option<QueryError>,
+}
+
+impl StoredQuery {
+    /// From a text of the store.
+    pub fn read(text: String) -> StoredQuery {
+        let (query, error) = match text.parse() {
+            Ok(query) => (query, None),
+            Err(error) => (Query::none(), Some(error)),
+        };
+        StoredQuery { text, query, error }
+    }
+
+    /// The query.
+    pub fn query(&self) -> &Query {
+        &self.query
+    }
+
+    /// The text that was stored.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The reason why the text is not a query.
+    pub fn error(&self) -> Option<&QueryError> {
+        self.error.as_ref()
+    }
+}
+
+impl From<Query> for StoredQuery {
+    fn from(query: Query) -> StoredQuery {
+        StoredQuery {
+            text: query.to_string(),
+            query,
+            error: None,
+        }
+    }
+}
+
+impl Serialize for StoredQuery {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for StoredQuery {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StoredQuery, D::Error> {
+        String::deserialize(deserializer).map(StoredQuery::read)
+    }
+}
 
 /// A node that registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +141,7 @@ pub struct InstanceRecord {
     /// The function that it is a copy of; empty: none.
     pub function: String,
     /// Which devices it can use, its pool's terms included.
-    pub query: String,
+    pub query: StoredQuery,
     /// What it loads where it is not there: sha256, hexadecimal; empty: the query's accelerator.
     pub accelerator: String,
     /// How many it needs; 0 in a pool: all members.
@@ -129,7 +189,7 @@ pub struct FunctionRecord {
     /// Whose it is.
     pub tenant: String,
     /// Which devices its instances can use.
-    pub query: String,
+    pub query: StoredQuery,
     /// Devices an instance, at least 1.
     pub count: u32,
     /// sha256, hexadecimal; empty: none yet.
@@ -155,7 +215,7 @@ pub struct PoolRecord {
     /// Its name.
     pub name: String,
     /// Its members: every device that fits.
-    pub query: String,
+    pub query: StoredQuery,
 }
 
 /// Everything in the store but the functions' contents.

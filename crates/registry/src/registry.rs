@@ -10,7 +10,6 @@ use crate::options::Options;
 use crate::records::{Change, Image};
 use crate::state::{State, Swept, Terms};
 use crate::store::{self, Store};
-use baltra_api::query::Query;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tonic::Status;
@@ -207,7 +206,8 @@ fn report_unreadable(image: &Image) {
     let instances = instances.map(|i| ("instance", &i.name, &i.query));
     let pools = image.pools.values().map(|p| ("pool", &p.name, &p.query));
     for (kind, name, query) in instances.chain(pools) {
-        if let Err(error) = query.parse::<Query>() {
+        if let Some(error) = query.error() {
+            let query = query.text();
             tracing::error!(kind, name, query, %error, "a stored query does not parse: no device fits it");
         }
     }

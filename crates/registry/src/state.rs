@@ -122,7 +122,8 @@ impl State {
         }
         self.pools.clear();
         for pool in image.pools.values() {
-            self.pools.insert(pool.name.clone(), parsed(&pool.query));
+            self.pools
+                .insert(pool.name.clone(), pool.query.query().clone());
         }
         self.index = Index::new(model::Snapshot::default(), self.terms.policy.clone());
         for instance in image.instances.values() {
@@ -166,7 +167,8 @@ impl State {
                     self.index.remove_function(name);
                 }
                 Change::PutPool(pool) => {
-                    self.pools.insert(pool.name.clone(), parsed(&pool.query));
+                    self.pools
+                        .insert(pool.name.clone(), pool.query.query().clone());
                     all = true;
                 }
                 Change::RemovePool(name) => {
@@ -465,7 +467,7 @@ impl State {
 
     /// What an instance asks for, as the allocator sees it.
     pub fn demand(&self, instance: &InstanceRecord) -> model::Function {
-        let query = parsed(&instance.query);
+        let query = instance.query.query().clone();
         let accelerator = (!instance.accelerator.is_empty()).then(|| model::Accelerator {
             name: live::accelerator_name(&query),
             digest: instance.accelerator.clone(),
@@ -495,12 +497,6 @@ fn pool_of(pools: &BTreeMap<String, Query>, device: &model::Device) -> Option<St
     let mut pools = pools.iter();
     let found = pools.find(|(_, query)| query.unmet(device).is_none());
     found.map(|(name, _)| name.clone())
-}
-
-/// Queries are checked before they are stored; one that does not parse, because a later release
-/// wrote it, fits no device.
-fn parsed(query: &str) -> Query {
-    query.parse().unwrap_or_else(|_| Query::none())
 }
 
 /// An instance as the allocator sees it; each has its own function there.

@@ -299,7 +299,7 @@ fn remove(write: &WriteTransaction, rows: Rows, key: &str) -> Result<(), redb::E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{FunctionRecord, InstanceRecord, NodeRecord, PoolRecord};
+    use crate::records::{FunctionRecord, InstanceRecord, NodeRecord, PoolRecord, StoredQuery};
 
     fn changes() -> Vec<Change> {
         let name = || "one".to_owned();
@@ -311,7 +311,7 @@ mod tests {
             }),
             Change::PutInstance(InstanceRecord {
                 name: name(),
-                query: "vendor=x".into(),
+                query: StoredQuery::read("vendor=x".into()),
                 ..InstanceRecord::default()
             }),
             Change::PutFunction(

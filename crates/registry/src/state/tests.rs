@@ -2,7 +2,7 @@
 //! same store.
 
 use super::*;
-use crate::records::{AcceleratorRecord, AssignmentRecord, PoolRecord};
+use crate::records::{AcceleratorRecord, AssignmentRecord, PoolRecord, StoredQuery};
 use proptest::prelude::*;
 
 fn fresh(image: Image) -> State {
@@ -58,7 +58,7 @@ fn instance(i: u8, places: Vec<(u8, u8)>, lease_s: u32) -> InstanceRecord {
     };
     InstanceRecord {
         name: format!("i{i}"),
-        query: "accelerator=x".into(),
+        query: StoredQuery::read("accelerator=x".into()),
         lease_s,
         devices: places.into_iter().map(assignment).collect(),
         ..InstanceRecord::default()
@@ -80,7 +80,7 @@ fn change() -> impl Strategy<Value = Change> {
             .prop_map(|(p, q)| {
                 Change::PutPool(PoolRecord {
                     name: format!("p{p}"),
-                    query: q.into(),
+                    query: StoredQuery::read(q.into()),
                 })
             }),
         (0u8..2).prop_map(|p| Change::RemovePool(format!("p{p}"))),
@@ -143,16 +143,16 @@ fn a_lease_ends_after_its_time_and_not_before() {
 
 #[test]
 fn a_stored_query_that_does_not_parse_fits_no_device() {
-    let query = "country=ch";
+    let query = StoredQuery::read("country=ch".into());
     let mut unreadable = instance(0, vec![(0, 0)], 0);
-    unreadable.query = query.into();
+    unreadable.query = query.clone();
     let mut state = fresh(Image::default());
     state.apply(vec![
         Change::PutNode(node(0, 2, 0)),
         Change::PutInstance(unreadable.clone()),
         Change::PutPool(PoolRecord {
             name: "p".into(),
-            query: query.into(),
+            query,
         }),
     ]);
     hear(&mut state);
@@ -165,16 +165,7 @@ fn a_stored_query_that_does_not_parse_fits_no_device() {
             assert!(!device.exclusive || !device.has_loaded(&demand.query));
             assert_eq!(device.pool, "");
         }
-        let request = crate::allocate::Request {
-            query: &demand.query,
-            devices: 1,
-            pooled: false,
-            node: None,
-            locality: Locality::Any,
-            except: &[],
-            memory_bytes: 0,
-            instance: None,
-        };
+        let request = crate::allocate::Request::of(&demand.query);
         assert!(state.index().allocate(&request).is_err());
         // What it was given stays its own.
         assert_eq!(state.holders("n0/d0").collect::<Vec<_>>(), ["i0"]);
