@@ -2,12 +2,13 @@
 
 use crate::http::body::Payload;
 use crate::http::budget::Held;
-use crate::http::gateway::{blocking, Gateway};
+use crate::http::gateway::Gateway;
 use crate::http::keys::TenantIndex;
 use crate::http::meters::{Ended, Ending, Meter};
 use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
+use crate::http::task::blocking;
 use crate::http::text::without_paths;
 use crate::http::trace;
 use baltra_engine::{CallError, Timing, Trace};

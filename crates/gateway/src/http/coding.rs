@@ -3,8 +3,8 @@
 
 use crate::http::body::{Gathered, Payload};
 use crate::http::budget::Held;
-use crate::http::gateway::blocking;
 use crate::http::problem::Problem;
+use crate::http::task::blocking;
 use bytes::{Buf, Bytes};
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};

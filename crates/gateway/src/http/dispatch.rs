@@ -11,7 +11,7 @@ use crate::http::connection::Watch;
 use crate::http::gateway::Gateway;
 use crate::http::problem::Problem;
 use crate::http::text::Text;
-use crate::http::{call, containers, queue, trace};
+use crate::http::{asynchronous, call, forward, trace};
 use axum::Router;
 use baltra_engine::{Timing, Trace};
 use baltra_functions::{Answer, Request as Asked};
@@ -117,7 +117,8 @@ impl Worker {
                 called.await.unwrap_or_else(Answered::from)
             }
             Route::Async(name, rest) => {
-                let accepted = queue::accept(&self.gateway, name, rest, &parts, body, &trace);
+                let accepted =
+                    asynchronous::accept(&self.gateway, name, rest, &parts, body, &trace);
                 match Box::pin(accepted).await {
                     Ok(response) => whole(response),
                     Err(problem) => problem.into(),
@@ -148,13 +149,13 @@ impl Worker {
             let container = found.ok_or_else(|| Problem::unknown_function(name))?;
             gateway.keys.admit(caller)?;
             let _slot = self.slot()?;
-            let asked = containers::Asked {
+            let asked = forward::Asked {
                 rest,
                 parts,
                 trace,
                 began,
             };
-            let passed = containers::call(gateway, &container, caller, asked, body);
+            let passed = forward::call(gateway, &container, caller, asked, body);
             // Boxed: as in `routed`.
             let (response, timing) = Box::pin(passed).await?;
             return Ok(Answered {

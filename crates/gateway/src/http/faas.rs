@@ -6,12 +6,14 @@
 use crate::http::body::{collect, whole, Payload};
 use crate::http::coding::Coding;
 use crate::http::containers::Container;
-use crate::http::gateway::{blocking, DeployRequest, Gateway, Readiness};
+use crate::http::gateway::{DeployRequest, Gateway, Readiness};
 use crate::http::meters::Ending;
+use crate::http::namespace::{check_namespace, NAMESPACE};
 use crate::http::problem::Problem;
+use crate::http::request::{json, media_type, parse_json, read_json, At, Params, SMALL_BYTES_MAX};
 use crate::http::rfc3339;
-use crate::http::router::{json, media_type, parse_json, read_json, At, Params, SMALL_BYTES_MAX};
 use crate::http::table::Deployed;
+use crate::http::task::blocking;
 use crate::http::upload::{self, Form};
 use crate::http::usage;
 use axum::body::Body;
@@ -28,9 +30,6 @@ use std::time::{Duration, UNIX_EPOCH};
 type Door = State<Arc<Gateway>>;
 type Answer = Result<Response, Problem>;
 
-/// The only namespace: the one that OpenFaaS's command line calls functions in.
-pub(crate) const NAMESPACE: &str = "openfaas-fn";
-
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Request {
@@ -42,15 +41,6 @@ struct Request {
     labels: Option<BTreeMap<String, String>>,
     #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
-}
-
-pub(crate) fn check_namespace(namespace: &str) -> Result<(), Problem> {
-    match namespace {
-        "" | NAMESPACE => Ok(()),
-        _ => Err(Problem::bad_request(format!(
-            "there is one namespace here, '{NAMESPACE}'"
-        ))),
-    }
 }
 
 impl Request {

@@ -1,11 +1,11 @@
 //! `/system/logs`: what the gateway and the function itself had to say, in one stream.
 
-use crate::http::faas::check_namespace;
 use crate::http::gateway::Gateway;
 use crate::http::logs::{Line, Log};
+use crate::http::namespace::check_namespace;
 use crate::http::problem::Problem;
+use crate::http::request::Params;
 use crate::http::rfc3339;
-use crate::http::router::Params;
 use crate::http::table::Deployed;
 use axum::body::Body;
 use axum::extract::State;

@@ -3,6 +3,7 @@
 use crate::http::budget::{Budget, Held};
 use crate::http::containers::Containers;
 use crate::http::delivery::Deliveries;
+use crate::http::deployment::Deployment;
 use crate::http::inference::memory::Regions;
 use crate::http::keys::{Keys, TenantIndex};
 use crate::http::logs::Logs;
@@ -10,7 +11,8 @@ use crate::http::meters::Meters;
 use crate::http::problem::Problem;
 use crate::http::queue::Queue;
 use crate::http::store::{self, Files, Store};
-use crate::http::table::{Deployed, Deployment, Table};
+use crate::http::table::{Deployed, Table};
+use crate::http::task::{blocking, now_ms};
 use crate::http::text::without_paths;
 use crate::options::Options;
 use anyhow::{Context, Result};
@@ -21,7 +23,7 @@ use http::StatusCode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
 
 /// One gateway.
@@ -515,22 +517,6 @@ fn image_name(image: &str) -> Result<String, Problem> {
 
 fn shortened(text: &str) -> String {
     text.chars().take(100).collect()
-}
-
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |d| d.as_millis() as u64)
-}
-
-/// Runs what waits for the disk or computes for long where it holds nobody up.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Problem> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| {
-        tracing::error!(%error, "a worker's task");
-        Problem::internal("the gateway failed; its log says why")
-    })
 }
 
 #[cfg(test)]

@@ -22,12 +22,13 @@ pub(crate) mod wire;
 
 use crate::http::budget::Held;
 use crate::http::call::{problem_of, Metered};
-use crate::http::gateway::{blocking, Gateway};
+use crate::http::gateway::Gateway;
 use crate::http::keys::TenantIndex;
 use crate::http::meters::Ending;
 use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
+use crate::http::task::blocking;
 use ::http::{HeaderMap, StatusCode};
 use baltra_engine::{Timing, Trace};
 use baltra_functions::{Body, Call};

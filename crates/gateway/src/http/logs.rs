@@ -45,7 +45,7 @@ impl Line {
     pub fn json(&self, function: &str) -> String {
         let message = Message {
             name: function,
-            namespace: crate::http::faas::NAMESPACE,
+            namespace: crate::http::namespace::NAMESPACE,
             instance: &self.instance,
             timestamp: rfc3339::format(self.at),
             text: &self.text,

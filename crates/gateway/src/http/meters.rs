@@ -3,7 +3,7 @@
 //! The same numbers are metrics (since the start) and usage (since the tenant first called the
 //! function, kept over restarts).
 
-use crate::http::gateway::now_ms;
+use crate::http::task::now_ms;
 use crate::http::usage::{Usage, UsageLine};
 use baltra_engine::{Account, Timing};
 use std::cell::Cell;
@@ -345,6 +345,21 @@ impl Meters {
 
     fn locked<T>(&self, f: impl FnOnce(&mut Books) -> T) -> T {
         f(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Usage {
+    /// And what was counted since.
+    pub fn plus(self, counts: &Counts) -> Usage {
+        let done = counts.of(Ending::Done);
+        Usage {
+            calls: self.calls + done,
+            failed: self.failed + counts.ended() - done,
+            device_ns: self.device_ns + counts.device_ns,
+            bytes_in: self.bytes_in + counts.bytes_in,
+            bytes_out: self.bytes_out + counts.bytes_out,
+            cold_starts: self.cold_starts + counts.cold_starts,
+        }
     }
 }
 

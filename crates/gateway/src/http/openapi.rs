@@ -1,7 +1,7 @@
 //! `/openapi.json`: what this gateway serves, the functions that are deployed now among it.
 
 use crate::http::gateway::Gateway;
-use crate::http::router::json;
+use crate::http::request::json;
 use crate::http::table::Deployed;
 use axum::extract::State;
 use axum::response::Response;

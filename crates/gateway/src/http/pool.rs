@@ -3,7 +3,7 @@
 //! A registry's function is `NAME.NAMESPACE`, and that is its name in a URL. Its content is an upload's
 //! ([`upload::JSON`]). A registry that does not answer, or has lost its books and is told them anew, takes nothing away.
 
-use crate::http::containers;
+use crate::http::forward;
 use crate::http::gateway::Gateway;
 use crate::http::trace;
 use crate::http::upload::Form;
@@ -52,7 +52,7 @@ pub(crate) fn follow(gateway: &Arc<Gateway>) -> anyhow::Result<()> {
     };
     let name =
         trace::secret_id().map_err(|error| anyhow::anyhow!("no name can be made up: {error}"))?;
-    let told = containers::follow(gateway.clone(), pool.functions.clone(), name);
+    let told = forward::follow(gateway.clone(), pool.functions.clone(), name);
     gateway.runtime.spawn(told);
     gateway.runtime.spawn(async move {
         loop {

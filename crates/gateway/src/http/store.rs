@@ -4,7 +4,7 @@
 //! a directory is made beside and renamed (exchanged, where there was one). `NAME.NAMESPACE` is a
 //! function that the registry has ([`crate::http::pool`]).
 
-use crate::http::table::Deployment;
+use crate::http::deployment::Deployment;
 use baltra_functions::manifest::Implementation;
 use baltra_functions::{Function, ManifestError};
 use bytes::Bytes;

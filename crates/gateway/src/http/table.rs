@@ -1,41 +1,16 @@
 //! What is deployed: read by every call without a lock, replaced whole when it changes.
 
-use crate::http::faas::NAMESPACE;
+use crate::http::deployment::Deployment;
 use crate::http::keys::{Keys, TenantIndex, ANYONE};
 use crate::http::logs::Log;
 use crate::http::meters::{Meter, Meters};
+use crate::http::namespace::NAMESPACE;
 use arc_swap::ArcSwap;
 use baltra_functions::Function;
 use http::Method;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// What a deployment says, and what is kept of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deployment {
-    /// The name that it is called by.
-    pub name: String,
-    /// The function in the store.
-    pub image: String,
-    /// For tools.
-    #[serde(default)]
-    pub labels: BTreeMap<String, String>,
-    /// For tools.
-    #[serde(default)]
-    pub annotations: BTreeMap<String, String>,
-    /// How many copies are wanted; 0: none until a call comes.
-    #[serde(default = "one")]
-    pub replicas: u32,
-    /// Milliseconds since 1970.
-    #[serde(default)]
-    pub created_ms: u64,
-}
-
-fn one() -> u32 {
-    1
-}
 
 /// A function that can be called.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! What tenants used: what a bill is made from.
 
-use crate::http::meters::{Counts, Ending};
 use serde::{Deserialize, Serialize};
 
 /// Totals of one tenant and function.
@@ -19,21 +18,6 @@ pub struct Usage {
     pub bytes_out: u64,
     /// Calls that had to wait for loading.
     pub cold_starts: u64,
-}
-
-impl Usage {
-    /// And what was counted since.
-    pub fn plus(self, counts: &Counts) -> Usage {
-        let done = counts.of(Ending::Done);
-        Usage {
-            calls: self.calls + done,
-            failed: self.failed + counts.ended() - done,
-            device_ns: self.device_ns + counts.device_ns,
-            bytes_in: self.bytes_in + counts.bytes_in,
-            bytes_out: self.bytes_out + counts.bytes_out,
-            cold_starts: self.cold_starts + counts.cold_starts,
-        }
-    }
 }
 
 /// Of one tenant and function.

@@ -3,13 +3,15 @@
 use super::memory::Description;
 use super::message::{self, read_request, write_response, HEADER_LENGTH};
 use super::{model, protocol, Inferred, EXTENSIONS, SERVER_NAME};
+use crate::http::access::guard;
 use crate::http::body::{collect, whole, Payload};
 use crate::http::coding::Coding;
-use crate::http::gateway::{blocking, Gateway, Readiness};
+use crate::http::gateway::{Gateway, Readiness};
 use crate::http::problem::Problem;
-use crate::http::router::{
-    guard, json, media_type, parse_json, read_json, unknown, wrong_method, At, SMALL_BYTES_MAX,
+use crate::http::request::{
+    json, media_type, parse_json, read_json, unknown, wrong_method, At, SMALL_BYTES_MAX,
 };
+use crate::http::task::blocking;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{from_fn, from_fn_with_state, Next};

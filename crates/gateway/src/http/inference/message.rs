@@ -5,7 +5,7 @@ use super::{shape, Data, Inference, Input, Span, Wanted, DIMENSIONS_MAX, TENSORS
 use crate::http::body::Body as Frames;
 use crate::http::budget::Held;
 use crate::http::problem::Problem;
-use crate::http::router::parse_json;
+use crate::http::request::parse_json;
 use crate::http::table::Deployed;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};

@@ -1,0 +1,100 @@
+//! Access to the management of functions.
+
+use crate::http::gateway::Gateway;
+use crate::http::problem::Problem;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{HeaderName, HOST};
+use http::{HeaderMap, StatusCode, Uri};
+use std::sync::Arc;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Management: with a password, or from this host alone.
+pub(crate) async fn guard(
+    State(gateway): State<Arc<Gateway>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let checked =
+        gateway
+            .keys
+            .check_admin(headers)
+            .and_then(|()| match gateway.keys.has_password() {
+                true => Ok(()),
+                false => check_local(headers, request.uri()),
+            });
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Without a password, a page that a browser of this host shows must not manage functions: not
+/// across sites, and not under a name that was made to point here.
+fn check_local(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    let refused = |why: &str| {
+        let detail =
+            format!("management without a password is for this host's own programs: {why}");
+        Err(Problem::new(StatusCode::FORBIDDEN, detail))
+    };
+    let site = headers.get(SEC_FETCH_SITE).map(|v| v.as_bytes());
+    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
+        return refused("the request comes from another site's page");
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = uri.host().or(host).unwrap_or("localhost");
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|c| c.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_matches(['[', ']']);
+    let address = bare.parse::<std::net::IpAddr>();
+    let local = address.map_or(bare.eq_ignore_ascii_case("localhost"), |a| a.is_loopback());
+    match local {
+        true => Ok(()),
+        false => refused("it names another host"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn headers(list: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let pairs = list
+            .iter()
+            .map(|(n, v)| (n.clone(), HeaderValue::from_static(v)));
+        pairs.collect()
+    }
+
+    #[test]
+    fn without_a_password_only_this_host_manages() {
+        let uri = Uri::from_static("/system/info");
+        for host in [
+            "localhost",
+            "localhost:8080",
+            "127.0.0.1:8080",
+            "[::1]:8080",
+            "127.3.2.1",
+        ] {
+            check_local(&headers(&[(HOST, host)]), &uri).unwrap();
+        }
+        for host in [
+            "evil.example",
+            "evil.example:8080",
+            "10.0.0.1",
+            "localhost.evil.example",
+        ] {
+            let problem = check_local(&headers(&[(HOST, host)]), &uri).unwrap_err();
+            assert_eq!(problem.status, 403, "{host}");
+        }
+        let cross = [(HOST, "localhost"), (SEC_FETCH_SITE, "cross-site")];
+        assert!(check_local(&headers(&cross), &uri).is_err());
+        let own = [(HOST, "localhost"), (SEC_FETCH_SITE, "same-origin")];
+        check_local(&headers(&own), &uri).unwrap();
+    }
+}

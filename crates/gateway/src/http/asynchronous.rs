@@ -1,0 +1,204 @@
+//! Asynchronous calls: accepted now, carried out when there is room, told to a callback.
+//!
+//! They live as long as the gateway: at a shutdown those that run are waited for, and the others
+//! are lost, which their status would have said.
+
+use crate::http::body::{collect, Body, Payload};
+use crate::http::call;
+use crate::http::callback::{Callback, Outcome};
+use crate::http::coding::Coding;
+use crate::http::gateway::Gateway;
+use crate::http::keys::TenantIndex;
+use crate::http::problem::Problem;
+use crate::http::queue::{State, Status, X_CALL_ID};
+use crate::http::table::Deployed;
+use crate::http::task::now_ms;
+use crate::http::trace;
+use baltra_engine::Trace;
+use baltra_functions::Request as Asked;
+use http::header::{HeaderName, HeaderValue, LOCATION};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const X_CALLBACK_URL: HeaderName = HeaderName::from_static("x-callback-url");
+
+/// Given back however the call ends.
+struct Place {
+    gateway: Arc<Gateway>,
+    bytes: u64,
+}
+
+impl Place {
+    /// A place in the queue, and room for the body.
+    fn reserve(gateway: &Arc<Gateway>, bytes: u64) -> Result<Place, Problem> {
+        gateway.queue.enter(bytes, &gateway.options.limits)?;
+        Ok(Place {
+            gateway: gateway.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.gateway.queue.leave(self.bytes);
+    }
+}
+
+/// `/async-function/{name}`: 202, or why not.
+pub(crate) async fn accept(
+    gateway: &Arc<Gateway>,
+    name: &str,
+    rest: &str,
+    parts: &Parts,
+    body: Incoming,
+    trace: &Trace,
+) -> Result<Response<Body>, Problem> {
+    let caller = gateway.keys.caller(&parts.headers)?;
+    let found = gateway.table.find(name);
+    let deployed = found.ok_or_else(|| match gateway.containers.find(name) {
+        Some(_) => Problem::bad_request(
+            "a function that is a container is not called asynchronously: call /function/…",
+        ),
+        None => Problem::unknown_function(name),
+    })?;
+    if !deployed.takes(&parts.method) {
+        return Err(Problem::method_not_allowed(&deployed.allow));
+    }
+    gateway.keys.admit(caller)?;
+    let callback = match parts.headers.get(X_CALLBACK_URL) {
+        None => None,
+        Some(url) => Some(Callback::new(url, &gateway.options.callback_hosts)?),
+    };
+    if let Some(callback) = &callback {
+        gateway.deliveries.check(caller, callback.host())?;
+    }
+    if !gateway.is_ready() {
+        let detail = "the gateway is about to stop";
+        return Err(Problem::overload(detail, Duration::from_secs(5)));
+    }
+    let coding = Coding::of(&parts.headers)?;
+    let bytes_max = deployed.body_bytes_max;
+    let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
+    let payload = coding.decode(payload, bytes_max).await?;
+    let place = Place::reserve(gateway, payload.bytes())?;
+    let id = trace::secret_id().map_err(|error| {
+        tracing::error!(%error, "no entropy for a call's id");
+        Problem::internal("the gateway has no name for the call")
+    })?;
+    gateway.queue.insert(Status {
+        call_id: id.clone(),
+        function: deployed.name().to_owned(),
+        state: State::Queued,
+        status: None,
+        detail: None,
+        accepted_ms: now_ms(),
+        ended_ms: None,
+        callback: None,
+    });
+    let waiting = Waiting {
+        id: id.clone(),
+        deployed,
+        caller,
+        method: parts.method.clone(),
+        path: rest.to_owned(),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        headers: parts.headers.clone(),
+        payload,
+        trace: *trace,
+        callback,
+    };
+    gateway.runtime.spawn(waiting.carry_out(place));
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    let location = format!("/system/async/{id}");
+    for (name, value) in [(X_CALL_ID, id), (LOCATION, location)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    }
+    Ok(response)
+}
+
+struct Waiting {
+    id: String,
+    deployed: Arc<Deployed>,
+    caller: TenantIndex,
+    method: http::Method,
+    path: String,
+    query: String,
+    headers: http::HeaderMap,
+    payload: Payload,
+    trace: Trace,
+    callback: Option<Callback>,
+}
+
+impl Waiting {
+    async fn carry_out(self, place: Place) {
+        let gateway = place.gateway.clone();
+        let queue = &gateway.queue;
+        // The semaphore is never closed.
+        let permit = queue.running().acquire_owned().await;
+        queue.change(&self.id, |status| status.state = State::Running);
+        let began = Instant::now();
+        let asked = Asked {
+            method: &self.method,
+            path: &self.path,
+            query: &self.query,
+            headers: &self.headers,
+        };
+        let (deployed, caller) = (&self.deployed, self.caller);
+        let (payload, trace) = (self.payload, &self.trace);
+        let result = call::run(&gateway, deployed, caller, asked, payload, trace, began).await;
+        drop(permit);
+        // Whoever does not hear of it holds up no other call.
+        drop(place);
+        queue.change(&self.id, |status| {
+            status.ended_ms = Some(now_ms());
+            match &result {
+                Ok(_) => (status.state, status.status) = (State::Done, Some(200)),
+                Err(problem) => {
+                    status.state = State::Failed;
+                    status.status = Some(problem.status.as_u16());
+                    status.detail = Some(problem.detail.clone());
+                }
+            }
+        });
+        if let Some(callback) = &self.callback {
+            let outcome = Outcome {
+                call_id: &self.id,
+                function: deployed.name(),
+                took: began.elapsed(),
+                trace,
+                result: result.as_ref().map(|done| &done.answer),
+            };
+            let told = deliver(&gateway, caller, callback, &outcome).await;
+            if let Err(error) = &told {
+                deployed.log.call(Instant::now(), || {
+                    let text = format!("the callback of {} failed: {error}", self.id);
+                    ("gateway".to_owned(), text)
+                });
+            }
+            queue.change(&self.id, |status| {
+                status.callback = Some(told.map_or_else(|error| error, |s| s.to_string()));
+            });
+        }
+        queue.end(&self.id);
+    }
+}
+
+/// Tells a call's end when it is the callback's turn.
+async fn deliver(
+    gateway: &Gateway,
+    caller: TenantIndex,
+    callback: &Callback,
+    outcome: &Outcome<'_>,
+) -> Result<u16, String> {
+    let place = gateway.deliveries.enter(caller, callback.host())?;
+    let _turn = place.turn().await?;
+    callback.tell(outcome).await
+}

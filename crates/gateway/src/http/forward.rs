@@ -1,0 +1,267 @@
+//! Calls of functions that are containers, passed on to where these are; and the exchange with the registry about them.
+//!
+//! A waiting call keeps its body with its caller: nothing of it is read before it can be passed on.
+
+use crate::http::body::Body;
+use crate::http::call::Metered;
+use crate::http::containers::{Container, InFlight};
+use crate::http::gateway::Gateway;
+use crate::http::keys::TenantIndex;
+use crate::http::meters::Ending;
+use crate::http::problem::Problem;
+use crate::http::spans::{self, Called};
+use crate::http::trace;
+use baltra_api::client::Functions;
+use baltra_api::registry::CallsRequest;
+use baltra_engine::{Timing, Trace};
+use http::header::{HeaderName, AUTHORIZATION, CONNECTION, EXPECT, HOST, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper_util::rt::TokioIo;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The registry is asked so often; and where calls wait.
+const EVERY: Duration = Duration::from_secs(1);
+const EVERY_HELD: Duration = Duration::from_millis(100);
+/// At least so long apart.
+const APART: Duration = Duration::from_millis(20);
+/// An answer of the registry: shorter than [`VALID`].
+const ASK_MAX: Duration = Duration::from_millis(900);
+
+/// Between two peers only (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [HeaderName; 8] = [
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("te"),
+    HeaderName::from_static("trailer"),
+    HeaderName::from_static("transfer-encoding"),
+    HeaderName::from_static("upgrade"),
+];
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// A call, its body apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// Behind the function's name.
+    pub rest: &'a str,
+    pub parts: &'a Parts,
+    pub trace: &'a Trace,
+    pub began: Instant,
+}
+
+/// What a call becomes: the answer of a replica as it is, and where the time went.
+pub(crate) async fn call(
+    gateway: &Gateway,
+    container: &Arc<Container>,
+    caller: TenantIndex,
+    asked: Asked<'_>,
+    body: Incoming,
+) -> Result<(Response<Body>, Timing), Problem> {
+    let bytes_max = gateway.options.limits.body_bytes_max;
+    if body.size_hint().lower() > bytes_max {
+        return Err(Problem::too_large("the body", bytes_max).closing());
+    }
+    let meter = container.meter(caller, &gateway.keys, &gateway.meters);
+    let bytes_in = body.size_hint().exact().unwrap_or(0);
+    let mut metered = Metered::begin(meter, asked.began, bytes_in);
+    let body = Limited::new(body, usize::try_from(bytes_max).unwrap_or(usize::MAX));
+    let passed = pass_on(gateway, container, asked, body).await;
+    match &passed {
+        Ok((response, timing)) => {
+            metered.timing = *timing;
+            metered.bytes_out = response.body().size_hint().exact().unwrap_or(0);
+            metered.ending = Ending::of(response.status());
+        }
+        Err(problem) => metered.ending = Ending::of(problem.status),
+    }
+    let timing = metered.timing;
+    let ended = metered.end();
+    let problem = passed.as_ref().err();
+    let answered = passed.as_ref().map(|(response, _)| response.status());
+    spans::tell(
+        &gateway.spans,
+        &Called {
+            trace: asked.trace,
+            function: &container.name,
+            tenant: gateway.keys.name(caller),
+            began: asked.began,
+            ended,
+            timing,
+            status: answered.unwrap_or_else(|problem| problem.status).as_u16(),
+            error: problem.map(|problem| problem.detail.as_str()),
+            place: None,
+            asked: "container",
+        },
+    );
+    passed
+}
+
+async fn pass_on(
+    gateway: &Gateway,
+    container: &Arc<Container>,
+    asked: Asked<'_>,
+    body: Limited<Incoming>,
+) -> Result<(Response<Body>, Timing), Problem> {
+    let in_flight = InFlight::begin(container);
+    let deadline = asked.began + container.timeout();
+    let all = &gateway.containers;
+    let held_max = gateway.options.limits.held_max;
+    let (stream, at, waited) = container.connect(all, held_max, deadline).await?;
+    let timing = Timing {
+        cold_ns: waited.as_nanos() as u64,
+        pushed: Some(Instant::now()),
+        ..Timing::default()
+    };
+    let request = request(asked, at, gateway.keys.are_wanted(), body)?;
+    let broken = |error: &dyn std::fmt::Display| {
+        let detail = format!("'{}' at {at} did not answer: {error}", container.name);
+        Problem::new(StatusCode::BAD_GATEWAY, detail)
+    };
+    let greeted = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = greeted.map_err(|error| broken(&error))?;
+    // Beyond its time the connection ends, whoever may still wait for the rest of the answer.
+    tokio::spawn(tokio::time::timeout_at(deadline.into(), connection));
+    let answered = tokio::time::timeout_at(deadline.into(), sender.send_request(request)).await;
+    let answered = answered.map_err(|_| {
+        let detail = format!("'{}' did not answer in time", container.name);
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, detail).with(RETRY_AFTER, "5")
+    })?;
+    let mut response = answered.map_err(|error| broken(&error))?;
+    end_to_end(response.headers_mut());
+    let response = response.map(|body| {
+        let body = body.map_frame(move |frame| {
+            let _until_its_end = &in_flight;
+            frame
+        });
+        Body::Other(axum::body::Body::new(body))
+    });
+    Ok((response, timing))
+}
+
+/// The request as the container sees it: without what was for this gateway alone.
+fn request<B>(
+    asked: Asked<'_>,
+    at: SocketAddr,
+    keys: bool,
+    body: B,
+) -> Result<Request<B>, Problem> {
+    let Asked {
+        rest, parts, trace, ..
+    } = asked;
+    let path = if rest.is_empty() { "/" } else { rest };
+    let target = match parts.uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let wrong = |_| Problem::bad_request("the path behind the function's name is none");
+    let target: Uri = target.parse().map_err(wrong)?;
+    let mut request = Request::new(body);
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = target;
+    let headers = request.headers_mut();
+    headers.clone_from(&parts.headers);
+    end_to_end(headers);
+    headers.remove(EXPECT);
+    if keys {
+        headers.remove(AUTHORIZATION);
+        headers.remove(X_API_KEY);
+    }
+    if let Ok(host) = HeaderValue::from_str(&at.to_string()) {
+        headers.insert(HOST, host);
+    }
+    headers.insert(trace::TRACEPARENT, trace::onward(trace).into());
+    if trace::given_id(&parts.headers).is_none() {
+        headers.insert(trace::X_REQUEST_ID, trace::request_id(trace));
+    }
+    Ok(request)
+}
+
+/// Removes what is between two peers only, and what their `Connection` names.
+fn end_to_end(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    headers.remove(CONNECTION);
+}
+
+/// Tells the registry of calls and hears where containers are, as long as the gateway runs.
+pub(crate) async fn follow(gateway: Arc<Gateway>, mut functions: Functions, name: String) {
+    let all = &gateway.containers;
+    let mut seen = 0;
+    loop {
+        let asked = Instant::now();
+        let request = CallsRequest {
+            gateway: name.clone(),
+            seen,
+            functions: all.counts(),
+        };
+        match tokio::time::timeout(ASK_MAX, functions.calls(request)).await {
+            Ok(Ok(reply)) => {
+                let reply = reply.into_inner();
+                all.learn(reply.containers, asked, gateway.keys.tenant_count());
+                seen = reply.number;
+            }
+            Ok(Err(status)) => tracing::debug!(%status, "where containers are is not known"),
+            Err(_) => tracing::debug!("where containers are is not known: no answer in time"),
+        }
+        tokio::time::sleep(APART).await;
+        let pause = match all.held() {
+            0 => EVERY,
+            _ => EVERY_HELD,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = all.wait() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gateway_s_own_headers_go_no_further() {
+        let (parts, ()) = Request::get("/function/edges.red/a?b=c")
+            .header("connection", "close, x-mine")
+            .header("x-mine", "1")
+            .header("transfer-encoding", "chunked")
+            .header("x-api-key", "secret")
+            .header("authorization", "Bearer secret")
+            .header("accept", "image/png")
+            .body(())
+            .unwrap()
+            .into_parts();
+        let at = "10.0.0.1:80".parse().unwrap();
+        let trace = trace::of(&parts.headers, &baltra_trace::Spans::default());
+        let asked = |rest| Asked {
+            rest,
+            parts: &parts,
+            trace: &trace,
+            began: Instant::now(),
+        };
+        let passed = request(asked("/a"), at, true, ()).unwrap();
+        assert_eq!(passed.uri(), "/a?b=c");
+        let mut names: Vec<&str> = passed.headers().keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["accept", "host", "traceparent", "x-request-id"]);
+        assert_eq!(passed.headers()[HOST], "10.0.0.1:80");
+        // Where nobody shows a key, what looks like one is the container's.
+        let passed = request(asked(""), at, false, ()).unwrap();
+        assert_eq!(passed.headers()[X_API_KEY], "secret");
+        assert_eq!(passed.uri(), "/?b=c");
+    }
+}

@@ -1,0 +1,20 @@
+//! Work beside the event loop, and the clock of records.
+
+use crate::http::problem::Problem;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| d.as_millis() as u64)
+}
+
+/// Runs what waits for the disk or computes for long where it holds nobody up.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| {
+        tracing::error!(%error, "a worker's task");
+        Problem::internal("the gateway failed; its log says why")
+    })
+}
