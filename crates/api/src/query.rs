@@ -259,6 +259,13 @@ impl Query {
         self
     }
 
+    /// This query with all terms of the other one; `None` where both have a term about the same.
+    pub fn joined(&self, other: &Query) -> Option<Query> {
+        let fields = other.terms.keys().any(|f| self.terms.contains_key(f));
+        let labels = other.labels.keys().any(|k| self.labels.contains_key(k));
+        (!fields && !labels).then(|| self.clone().with_terms_of(other))
+    }
+
     /// This query without what it asks of a field.
     pub fn without(mut self, field: Field) -> Query {
         self.terms.remove(&field);

@@ -172,8 +172,8 @@ fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), E
             let query: Query = value
                 .parse()
                 .map_err(|e| wrong(&format!("as a device query, {e}")))?;
-            wanted.query =
-                merged(&wanted.query, &query).ok_or_else(|| Error::Twice(name.to_owned()))?;
+            let joined = wanted.query.joined(&query);
+            wanted.query = joined.ok_or_else(|| Error::Twice(name.to_owned()))?;
         }
         "device" if value.contains('/') => term(Field::Id)?,
         "device" => term(Field::Model)?,
@@ -218,16 +218,6 @@ pub fn quantity(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(factor)
-}
-
-/// The terms of both; `None`: both have one for a field.
-pub fn merged(a: &Query, b: &Query) -> Option<Query> {
-    let (a, b) = (a.to_string(), b.to_string());
-    match (a.as_str(), b.as_str()) {
-        ("", other) | (other, "") => other.parse().ok(),
-        // A field that is asked for twice is no query.
-        (a, b) => format!("{a},{b}").parse().ok(),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From what a Pod asks for, and what its namespace may have, to what the registry is asked.
 
-use crate::annotations::{merged, Wanted};
+use crate::annotations::Wanted;
 use crate::resources::function_name;
 use baltra_api::query::{Field, Query};
 use baltra_api::registry::{AllocateReply, AllocateRequest, Refusal};
@@ -117,7 +117,7 @@ impl Policy {
             }
             left = left.without(field);
         }
-        merged(&left, asked).ok_or_else(|| Error::NotThese {
+        left.joined(asked).ok_or_else(|| Error::NotThese {
             namespace: namespace.to_owned(),
             field: "label",
             allowed: allowed.to_string(),

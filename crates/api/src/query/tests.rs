@@ -149,7 +149,11 @@ fn the_terms_of_two_queries_hold_and_the_first_goes_before() {
     let first = query("vendor=A*,label.tier=gold");
     let second = query("vendor=B,accelerator=\"a,b\",label.tier=tin,label.rack=7");
     let both = query("vendor=A*,accelerator=\"a,b\",label.tier=gold,label.rack=7");
+    assert_eq!(first.joined(&second), None);
+    assert_eq!(query("label.rack=7").joined(&query("label.rack=8")), None);
     assert_eq!(first.with_terms_of(&second), both);
+    let vendor = query("vendor=B").joined(&query("model=\"x,y\",label.rack=7"));
+    assert_eq!(vendor, Some(query("vendor=B,model=\"x,y\",label.rack=7")));
 }
 
 #[test]
