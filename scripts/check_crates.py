@@ -23,7 +23,11 @@ FORBIDDEN = [
     ("manager", ["executor", "opencl"], "the manager must not link code of drivers"),
     ("manager", ["registry"], "the manager is a client of the registry"),
     ("native", ["executor"], "a native function's process needs the sandbox alone"),
-    ("vfun", ["executor", "gateway", "manager", "registry"], "a VM's worker needs the engine alone"),
+    (
+        "vfun",
+        ["executor", "gateway", "manager", "registry"],
+        "a VM's worker needs the engine alone",
+    ),
     ("engine", ["gateway", "manager", "registry", "redb"], "the engine is a client of daemons"),
     ("gateway", ["manager", "registry", "redb"], "the gateway is a client of the registry"),
     ("kubernetes", ["manager", "registry", "redb"], "the controller is a client of daemons"),
@@ -77,7 +81,9 @@ def main():
             start, end = crate(source, graph), crate(target, graph)
             missing = [name for name in (start, end) if name not in graph]
             if missing:
-                print(f"error: there is no crate '{missing[0]}': correct FORBIDDEN in {sys.argv[0]}")
+                print(
+                    f"error: there is no crate '{missing[0]}': correct FORBIDDEN in {sys.argv[0]}"
+                )
                 failed = True
                 continue
             chain = path(graph, start, end)

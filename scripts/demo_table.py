@@ -1,4 +1,5 @@
 """Prints the measurements of the demonstration: demo_table.py DIRECTORY BEGAN ENDED."""
+
 import json
 import pathlib
 import statistics

@@ -4,6 +4,7 @@ On a busy host the emulated timer is so late that the kernel considers it broken
 The arguments below avoid two defects of the emulator: QEMU 7.2 corrupts flags after cmpxchg16b
 (hence -cx16), and with a single possible processor it translates the guest's atomic operations to plain
 ones, which other processes of the host can observe half done (hence maxcpus=2)."""
+
 import os
 import re
 import select
@@ -28,23 +29,59 @@ class Guest:
         self.name = name
         self.text = ""
         arguments = [
-            "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "qemu64,-cx16", "-smp", "1,maxcpus=2",
-            "-m", "256", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
-            "-nodefaults", "-kernel", str(VM / "vmlinuz"), "-initrd", str(VM / "initramfs"),
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check" + (" vf.virtio" if net or serial else "") + (" vf.vfio intel_iommu=on" if interrupts else ""),
+            "qemu-system-x86_64",
+            "-machine",
+            "q35,accel=tcg",
+            "-cpu",
+            "qemu64,-cx16",
+            "-smp",
+            "1,maxcpus=2",
+            "-m",
+            "256",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            "-serial",
+            "stdio",
+            "-no-reboot",
+            "-nodefaults",
+            "-kernel",
+            str(VM / "vmlinuz"),
+            "-initrd",
+            str(VM / "initramfs"),
+            "-append",
+            "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check"
+            + (" vf.virtio" if net or serial else "")
+            + (" vf.vfio intel_iommu=on" if interrupts else ""),
             # The IOMMU comes first, because it does not cover devices listed before it.
             *(["-device", "intel-iommu,intremap=on"] if interrupts else []),
             *device,
         ]
         if net:
-            arguments += ["-netdev", "user,id=net,restrict=off", "-device", "virtio-net-pci,netdev=net,romfile="]
+            arguments += [
+                "-netdev",
+                "user,id=net,restrict=off",
+                "-device",
+                "virtio-net-pci,netdev=net,romfile=",
+            ]
         if isinstance(serial, list):
             arguments += serial
         elif serial:
-            arguments += ["-chardev", f"socket,path={serial},id=port,server=on,wait=off", "-device", "virtio-serial-pci",
-                          "-device", "virtserialport,chardev=port,name=baltra"]
+            arguments += [
+                "-chardev",
+                f"socket,path={serial},id=port,server=on,wait=off",
+                "-device",
+                "virtio-serial-pci",
+                "-device",
+                "virtserialport,chardev=port,name=baltra",
+            ]
         self.process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
         )
         self.pid = self.process.pid
         self.started = time.monotonic()
@@ -67,7 +104,9 @@ class Guest:
                 return before, found.group(1)
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                raise GuestError(f"{self.name}: no {mark} within {patience} s; output:\n{self.text}")
+                raise GuestError(
+                    f"{self.name}: no {mark} within {patience} s; output:\n{self.text}"
+                )
             bytes_ = os.read(self.process.stdout.fileno(), 65536)
             if not bytes_:
                 raise GuestError(f"{self.name} ended ({self.process.wait()}); output:\n{self.text}")

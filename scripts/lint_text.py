@@ -32,7 +32,11 @@ PHRASES = [
     ("so-many", r"\b[Ss]o many\b", "that many, N"),
     ("else-adverb", r"(?:^|//.*|# .*|\* .*)[,;] else (?!if\b|\{)\w+", "otherwise"),
     ("clause-subject", r"(?:^|[.:] |//[/!]? |# )(?:Who|Whose)\b(?![^.]*\?)", "name the subject"),
-    ("what-is-is", r"\bWhat [^.?]*\b(?:is|are|was|does|do|has), (?:is|are|was|has|does)\b", "name it"),
+    (
+        "what-is-is",
+        r"\bWhat [^.?]*\b(?:is|are|was|does|do|has), (?:is|are|was|has|does)\b",
+        "name it",
+    ),
     ("machines-hear", r"(?i)(?<![a-z])(?:hears?|heard)(?![a-z])", "receive, read"),
     (
         "machines-tell",
@@ -50,7 +54,17 @@ PHRASES = [
 PHRASES = [(name, re.compile(pattern), remedy) for name, pattern, remedy in PHRASES]
 
 # Columns by the file's ending, as .editorconfig has them.
-WIDTHS = {"rs": 100, "py": 100, "sv": 100, "c": 100, "h": 100, "cpp": 100, "hpp": 100, "cl": 100, "js": 100}
+WIDTHS = {
+    "rs": 100,
+    "py": 100,
+    "sv": 100,
+    "c": 100,
+    "h": 100,
+    "cpp": 100,
+    "hpp": 100,
+    "cl": 100,
+    "js": 100,
+}
 WIDTHS["md"] = 120
 
 # Records of past runs keep their words; this file holds the phrases; the licence is another's text.
@@ -61,7 +75,9 @@ SKIPPED = re.compile(
 
 
 def tracked():
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
     return [name for name in listed.decode().split("\0") if name and not SKIPPED.search(name)]
 
 
@@ -100,7 +116,9 @@ def findings_in(name, lines):
 def subjects():
     """Subjects of the commits that the upstream branch lacks; the last commit's without an upstream."""
     for span in ("@{upstream}..HEAD", "-1"):
-        log = subprocess.run(["git", "log", "--format=%h %s", span], cwd=ROOT, capture_output=True, text=True)
+        log = subprocess.run(
+            ["git", "log", "--format=%h %s", span], cwd=ROOT, capture_output=True, text=True
+        )
         if log.returncode == 0:
             return log.stdout.splitlines()
     return []
@@ -116,7 +134,11 @@ def main(arguments):
         print(f"error: unknown option in {' '.join(names)} (--help lists them)", file=sys.stderr)
         return 2
     everything = tracked()
-    chosen = [n for n in everything if not names or any(n == p or n.startswith(p.rstrip("/") + "/") for p in names)]
+    chosen = [
+        n
+        for n in everything
+        if not names or any(n == p or n.startswith(p.rstrip("/") + "/") for p in names)
+    ]
     table = collections.Counter()
     total = 0
     for name in chosen:

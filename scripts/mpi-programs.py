@@ -13,6 +13,7 @@ live board, with off-chip memory; the other ranks are processes, over raw Ethern
 a live board is thousands of times slower than a real one. A program passes if it exits with 0 and its table has a time for
 each size; IS passes if it reports its result as verified.
 """
+
 import argparse
 import os
 import re
@@ -27,8 +28,21 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "mpi-programs"
 BALTRA = os.environ.get("BALTRA", ROOT / "target" / "release" / "baltra")
 POINT = ["latency", "bw", "bibw", "mbw_mr", "multi_lat"]
-COLLECTIVE = ["allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "barrier", "bcast", "gather", "gatherv", "reduce",
-              "reduce_scatter", "scatter", "scatterv"]
+COLLECTIVE = [
+    "allgather",
+    "allgatherv",
+    "allreduce",
+    "alltoall",
+    "alltoallv",
+    "barrier",
+    "bcast",
+    "gather",
+    "gatherv",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "scatterv",
+]
 MOST = 4 << 20
 # Definitions that configure would write; some programs do not compile without them.
 DEFINES = "#define FIELD_WIDTH 18\n#define FLOAT_PRECISION 2\n"
@@ -46,22 +60,45 @@ def cluster(name, sources, arguments, ranks, board):
     words = f", args: '{' '.join(arguments)}'" if arguments else ", args: ''"
     listed = ", ".join(f"'{s}'" for s in sources)
     (folder / "logical.yaml").write_text(
-        f"kernel: {{name: {name}, num: 0, rep: {ranks}, source: [{listed}], type: core, long: 32, m_axi: {{name: memory, bytes: 64M}}{words}}}\n")
+        f"kernel: {{name: {name}, num: 0, rep: {ranks}, source: [{listed}], type: core, long: 32, m_axi: {{name: memory, bytes: 64M}}{words}}}\n"
+    )
     mac = "mac: '02:00:00:00:00:0{}'"
     others = ", ".join(str(r) for r in range(ranks) if r != 1)
     (folder / "map.yaml").write_text(
         f"node: [{{type: sw, comm: eth, {mac.format(1)}, kernel: [{others}]}}, {{type: hw, comm: eth, {mac.format(2)}, kernel: 1}}]\n"
-        if board else f"node: {{type: sw, comm: shm, kernel: 0-{ranks - 1}}}\n")
+        if board
+        else f"node: {{type: sw, comm: shm, kernel: 0-{ranks - 1}}}\n"
+    )
     return folder
 
 
 def run(folder, enough, headers):
     """Runs a cluster until it ends or `enough` accepts its output; returns the output. `headers`: folder of additional headers."""
     # Line buffering, so that `enough` sees each line as it is printed.
-    command = ["stdbuf", "-oL", BALTRA, "cluster", "run", "logical.yaml", "map.yaml", "--humboldt", ROOT / "humboldt", "--out", "out"]
+    command = [
+        "stdbuf",
+        "-oL",
+        BALTRA,
+        "cluster",
+        "run",
+        "logical.yaml",
+        "map.yaml",
+        "--humboldt",
+        ROOT / "humboldt",
+        "--out",
+        "out",
+    ]
     # Waiting ranks must not spin where ranks share processors.
-    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               env={**os.environ, "HUM_SPIN_US": "0", "CPATH": str(headers)}, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "HUM_SPIN_US": "0", "CPATH": str(headers)},
+        start_new_session=True,
+    )
     started, printed, ended = time.monotonic(), [], True
     signal.signal(signal.SIGALRM, lambda *_: process.terminate())
     signal.alarm(LIMIT_S)
@@ -95,18 +132,28 @@ def osu(source, name, board, largest):
     wrapped = WORK / f"osu_{name}.c"
     wrapped.parent.mkdir(parents=True, exist_ok=True)
     wrapped.write_text(f'{DEFINES}#include "{folder / f"osu_{name}.c"}"\n')
-    sources = [wrapped] if name == "mbw_mr" else [wrapped, folder / ("osu_pt2pt.c" if point else "osu_coll.c")]
+    sources = (
+        [wrapped]
+        if name == "mbw_mr"
+        else [wrapped, folder / ("osu_pt2pt.c" if point else "osu_coll.c")]
+    )
     arguments = ["-x", "1", "-i", "2"] if board else ["-x", "10", "-i", "50"]
     if not point and name != "barrier" and not board:
         arguments += ["-m", str(MOST)]
     most = largest if board else MOST
     if name == "barrier":
         # The table has one number and no size.
-        printed = run(cluster(f"osu_{name}", sources, arguments, ranks, board), lambda _: False, folder)
+        printed = run(
+            cluster(f"osu_{name}", sources, arguments, ranks, board), lambda _: False, folder
+        )
         if not any(re.fullmatch(r"\[0\]\s+\d+\.\d+", line) for line in printed):
             raise Wrong("no time")
         return
-    printed = run(cluster(f"osu_{name}", sources, arguments, ranks, board), lambda p: board and most in rows(p), folder)
+    printed = run(
+        cluster(f"osu_{name}", sources, arguments, ranks, board),
+        lambda p: board and most in rows(p),
+        folder,
+    )
     found = rows(printed)
     first = 4 if name in ("reduce", "allreduce", "reduce_scatter") else 1
     sizes = {1 << bit for bit in range(first.bit_length() - 1, most.bit_length())}
@@ -127,14 +174,23 @@ def integer_sort(source, board, kind):
         (copy / "bin").mkdir()
         humcc = ROOT / "humboldt" / "humcc"
         (copy / "config" / "make.def").write_text(
-            f"MPICC = {humcc}\nCLINK = $(MPICC)\nCMPI_LIB =\nCMPI_INC =\nCFLAGS = -O3\nCLINKFLAGS =\nCC = cc\nBINDIR = ../bin\nRAND = randi8\n")
-        made = subprocess.run(["make", "-C", copy / "IS", f"CLASS={kind}", "NPROCS=4"], capture_output=True, text=True)
+            f"MPICC = {humcc}\nCLINK = $(MPICC)\nCMPI_LIB =\nCMPI_INC =\nCFLAGS = -O3\nCLINKFLAGS =\nCC = cc\nBINDIR = ../bin\nRAND = randi8\n"
+        )
+        made = subprocess.run(
+            ["make", "-C", copy / "IS", f"CLASS={kind}", "NPROCS=4"], capture_output=True, text=True
+        )
         if made.returncode != 0:
             raise Wrong("make: " + made.stderr[-300:])
         (copy / "kind").write_text(kind)
-    sources = [copy / "IS" / "is.c", copy / "common" / "c_timers.c", copy / "common" / "c_print_results.c"]
+    sources = [
+        copy / "IS" / "is.c",
+        copy / "common" / "c_timers.c",
+        copy / "common" / "c_print_results.c",
+    ]
     # 16 ranks with a board, so that its rank has few keys: the board's processor has no floating-point unit.
-    printed = run(cluster("is", sources, [], 16 if board else 4, board), lambda _: False, copy / "common")
+    printed = run(
+        cluster("is", sources, [], 16 if board else 4, board), lambda _: False, copy / "common"
+    )
     if not any(re.search(r"Verification\s*=\s*SUCCESSFUL", line) for line in printed):
         raise Wrong("not verified: " + " | ".join(printed[-3:]))
 
@@ -144,7 +200,9 @@ def main():
     parser.add_argument("--osu", type=Path)
     parser.add_argument("--npb", type=Path)
     parser.add_argument("--class", dest="kind", default="S")
-    parser.add_argument("--largest", type=int, default=4 << 10, help="maximum bytes of a message with a board")
+    parser.add_argument(
+        "--largest", type=int, default=4 << 10, help="maximum bytes of a message with a board"
+    )
     parser.add_argument("--only", choices=["processes", "board"])
     parser.add_argument("names", nargs="*", metavar="NAME", help="osu_latency, is, …")
     options = parser.parse_args()
@@ -160,9 +218,14 @@ def main():
             continue
         if options.osu:
             source = options.osu.resolve()
-            tests += [(f"osu_{n}", where, lambda n=n, b=board: osu(source, n, b, options.largest)) for n in POINT + COLLECTIVE]
+            tests += [
+                (f"osu_{n}", where, lambda n=n, b=board: osu(source, n, b, options.largest))
+                for n in POINT + COLLECTIVE
+            ]
         if options.npb:
-            tests.append(("is", where, lambda b=board: integer_sort(options.npb.resolve(), b, options.kind)))
+            tests.append(
+                ("is", where, lambda b=board: integer_sort(options.npb.resolve(), b, options.kind))
+            )
     tests = [t for t in tests if not options.names or t[0] in options.names]
     failed = 0
     for name, where, test in tests:
@@ -172,10 +235,15 @@ def main():
             why = None
         except (Wrong, OSError) as error:
             why, failed = error, failed + 1
-        print(f"test {where}::{name} ... {'FAILED' if why else 'ok'} ({time.monotonic() - started:.0f} s)", flush=True)
+        print(
+            f"test {where}::{name} ... {'FAILED' if why else 'ok'} ({time.monotonic() - started:.0f} s)",
+            flush=True,
+        )
         if why:
             print(f"    {why}")
-    print(f"test result: {'FAILED' if failed else 'ok'}. {len(tests) - failed} passed; {failed} failed;")
+    print(
+        f"test result: {'FAILED' if failed else 'ok'}. {len(tests) - failed} passed; {failed} failed;"
+    )
     return failed > 0
 
 

@@ -4,6 +4,7 @@ The portrait itself is written as it is.
 
 usage: photo.py WHEEL PPM PNG
 """
+
 import hashlib
 import struct
 import sys
@@ -26,7 +27,9 @@ def png_rows(data):
         if kind == b"IHDR":
             width, height, depth, color, _, _, interlaced = struct.unpack(">IIBBBBB", body)
             if (depth, color, interlaced) != (8, 2, 0):
-                raise ValueError("not an RGB picture with 8 bits per channel and without interlacing")
+                raise ValueError(
+                    "not an RGB picture with 8 bits per channel and without interlacing"
+                )
         elif kind == b"IDAT":
             packed += body
         at += 12 + length

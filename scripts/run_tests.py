@@ -173,8 +173,12 @@ def main():
     )
     parser.add_argument("messages", type=Path, help="JSON messages of the cargo build")
     pattern = {"action": "append", "metavar": "CRATE/TARGET"}
-    parser.add_argument("--only", **pattern, default=[], help="run only matching programs (a file name pattern)")
-    parser.add_argument("--not", **pattern, default=[], dest="without", help="skip matching programs")
+    parser.add_argument(
+        "--only", **pattern, default=[], help="run only matching programs (a file name pattern)"
+    )
+    parser.add_argument(
+        "--not", **pattern, default=[], dest="without", help="skip matching programs"
+    )
     # Arguments after "--" go to every test program.
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)

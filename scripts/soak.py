@@ -237,7 +237,11 @@ class Clients:
         """A client that is killed after it has started its kernel, or at any moment before."""
         command, env = self.opencl(rng, BAD, what)
         client = subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         if rng.random() < 0.7:
             client.stdout.readline()
@@ -298,7 +302,9 @@ class Clients:
         """Calls a function that other clients call with an input for which it never ends."""
         words = [rng.randrange(8, 1 << 30) for _ in range(rng.randrange(1, 100))]
         data = self.post("spin", struct.pack(f"<{len(words)}I", *words), (200, 500, 503, 504))
-        if data is not None and list(struct.unpack(f"<{len(words)}I", data)) != [w + 1 for w in words]:
+        if data is not None and list(struct.unpack(f"<{len(words)}I", data)) != [
+            w + 1 for w in words
+        ]:
             raise Failure("HTTP spin: wrong words")
 
     def http_endless(self, rng):
@@ -318,13 +324,17 @@ class Clients:
     def http_hostile(self, rng):
         requests = (
             b"POST /function/sha256 HTTP/1.1\r\nHost: soak\r\nContent-Length: 99999999999999\r\n\r\n",
-            b"POST /function/sha256 HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 5000,
+            b"POST /function/sha256 HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\nx\r\n" * 5000,
             b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
             b"POST /v2/models/spin/infer HTTP/1.1\r\nHost: soak\r\nContent-Length: 2\r\n\r\n[}",
             b"POST /function/../../etc/passwd HTTP/1.1\r\nHost: soak\r\nContent-Length: 0\r\n\r\n",
             rng.randbytes(5000),
         )
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.host.http), timeout=5) as s:
+        with (
+            suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.host.http), timeout=5) as s,
+        ):
             s.sendall(rng.choice(requests))
             s.recv(4096)
 
@@ -333,7 +343,11 @@ class Clients:
     def vm_call(self, *words, body=b"", kill_after=None):
         env = {**self.host.env, "VFUN_DEVICE": f"unix:{self.host.vm_socket}"}
         client = subprocess.Popen(
-            [VFUN, *words], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [VFUN, *words],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         if kill_after is not None:
             time.sleep(kill_after)
@@ -363,11 +377,23 @@ class Clients:
 
     def ranks(self, rng, kill):
         fork = ROOT / "apps/messages/fork"
-        command = [BALTRA, "cluster", "run", "--out", self.host.work / "fork", fork / "logical.xml", fork / "map.xml"]
+        command = [
+            BALTRA,
+            "cluster",
+            "run",
+            "--out",
+            self.host.work / "fork",
+            fork / "logical.xml",
+            fork / "map.xml",
+        ]
         # A cluster runs once at a time; a job after one whose rank was killed must find it stopped.
         with self.cluster:
             job = subprocess.Popen(
-                command, env=self.host.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                command,
+                env=self.host.env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             if kill:
                 time.sleep(rng.uniform(0, 0.5))
@@ -435,7 +461,10 @@ def load(clients, seconds, seed):
             said = time.monotonic()
             with clients.lock:
                 done = sum(clients.counted[kind] for kind in KINDS)
-            print(f"{said - began:.0f} of {seconds} s: {done} clients, {len(failures)} failures", flush=True)
+            print(
+                f"{said - began:.0f} of {seconds} s: {done} clients, {len(failures)} failures",
+                flush=True,
+            )
     return failures
 
 
@@ -473,7 +502,9 @@ def answers(checks, clients, rng):
             body = struct.pack("<2I", 8, 9)
             return clients.post("spin", body, (200, 500, 503, 504)) == struct.pack("<2I", 9, 10)
 
-        clients.host.until("the function that other clients called with endless inputs responds", once)
+        clients.host.until(
+            "the function that other clients called with endless inputs responds", once
+        )
 
     checks.attempt("misused_function_answers", spin)
 
@@ -518,7 +549,9 @@ def books(host, clients):
         # The metrics are read later, and calls without a waiting client may have ended meanwhile.
         tasks = host.total(host.metrics, "baltra_tasks_total", having)
         if tasks < line["tasks"]:
-            problems.append(f"{line['tenant']}: {line['tasks']} tasks in the usage account, {tasks:.0f} in the metrics")
+            problems.append(
+                f"{line['tenant']}: {line['tasks']} tasks in the usage account, {tasks:.0f} in the metrics"
+            )
         if line["sessions_open"] and line["tenant"] in (GOOD, BAD):
             problems.append(f"{line['tenant']}: {line['sessions_open']} sessions open")
     missing = {GOOD, BAD} - {line["tenant"] for line in usage}

@@ -17,4 +17,6 @@ http {
 def configuration(directory, servers, user=""):
     """A configuration with one worker, persistent connections and these servers (the inside of `http`), with DIRECTORY replaced. `user`:
     the user of the worker when started by root, by default nobody."""
-    return ((f"user {user};" if user else "") + HEAD + servers + "}\n").replace("DIRECTORY", str(directory))
+    return ((f"user {user};" if user else "") + HEAD + servers + "}\n").replace(
+        "DIRECTORY", str(directory)
+    )

@@ -7,6 +7,7 @@ Builds its dependencies (scripts/setup.sh board bench). README.md defines each n
 for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}, and charts of the cold starts
 next to it.
 """
+
 import argparse
 import contextlib
 import datetime
@@ -30,7 +31,9 @@ from nginx import configuration  # noqa: E402
 
 
 def commit():
-    text = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
+    text = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True
+    )
     return text.stdout.strip() or "none"
 
 
@@ -43,7 +46,9 @@ def wrk(connections, url):
     script.write_text('wrk.method = "POST"\nwrk.body = string.rep("x", 64)\n')
     text = subprocess.run(
         ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", "--latency", "-s", script, url],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     if "Non-2xx" in text or "Socket errors" in text:
         sys.exit(f"error: wrk reported failures:\n{text}")
@@ -56,9 +61,16 @@ def wrk(connections, url):
 
 def cycles_and_time(process):
     """The model's cycles, from its own metrics, and the processor time that it has used."""
-    text = subprocess.run(["curl", "-sS", f"http://{harness.BOARD_IP}/metrics"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["curl", "-sS", f"http://{harness.BOARD_IP}/metrics"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     ticks = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
-    return int(re.search(r"^baltra_board_cycles_total (\d+)", text, re.M)[1]), sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return int(re.search(r"^baltra_board_cycles_total (\d+)", text, re.M)[1]), sum(
+        map(int, ticks)
+    ) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -93,7 +105,9 @@ def live():
             rounds["model"].append(row)
             row["simulated_mhz"] = ((end - cycles) % 2**32) / SECONDS / 1e6
             row["cores"] = (used - busy) / SECONDS
-            nginx = subprocess.Popen(["nginx", "-e", "stderr", "-c", str(directory / "conf")], stderr=subprocess.DEVNULL)
+            nginx = subprocess.Popen(
+                ["nginx", "-e", "stderr", "-c", str(directory / "conf")], stderr=subprocess.DEVNULL
+            )
             try:
                 time.sleep(0.5)
                 rounds["nginx"].append(wrk(connections, "http://127.0.0.1:8080/"))
@@ -102,7 +116,9 @@ def live():
                 nginx.wait(10)
         for name, rows in rounds.items():  # the median round, with its other values
             rows.sort(key=lambda row: row["requests_per_second"])
-            out[name][str(connections)] = dict(rows[ROUNDS // 2], all=[row["requests_per_second"] for row in rows])
+            out[name][str(connections)] = dict(
+                rows[ROUNDS // 2], all=[row["requests_per_second"] for row in rows]
+            )
     return out
 
 
@@ -153,7 +169,9 @@ def cold_pictures(rows):
         others = row["other_connections"]
         name = f"{others} connections keep the other regions busy" if others else "alone"
         whole.setdefault(name, []).append((row["image_bytes"], row["microseconds_at_156.25_MHz"]))
-        beyond.setdefault(name, []).append((row["image_bytes"], row["beyond_the_port_in_microseconds"]))
+        beyond.setdefault(name, []).append(
+            (row["image_bytes"], row["beyond_the_port_in_microseconds"])
+        )
     sizes = {size: f"{size >> 10} KB" for line in whole.values() for size, _ in line}
     if not sizes:
         return {}
@@ -162,7 +180,14 @@ def cold_pictures(rows):
     at = f"µs, cycles at {CLOCK_MHZ} MHz"
     return {
         "cold": svg.chart("A cold start by the image's size", "image", at, whole, x_labels=sizes),
-        "cold-beyond-the-port": svg.chart("Time beyond the configuration port's own", "image", at, beyond, log_y=False, x_labels=sizes),
+        "cold-beyond-the-port": svg.chart(
+            "Time beyond the configuration port's own",
+            "image",
+            at,
+            beyond,
+            log_y=False,
+            x_labels=sizes,
+        ),
     }
 
 
@@ -189,7 +214,9 @@ def port32_report(rows):
                 f"{100 * row[way + '_of_ceiling']:.1f} % of the payload capacity of the line"
                 for way in ("in", "out")
             )
-            lines.append(f"| {row['body']} bytes, one connection, {row['segment']:,}-byte segments | {clocks} | {ways} |")
+            lines.append(
+                f"| {row['body']} bytes, one connection, {row['segment']:,}-byte segments | {clocks} | {ways} |"
+            )
     return lines if rows else []
 
 
@@ -205,7 +232,9 @@ def main():
 
     rows, behind_port32 = [], []
     if not options.live_only:
-        text = subprocess.run([DATA / "bench-port32"], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            [DATA / "bench-port32"], capture_output=True, text=True, check=True
+        ).stdout
         behind_port32 = [json.loads(line) for line in text.splitlines()]
     # Images do not depend on the rings' memory; frames of 9,000 bytes only matter for bulk transfers.
     for binary, latency, which in [
@@ -213,7 +242,9 @@ def main():
         ("bench-latency-32", 32, ["latency", "bulk", "calls"]),
         ("bench-jumbo", 4, ["bulk"]),
     ][: 0 if options.live_only else None]:
-        text = subprocess.run([DATA / binary, *which], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            [DATA / binary, *which], capture_output=True, text=True, check=True
+        ).stdout
         rows += [dict(json.loads(line), memory_latency=latency) for line in text.splitlines()]
     result = {
         "date": datetime.date.today().isoformat(),
@@ -280,8 +311,14 @@ def main():
         for name, by_connections in result["live_wall_clock"].items():
             for connections, row in by_connections.items():
                 rounds = ", ".join(f"{n:.0f}" for n in row["all"])
-                own = f"{row['simulated_mhz']:.2f} | {row['cores']:.2f}" if name == "model" else "– | –"
-                lines.append(f"| {name} | {connections} | {row['requests_per_second']:.0f} | {rounds} | {row['p50']} | {row['p99']} | {own} |")
+                own = (
+                    f"{row['simulated_mhz']:.2f} | {row['cores']:.2f}"
+                    if name == "model"
+                    else "– | –"
+                )
+                lines.append(
+                    f"| {name} | {connections} | {row['requests_per_second']:.0f} | {rounds} | {row['p50']} | {row['p99']} | {own} |"
+                )
     out = ROOT / "bench" / "results" / "board"
     out.mkdir(parents=True, exist_ok=True)
     stem = out / f"{result['date']}-{options.label}{'-live' * options.live_only}-{result['commit']}"

@@ -8,6 +8,7 @@ Cycles and wall clock are separate. Cycles are those of the RTL, for both ways i
 live model, and of nginx and the gateway on this host's processor. This program is the client: one call at a time over one
 socket, alternating between the ways, so that load of the host affects all of them. --write keeps bench/results/board/DATE-three-ways-COMMIT.
 """
+
 import argparse
 import contextlib
 import datetime
@@ -66,8 +67,10 @@ class Http:
         parts = urllib.parse.urlsplit(url)
         self.socket = socket.create_connection((parts.hostname, parts.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.head = (f"POST /function/echo HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
-                     "Content-Length: 64\r\n\r\n").encode()
+        self.head = (
+            f"POST /function/echo HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
+            "Content-Length: 64\r\n\r\n"
+        ).encode()
 
     def __call__(self, body):
         self.socket.sendall(self.head + body)
@@ -87,8 +90,12 @@ def nginx(pool):
     directory.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as any_free:
         port = any_free.getsockname()[1]
-    (directory / "conf").write_text(configuration(directory, NGINX.replace("PORT", str(port)), user="root"))
-    start = lambda *words: subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pool.log, stderr=pool.log, env=pool.environment())
+    (directory / "conf").write_text(
+        configuration(directory, NGINX.replace("PORT", str(port)), user="root")
+    )
+    start = lambda *words: subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=pool.log, stderr=pool.log, env=pool.environment()
+    )
     processes = [start(DATA / "fcgi_opencl", directory / "kernel.sock", SOURCE, "echo")]
     try:
         device_test.until("the kernel's program listens", (directory / "kernel.sock").exists)
@@ -110,7 +117,11 @@ def percentiles(seconds):
     ordered = sorted(seconds)
     at = lambda share: round(1e6 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1)
     return {
-        "least": at(0), "p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "most": at(1),
+        "least": at(0),
+        "p50": at(0.5),
+        "p95": at(0.95),
+        "p99": at(0.99),
+        "most": at(1),
         "percentiles": [at(percent / 100) for percent in range(100)],
     }
 
@@ -162,8 +173,10 @@ def report(result):
     }
     for row in result["cycles"]:
         what = {"host": "host port", "latency": "HTTP on the board"}[row["measure"]]
-        lines.append(f"| {what} | {row['least']}, {row['mean']}, {row['most']} | {row['mean'] / CLOCK_MHZ:.2f} "
-                     f"| {counted[row['measure']].format(**row)} |")
+        lines.append(
+            f"| {what} | {row['least']}, {row['mean']}, {row['most']} | {row['mean'] / CLOCK_MHZ:.2f} "
+            f"| {counted[row['measure']].format(**row)} |"
+        )
     lines += [
         "",
         f"Wall clock, µs, including the Python client's own time, on {result['cores']} cores whose load average was "
@@ -173,15 +186,24 @@ def report(result):
         "|---|---|---|---|---|---|",
     ]
     for name, row in result["wall_clock_us"].items():
-        lines.append(f"| {name} | " + " | ".join(str(row[key]) for key in ("least", "p50", "p95", "p99", "most")) + " |")
+        lines.append(
+            f"| {name} | "
+            + " | ".join(str(row[key]) for key in ("least", "p50", "p95", "p99", "most"))
+            + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def picture(result):
     """The distributions of the wall-clock times as SVG."""
     return svg.chart(
-        f"{result['calls']} calls of one kernel, wall clock", "µs (the first two are the speed of a simulation)", "% of the calls",
-        {name: [(us, percent) for percent, us in enumerate(row["percentiles"])] for name, row in result["wall_clock_us"].items()},
+        f"{result['calls']} calls of one kernel, wall clock",
+        "µs (the first two are the speed of a simulation)",
+        "% of the calls",
+        {
+            name: [(us, percent) for percent, us in enumerate(row["percentiles"])]
+            for name, row in result["wall_clock_us"].items()
+        },
         log_y=False,
     )
 
@@ -189,11 +211,17 @@ def picture(result):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--calls", type=int, default=5000)
-    arguments.add_argument("--write", action="store_true", help="keep the result in bench/results/board")
+    arguments.add_argument(
+        "--write", action="store_true", help="keep the result in bench/results/board"
+    )
     options = arguments.parse_args()
     subprocess.run(["make", "-s", "-C", pathlib.Path(__file__).parent], check=True)
-    text = subprocess.run([DATA / "bench", "host", "latency"], capture_output=True, text=True, check=True).stdout
-    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True).stdout.strip()
+    text = subprocess.run(
+        [DATA / "bench", "host", "latency"], capture_output=True, text=True, check=True
+    ).stdout
+    head = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
     result = {
         "date": datetime.date.today().isoformat(),
         "commit": head or "none",
@@ -206,7 +234,9 @@ def main():
     text = report(result)
     print(text)
     if options.write:
-        stem = ROOT / "bench" / "results" / "board" / f"{result['date']}-three-ways-{result['commit']}"
+        stem = (
+            ROOT / "bench" / "results" / "board" / f"{result['date']}-three-ways-{result['commit']}"
+        )
         stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
         file = stem.with_suffix(".svg")
         file.write_text(picture(result))

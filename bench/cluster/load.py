@@ -8,6 +8,7 @@ to the previous one is sent right after the reply; further requests that become 
 time of each request (seconds after BEGIN), its latency in milliseconds, and the numbers of unsent and failed requests. KEY is
 the tenant's, for servers that require one.
 """
+
 import bisect
 import json
 import socket
@@ -22,9 +23,12 @@ class Connection:
     def __init__(self, url, body, key):
         parts = urllib.parse.urlsplit(url)
         self.address = (parts.hostname, parts.port)
-        head = (f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
-                f"Accept: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
-                + (f"X-API-Key: {key}\r\n" if key else "") + "\r\n")
+        head = (
+            f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
+            f"Accept: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
+            + (f"X-API-Key: {key}\r\n" if key else "")
+            + "\r\n"
+        )
         self.request = head.encode() + body
         self.socket = None
 
@@ -88,4 +92,15 @@ if __name__ == "__main__":
     if len(sys.argv) not in (6, 7):
         sys.exit(__doc__)
     with open(sys.argv[2], "rb") as body_file, open(sys.argv[3]) as due_file:
-        print(json.dumps(drive(sys.argv[1], body_file.read(), json.load(due_file), float(sys.argv[4]), float(sys.argv[5]), *sys.argv[6:])))
+        print(
+            json.dumps(
+                drive(
+                    sys.argv[1],
+                    body_file.read(),
+                    json.load(due_file),
+                    float(sys.argv[4]),
+                    float(sys.argv[5]),
+                    *sys.argv[6:],
+                )
+            )
+        )

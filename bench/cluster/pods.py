@@ -47,19 +47,37 @@ policy = "{options.policy}"
 quantum_ms = {options.quantum:g}
 '''
         # The name contains the node, because functions are bound to a device by name.
-        install_on_node(cluster, "registry.locality=prefer", f"node.configuration={device}", "node.extraEnvironment[0].name=BALTRA_DEVICE__NAME",
-                        "node.extraEnvironment[0].value=board-$(NODE_NAME)", names=["baltra"])
-        until("three devices are ready", lambda: sum(d.get("status", {}).get("state") == "ready" for d in cluster.get("devices")) == len(NODES))
+        install_on_node(
+            cluster,
+            "registry.locality=prefer",
+            f"node.configuration={device}",
+            "node.extraEnvironment[0].name=BALTRA_DEVICE__NAME",
+            "node.extraEnvironment[0].value=board-$(NODE_NAME)",
+            names=["baltra"],
+        )
+        until(
+            "three devices are ready",
+            lambda: (
+                sum(d.get("status", {}).get("state") == "ready" for d in cluster.get("devices"))
+                == len(NODES)
+            ),
+        )
         secret = lambda name: cluster.secret(NAMESPACE, "baltra-tokens", name).decode()
         self.key = secret("client")
         self.gateway = f"http://{self.addresses('gateway')[0][1]}:8080"
         self.managers = dict(self.addresses("node"))
-        self.tool_environment = dict(environment, BALTRA_GATEWAY=self.gateway, BALTRA_GATEWAY_ADMIN=f"admin:{secret('admin')}",
-                                     BALTRA_RUNTIME_DIR=str(home / "run"))
+        self.tool_environment = dict(
+            environment,
+            BALTRA_GATEWAY=self.gateway,
+            BALTRA_GATEWAY_ADMIN=f"admin:{secret('admin')}",
+            BALTRA_RUNTIME_DIR=str(home / "run"),
+        )
 
     def addresses(self, component):
         """Node and address of each of a component's Pods."""
-        pods = self.cluster.get("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/component={component}")
+        pods = self.cluster.get(
+            "pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/component={component}"
+        )
         return [(pod["spec"]["nodeName"], pod["status"]["podIP"]) for pod in pods]
 
     def device(self, name):
@@ -85,20 +103,39 @@ class Native(Servers):
         self.found = {}
         for use in uses:
             for name in NODES:
-                until("the native servers respond", lambda use=use, name=name: self.serves(cluster, use, name))
+                until(
+                    "the native servers respond",
+                    lambda use=use, name=name: self.serves(cluster, use, name),
+                )
 
     def pod(self, home, use, name):
-        container = {"name": "native", "image": IMAGE, "imagePullPolicy": "Never",
-                     "args": [f"{home}/{use.name}/plan", "0.0.0.0", str(PORT)],
-                     "env": [{"name": "POCL_CACHE_DIR", "value": "/pocl"}],
-                     "volumeMounts": [{"name": "plans", "mountPath": str(home), "readOnly": True}]}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"native-{use.name}-{name}", "namespace": "default"},
-                "spec": {"nodeSelector": {"kubernetes.io/hostname": NODE_OF[name]}, "automountServiceAccountToken": False,
-                         "terminationGracePeriodSeconds": 0, "containers": [container],
-                         "volumes": [{"name": "plans", "hostPath": {"path": str(home), "type": "Directory"}}]}}
+        container = {
+            "name": "native",
+            "image": IMAGE,
+            "imagePullPolicy": "Never",
+            "args": [f"{home}/{use.name}/plan", "0.0.0.0", str(PORT)],
+            "env": [{"name": "POCL_CACHE_DIR", "value": "/pocl"}],
+            "volumeMounts": [{"name": "plans", "mountPath": str(home), "readOnly": True}],
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"native-{use.name}-{name}", "namespace": "default"},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/hostname": NODE_OF[name]},
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+                "volumes": [
+                    {"name": "plans", "hostPath": {"path": str(home), "type": "Directory"}}
+                ],
+            },
+        }
 
     def serves(self, cluster, use, name):
-        self.found[use.name, name] = cluster.get("pods", "-n", "default", f"native-{use.name}-{name}")["status"]["podIP"]
+        self.found[use.name, name] = cluster.get(
+            "pods", "-n", "default", f"native-{use.name}-{name}"
+        )["status"]["podIP"]
         return fetch(self.server(use, name))
 
     def server(self, use, name):

@@ -6,6 +6,7 @@ usage: bench/http/run.py [--seconds 5] [--rounds 3] [--connections 32] [--thread
 Needs nginx and wrk (scripts/setup.sh bench), `make build apps` and `make -C apps/functions`. README.md
 defines each number. Writes bench/results/http/DATE-LABEL-COMMIT.{json,md}.
 """
+
 import argparse
 import datetime
 import json
@@ -114,8 +115,26 @@ def wrk(url, seconds, connections, threads, method="POST", size=0, pipeline=1):
         script.write(LUA)
         script.flush()
         environment = dict(os.environ, METHOD=method, BYTES=str(size), PIPELINE=str(pipeline))
-        command = ["wrk", "-t", str(min(threads, connections)), "-c", str(connections), "-d", f"{seconds}s", "-s", script.name, url]
-        output = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds + 60, check=True).stdout
+        command = [
+            "wrk",
+            "-t",
+            str(min(threads, connections)),
+            "-c",
+            str(connections),
+            "-d",
+            f"{seconds}s",
+            "-s",
+            script.name,
+            url,
+        ]
+        output = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=seconds + 60,
+            check=True,
+        ).stdout
     found = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     return dict(found, per_s=found["requests"] / found["seconds"])
 
@@ -134,7 +153,9 @@ http {{ access_log off; keepalive_requests 1000000000; keepalive_timeout 600; tc
   server {{ listen 127.0.0.1:{self.port} reuseport backlog=4096; location / {{ return 200 ""; }} }} }}
 """)
         program = shutil.which("nginx") or "/usr/sbin/nginx"
-        self.process = subprocess.Popen([program, "-c", str(configuration)], stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [program, "-c", str(configuration)], stderr=subprocess.DEVNULL
+        )
         self.url = f"http://127.0.0.1:{self.port}/"
         wait_for(self.url)
 
@@ -159,9 +180,20 @@ class Baltra:
     def __init__(self, home, options):
         self.environment = dict(os.environ, BALTRA_RUNTIME_DIR=str(home / "run"))
         self.home = home
-        keys = ["metrics.address=off", "registry.address=auto", "registry.metrics=", "gateway.address=auto",
-                "gateway.grpc_address=", *options]
-        self.command("up", "--state-dir", str(home / "state"), *[word for key in keys for word in ("--set", key)])
+        keys = [
+            "metrics.address=off",
+            "registry.address=auto",
+            "registry.metrics=",
+            "gateway.address=auto",
+            "gateway.grpc_address=",
+            *options,
+        ]
+        self.command(
+            "up",
+            "--state-dir",
+            str(home / "state"),
+            *[word for key in keys for word in ("--set", key)],
+        )
         self.url = json.loads(self.command("status", "--json"))["daemons"]["gateway"]["url"]
         directory = home / "functions"
         for name, manifest in FUNCTIONS.items():
@@ -178,16 +210,37 @@ class Baltra:
         return run.stdout
 
     def call(self, name, body=b""):
-        request = urllib.request.Request(f"{self.url}/function/{name}", data=body, method="POST",
-                                         headers={"Content-Type": "application/octet-stream"} if body else {})
+        request = urllib.request.Request(
+            f"{self.url}/function/{name}",
+            data=body,
+            method="POST",
+            headers={"Content-Type": "application/octet-stream"} if body else {},
+        )
         with urllib.request.urlopen(request, timeout=60) as answer:
-            timing = dict(part.strip().split(";dur=") for part in answer.headers["server-timing"].split(","))
+            timing = dict(
+                part.strip().split(";dur=") for part in answer.headers["server-timing"].split(",")
+            )
             return answer.read(), {key: float(value) for key, value in timing.items()}
 
     def direct_task(self, seconds):
         """The same 4 KB task in an OpenCL program on the shared device, in microseconds."""
-        run = subprocess.run([BALTRA, "run", "--", str(CLBENCH), "loop", "--work", "task", "--seconds", str(seconds)],
-                             capture_output=True, text=True, env=self.environment, check=True)
+        run = subprocess.run(
+            [
+                BALTRA,
+                "run",
+                "--",
+                str(CLBENCH),
+                "loop",
+                "--work",
+                "task",
+                "--seconds",
+                str(seconds),
+            ],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            check=True,
+        )
         return json.loads(run.stdout)["latency_us"]
 
     def cold(self, name, body):
@@ -203,11 +256,20 @@ class Baltra:
 
 
 # The loads: name, function (None: nginx), bytes of the body.
-LOADS = [("nginx, fixed 200", None, 0), ("empty, native function", "empty-native", 0), ("empty kernel, unbatched", "empty-kernel", 0),
-         ("empty kernel, batched", "empty-batched", 0), ("64 bytes, kernel, unbatched", "bytes", 64),
-         ("64 bytes, kernel, batched", "bytes-batched", 64)]
+LOADS = [
+    ("nginx, fixed 200", None, 0),
+    ("empty, native function", "empty-native", 0),
+    ("empty kernel, unbatched", "empty-kernel", 0),
+    ("empty kernel, batched", "empty-batched", 0),
+    ("64 bytes, kernel, unbatched", "bytes", 64),
+    ("64 bytes, kernel, batched", "bytes-batched", 64),
+]
 # Minimum rates, as shares of nginx's rate.
-PROMISED = {"empty, native function": 0.7, "empty kernel, unbatched": 0.4, "empty kernel, batched": 0.7}
+PROMISED = {
+    "empty, native function": 0.7,
+    "empty kernel, unbatched": 0.4,
+    "empty kernel, batched": 0.7,
+}
 
 
 def measure(options, nginx, baltra):
@@ -216,20 +278,38 @@ def measure(options, nginx, baltra):
     for name in ("bytes", "bytes-batched"):
         if baltra.call(name, b"x" * 64)[0] != expected:
             sys.exit(f"error: {name} returns wrong bytes")
-    for name, size in (("empty-native", 0), ("empty-kernel", 0), ("empty-batched", 0), ("task", 4096)):
+    for name, size in (
+        ("empty-native", 0),
+        ("empty-kernel", 0),
+        ("empty-batched", 0),
+        ("task", 4096),
+    ):
         baltra.call(name, b"x" * size)
     for round_ in range(options.rounds):
         say(f"round {round_ + 1} of {options.rounds}")
-        loads = LOADS[round_ % len(LOADS):] + LOADS[:round_ % len(LOADS)]
+        loads = LOADS[round_ % len(LOADS) :] + LOADS[: round_ % len(LOADS)]
         for name, function, size in loads:
             url = nginx.url if function is None else f"{baltra.url}/function/{function}"
-            found = wrk(url, options.seconds, options.connections, options.threads, size=size, pipeline=options.pipeline)
+            found = wrk(
+                url,
+                options.seconds,
+                options.connections,
+                options.threads,
+                size=size,
+                pipeline=options.pipeline,
+            )
             result["rates"].setdefault(name, []).append(found)
-            say(f"  {name}: {found['per_s']:.0f}/s, p99 {found['p99_us']} us, {found['errors']} errors")
+            say(
+                f"  {name}: {found['per_s']:.0f}/s, p99 {found['p99_us']} us, {found['errors']} errors"
+            )
         # One connection: the cost of the round trip and of the task.
         result["single"].setdefault("nginx", []).append(wrk(nginx.url, options.seconds, 1, 1))
-        result["single"].setdefault("native", []).append(wrk(f"{baltra.url}/function/empty-native", options.seconds, 1, 1))
-        result["single"].setdefault("task", []).append(wrk(f"{baltra.url}/function/task", options.seconds, 1, 1, size=4096))
+        result["single"].setdefault("native", []).append(
+            wrk(f"{baltra.url}/function/empty-native", options.seconds, 1, 1)
+        )
+        result["single"].setdefault("task", []).append(
+            wrk(f"{baltra.url}/function/task", options.seconds, 1, 1, size=4096)
+        )
         result["direct"].append(baltra.direct_task(options.seconds))
         for _ in range(3):
             result["cold"].append(baltra.cold("bytes", b"x" * 64))
@@ -241,48 +321,92 @@ def median(rows, key):
 
 
 def render(result):
-    lines = [f"# The HTTP door, {result['date']}", "", f"{result['machine']['cpu']}, {result['machine']['cores']} cores, "
-             f"commit {result['machine']['commit']}; wrk with {result['options']['threads']} threads and "
-             f"{result['options']['connections']} connections on the same cores, {result['options']['seconds']} s, medians of "
-             f"{result['options']['rounds']} alternating rounds; pipeline {result['options']['pipeline']}.", "",
-             "| what | requests/s | × nginx | p50 µs | p99 µs | errors | asked | |", "|---|--:|--:|--:|--:|--:|---|---|"]
+    lines = [
+        f"# The HTTP door, {result['date']}",
+        "",
+        f"{result['machine']['cpu']}, {result['machine']['cores']} cores, "
+        f"commit {result['machine']['commit']}; wrk with {result['options']['threads']} threads and "
+        f"{result['options']['connections']} connections on the same cores, {result['options']['seconds']} s, medians of "
+        f"{result['options']['rounds']} alternating rounds; pipeline {result['options']['pipeline']}.",
+        "",
+        "| what | requests/s | × nginx | p50 µs | p99 µs | errors | asked | |",
+        "|---|--:|--:|--:|--:|--:|---|---|",
+    ]
     rates, base = result["rates"], median(result["rates"]["nginx, fixed 200"], "per_s")
     for name, rows in rates.items():
         share = median(rows, "per_s") / base
         promised = PROMISED.get(name)
         verdict = "" if promised is None else "met" if share >= promised else "**not met**"
         asked = "" if promised is None else f"≥ {promised} × nginx"
-        lines.append(f"| {name} | {median(rows, 'per_s'):,.0f} | {share:.2f} | {median(rows, 'p50_us'):.0f} | {median(rows, 'p99_us'):.0f} | "
-                     f"{sum(row['errors'] for row in rows)} | {asked} | {verdict} |")
-    lines += ["", "One connection, one call at a time:", "", "| operation | min µs | p50 µs | p95 µs | p99 µs |", "|---|--:|--:|--:|--:|"]
-    for name, label in (("nginx", "nginx"), ("native", "empty native function"), ("task", "the 4 KB task over HTTP")):
+        lines.append(
+            f"| {name} | {median(rows, 'per_s'):,.0f} | {share:.2f} | {median(rows, 'p50_us'):.0f} | {median(rows, 'p99_us'):.0f} | "
+            f"{sum(row['errors'] for row in rows)} | {asked} | {verdict} |"
+        )
+    lines += [
+        "",
+        "One connection, one call at a time:",
+        "",
+        "| operation | min µs | p50 µs | p95 µs | p99 µs |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, label in (
+        ("nginx", "nginx"),
+        ("native", "empty native function"),
+        ("task", "the 4 KB task over HTTP"),
+    ):
         row = result["single"][name]
-        lines.append(f"| {label} | {median(row, 'min_us'):.0f} | {median(row, 'p50_us'):.0f} | {median(row, 'p95_us'):.0f} | {median(row, 'p99_us'):.0f} |")
+        lines.append(
+            f"| {label} | {median(row, 'min_us'):.0f} | {median(row, 'p50_us'):.0f} | {median(row, 'p95_us'):.0f} | {median(row, 'p99_us'):.0f} |"
+        )
     direct = {key: median(result["direct"], key) for key in ("min", "median", "p95", "p99")}
-    lines.append("| the 4 KB task by an OpenCL program | " + " | ".join(f"{direct[key]:.0f}" for key in ("min", "median", "p95", "p99")) + " |")
-    added = [median(result["single"]["task"], http) - direct[own] for http, own in (("p50_us", "median"), ("p99_us", "p99"))]
+    lines.append(
+        "| the 4 KB task by an OpenCL program | "
+        + " | ".join(f"{direct[key]:.0f}" for key in ("min", "median", "p95", "p99"))
+        + " |"
+    )
+    added = [
+        median(result["single"]["task"], http) - direct[own]
+        for http, own in (("p50_us", "median"), ("p99_us", "p99"))
+    ]
     spread = median(result["single"]["task"], "p95_us") - median(result["single"]["task"], "min_us")
     cold = median(result["cold"], "total_ms")
     mark = lambda good: "met" if good else "**not met**"
-    lines += ["", "| what | measured | asked | |", "|---|--:|---|---|",
-              f"| added by the gateway to the direct task, p50 | {added[0]:.0f} µs | ≤ 60 µs | {mark(added[0] <= 60)} |",
-              f"| added, p99 | {added[1]:.0f} µs | ≤ 300 µs | {mark(added[1] <= 300)} |",
-              f"| from the minimum to the 95th percentile, the task | {spread:.0f} µs | ≤ 30 µs | {mark(spread <= 30)} |",
-              f"| cold start with a cached program, complete call | {cold:.1f} ms | ≤ 50 ms | {mark(cold <= 50)} |",
-              f"| of that: loading (`cold`) | {median(result['cold'], 'cold'):.1f} ms | | |",
-              f"| of that: the device | {median(result['cold'], 'device'):.1f} ms | | |", ""]
+    lines += [
+        "",
+        "| what | measured | asked | |",
+        "|---|--:|---|---|",
+        f"| added by the gateway to the direct task, p50 | {added[0]:.0f} µs | ≤ 60 µs | {mark(added[0] <= 60)} |",
+        f"| added, p99 | {added[1]:.0f} µs | ≤ 300 µs | {mark(added[1] <= 300)} |",
+        f"| from the minimum to the 95th percentile, the task | {spread:.0f} µs | ≤ 30 µs | {mark(spread <= 30)} |",
+        f"| cold start with a cached program, complete call | {cold:.1f} ms | ≤ 50 ms | {mark(cold <= 50)} |",
+        f"| of that: loading (`cold`) | {median(result['cold'], 'cold'):.1f} ms | | |",
+        f"| of that: the device | {median(result['cold'], 'device'):.1f} ms | | |",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=int, default=5, help="of each load (default 5)")
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--connections", type=int, default=32, help="default 32")
     parser.add_argument("--threads", type=int, default=1, help="of wrk (default 1)")
-    parser.add_argument("--pipeline", type=int, default=1, help="requests sent at once on a connection (default 1)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the daemons' configuration")
-    parser.add_argument("--label", default=f"vm{os.cpu_count()}", help="the machine in the result's file name")
+    parser.add_argument(
+        "--pipeline", type=int, default=1, help="requests sent at once on a connection (default 1)"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the daemons' configuration",
+    )
+    parser.add_argument(
+        "--label", default=f"vm{os.cpu_count()}", help="the machine in the result's file name"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/http")
     options = parser.parse_args()
     home = pathlib.Path(tempfile.mkdtemp(prefix="baltra-bench-"))
@@ -296,10 +420,27 @@ def main():
             if server:
                 server.stop()
         shutil.rmtree(home, ignore_errors=True)
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True).stdout.strip()
-    result["machine"] = {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "commit": commit or "none"}
-    result["options"] = {key: getattr(options, key) for key in ("seconds", "rounds", "connections", "threads", "pipeline")}
+    cpu = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in open("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    result["machine"] = {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "commit": commit or "none",
+    }
+    result["options"] = {
+        key: getattr(options, key)
+        for key in ("seconds", "rounds", "connections", "threads", "pipeline")
+    }
     result["date"] = datetime.date.today().isoformat()
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"{result['date']}-{options.label}-{result['machine']['commit']}"

@@ -6,6 +6,7 @@ usage: bench/messages/run.py [--rounds 4] [--ms 12] [--label NAME]
 Needs scripts/setup.sh bench and `make humboldt`. README.md defines each number. Writes
 bench/results/messages/DATE-LABEL-COMMIT.{json,md} and two SVGs.
 """
+
 import argparse
 import datetime
 import json
@@ -30,7 +31,11 @@ LATENCY_RATIO_MAX, BANDWIDTH_RATIO_MIN = 1.2, 0.9
 def build():
     OUT.mkdir(parents=True, exist_ok=True)
     subprocess.run(["make", "-s", "-C", ROOT / "humboldt"], check=True)
-    for compiler, name in ((ROOT / "humboldt/humcc", "humboldt"), ("mpicc.mpich", "mpich"), ("mpicc.openmpi", "openmpi")):
+    for compiler, name in (
+        (ROOT / "humboldt/humcc", "humboldt"),
+        ("mpicc.mpich", "mpich"),
+        ("mpicc.openmpi", "openmpi"),
+    ):
         # The same source and optimization for each.
         subprocess.run([compiler, "-O2", "-w", "-o", OUT / name, SOURCE], check=True)
 
@@ -42,8 +47,14 @@ def once(name, arguments):
         rank = Job([["taskset", "-c", str(core), *command] for core in range(2)], 2).wait(120)[0]
         text, code = rank.out, rank.code
     else:
-        starter = ["mpiexec.mpich", "-bind-to", "core"] if name == "mpich" else ["mpiexec.openmpi", "--allow-run-as-root", "--bind-to", "core"]
-        ended = subprocess.run([*starter, "-n", "2", *command], capture_output=True, text=True, timeout=120)
+        starter = (
+            ["mpiexec.mpich", "-bind-to", "core"]
+            if name == "mpich"
+            else ["mpiexec.openmpi", "--allow-run-as-root", "--bind-to", "core"]
+        )
+        ended = subprocess.run(
+            [*starter, "-n", "2", *command], capture_output=True, text=True, timeout=120
+        )
         text, code = ended.stdout, ended.returncode
     if code != 0:
         sys.exit(f"error: {name} ended with {code}:\n{text}")
@@ -52,9 +63,16 @@ def once(name, arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--ms", type=int, default=12, help="milliseconds for each number of each program in each round")
+    parser.add_argument(
+        "--ms",
+        type=int,
+        default=12,
+        help="milliseconds for each number of each program in each round",
+    )
     parser.add_argument("--label", default=platform.node() or "host")
     options = parser.parse_args()
     build()
@@ -68,12 +86,25 @@ def main():
 
     def spread(name, key):
         each = values[name][key]
-        return {"median": statistics.median(each), "least": min(each), "most": max(each), "all": each}
+        return {
+            "median": statistics.median(each),
+            "least": min(each),
+            "most": max(each),
+            "all": each,
+        }
 
     sizes = sorted({size for _, size in values["humboldt"]})
-    git = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout.strip()
-    commit = git("rev-parse", "--short=10", "HEAD") + ("-dirty" if git("status", "--porcelain") else "")
-    version = lambda package: subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True).stdout
+    git = lambda *words: subprocess.run(
+        ["git", "-C", ROOT, *words], capture_output=True, text=True
+    ).stdout.strip()
+    commit = git("rev-parse", "--short=10", "HEAD") + (
+        "-dirty" if git("status", "--porcelain") else ""
+    )
+    version = lambda package: (
+        subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True
+        ).stdout
+    )
     result = {
         "date": datetime.date.today().isoformat(),
         "commit": commit,
@@ -82,7 +113,10 @@ def main():
         "openmpi": version("openmpi-bin"),
         "rounds": options.rounds,
         "ms": options.ms,
-        "values": {name: [{"kind": k, "bytes": b, **spread(name, (k, b))} for k, b in values[name]] for name in names},
+        "values": {
+            name: [{"kind": k, "bytes": b, **spread(name, (k, b))} for k, b in values[name]]
+            for name in names
+        },
     }
     lines = [
         f"# Messages between two ranks of one host, {result['date']}, {commit}",
@@ -92,22 +126,40 @@ def main():
     ]
     charts = {}
     for kind, unit, digits in (("latency", "µs", 3), ("bandwidth", "MB/s", 0)):
-        lines += ["", f"| bytes | {kind}, {unit} | MPICH | Open MPI | to MPICH, medians | best to best |", "|---|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"| bytes | {kind}, {unit} | MPICH | Open MPI | to MPICH, medians | best to best |",
+            "|---|---|---|---|---|---|",
+        ]
         kept = 0
         best = min if kind == "latency" else max
         for size in sizes:
             rows = [spread(name, (kind, size)) for name in names]
-            cells = [f"{r['median']:.{digits}f} ({r['least']:.{digits}f}–{r['most']:.{digits}f})" for r in rows]
+            cells = [
+                f"{r['median']:.{digits}f} ({r['least']:.{digits}f}–{r['most']:.{digits}f})"
+                for r in rows
+            ]
             ratio = rows[0]["median"] / rows[1]["median"]
             bests = best(rows[0]["all"]) / best(rows[1]["all"])
             held = ratio <= LATENCY_RATIO_MAX if kind == "latency" else ratio >= BANDWIDTH_RATIO_MIN
             kept += held
-            lines.append(f"| {size} | {' | '.join(cells)} | {'' if held else '**'}{ratio:.2f}{'' if held else '**'} | {bests:.2f} |")
+            lines.append(
+                f"| {size} | {' | '.join(cells)} | {'' if held else '**'}{ratio:.2f}{'' if held else '**'} | {bests:.2f} |"
+            )
         wanted = f"≤ {LATENCY_RATIO_MAX}" if kind == "latency" else f"≥ {BANDWIDTH_RATIO_MIN}"
         lines += ["", f"{wanted} × MPICH's at {kept} of {len(sizes)} sizes (medians)."]
         charts[kind] = svg.chart(
-            f"{kind.capitalize()}, two ranks on one host", "bytes", unit,
-            {title: [(size, spread(name, (kind, size))["median"]) for size in sizes] for title, name in (("HUMboldt", "humboldt"), ("MPICH", "mpich"), ("Open MPI", "openmpi"))},
+            f"{kind.capitalize()}, two ranks on one host",
+            "bytes",
+            unit,
+            {
+                title: [(size, spread(name, (kind, size))["median"]) for size in sizes]
+                for title, name in (
+                    ("HUMboldt", "humboldt"),
+                    ("MPICH", "mpich"),
+                    ("Open MPI", "openmpi"),
+                )
+            },
         )
     lines += ["", "The paper's MPICH on one CPU: 0.21 µs; about 60 GB/s at 512 KB."]
     folder = ROOT / "bench/results/messages"

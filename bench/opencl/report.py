@@ -3,6 +3,7 @@
 
 usage: report.py RESULT.json
 """
+
 import json
 import pathlib
 import statistics
@@ -10,9 +11,13 @@ import sys
 
 import svg
 
-MICRO = {"write_4b_us": "blocking write of 4 B, µs", "read_4b_us": "blocking read of 4 B, µs",
-         "empty_kernel_us": "empty kernel + finish, µs", "task_4k_us": "task: write 4 KB, kernel, read 4 KB, µs",
-         "launches_per_s": "1,000 empty launches, then finish, launches/s"}
+MICRO = {
+    "write_4b_us": "blocking write of 4 B, µs",
+    "read_4b_us": "blocking read of 4 B, µs",
+    "empty_kernel_us": "empty kernel + finish, µs",
+    "task_4k_us": "task: write 4 KB, kernel, read 4 KB, µs",
+    "launches_per_s": "1,000 empty launches, then finish, launches/s",
+}
 
 # Baltra's promises by kind of transport: ("add", µs more than native), ("most", times native),
 # ("least", times native, for rates), ("stream", share of the rate of one TCP stream), ("below", value).
@@ -36,8 +41,15 @@ SHARE_OF_NATIVE_SUM = 0.5  # the 4 KB task at every count of clients, over share
 SHARE_SPREAD_MAX = 0.05  # equal tenants differ by no more than this
 
 # The thesis's times relative to its native ones: figures 6.1 to 6.3 and table 6.1.
-THESIS = {"rw_2147483648": (1.48, 4.14), "sobel_10x10": (8.7, 9.1), "sobel_1920x1080": (1.24, 1.65), "matmul_16": (6.2, 5.5),
-          "matmul_4096": (1.005, 1.029), "alexnet": (1.31, None), "vgg16": (1.11, None)}
+THESIS = {
+    "rw_2147483648": (1.48, 4.14),
+    "sobel_10x10": (8.7, 9.1),
+    "sobel_1920x1080": (1.24, 1.65),
+    "matmul_16": (6.2, 5.5),
+    "matmul_4096": (1.005, 1.029),
+    "alexnet": (1.31, None),
+    "vgg16": (1.11, None),
+}
 
 
 def good(records):
@@ -64,8 +76,14 @@ class Table:
         self.cells = {}
         for record in good(result["records"]):
             for metric, values in series_of(record):
-                self.cells.setdefault(metric, {}).setdefault(record["config"], {})[record["round"]] = values
-        streams = [r["output"]["bytes_per_s"] for r in good(result["records"]) if r["metric"] == "tcp_stream"]
+                self.cells.setdefault(metric, {}).setdefault(record["config"], {})[
+                    record["round"]
+                ] = values
+        streams = [
+            r["output"]["bytes_per_s"]
+            for r in good(result["records"])
+            if r["metric"] == "tcp_stream"
+        ]
         self.stream = statistics.median(streams) if streams else None
 
     def median(self, metric, config, what="median"):
@@ -75,14 +93,22 @@ class Table:
     def ratio(self, metric, config):
         """Median over rounds of (this round's median / the same round's native median)."""
         rounds, native = (self.cells.get(metric, {}).get(c, {}) for c in (config, "native"))
-        pairs = [rounds[r]["median"] / native[r]["median"] for r in rounds if r in native and native[r]["median"]]
+        pairs = [
+            rounds[r]["median"] / native[r]["median"]
+            for r in rounds
+            if r in native and native[r]["median"]
+        ]
         return statistics.median(pairs) if pairs else None
 
 
 def verdict(table, metric, config):
     """(target in words, met or None)"""
     rule = TARGETS.get(metric, {}).get(config["kind"])
-    value, native, ratio = table.median(metric, config["name"]), table.median(metric, "native"), table.ratio(metric, config["name"])
+    value, native, ratio = (
+        table.median(metric, config["name"]),
+        table.median(metric, "native"),
+        table.ratio(metric, config["name"]),
+    )
     if not rule or value is None or native is None:
         return "", None
     if rule[0] == "add":
@@ -109,8 +135,21 @@ def figure(value):
 
 def rows(table, metrics, label, thesis=False):
     names = [c["name"] for c in table.result["configs"]]
-    head = ["", "configuration", "median", "p95", "p99", "× native", "target", "", *(["thesis shm, gRPC: × native"] if thesis else [])]
-    out = ["| " + " | ".join(head) + " |", "|---|---|--:|--:|--:|--:|---|---|" + ("---|" if thesis else "")]
+    head = [
+        "",
+        "configuration",
+        "median",
+        "p95",
+        "p99",
+        "× native",
+        "target",
+        "",
+        *(["thesis shm, gRPC: × native"] if thesis else []),
+    ]
+    out = [
+        "| " + " | ".join(head) + " |",
+        "|---|---|--:|--:|--:|--:|---|---|" + ("---|" if thesis else ""),
+    ]
     for metric in metrics:
         for i, config in enumerate(table.result["configs"]):
             name = names[i]
@@ -118,10 +157,18 @@ def rows(table, metrics, label, thesis=False):
                 continue
             ratio = table.ratio(metric, name)
             target, flag = verdict(table, metric, config)
-            cells = [label(metric) if i == 0 else "", name, *(figure(table.median(metric, name, w)) for w in ("median", "p95", "p99")),
-                     f"{ratio:.3f}" if ratio and name != "native" else "", target, met(flag)]
+            cells = [
+                label(metric) if i == 0 else "",
+                name,
+                *(figure(table.median(metric, name, w)) for w in ("median", "p95", "p99")),
+                f"{ratio:.3f}" if ratio and name != "native" else "",
+                target,
+                met(flag),
+            ]
             if thesis:
-                cells.append(", ".join(f"{v}" for v in THESIS.get(metric, ()) if v) if i == 0 else "")
+                cells.append(
+                    ", ".join(f"{v}" for v in THESIS.get(metric, ()) if v) if i == 0 else ""
+                )
             out.append("| " + " | ".join(cells) + " |")
     return out
 
@@ -137,7 +184,9 @@ def clients_section(result):
     groups = {}
     for r in result["records"]:
         if r["suite"] == "clients":
-            groups.setdefault((int(r["metric"].split("_")[1]), r["config"]), {}).setdefault(r["round"], []).append(r)
+            groups.setdefault((int(r["metric"].split("_")[1]), r["config"]), {}).setdefault(
+                r["round"], []
+            ).append(r)
     if not groups:
         return [], {}
     summary = {}
@@ -156,10 +205,19 @@ def clients_section(result):
             p50.append(statistics.median(r["output"]["latency_us"]["median"] for r in fine))
             p99.append(max(r["output"]["latency_us"]["p99"] for r in fine))
         middle = lambda values: statistics.median(values) if values else None
-        summary[key] = {"sum": middle(sums), "spread": middle(spreads), "p50": middle(p50), "p99": middle(p99), "failures": failures}
-    out = ["## The 4 KB task from several clients at once", "",
-           "| clients | configuration | tasks/s together | × native | most unequal share | p50 µs | worst p99 µs | failures | target | |",
-           "|--:|---|--:|--:|--:|--:|--:|--:|---|---|"]
+        summary[key] = {
+            "sum": middle(sums),
+            "spread": middle(spreads),
+            "p50": middle(p50),
+            "p99": middle(p99),
+            "failures": failures,
+        }
+    out = [
+        "## The 4 KB task from several clients at once",
+        "",
+        "| clients | configuration | tasks/s together | × native | most unequal share | p50 µs | worst p99 µs | failures | target | |",
+        "|--:|---|--:|--:|--:|--:|--:|--:|---|---|",
+    ]
     for count in sorted({k[0] for k in summary}):
         for config in result["configs"]:
             s = summary.get((count, config["name"]))
@@ -170,12 +228,18 @@ def clients_section(result):
             target, flag = "", None
             if config["kind"] == "shm" and ratio:
                 target = f"≥ {SHARE_OF_NATIVE_SUM} × native, shares within {SHARE_SPREAD_MAX:.0%}, no failures"
-                flag = ratio >= SHARE_OF_NATIVE_SUM and s["spread"] <= SHARE_SPREAD_MAX and not s["failures"]
+                flag = (
+                    ratio >= SHARE_OF_NATIVE_SUM
+                    and s["spread"] <= SHARE_SPREAD_MAX
+                    and not s["failures"]
+                )
             elif config["kind"] == "tcp":
                 target, flag = "no failures", not s["failures"]
             spread = f"{s['spread']:.1%}" if s["spread"] is not None else "–"
-            out.append(f"| {count} | {config['name']} | {figure(s['sum'])} | {f'{ratio:.2f}' if ratio and config['name'] != 'native' else ''} "
-                       f"| {spread} | {figure(s['p50'])} | {figure(s['p99'])} | {s['failures']} | {target} | {met(flag)} |")
+            out.append(
+                f"| {count} | {config['name']} | {figure(s['sum'])} | {f'{ratio:.2f}' if ratio and config['name'] != 'native' else ''} "
+                f"| {spread} | {figure(s['p50'])} | {figure(s['p99'])} | {s['failures']} | {target} | {met(flag)} |"
+            )
     return out + [""], summary
 
 
@@ -183,25 +247,40 @@ def neighbour_section(result):
     records = [r for r in good(result["records"]) if r["suite"] == "neighbour"]
     if not records:
         return []
-    out = ["## The 4 KB task concurrent with a client that loops matrix multiplications", "",
-           "| configuration | tasks/s alone | tasks/s concurrent | ratio | p50 µs | p99 µs | worst µs | multiplications/s | time of one, ms | target | |",
-           "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|---|"]
+    out = [
+        "## The 4 KB task concurrent with a client that loops matrix multiplications",
+        "",
+        "| configuration | tasks/s alone | tasks/s concurrent | ratio | p50 µs | p99 µs | worst µs | multiplications/s | time of one, ms | target | |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|---|",
+    ]
     for config in result["configs"]:
+
         def values(metric, work, get):
-            found = [get(r["output"]) for r in records if (r["config"], r["metric"], r["work"]) == (config["name"], metric, work)]
+            found = [
+                get(r["output"])
+                for r in records
+                if (r["config"], r["metric"], r["work"]) == (config["name"], metric, work)
+            ]
             return statistics.median(found) if found else None
+
         alone, beside = (values(m, "task", lambda o: o["per_s"]) for m in ("alone", "beside"))
         if beside is None:
             continue
-        latency = [values("beside", "task", lambda o, w=w: o["latency_us"][w]) for w in ("median", "p99", "max")]
+        latency = [
+            values("beside", "task", lambda o, w=w: o["latency_us"][w])
+            for w in ("median", "p99", "max")
+        ]
         kept = f"{beside / alone:.1%}" if alone else "–"
         rate = values("beside", "matmul", lambda o: o["per_s"])
         one_us = values("beside", "matmul", lambda o: o["latency_us"]["median"])
         target, flag = "", None
         if config["kind"] != "native" and one_us:
             target, flag = "p99 ≤ one multiplication", latency[1] <= one_us
-        out.append(f"| {config['name']} | {figure(alone)} | {figure(beside)} | {kept} | " + " | ".join(map(figure, latency)) +
-                   f" | {figure(rate)} | {figure(one_us / 1e3 if one_us else None)} | {target} | {met(flag)} |")
+        out.append(
+            f"| {config['name']} | {figure(alone)} | {figure(beside)} | {kept} | "
+            + " | ".join(map(figure, latency))
+            + f" | {figure(rate)} | {figure(one_us / 1e3 if one_us else None)} | {target} | {met(flag)} |"
+        )
     return out + [""]
 
 
@@ -209,17 +288,30 @@ def starts_section(result, suite, title, key):
     """One figure per process, in milliseconds."""
     out = []
     for config in result["configs"]:
-        totals = sorted(r["output"][key] for r in good(result["records"]) if r["suite"] == suite and r["config"] == config["name"])
+        totals = sorted(
+            r["output"][key]
+            for r in good(result["records"])
+            if r["suite"] == suite and r["config"] == config["name"]
+        )
         if not totals:
             continue
         at = lambda p: totals[min(len(totals) - 1, round(p / 100 * (len(totals) - 1)))]
         rule = TARGETS[suite].get(config["kind"])
         target = f"≤ {rule[1]} ms, p99 ≤ {rule[2]} ms" if rule else ""
         flag = at(50) <= rule[1] and at(99) <= rule[2] if rule else None
-        out.append(f"| {config['name']} | {len(totals)} | {figure(at(50))} | {figure(at(95))} | {figure(at(99))} | {target} | {met(flag)} |")
+        out.append(
+            f"| {config['name']} | {len(totals)} | {figure(at(50))} | {figure(at(95))} | {figure(at(99))} | {target} | {met(flag)} |"
+        )
     if not out:
         return []
-    return [f"## {title}, ms", "", "| configuration | processes | median | p95 | p99 | target | |", "|---|--:|--:|--:|--:|---|---|", *out, ""]
+    return [
+        f"## {title}, ms",
+        "",
+        "| configuration | processes | median | p95 | p99 | target | |",
+        "|---|--:|--:|--:|--:|---|---|",
+        *out,
+        "",
+    ]
 
 
 def checks_section(result):
@@ -227,13 +319,21 @@ def checks_section(result):
     sums = {}
     for r in good(result["records"]):
         if "checksum" in r["output"]:
-            sums.setdefault(r["metric"], {}).setdefault(r["output"]["checksum"], set()).add(r["config"])
+            sums.setdefault(r["metric"], {}).setdefault(r["output"]["checksum"], set()).add(
+                r["config"]
+            )
     differing = [m for m, by in sums.items() if len(by) > 1]
     failed = [r for r in result["records"] if "failed" in r["output"]]
     out = []
     if sums:
-        out.append(f"Results of {len(sums)} computations compared: " + ("all have the same bytes." if not differing else
-                   "**different bytes in " + ", ".join(differing) + "**."))
+        out.append(
+            f"Results of {len(sums)} computations compared: "
+            + (
+                "all have the same bytes."
+                if not differing
+                else "**different bytes in " + ", ".join(differing) + "**."
+            )
+        )
     out.append(f"Processes that failed: {len(failed)} of {len(result['records'])}.")
     out += [f"- {r['config']} {r['metric']}: {r['output']['failed']}" for r in failed[:20]]
     return out + [""]
@@ -243,44 +343,96 @@ def charts(table, summary):
     names = [c["name"] for c in table.result["configs"]]
 
     def lines(metrics, x_of):
-        return {n: [(x_of(m), table.median(m, n)) for m in metrics if table.median(m, n)] for n in names}
+        return {
+            n: [(x_of(m), table.median(m, n)) for m in metrics if table.median(m, n)] for n in names
+        }
 
     of = lambda start: [m for m in table.cells if m.startswith(start)]
     pixels = lambda m: int(m[6:].split("x")[0]) * int(m.split("x")[1])
     sizes = {int(m[3:]): bytes_label(int(m[3:])) for m in of("rw_")}
     found = {
-        "fig-6.1-bandwidth": svg.chart("Write + read of one buffer", "bytes", "ms", lines(of("rw_"), lambda m: int(m[3:])), x_labels=sizes),
+        "fig-6.1-bandwidth": svg.chart(
+            "Write + read of one buffer",
+            "bytes",
+            "ms",
+            lines(of("rw_"), lambda m: int(m[3:])),
+            x_labels=sizes,
+        ),
         "fig-6.2-sobel": svg.chart("Sobel", "pixels", "ms", lines(of("sobel_"), pixels)),
-        "fig-6.3-matmul": svg.chart("Matrix multiply", "rows and columns", "ms", lines(of("matmul_"), lambda m: int(m[7:])),
-                                    x_labels={int(m[7:]): m[7:] for m in of("matmul_")}),
+        "fig-6.3-matmul": svg.chart(
+            "Matrix multiply",
+            "rows and columns",
+            "ms",
+            lines(of("matmul_"), lambda m: int(m[7:])),
+            x_labels={int(m[7:]): m[7:] for m in of("matmul_")},
+        ),
     }
     counts = {k[0]: str(k[0]) for k in summary}
-    for what, title, unit in (("sum", "4 KB tasks per second, all clients together", "tasks/s"), ("p99", "4 KB task, worst client's p99", "µs")):
-        found[f"clients-{what}"] = svg.chart(title, "clients", unit, {
-            n: [(c, s[what]) for (c, name), s in summary.items() if name == n and s[what]] for n in names}, log_y=what == "p99", x_labels=counts)
+    for what, title, unit in (
+        ("sum", "4 KB tasks per second, all clients together", "tasks/s"),
+        ("p99", "4 KB task, worst client's p99", "µs"),
+    ):
+        found[f"clients-{what}"] = svg.chart(
+            title,
+            "clients",
+            unit,
+            {
+                n: [(c, s[what]) for (c, name), s in summary.items() if name == n and s[what]]
+                for n in names
+            },
+            log_y=what == "p99",
+            x_labels=counts,
+        )
     return {name: text for name, text in found.items() if text}
 
 
 def render(result):
     table = Table(result)
     m = result["machine"]
-    out = [f"# OpenCL, {result['started'][:10]}", "",
-           f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, kernel {m['kernel']}, commit {m['commit']}."
-           + (" A quick run, which checks that everything runs, and has too few repetitions to quote." if result["quick"] else ""), "",
-           "Medians over rounds of each round's median, p95 and p99; the ratio is the median of each round's own ratio.", ""]
+    out = [
+        f"# OpenCL, {result['started'][:10]}",
+        "",
+        f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, kernel {m['kernel']}, commit {m['commit']}."
+        + (
+            " A quick run, which checks that everything runs, and has too few repetitions to quote."
+            if result["quick"]
+            else ""
+        ),
+        "",
+        "Medians over rounds of each round's median, p95 and p99; the ratio is the median of each round's own ratio.",
+        "",
+    ]
     of = lambda start: [k for k in table.cells if k.startswith(start)]
     if of("write_4b"):
-        out += ["## Smallest operations", "", *rows(table, MICRO, MICRO.get), "", "The thesis adds 2–3 ms to the smallest task.", ""]
+        out += [
+            "## Smallest operations",
+            "",
+            *rows(table, MICRO, MICRO.get),
+            "",
+            "The thesis adds 2–3 ms to the smallest task.",
+            "",
+        ]
     if of("rw_"):
-        out += ["## Write + read of one buffer, ms (thesis, figure 6.1)", "",
-                *rows(table, of("rw_"), lambda k: bytes_label(int(k[3:])), thesis=True), ""]
+        out += [
+            "## Write + read of one buffer, ms (thesis, figure 6.1)",
+            "",
+            *rows(table, of("rw_"), lambda k: bytes_label(int(k[3:])), thesis=True),
+            "",
+        ]
     apps = of("sobel_") + of("matmul_") + of("alexnet") + of("vgg16")
     if apps:
-        out += ["## Applications, ms (thesis, figures 6.2 and 6.3, table 6.1)", "", *rows(table, apps, lambda k: k.replace("_", " "), thesis=True), ""]
+        out += [
+            "## Applications, ms (thesis, figures 6.2 and 6.3, table 6.1)",
+            "",
+            *rows(table, apps, lambda k: k.replace("_", " "), thesis=True),
+            "",
+        ]
     clients, summary = clients_section(result)
     out += clients + neighbour_section(result)
     out += starts_section(result, "connect", "Connect and first command", "total_ms")
-    out += starts_section(result, "killed", "From SIGKILL in a transfer until all resources are freed", "freed_ms")
+    out += starts_section(
+        result, "killed", "From SIGKILL in a transfer until all resources are freed", "freed_ms"
+    )
     out += checks_section(result)
     return out, charts(table, summary)
 

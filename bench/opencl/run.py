@@ -4,6 +4,7 @@
 Every measurement is one process. Rounds alternate between the configurations, so that other load of the machine
 affects all of them alike. README.md defines each number.
 """
+
 import argparse
 import datetime
 import json
@@ -42,7 +43,10 @@ class Config:
         return shlex.split(self.prefix.replace("{client}", str(client))) + [str(a) for a in argv]
 
     def environment(self, client):
-        return {**os.environ, **{k: v.replace("{client}", str(client)) for k, v in self.env.items()}}
+        return {
+            **os.environ,
+            **{k: v.replace("{client}", str(client)) for k, v in self.env.items()},
+        }
 
     def describe(self):
         return {"name": self.name, "kind": self.kind, "prefix": self.prefix, "env": self.env}
@@ -56,9 +60,16 @@ class Runner:
 
     def spawn(self, config, argv, client):
         # A separate session, so that a wrapper that hangs is ended together with its children.
-        return subprocess.Popen(config.command([*argv, *self.device], client), cwd=ROOT, env=config.environment(client),
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                start_new_session=True)
+        return subprocess.Popen(
+            config.command([*argv, *self.device], client),
+            cwd=ROOT,
+            env=config.environment(client),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
     def collect(self, process, limit_s):
         """The program's JSON, or a dictionary that describes its failure."""
@@ -76,9 +87,20 @@ class Runner:
             return {"failed": "printed no JSON", "stdout": out[-200:], "stderr": err[-500:]}
 
     def record(self, suite, metric, config, round_, output, **more):
-        self.records.append({"suite": suite, "metric": metric, "config": config, "round": round_, "output": output, **more})
+        self.records.append(
+            {
+                "suite": suite,
+                "metric": metric,
+                "config": config,
+                "round": round_,
+                "output": output,
+                **more,
+            }
+        )
         if "failed" in output:
-            say(f"FAILED {config} {metric}: {output['failed']} {output.get('stderr', '').strip()[-200:]}")
+            say(
+                f"FAILED {config} {metric}: {output['failed']} {output.get('stderr', '').strip()[-200:]}"
+            )
 
     def turned(self, round_):
         turn = round_ % len(self.configs)
@@ -89,16 +111,28 @@ class Runner:
         for config in self.turned(round_):
             begun = time.monotonic()
             output = self.collect(self.spawn(config, argv, 0), limit_s or self.options.timeout)
-            self.record(suite, metric, config.name, round_, output, process_s=time.monotonic() - begun)
+            self.record(
+                suite, metric, config.name, round_, output, process_s=time.monotonic() - begun
+            )
 
     def micro(self, round_):
-        self.each("micro", "micro", [CLBENCH, "micro", "--iterations", 200 if self.options.quick else 1000], round_)
+        self.each(
+            "micro",
+            "micro",
+            [CLBENCH, "micro", "--iterations", 200 if self.options.quick else 1000],
+            round_,
+        )
 
     def bandwidth(self, round_):
         sizes = [s for s in SIZES if s <= self.options.bytes_max]
         for size in sizes:
             repeat = 3 if size >= 256 * MB else 10 if size >= 16 * MB else 200
-            self.each("bandwidth", f"rw_{size}", [APPS / "bandwidth", "--json", "--check", "--sizes", size, "--repeat", repeat], round_)
+            self.each(
+                "bandwidth",
+                f"rw_{size}",
+                [APPS / "bandwidth", "--json", "--check", "--sizes", size, "--repeat", repeat],
+                round_,
+            )
         if any(c.kind == "tcp" for c in self.configs):
             self.record("bandwidth", "tcp_stream", "native", round_, {"bytes_per_s": tcp_stream()})
 
@@ -106,19 +140,40 @@ class Runner:
         picture = ["--input", PHOTO] if PHOTO.exists() else []
         repeat = 10 if self.options.quick else 30
         for size in SOBEL:
-            self.each("apps", f"sobel_{size}", [APPS / "sobel", "--json", *picture, "--size", size, "--repeat", repeat], round_)
+            self.each(
+                "apps",
+                f"sobel_{size}",
+                [APPS / "sobel", "--json", *picture, "--size", size, "--repeat", repeat],
+                round_,
+            )
         for n in MATMUL + ([2048, 4096] if self.options.large else []):
             repeat = 2 if n >= 2048 else 5 if n >= 512 else 20
-            self.each("apps", f"matmul_{n}", [APPS / "matmul", "--json", "--n", n, "--repeat", repeat], round_)
+            self.each(
+                "apps",
+                f"matmul_{n}",
+                [APPS / "matmul", "--json", "--n", n, "--repeat", repeat],
+                round_,
+            )
         for net in ["alexnet", "vgg16"]:
             repeat = 5 if self.options.quick or net == "vgg16" else 15
-            self.each("apps", net, [APPS / "cnn", "--json", *picture, "--net", net, "--repeat", repeat], round_)
+            self.each(
+                "apps",
+                net,
+                [APPS / "cnn", "--json", *picture, "--net", net, "--repeat", repeat],
+                round_,
+            )
 
     def together(self, suite, metric, config, round_, jobs, seconds):
         """Starts jobs (a list of clbench arguments) that begin at one time."""
         start_ms = int(time.time() * 1000) + 1500 + 250 * len(jobs)
-        processes = [self.spawn(config, [CLBENCH, "loop", "--seconds", seconds, "--start-at", start_ms, *job], client)
-                     for client, job in enumerate(jobs)]
+        processes = [
+            self.spawn(
+                config,
+                [CLBENCH, "loop", "--seconds", seconds, "--start-at", start_ms, *job],
+                client,
+            )
+            for client, job in enumerate(jobs)
+        ]
         for client, (process, job) in enumerate(zip(processes, jobs)):
             output = self.collect(process, seconds + self.options.timeout)
             self.record(suite, metric, config.name, round_, output, client=client, work=job[1])
@@ -126,13 +181,27 @@ class Runner:
     def clients(self, round_):
         for count in self.options.clients:
             for config in self.turned(round_):
-                self.together("clients", f"clients_{count}", config, round_, [["--work", "task"]] * count, self.options.seconds)
+                self.together(
+                    "clients",
+                    f"clients_{count}",
+                    config,
+                    round_,
+                    [["--work", "task"]] * count,
+                    self.options.seconds,
+                )
 
     def neighbour(self, round_):
         seconds = self.options.seconds
         for config in self.turned(round_):
             self.together("neighbour", "alone", config, round_, [["--work", "task"]], seconds)
-            self.together("neighbour", "beside", config, round_, [["--work", "task"], ["--work", "matmul"]], seconds)
+            self.together(
+                "neighbour",
+                "beside",
+                config,
+                round_,
+                [["--work", "task"], ["--work", "matmul"]],
+                seconds,
+            )
 
     def connect(self, round_):
         for start in range(4 if self.options.quick else 10):
@@ -143,11 +212,20 @@ class Runner:
         for start in range(2 if self.options.quick else 10):
             for config in self.turned(round_ + start):
                 if config.usage:
-                    self.record("killed", "killed", config.name, round_ * 100 + start, self.kill_one(config))
+                    self.record(
+                        "killed", "killed", config.name, round_ * 100 + start, self.kill_one(config)
+                    )
 
     def kill_one(self, config):
         def held():
-            out = subprocess.run(config.usage, shell=True, cwd=ROOT, env=config.environment(0), check=True, capture_output=True).stdout
+            out = subprocess.run(
+                config.usage,
+                shell=True,
+                cwd=ROOT,
+                env=config.environment(0),
+                check=True,
+                capture_output=True,
+            ).stdout
             mine = [u for u in json.loads(out) if u["tenant"] == "t0"]
             return sum(u["sessions_open"] for u in mine), sum(u["memory_used_bytes"] for u in mine)
 
@@ -159,7 +237,9 @@ class Runner:
                     return now
             return None
 
-        process = self.spawn(config, [APPS / "bandwidth", "--json", "--sizes", 64 * MB, "--repeat", 100000], 0)
+        process = self.spawn(
+            config, [APPS / "bandwidth", "--json", "--sizes", 64 * MB, "--repeat", 100000], 0
+        )
         before = until(lambda sessions, memory: sessions > 0 and memory > 0)
         time.sleep(0.2)  # into the transfers
         os.killpg(process.pid, signal.SIGKILL)
@@ -198,13 +278,31 @@ def say(text):
 
 
 def machine():
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    memory = next((int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    cpu = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in open("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = next(
+        (int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal")), 0
+    )
     git = ["git", "-C", str(ROOT)]
-    commit = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
-    dirty = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True).stdout
-    return {"cpu": cpu, "cores": os.cpu_count(), "memory_gb": round(memory / 1e6, 1), "kernel": platform.release(),
-            "commit": (commit.stdout.strip() or "none") + ("-dirty" if dirty.strip() else "")}
+    commit = subprocess.run(
+        [*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True
+    )
+    dirty = subprocess.run(
+        [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True
+    ).stdout
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 1e6, 1),
+        "kernel": platform.release(),
+        "commit": (commit.stdout.strip() or "none") + ("-dirty" if dirty.strip() else ""),
+    }
 
 
 def load_configs(options):
@@ -219,7 +317,9 @@ def load_configs(options):
     if options.use:
         unknown = set(options.use) - {c.name for c in configs}
         if unknown:
-            sys.exit(f"error: no configuration named {', '.join(sorted(unknown))} in {options.configs}")
+            sys.exit(
+                f"error: no configuration named {', '.join(sorted(unknown))} in {options.configs}"
+            )
         configs = [c for c in configs if c.name in options.use]
     usable = []
     for config in configs:
@@ -234,24 +334,73 @@ def load_configs(options):
 
 
 def parse():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                epilog="example: bench/opencl/run.py --suites micro,clients --rounds 3 "
-                                       "--config baltra-tcp='target/release/baltra run --connect tcp://127.0.0.1:7000 --'")
-    p.add_argument("--suites", default=",".join(SUITES), type=lambda t: t.split(","), help="of " + ",".join(SUITES))
-    p.add_argument("--configs", default=HERE / "configs.json", help="configurations (default: configs.json beside this file)")
-    p.add_argument("--config", action="append", default=[], metavar="NAME=PREFIX",
-                   help="add or replace one; a name that contains tcp has the TCP targets; {client} is the client's number")
-    p.add_argument("--use", type=lambda t: t.split(","), metavar="NAMES", help="only these configurations")
-    p.add_argument("--rounds", type=int, default=5, help="of micro, bandwidth, apps, connect, killed (default 5)")
-    p.add_argument("--client-rounds", type=int, default=2, help="of clients and neighbour (default 2)")
-    p.add_argument("--clients", default=[1, 2, 4, 8], type=lambda t: [int(n) for n in t.split(",")], help="default 1,2,4,8")
-    p.add_argument("--seconds", type=int, default=10, help="of each loop in clients and neighbour (default 10)")
-    p.add_argument("--bytes-max", type=lambda t: int(t), default=2 * GB, help="largest transfer in bytes (default 2 GB)")
+    p = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: bench/opencl/run.py --suites micro,clients --rounds 3 "
+        "--config baltra-tcp='target/release/baltra run --connect tcp://127.0.0.1:7000 --'",
+    )
+    p.add_argument(
+        "--suites",
+        default=",".join(SUITES),
+        type=lambda t: t.split(","),
+        help="of " + ",".join(SUITES),
+    )
+    p.add_argument(
+        "--configs",
+        default=HERE / "configs.json",
+        help="configurations (default: configs.json beside this file)",
+    )
+    p.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="NAME=PREFIX",
+        help="add or replace one; a name that contains tcp has the TCP targets; {client} is the client's number",
+    )
+    p.add_argument(
+        "--use", type=lambda t: t.split(","), metavar="NAMES", help="only these configurations"
+    )
+    p.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help="of micro, bandwidth, apps, connect, killed (default 5)",
+    )
+    p.add_argument(
+        "--client-rounds", type=int, default=2, help="of clients and neighbour (default 2)"
+    )
+    p.add_argument(
+        "--clients",
+        default=[1, 2, 4, 8],
+        type=lambda t: [int(n) for n in t.split(",")],
+        help="default 1,2,4,8",
+    )
+    p.add_argument(
+        "--seconds", type=int, default=10, help="of each loop in clients and neighbour (default 10)"
+    )
+    p.add_argument(
+        "--bytes-max",
+        type=lambda t: int(t),
+        default=2 * GB,
+        help="largest transfer in bytes (default 2 GB)",
+    )
     p.add_argument("--large", action="store_true", help="also matrices of 2048 and 4096")
-    p.add_argument("--quick", action="store_true", help="fewer repetitions; checks that everything runs")
+    p.add_argument(
+        "--quick", action="store_true", help="fewer repetitions; checks that everything runs"
+    )
     p.add_argument("--device", help="the device whose name contains this text")
-    p.add_argument("--timeout", type=float, default=180, help="seconds until a process counts as hung (default 180)")
-    p.add_argument("--label", default=platform.node() or "machine", help="the machine in the result's file name")
+    p.add_argument(
+        "--timeout",
+        type=float,
+        default=180,
+        help="seconds until a process counts as hung (default 180)",
+    )
+    p.add_argument(
+        "--label",
+        default=platform.node() or "machine",
+        help="the machine in the result's file name",
+    )
     p.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/opencl")
     options = p.parse_args()
     for suite in options.suites:
@@ -263,7 +412,11 @@ def parse():
 def main():
     options = parse()
     if options.quick:
-        options.rounds, options.client_rounds, options.seconds = min(options.rounds, 2), 1, min(options.seconds, 2)
+        options.rounds, options.client_rounds, options.seconds = (
+            min(options.rounds, 2),
+            1,
+            min(options.seconds, 2),
+        )
     configs = load_configs(options)
     subprocess.run(["make", "--no-print-directory", "-s", "-C", str(HERE)], check=True)
     runner = Runner(options, configs)
@@ -284,8 +437,13 @@ def main():
             if config.down:
                 subprocess.run(config.down, shell=True, cwd=ROOT)
     where = machine()
-    result = {"started": started.isoformat(timespec="seconds"), "machine": where, "quick": options.quick,
-              "configs": [c.describe() for c in configs], "records": runner.records}
+    result = {
+        "started": started.isoformat(timespec="seconds"),
+        "machine": where,
+        "quick": options.quick,
+        "configs": [c.describe() for c in configs],
+        "records": runner.records,
+    }
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"{started:%Y-%m-%d}-{options.label}-{where['commit']}"
     stem.with_name(stem.name + ".json").write_text(json.dumps(result, separators=(",", ":")) + "\n")

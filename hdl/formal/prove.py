@@ -6,6 +6,7 @@
 Prints a line for each harness and a result, as the benches do. Each harness is also tried with an assertion that is always false:
 a harness that is proven even so has contradictory assumptions.
 """
+
 import argparse
 import os
 import pathlib
@@ -38,8 +39,12 @@ def proven(name, text):
     source.write_text(text)
     commands = [
         f"read_slang --top {name} {HDL}/net/rtl/net_pkg.sv {modules.sources()} "
-        f"{' '.join(f'{HDL}/net/rtl/{module}.sv' for module in NETWORK)} {source}", f"prep -flatten -top {name}", "memory_map",
-        "clk2fflogic" if name in CLOCKS else "async2sync", "chformal -lower", "opt -full",
+        f"{' '.join(f'{HDL}/net/rtl/{module}.sv' for module in NETWORK)} {source}",
+        f"prep -flatten -top {name}",
+        "memory_map",
+        "clk2fflogic" if name in CLOCKS else "async2sync",
+        "chformal -lower",
+        "opt -full",
     ]
     if name in INDUCTIVE:
         return induced(name, commands)
@@ -48,8 +53,15 @@ def proven(name, text):
 
 def induced(name, commands):
     answer = WORK / f"{name}.sat"
-    modules.yosys([*commands, "setundef -undriven -anyseq", "dffunmap", "opt_clean",
-                   f"tee -q -o {answer} sat -tempinduct -maxsteps 1 -prove-asserts -set-assumes -timeout 300"])
+    modules.yosys(
+        [
+            *commands,
+            "setundef -undriven -anyseq",
+            "dffunmap",
+            "opt_clean",
+            f"tee -q -o {answer} sat -tempinduct -maxsteps 1 -prove-asserts -set-assumes -timeout 300",
+        ]
+    )
     said = answer.read_text()
     if "Induction step proven: SUCCESS!" in said:
         return None
@@ -59,15 +71,28 @@ def induced(name, commands):
 def modeled(name, commands):
     """The file of its circuit for ABC."""
     model = WORK / f"{name}.aig"
-    modules.yosys([*commands, "techmap", "opt -fast", "setundef -undriven -anyseq", *(["setundef -zero -init"] if name in CLEARED else []),
-                   "dffunmap", "aigmap", "opt_clean", f"write_aiger -zinit {model}"])
+    modules.yosys(
+        [
+            *commands,
+            "techmap",
+            "opt -fast",
+            "setundef -undriven -anyseq",
+            *(["setundef -zero -init"] if name in CLEARED else []),
+            "dffunmap",
+            "aigmap",
+            "opt_clean",
+            f"write_aiger -zinit {model}",
+        ]
+    )
     return model
 
 
 def abc(script, seconds=None):
     program = next((modules.TARGET / "lib").glob("python*/site-packages/pyosys/yosys-abc"))
     try:
-        return subprocess.run([program, "-c", script], capture_output=True, text=True, timeout=seconds)
+        return subprocess.run(
+            [program, "-c", script], capture_output=True, text=True, timeout=seconds
+        )
     except subprocess.TimeoutExpired:
         return None
 
@@ -76,7 +101,13 @@ def each(name, commands):
     """By induction over all assertions, and over equal signals; the reduced circuit is empty if the assertions hold."""
     model, left = modeled(name, commands), WORK / f"{name}.left.aig"
     left.unlink(missing_ok=True)
-    if abc(f"read_aiger {model}; fold; strash; scorr -C 1000000; orpos; strash; write_aiger {left}", 900) is None:
+    if (
+        abc(
+            f"read_aiger {model}; fold; strash; scorr -C 1000000; orpos; strash; write_aiger {left}",
+            900,
+        )
+        is None
+    ):
         return "undecided after 900 s"
     header, output = left.read_bytes().split(b"\n")[:2]
     # One output, which is never true, without a register or a gate.
@@ -90,8 +121,10 @@ def reached(name, commands):
     done = abc(f"read_aiger {modeled(name, commands)}; fold; strash; orpos; scorr; pdr -T 300")
     if "Property proved" in done.stdout:
         return None
-    return next((line for line in done.stdout.splitlines() if "asserted" in line or "ndecided" in line),
-                done.stdout[-300:] + done.stderr[-300:])
+    return next(
+        (line for line in done.stdout.splitlines() if "asserted" in line or "ndecided" in line),
+        done.stdout[-300:] + done.stderr[-300:],
+    )
 
 
 def prove(harness):
@@ -104,14 +137,23 @@ def prove(harness):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("harnesses", nargs="*", type=pathlib.Path, default=sorted(HERE.glob("*_f.sv")), metavar="HARNESS")
+    parser.add_argument(
+        "harnesses",
+        nargs="*",
+        type=pathlib.Path,
+        default=sorted(HERE.glob("*_f.sv")),
+        metavar="HARNESS",
+    )
     options = parser.parse_args()
     modules.install()
     failed = 0
     # Yosys and ABC use one processor each.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for harness, why in zip(options.harnesses, pool.map(prove, options.harnesses)):
-            print(f"test formal::{harness.stem.removesuffix('_f')} ... {'FAILED' if why else 'ok'}", flush=True)
+            print(
+                f"test formal::{harness.stem.removesuffix('_f')} ... {'FAILED' if why else 'ok'}",
+                flush=True,
+            )
             if why:
                 print(f"    {why}")
                 failed += 1

@@ -31,10 +31,23 @@ def image(kernel, body, shell=1, region=ANY_REGION):
 
 def description(name, scalars=(), timeout=TIMEOUT, speed=0):
     plain = lambda text, most: re.fullmatch(f"[A-Za-z0-9_-]{{1,{most}}}", text)
-    if not plain(name, NAME_BYTES) or len(scalars) > SCALARS or not all(plain(s, SCALAR_BYTES) for s in scalars):
-        raise ValueError(f"a name must have 1 to {NAME_BYTES} letters, digits, - and _, and up to {SCALARS} scalars of up to {SCALAR_BYTES}")
-    names = b"".join(s.encode().ljust(SCALAR_BYTES, b"\0") for s in scalars).ljust(SCALARS * SCALAR_BYTES, b"\0")
-    head = DESCRIPTION + struct.pack("<I16s", VERSION, name.encode()) + names + struct.pack("<II", timeout, speed)
+    if (
+        not plain(name, NAME_BYTES)
+        or len(scalars) > SCALARS
+        or not all(plain(s, SCALAR_BYTES) for s in scalars)
+    ):
+        raise ValueError(
+            f"a name must have 1 to {NAME_BYTES} letters, digits, - and _, and up to {SCALARS} scalars of up to {SCALAR_BYTES}"
+        )
+    names = b"".join(s.encode().ljust(SCALAR_BYTES, b"\0") for s in scalars).ljust(
+        SCALARS * SCALAR_BYTES, b"\0"
+    )
+    head = (
+        DESCRIPTION
+        + struct.pack("<I16s", VERSION, name.encode())
+        + names
+        + struct.pack("<II", timeout, speed)
+    )
     return (head + struct.pack("<I", zlib.crc32(head))).ljust(ALIGNMENT, b"\0")
 
 
@@ -48,12 +61,25 @@ def main():
     body = arguments.add_mutually_exclusive_group()
     body.add_argument("--bytes", type=int, default=131072, help="size of a generated body (131072)")
     body.add_argument("--body", type=pathlib.Path, help="file with the body")
-    arguments.add_argument("--shell", type=lambda t: int(t, 0), default=1, help="id of the shell (1)")
-    arguments.add_argument("--region", type=int, default=ANY_REGION, help="the region for the image (any)")
-    arguments.add_argument("--name", help="name of the kernel: letters, digits, - and _, up to 15 (none)")
+    arguments.add_argument(
+        "--shell", type=lambda t: int(t, 0), default=1, help="id of the shell (1)"
+    )
+    arguments.add_argument(
+        "--region", type=int, default=ANY_REGION, help="the region for the image (any)"
+    )
+    arguments.add_argument(
+        "--name", help="name of the kernel: letters, digits, - and _, up to 15 (none)"
+    )
     arguments.add_argument("--scalars", default="", help="names of its scalars, with commas")
-    arguments.add_argument("--timeout", type=int, default=TIMEOUT, help=f"maximum cycles of a call ({TIMEOUT}; 0: unlimited)")
-    arguments.add_argument("--speed", type=int, default=0, help="log2 of the cycles for 8 bytes (0)")
+    arguments.add_argument(
+        "--timeout",
+        type=int,
+        default=TIMEOUT,
+        help=f"maximum cycles of a call ({TIMEOUT}; 0: unlimited)",
+    )
+    arguments.add_argument(
+        "--speed", type=int, default=0, help="log2 of the cycles for 8 bytes (0)"
+    )
     arguments.add_argument("out", type=pathlib.Path)
     options = arguments.parse_args()
     content = options.body.read_bytes() if options.body else stand_in(options.kernel, options.bytes)

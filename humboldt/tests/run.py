@@ -4,6 +4,7 @@
 Each test runs with its ranks on one node (shared memory, with and without single copies) and on several (TCP). The last line
 counts the tests in the format of cargo's test runner.
 """
+
 import os
 import random
 import re
@@ -52,7 +53,11 @@ PLACES = {
 
 
 def nodes_of(place, size):
-    return {None: None, "each": list(range(size)), "halves": [rank * 2 // size for rank in range(size)]}[PLACES[place][0]]
+    return {
+        None: None,
+        "each": list(range(size)),
+        "halves": [rank * 2 // size for rank in range(size)],
+    }[PLACES[place][0]]
 
 
 def good(name, size, place):
@@ -79,36 +84,127 @@ good("collectives", 5, "mixed")
 
 # Faults: (name, ranks, ranks that must fail with their messages, environment). All must end in time.
 FAULTS = [
-    ("dies-receiving", 3, {0: r"HUM_Recv: from rank 1, tag 7: rank 1 has (died|closed its connection)"}, {}),
-    ("dies-any-source", 3, {0: r"HUM_Recv: from any rank, tag 7: rank 1 has (died|closed)|rank 2 ended the job|rank 2 has (died|closed)"}, {}),
+    (
+        "dies-receiving",
+        3,
+        {0: r"HUM_Recv: from rank 1, tag 7: rank 1 has (died|closed its connection)"},
+        {},
+    ),
+    (
+        "dies-any-source",
+        3,
+        {
+            0: r"HUM_Recv: from any rank, tag 7: rank 1 has (died|closed)|rank 2 ended the job|rank 2 has (died|closed)"
+        },
+        {},
+    ),
     ("dies-sending", 2, {0: r"HUM_Send: to rank 1, tag 7: rank 1 has (died|closed)"}, {}),
     ("dies-collective", 2, {0: r"HUM_Barrier: from rank 1, tag \d+: rank 1 has (died|closed)"}, {}),
-    ("leaves", 2, {0: r"HUM_Recv: from rank 1, tag 7: waits for rank 1, tag 7, but it has left the job"}, {}),
-    ("truncated", 2, {1: r"rank 1: HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has 120 bytes, but the receive buffer holds 12"}, {}),
-    ("truncated-large", 2, {1: r"rank 1: HUM_Recv: from any rank, any tag: the message from rank 0, tag 7, has 400000 bytes, but the receive buffer holds 12"}, {}),
-    ("mistyped", 2, {1: r"HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has type INT32, the receive has FLOAT"}, {}),
+    (
+        "leaves",
+        2,
+        {0: r"HUM_Recv: from rank 1, tag 7: waits for rank 1, tag 7, but it has left the job"},
+        {},
+    ),
+    (
+        "truncated",
+        2,
+        {
+            1: r"rank 1: HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has 120 bytes, but the receive buffer holds 12"
+        },
+        {},
+    ),
+    (
+        "truncated-large",
+        2,
+        {
+            1: r"rank 1: HUM_Recv: from any rank, any tag: the message from rank 0, tag 7, has 400000 bytes, but the receive buffer holds 12"
+        },
+        {},
+    ),
+    (
+        "mistyped",
+        2,
+        {
+            1: r"HUM_Recv: from rank 0, tag 7: the message from rank 0, tag 7, has type INT32, the receive has FLOAT"
+        },
+        {},
+    ),
     ("mistyped-large", 2, {1: r"has type INT32, the receive has DOUBLE"}, {}),
-    ("unmatched", 2, {1: r"rank 1: HUM_Finalize: 1 message was not received, the first from rank 0, tag 7, of 16 bytes"}, {}),
-    ("no-rank", 2, {0: r"HUM_Send: to rank 99, tag 7: there is no such rank, the communicator has 2"}, {}),
-    ("deadlock-sends", 2, {0: r"deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 7"}, {"HUM_DEADLOCK_MS": "600"}),
-    ("deadlock-ring", 3, {0: r"deadlock: rank 0 is in HUM_Recv and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 2, tag 7; rank 2"}, {"HUM_DEADLOCK_MS": "600"}),
-    ("deadlock-collective", 3, {0: r"deadlock: rank 0 is in HUM_Recv and waits for any rank, tag 7; rank 1 is in HUM_Barrier"}, {"HUM_DEADLOCK_MS": "600"}),
-    ("queue-full", 2, {1: r"HUM_Recv: from rank 0, tag 8: its receive queue is full: \d+ bytes of unmatched messages arrived"}, {"HUM_UNEXPECTED_MAX": "300000", "HUM_DEADLOCK_MS": "600"}),
+    (
+        "unmatched",
+        2,
+        {
+            1: r"rank 1: HUM_Finalize: 1 message was not received, the first from rank 0, tag 7, of 16 bytes"
+        },
+        {},
+    ),
+    (
+        "no-rank",
+        2,
+        {0: r"HUM_Send: to rank 99, tag 7: there is no such rank, the communicator has 2"},
+        {},
+    ),
+    (
+        "deadlock-sends",
+        2,
+        {
+            0: r"deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 7"
+        },
+        {"HUM_DEADLOCK_MS": "600"},
+    ),
+    (
+        "deadlock-ring",
+        3,
+        {
+            0: r"deadlock: rank 0 is in HUM_Recv and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 2, tag 7; rank 2"
+        },
+        {"HUM_DEADLOCK_MS": "600"},
+    ),
+    (
+        "deadlock-collective",
+        3,
+        {
+            0: r"deadlock: rank 0 is in HUM_Recv and waits for any rank, tag 7; rank 1 is in HUM_Barrier"
+        },
+        {"HUM_DEADLOCK_MS": "600"},
+    ),
+    (
+        "queue-full",
+        2,
+        {
+            1: r"HUM_Recv: from rank 0, tag 8: its receive queue is full: \d+ bytes of unmatched messages arrived"
+        },
+        {"HUM_UNEXPECTED_MAX": "300000", "HUM_DEADLOCK_MS": "600"},
+    ),
     ("abort", 3, {1: r"HUM_Abort: code 7"}, {}),
-    ("never-starts", 2, {0: r"HUM_Init: (rank 1 has not started|no connection with rank 1)"}, {"HUM_START_MS": "400"}),
+    (
+        "never-starts",
+        2,
+        {0: r"HUM_Init: (rank 1 has not started|no connection with rank 1)"},
+        {"HUM_START_MS": "400"},
+    ),
 ]
 
 
 def fault(name, size, words, environment, place):
     def run():
         began = time.monotonic()
-        ends = Job(program("faults", name), size, nodes_of(place, size), {**PLACES[place][1], **environment}).wait(20)
+        ends = Job(
+            program("faults", name),
+            size,
+            nodes_of(place, size),
+            {**PLACES[place][1], **environment},
+        ).wait(20)
         errors = "".join(end.err for end in ends)
         for rank, pattern in words.items():
             others = "deadlock" in name or name.startswith("dies")
             want(ends[rank].code not in (0, None), f"rank {rank} did not fail: {ends}")
             # The first rank that detects a deadlock reports it, and ends the others.
-            want(re.search(pattern, errors if others else ends[rank].err), f"{pattern} is not in: {errors}")
+            want(
+                re.search(pattern, errors if others else ends[rank].err),
+                f"{pattern} is not in: {errors}",
+            )
         want(all(end.code is not None for end in ends), f"a rank hung: {ends}")
         want(time.monotonic() - began < 15, "the job took too long")
 
@@ -120,7 +216,11 @@ for each in FAULTS:
         fault(*each, place)
 fault(*next(each for each in FAULTS if each[0] == "deadlock-ring"), "mixed")
 
-for name, environment in (("returned", {}), ("no-deadlock", {"HUM_DEADLOCK_MS": "600"}), ("queue-slow", {})):
+for name, environment in (
+    ("returned", {}),
+    ("no-deadlock", {"HUM_DEADLOCK_MS": "600"}),
+    ("queue-slow", {}),
+):
     for place in ("shm", "tcp"):
 
         def run(name=name, environment=environment, place=place):
@@ -155,8 +255,19 @@ def sixty_four_ranks():
 
 
 # Hostile bytes: the test itself is rank 1, or an unauthenticated peer.
-def pack(kind, source=1, destination=0, size=0, tag=7, code=6, flag=1, context=0, words=(), payload=b""):
-    low = destination | source << 8 | kind << 16 | (size & 0xFFFFFF) << 24 | (tag & 0xFF) << 48 | (tag >> 8 & 0xF) << 20 | code << 56 | flag << 60
+def pack(
+    kind, source=1, destination=0, size=0, tag=7, code=6, flag=1, context=0, words=(), payload=b""
+):
+    low = (
+        destination
+        | source << 8
+        | kind << 16
+        | (size & 0xFFFFFF) << 24
+        | (tag & 0xFF) << 48
+        | (tag >> 8 & 0xF) << 20
+        | code << 56
+        | flag << 60
+    )
     more = (tag & 0xFFFFFFFF) | context << 32 | (size >> 24) << 48
     return struct.pack("<QQ", low, more) + struct.pack(f"<{len(words)}Q", *words) + payload
 
@@ -196,7 +307,11 @@ class Victim:
 
     def join(self, source=1, key=KEY, size=2, destination=0, version=1):
         connection = self.connect()
-        connection.sendall(b"HUMBOLDT" + struct.pack("<4I", version, source, destination, size) + bytes.fromhex(key))
+        connection.sendall(
+            b"HUMBOLDT"
+            + struct.pack("<4I", version, source, destination, size)
+            + bytes.fromhex(key)
+        )
         return connection
 
     def joined(self):
@@ -366,10 +481,26 @@ def random_packets():
                     connection.sendall(chance.randbytes(chance.randrange(1, 300)))
                     continue
                 kind = chance.randrange(9)
-                size = chance.choice([0, 0, 4, 16, 100, 70000, 1 << 30]) if kind in (0, 3) else chance.choice([0, 0, 0, 9])
-                words = [chance.choice([0, 1, 1 << 32, 77, 400000, 2**64 - 1]) for _ in range({0: 2, 1: 2, 2: 3, 4: 2, 5: 1}.get(kind, 0))]
+                size = (
+                    chance.choice([0, 0, 4, 16, 100, 70000, 1 << 30])
+                    if kind in (0, 3)
+                    else chance.choice([0, 0, 0, 9])
+                )
+                words = [
+                    chance.choice([0, 1, 1 << 32, 77, 400000, 2**64 - 1])
+                    for _ in range({0: 2, 1: 2, 2: 3, 4: 2, 5: 1}.get(kind, 0))
+                ]
                 payload = chance.randbytes(min(size, 70000)) if kind == 3 else b""
-                connection.sendall(pack(kind, size=size, tag=chance.choice([7, 8, 9]), code=chance.choice([0, 6, 10]), words=words, payload=payload))
+                connection.sendall(
+                    pack(
+                        kind,
+                        size=size,
+                        tag=chance.choice([7, 8, 9]),
+                        code=chance.choice([0, 6, 10]),
+                        words=words,
+                        payload=payload,
+                    )
+                )
         except ConnectionError:
             pass
         connection.close()
@@ -383,24 +514,36 @@ def random_packets():
 @test
 def a_frame_that_is_lost_is_said():
     code, _, err = boards.frames(program("peer"), lambda all: all[:20] + all[21:])
-    want(code == 1 and "HUM_Recv: from rank 1, tag 8: rank 1 sent 1 packet that was lost on the wire" in err, (code, err))
+    want(
+        code == 1
+        and "HUM_Recv: from rank 1, tag 8: rank 1 sent 1 packet that was lost on the wire" in err,
+        (code, err),
+    )
 
 
 @test
 def the_last_frame_that_is_lost_is_found_by_a_question():
     code, _, err = boards.frames(program("peer"), lambda all: all[:-1])
-    want(code == 1 and "HUM_Recv: from rank 1, tag 8: rank 1 sent a packet that was lost on the wire" in err, (code, err))
+    want(
+        code == 1
+        and "HUM_Recv: from rank 1, tag 8: rank 1 sent a packet that was lost on the wire" in err,
+        (code, err),
+    )
 
 
 @test
 def frames_out_of_order_are_said():
-    code, _, err = boards.frames(program("peer"), lambda all: all[:20] + [all[21], all[20]] + all[22:])
+    code, _, err = boards.frames(
+        program("peer"), lambda all: all[:20] + [all[21], all[20]] + all[22:]
+    )
     want(code == 1 and "rank 1 sent 1 packet that was lost on the wire" in err, (code, err))
 
 
 @test
 def frames_that_come_twice_do_no_harm():
-    code, out, err = boards.frames(program("peer"), lambda all: [each for frame in all for each in (frame, frame)])
+    code, out, err = boards.frames(
+        program("peer"), lambda all: [each for frame in all for each in (frame, frame)]
+    )
     want(code == 0 and "got 99999" in out, (code, out, err))
 
 
@@ -412,7 +555,12 @@ def a_board_whose_connection_is_reset_in_the_middle_of_a_message():
 for way in (boards.Frames, boards.Stream):
     name = way.__name__.lower()
     case(f"a_board_by_{name}", lambda way=way: boards.plays_on(way, program("peer")))
-    case(f"random_packets_of_a_board_by_{name}", lambda way=way: boards.hostile(way, program("peer"), float(os.environ.get("HUM_FUZZ_SECONDS", "5"))))
+    case(
+        f"random_packets_of_a_board_by_{name}",
+        lambda way=way: boards.hostile(
+            way, program("peer"), float(os.environ.get("HUM_FUZZ_SECONDS", "5"))
+        ),
+    )
 
 
 def main():
@@ -430,7 +578,9 @@ def main():
         except (AssertionError, subprocess.TimeoutExpired, OSError) as error:
             failed += 1
             print(f"FAILED\n{error}")
-    print(f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed; 0 ignored")
+    print(
+        f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed; 0 ignored"
+    )
     sys.exit(1 if failed or not passed else 0)
 
 

@@ -37,8 +37,12 @@ PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
 PATIENCE_S = 180
 # Kernel-wide settings of the kubelet and kube-proxy, with the values that they check.
 SYSCTLS = {
-    "vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
-    "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000,
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1000000,
+    "kernel/keys/root_maxbytes": 25000000,
 }
 
 
@@ -57,10 +61,27 @@ def isolate():
     home = tempfile.mkdtemp(prefix="bk-")
     group = f"baltra-{os.getpid()}"
     # Process 1 is a shell, because it reaps the orphans of containers.
-    command = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "--kill-child",
-               "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv]
+    command = [
+        "unshare",
+        "--mount",
+        "--net",
+        "--pid",
+        "--ipc",
+        "--uts",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+        "sh",
+        "-c",
+        '"$@"; exit $?',
+        "sh",
+        sys.executable,
+        *sys.argv,
+    ]
     try:
-        status = subprocess.run(command, env={**os.environ, INSIDE: home, "BALTRA_KUBERNETES_GROUP": group}).returncode
+        status = subprocess.run(
+            command, env={**os.environ, INSIDE: home, "BALTRA_KUBERNETES_GROUP": group}
+        ).returncode
     except KeyboardInterrupt:
         status = 130
     finally:
@@ -91,7 +112,9 @@ def run(*command, **more):
     """Returns the output of a command; raises Failed if it fails."""
     ended = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
     if ended.returncode != 0:
-        raise Failed(f"{' '.join(map(str, command))}: {ended.stderr.strip() or ended.stdout.strip()}")
+        raise Failed(
+            f"{' '.join(map(str, command))}: {ended.stderr.strip() or ended.stdout.strip()}"
+        )
     return ended.stdout
 
 
@@ -118,8 +141,19 @@ class Certificates:
         self.name = name
         self.path = directory / f"{name}.crt"
         self.key = directory / f"{name}.key"
-        self._openssl("req", "-x509", *self._new_key(self.key), "-days", "2", "-subj", f"/CN={name}", "-out", self.path,
-                      "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        self._openssl(
+            "req",
+            "-x509",
+            *self._new_key(self.key),
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={name}",
+            "-out",
+            self.path,
+            "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign",
+        )
 
     @staticmethod
     def _openssl(*words):
@@ -127,16 +161,43 @@ class Certificates:
 
     @staticmethod
     def _new_key(path):
-        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path]
+        return [
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            path,
+        ]
 
     def sign(self, name, subject, addresses=("DNS:localhost",)):
         """Creates name.crt and name.key, for servers and clients."""
         request, extensions = self.directory / f"{name}.csr", self.directory / f"{name}.ext"
-        self._openssl("req", *self._new_key(self.directory / f"{name}.key"), "-subj", subject, "-out", request)
-        extensions.write_text("keyUsage=critical,digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n"
-                              f"subjectAltName={','.join(addresses)}\n")
-        self._openssl("x509", "-req", "-in", request, "-CA", self.path, "-CAkey", self.key, "-CAcreateserial", "-days", "2",
-                      "-extfile", extensions, "-out", self.directory / f"{name}.crt")
+        self._openssl(
+            "req", *self._new_key(self.directory / f"{name}.key"), "-subj", subject, "-out", request
+        )
+        extensions.write_text(
+            "keyUsage=critical,digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n"
+            f"subjectAltName={','.join(addresses)}\n"
+        )
+        self._openssl(
+            "x509",
+            "-req",
+            "-in",
+            request,
+            "-CA",
+            self.path,
+            "-CAkey",
+            self.key,
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            extensions,
+            "-out",
+            self.directory / f"{name}.crt",
+        )
 
 
 class Process:
@@ -152,8 +213,13 @@ class Process:
 
     def start(self):
         with self.log.open("ab") as log:
-            self.running = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env=None if self.environment is None else {**os.environ, **self.environment})
+            self.running = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=None if self.environment is None else {**os.environ, **self.environment},
+            )
 
     def alive(self):
         return self.running is not None and self.running.poll() is None
@@ -194,6 +260,7 @@ class Cluster:
         self.nodes = []
         if nodes:
             import node  # only with real nodes, whose programs are another build stage
+
             node.start(self, nodes)
         if fake:
             self.fake_nodes(fake)
@@ -212,15 +279,27 @@ class Cluster:
         for name in ("upper", "work", "sysctl"):
             (self.home / name).mkdir()
         # The usual directories of the kubelet and its plug-ins, which the host may lack.
-        run("mount", "-t", "overlay", "overlay", "-o",
-            f"lowerdir=/var/lib,upperdir={self.home}/upper,workdir={self.home}/work", "/var/lib")
+        run(
+            "mount",
+            "-t",
+            "overlay",
+            "overlay",
+            "-o",
+            f"lowerdir=/var/lib,upperdir={self.home}/upper,workdir={self.home}/work",
+            "/var/lib",
+        )
         for name, value in SYSCTLS.items():
             mask = self.home / "sysctl" / name.replace("/", ".")
             mask.write_text(f"{value}\n")
             run("mount", "--bind", mask, f"/proc/sys/{name}")
         socket.sethostname("control")
-        for words in ("link set lo up", "link add node0 type bridge", f"addr add {ADDRESS}/24 dev node0", "link set node0 up",
-                      "route add default dev node0"):
+        for words in (
+            "link set lo up",
+            "link add node0 type bridge",
+            f"addr add {ADDRESS}/24 dev node0",
+            "link set node0 up",
+            "route add default dev node0",
+        ):
             run("ip", *words.split())
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
@@ -228,8 +307,15 @@ class Cluster:
         self.certificates = self.home / "certificates"
         self.certificates.mkdir()
         self.ca = Certificates(self.certificates, "ca")
-        addresses = [f"DNS:{name}" for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")]
-        self.ca.sign("apiserver", "/CN=kube-apiserver", addresses + [f"IP:{ip}" for ip in ("127.0.0.1", "10.96.0.1", ADDRESS)])
+        addresses = [
+            f"DNS:{name}"
+            for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+        ]
+        self.ca.sign(
+            "apiserver",
+            "/CN=kube-apiserver",
+            addresses + [f"IP:{ip}" for ip in ("127.0.0.1", "10.96.0.1", ADDRESS)],
+        )
         self.ca.sign("admin", "/O=system:masters/CN=admin")
         self.ca.sign("controller-manager", "/CN=system:kube-controller-manager")
         self.ca.sign("scheduler", "/CN=system:kube-scheduler")
@@ -237,60 +323,129 @@ class Cluster:
         self.front = Certificates(self.certificates, "front")
         self.front.sign("front-proxy", "/CN=front-proxy")
         run("openssl", "genrsa", "-out", self.certificates / "accounts.key", "2048")
-        run("openssl", "rsa", "-in", self.certificates / "accounts.key", "-pubout", "-out", self.certificates / "accounts.pub")
+        run(
+            "openssl",
+            "rsa",
+            "-in",
+            self.certificates / "accounts.key",
+            "-pubout",
+            "-out",
+            self.certificates / "accounts.pub",
+        )
 
     def kubeconfig(self, name, token=None):
         """The kubeconfig of client `name`, with its certificate or a token."""
-        user = {"token": token} if token else {"client-certificate": str(self.certificates / f"{name}.crt"),
-                                               "client-key": str(self.certificates / f"{name}.key")}
+        user = (
+            {"token": token}
+            if token
+            else {
+                "client-certificate": str(self.certificates / f"{name}.crt"),
+                "client-key": str(self.certificates / f"{name}.key"),
+            }
+        )
         path = self.home / f"{name}.kubeconfig"
-        path.write_text(json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "it",
-            "clusters": [{"name": "it", "cluster": {"server": f"https://{ADDRESS}:{API_PORT}",
-                                                    "certificate-authority": str(self.ca.path)}}],
-            "users": [{"name": "it", "user": user}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        }))
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "it",
+                    "clusters": [
+                        {
+                            "name": "it",
+                            "cluster": {
+                                "server": f"https://{ADDRESS}:{API_PORT}",
+                                "certificate-authority": str(self.ca.path),
+                            },
+                        }
+                    ],
+                    "users": [{"name": "it", "user": user}],
+                    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+                }
+            )
+        )
         return path
 
     def start(self, name, *command, **environment):
         """Starts a program and registers it by name."""
-        self.processes[name] = Process(name, command, self.logs / f"{name}.log", environment or None)
+        self.processes[name] = Process(
+            name, command, self.logs / f"{name}.log", environment or None
+        )
         return self.processes[name]
 
     def _control_plane(self):
         crt = self.certificates
         etcd = "http://127.0.0.1:2379"
-        self.start("etcd", BIN / "etcd", "--data-dir", self.home / "etcd", f"--listen-client-urls={etcd}",
-                   f"--advertise-client-urls={etcd}", "--listen-peer-urls=http://127.0.0.1:2380",
-                   "--initial-advertise-peer-urls=http://127.0.0.1:2380", "--initial-cluster=default=http://127.0.0.1:2380",
-                   "--unsafe-no-fsync", "--log-level=warn")
-        self.start("kube-apiserver", BIN / "kube-apiserver", f"--etcd-servers={etcd}", "--bind-address=0.0.0.0",
-                   f"--advertise-address={ADDRESS}", f"--secure-port={API_PORT}", f"--client-ca-file={self.ca.path}",
-                   f"--tls-cert-file={crt}/apiserver.crt", f"--tls-private-key-file={crt}/apiserver.key",
-                   f"--service-account-key-file={crt}/accounts.pub", f"--service-account-signing-key-file={crt}/accounts.key",
-                   "--service-account-issuer=https://kubernetes.default.svc", f"--service-cluster-ip-range={SERVICES}",
-                   "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
-                   f"--kubelet-client-certificate={crt}/admin.crt", f"--kubelet-client-key={crt}/admin.key",
-                   "--kubelet-preferred-address-types=InternalIP",
-                   # Reaches webhooks and extensions at their Services' endpoints, because fake nodes have no proxy.
-                   "--enable-aggregator-routing=true", f"--requestheader-client-ca-file={self.front.path}",
-                   "--requestheader-allowed-names=front-proxy", "--requestheader-username-headers=X-Remote-User",
-                   "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-                   f"--proxy-client-cert-file={crt}/front-proxy.crt", f"--proxy-client-key-file={crt}/front-proxy.key")
+        self.start(
+            "etcd",
+            BIN / "etcd",
+            "--data-dir",
+            self.home / "etcd",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+            "--initial-cluster=default=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+        self.start(
+            "kube-apiserver",
+            BIN / "kube-apiserver",
+            f"--etcd-servers={etcd}",
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={ADDRESS}",
+            f"--secure-port={API_PORT}",
+            f"--client-ca-file={self.ca.path}",
+            f"--tls-cert-file={crt}/apiserver.crt",
+            f"--tls-private-key-file={crt}/apiserver.key",
+            f"--service-account-key-file={crt}/accounts.pub",
+            f"--service-account-signing-key-file={crt}/accounts.key",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-cluster-ip-range={SERVICES}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
+            f"--kubelet-client-certificate={crt}/admin.crt",
+            f"--kubelet-client-key={crt}/admin.key",
+            "--kubelet-preferred-address-types=InternalIP",
+            # Reaches webhooks and extensions at their Services' endpoints, because fake nodes have no proxy.
+            "--enable-aggregator-routing=true",
+            f"--requestheader-client-ca-file={self.front.path}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={crt}/front-proxy.crt",
+            f"--proxy-client-key-file={crt}/front-proxy.key",
+        )
         self.ready()
         self.say("API server ready")
-        for name, program in (("controller-manager", "kube-controller-manager"), ("scheduler", "kube-scheduler")):
+        for name, program in (
+            ("controller-manager", "kube-controller-manager"),
+            ("scheduler", "kube-scheduler"),
+        ):
             kubeconfig = self.kubeconfig(name)
-            flags = [f"--kubeconfig={kubeconfig}", f"--authentication-kubeconfig={kubeconfig}",
-                     f"--authorization-kubeconfig={kubeconfig}", "--bind-address=127.0.0.1", "--leader-elect=false",
-                     # A thousand Pods in a minute are more than the default 50 requests a second.
-                     "--kube-api-qps=500", "--kube-api-burst=1000"]
+            flags = [
+                f"--kubeconfig={kubeconfig}",
+                f"--authentication-kubeconfig={kubeconfig}",
+                f"--authorization-kubeconfig={kubeconfig}",
+                "--bind-address=127.0.0.1",
+                "--leader-elect=false",
+                # A thousand Pods in a minute are more than the default 50 requests a second.
+                "--kube-api-qps=500",
+                "--kube-api-burst=1000",
+            ]
             if name == "controller-manager":
-                flags += ["--use-service-account-credentials", f"--service-account-private-key-file={crt}/accounts.key",
-                          f"--root-ca-file={self.ca.path}", f"--cluster-signing-cert-file={self.ca.path}",
-                          f"--cluster-signing-key-file={self.ca.key}", "--horizontal-pod-autoscaler-sync-period=2s",
-                          "--node-monitor-grace-period=40s"]
+                flags += [
+                    "--use-service-account-credentials",
+                    f"--service-account-private-key-file={crt}/accounts.key",
+                    f"--root-ca-file={self.ca.path}",
+                    f"--cluster-signing-cert-file={self.ca.path}",
+                    f"--cluster-signing-key-file={self.ca.key}",
+                    "--horizontal-pod-autoscaler-sync-period=2s",
+                    "--node-monitor-grace-period=40s",
+                ]
             self.start(program, BIN / program, *flags)
         until("default service account", lambda: self.kubectl("get", "serviceaccount", "default"))
         self.say("control plane up")
@@ -303,22 +458,47 @@ class Cluster:
             if not server.alive():
                 raise SystemExit(f"error: the API server ended:\n{server.tail()}")
             return self.kubectl("get", "--raw=/readyz")
+
         until("the API server is ready", answers)
 
     def fake_nodes(self, count, first=0):
         """Creates nodes fake-0 …; kwok reports them as ready and their Pods as running."""
         if "kwok" not in self.processes:
-            self.start("kwok", BIN / "kwok", f"--kubeconfig={os.environ['KUBECONFIG']}", f"--config={PLACE}/kwok-stages.yaml",
-                       "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40")
+            self.start(
+                "kwok",
+                BIN / "kwok",
+                f"--kubeconfig={os.environ['KUBECONFIG']}",
+                f"--config={PLACE}/kwok-stages.yaml",
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+                "--node-lease-duration-seconds=40",
+            )
         capacity = {"cpu": "64", "memory": "256Gi", "pods": "500"}
         names = [f"fake-{i}" for i in range(first, first + count)]
-        self.apply([{
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
-                         "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"}},
-            "status": {"capacity": capacity, "allocatable": capacity},
-        } for name in names])
-        self.kubectl("wait", "--for=condition=Ready", f"--timeout={PATIENCE_S}s", *(f"node/{name}" for name in names))
+        self.apply(
+            [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {
+                        "name": name,
+                        "annotations": {"kwok.x-k8s.io/node": "fake"},
+                        "labels": {
+                            "kubernetes.io/hostname": name,
+                            "kubernetes.io/os": "linux",
+                            "type": "kwok",
+                        },
+                    },
+                    "status": {"capacity": capacity, "allocatable": capacity},
+                }
+                for name in names
+            ]
+        )
+        self.kubectl(
+            "wait",
+            "--for=condition=Ready",
+            f"--timeout={PATIENCE_S}s",
+            *(f"node/{name}" for name in names),
+        )
         self.say(f"{count} fake nodes ready")
 
     # ---- interface for tests
@@ -331,8 +511,14 @@ class Cluster:
         """Applies a list of objects, one object, or YAML."""
         if isinstance(objects, list):
             objects = {"apiVersion": "v1", "kind": "List", "items": objects}
-        return self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-",
-                            input=objects if isinstance(objects, str) else json.dumps(objects))
+        return self.kubectl(
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "-f",
+            "-",
+            input=objects if isinstance(objects, str) else json.dumps(objects),
+        )
 
     def get(self, *words):
         """The object, or the list of objects, that `kubectl get` finds."""
@@ -362,7 +548,9 @@ class Cluster:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--fake", type=int, default=0, metavar="N")
     parser.add_argument("--nodes", type=int, default=0, metavar="N")
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY")

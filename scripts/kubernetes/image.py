@@ -19,6 +19,7 @@ from pathlib import Path
 def write(archive, name, root, command):
     """Writes the archive (as `docker save` does) of an image with one layer, the contents of root, owned by root. The
     command is its entry point."""
+
     def owned(entry):
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = "root"
@@ -29,13 +30,22 @@ def write(archive, name, root, command):
         tar.add(root, arcname=".", filter=owned)
     with layer.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    configuration = json.dumps({
-        "architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
-        "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"], "Entrypoint": command},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-    }).encode()
+    configuration = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "created": "1970-01-01T00:00:00Z",
+            "config": {
+                "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"],
+                "Entrypoint": command,
+            },
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+    ).encode()
     configuration_name = f"{hashlib.sha256(configuration).hexdigest()}.json"
-    manifest = json.dumps([{"Config": configuration_name, "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
+    manifest = json.dumps(
+        [{"Config": configuration_name, "RepoTags": [name], "Layers": ["layer.tar"]}]
+    ).encode()
     with tarfile.open(archive, "w") as tar:
         for file, content in ((configuration_name, configuration), ("manifest.json", manifest)):
             entry = tarfile.TarInfo(file)
@@ -59,7 +69,9 @@ def closure(root, files):
         target = root / str(inside).lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         if here.is_dir():
-            shutil.copytree(here, target, symlinks=False, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+            shutil.copytree(
+                here, target, symlinks=False, dirs_exist_ok=True, ignore_dangling_symlinks=True
+            )
             wanted += [path for path in here.rglob("*") if path.is_file()]
         else:
             shutil.copy(here, target)
@@ -79,7 +91,9 @@ def closure(root, files):
     for name in ("tmp", "run", "var/lib", "etc", "proc", "sys", "dev"):
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
-    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
+    (root / "etc/passwd").write_text(
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
+    )
     (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
 
 

@@ -20,23 +20,50 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 VERSION = "0.1.0"
 NAMES = {"baltra": f"docker.io/library/baltra:{VERSION}", "sobel": "docker.io/library/sobel:1"}
 # PoCL's dependencies in addition to its library: built-in kernels, and a linker with the files that clang passes to it.
-POCL = ["/etc/OpenCL/vendors/pocl.icd", *glob.glob(f"{LIBRARIES}/libpocl.so.*"), f"{LIBRARIES}/pocl", "/usr/share/pocl",
-        "/usr/bin/ld", *(f"{LIBRARIES}/{name}" for name in (
-            "libc.so", "libc.so.6", "libc_nonshared.a", "libm.so", "libm.so.6", "libmvec.so.1", "libgcc_s.so.1", "crti.o", "crtn.o"))]
+POCL = [
+    "/etc/OpenCL/vendors/pocl.icd",
+    *glob.glob(f"{LIBRARIES}/libpocl.so.*"),
+    f"{LIBRARIES}/pocl",
+    "/usr/share/pocl",
+    "/usr/bin/ld",
+    *(
+        f"{LIBRARIES}/{name}"
+        for name in (
+            "libc.so",
+            "libc.so.6",
+            "libc_nonshared.a",
+            "libm.so",
+            "libm.so.6",
+            "libmvec.so.1",
+            "libgcc_s.so.1",
+            "crti.o",
+            "crtn.o",
+        )
+    ),
+]
 # The compiler's own directory, relative to which clang finds its other files.
 COMPILER = ["libgcc.a", "libgcc_s.so", "crtbegin.o", "crtbeginS.o", "crtendS.o"]
 
 
 def device():
     """PoCL with its dependencies, in the format of closure."""
-    compiler = max(glob.glob("/usr/lib/gcc/x86_64-linux-gnu/*/libgcc.a"), key=lambda p: int(Path(p).parent.name))
-    return {path: path for path in [*POCL, *(f"{Path(compiler).parent}/{name}" for name in COMPILER)]}
+    compiler = max(
+        glob.glob("/usr/lib/gcc/x86_64-linux-gnu/*/libgcc.a"),
+        key=lambda p: int(Path(p).parent.name),
+    )
+    return {
+        path: path for path in [*POCL, *(f"{Path(compiler).parent}/{name}" for name in COMPILER)]
+    }
 
 
 def baltra(root):
     """Fills root; returns the image's command."""
     files = device()
-    for directory, name in (("local/bin", "baltra"), ("local/bin", "baltra-native-worker"), ("local/lib", "libbaltra_opencl.so")):
+    for directory, name in (
+        ("local/bin", "baltra"),
+        ("local/bin", "baltra-native-worker"),
+        ("local/lib", "libbaltra_opencl.so"),
+    ):
         files[f"/usr/{directory}/{name}"] = BALTRA.parent / name
     closure(root, files)
     for name in ("baltra", "baltra-native-worker"):
@@ -46,9 +73,18 @@ def baltra(root):
 
 def sobel(root):
     """Fills root; returns the image's command."""
-    closure(root, {**{f"/usr/local/bin/{name}": ROOT / "target/apps" / name for name in ("sobel", "matmul")},
-                   "/bin/sh": "/bin/busybox", "/bin/busybox": "/bin/busybox",
-                   "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1": f"{LIBRARIES}/libOpenCL.so.1"})
+    closure(
+        root,
+        {
+            **{
+                f"/usr/local/bin/{name}": ROOT / "target/apps" / name
+                for name in ("sobel", "matmul")
+            },
+            "/bin/sh": "/bin/busybox",
+            "/bin/busybox": "/bin/busybox",
+            "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1": f"{LIBRARIES}/libOpenCL.so.1",
+        },
+    )
     for name in ("sleep", "cat", "ls", "env", "wget", "id"):
         (root / "bin" / name).symlink_to("busybox")
     assert not any("baltra" in path.name for path in root.rglob("*"))

@@ -64,16 +64,39 @@ class Node:
         self._containerd()
 
     def _separate(self):
-        holder = self.cluster.start(self.name, "unshare", "--net", "--mount", "sh", "-c", PREPARE, HOME_DIRECTORY=str(self.home),
-                                    OWN=self.address, DOOR=ADDRESS)
+        holder = self.cluster.start(
+            self.name,
+            "unshare",
+            "--net",
+            "--mount",
+            "sh",
+            "-c",
+            PREPARE,
+            HOME_DIRECTORY=str(self.home),
+            OWN=self.address,
+            DOOR=ADDRESS,
+        )
         self.process = holder.running.pid
 
         def reported(file):
             if not holder.alive():
                 raise SystemExit(f"error: {self.name} has no namespaces:\n{holder.tail()}")
             return (self.home / file).exists()
+
         until(f"{self.name} has its namespaces", lambda: reported("separate"))
-        run("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", self.process)
+        run(
+            "ip",
+            "link",
+            "add",
+            self.name,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self.process,
+        )
         run("ip", "link", "set", self.name, "master", "node0", "up")
         run("ip", "route", "add", self.pods, "via", self.address)
         until(f"{self.name} is prepared", lambda: reported("prepared"))
@@ -90,13 +113,18 @@ class Node:
         for own in control_groups(self.group):
             for directory in (own.parent, own):
                 directory.mkdir(exist_ok=True)
-                for file in ("cpuset.cpus", "cpuset.mems"):  # a new cpuset of cgroup v1 is empty, and accepts no process
+                for file in (
+                    "cpuset.cpus",
+                    "cpuset.mems",
+                ):  # a new cpuset of cgroup v1 is empty, and accepts no process
                     if (directory.parent / file).exists() and (directory / file).exists():
                         (directory / file).write_text((directory.parent / file).read_text())
 
     def _containerd(self):
         home = self.home
-        (home / "cni/10.conflist").write_text(f"""{{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+        (
+            home / "cni/10.conflist"
+        ).write_text(f"""{{"cniVersion": "1.0.0", "name": "pods", "plugins": [
       {{"type": "bridge", "bridge": "cni0", "isGateway": true, "isDefaultGateway": true, "hairpinMode": true,
         "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "{self.pods}"}}]], "dataDir": "{home}/ipam"}}}}]}}""")
         configuration = home / "containerd.toml"
@@ -117,7 +145,9 @@ state = "{home}/containerd-state"
   path = "{home}/opt"
 """)
         os.environ.setdefault("CONTAINERD_ADDRESS", f"{home}/containerd.sock")
-        self.start("containerd", BIN / "containerd", "-c", configuration, TMPDIR=str(self.cluster.home))
+        self.start(
+            "containerd", BIN / "containerd", "-c", configuration, TMPDIR=str(self.cluster.home)
+        )
         until("containerd responds", lambda: self.ctr("version"))
 
     def ctr(self, *words):
@@ -127,7 +157,11 @@ state = "{home}/containerd-state"
         """The kubelet and kube-proxy."""
         cluster, crt = self.cluster, self.cluster.certificates
         user = f"{self.name}-kubelet"
-        cluster.ca.sign(user, f"/O=system:nodes/CN=system:node:{self.name}", [f"DNS:{self.name}", f"IP:{self.address}", "IP:127.0.0.1"])
+        cluster.ca.sign(
+            user,
+            f"/O=system:nodes/CN=system:node:{self.name}",
+            [f"DNS:{self.name}", f"IP:{self.address}", "IP:127.0.0.1"],
+        )
         configuration = self.home / "kubelet.yaml"
         configuration.write_text(f"""apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -149,16 +183,30 @@ protectKernelDefaults: true
 syncFrequency: 5s
 nodeStatusUpdateFrequency: 5s
 """)
-        self.start("kubelet", BIN / "kubelet", f"--config={configuration}", f"--kubeconfig={cluster.kubeconfig(user)}",
-                   f"--hostname-override={self.name}", f"--node-ip={self.address}")
+        self.start(
+            "kubelet",
+            BIN / "kubelet",
+            f"--config={configuration}",
+            f"--kubeconfig={cluster.kubeconfig(user)}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.address}",
+        )
         until("the kubelet registers", lambda: cluster.kubectl("get", f"node/{self.name}"))
         user = f"{self.name}-proxy"
         cluster.ca.sign(user, "/CN=system:kube-proxy")
-        self.start("kube-proxy", BIN / "kube-proxy", f"--kubeconfig={cluster.kubeconfig(user)}", f"--hostname-override={self.name}",
-                   "--proxy-mode=nftables", f"--cluster-cidr={PODS}", "--metrics-bind-address=127.0.0.1:10249",
-                   # The connection table belongs to the whole kernel, so kube-proxy must not change its sizes.
-                   "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0",
-                   "--conntrack-tcp-timeout-close-wait=0")
+        self.start(
+            "kube-proxy",
+            BIN / "kube-proxy",
+            f"--kubeconfig={cluster.kubeconfig(user)}",
+            f"--hostname-override={self.name}",
+            "--proxy-mode=nftables",
+            f"--cluster-cidr={PODS}",
+            "--metrics-bind-address=127.0.0.1:10249",
+            # The connection table belongs to the whole kernel, so kube-proxy must not change its sizes.
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0",
+            "--conntrack-tcp-timeout-close-wait=0",
+        )
 
 
 def _pause(cluster):

@@ -19,18 +19,45 @@ import time
 import zlib
 from pathlib import Path
 
-from harness import ACK, BOARD_IP, DEVICE, FIN, ISLANDS, MODEL, PSH, REGIONS, RST, SYN, Board, RawConnection, UserBoard, Wire
+from harness import (
+    ACK,
+    BOARD_IP,
+    DEVICE,
+    FIN,
+    ISLANDS,
+    MODEL,
+    PSH,
+    REGIONS,
+    RST,
+    SYN,
+    Board,
+    RawConnection,
+    UserBoard,
+    Wire,
+)
 from harness import enter_namespace, ethernet, functions, image, ipv4, run, tcp
 
 URL = f"http://{BOARD_IP}"
-BUILT_IN_FUNCTIONS = ["echo", "uppercase", "checksum", "sobel", "sha256", "aes128", "matmul", "convolution"]
+BUILT_IN_FUNCTIONS = [
+    "echo",
+    "uppercase",
+    "checksum",
+    "sobel",
+    "sha256",
+    "aes128",
+    "matmul",
+    "convolution",
+]
 FAULTY = ("--loss", "0.05", "--reorder", "0.03", "--duplicate", "0.03", "--corrupt", "0.03")
 LESS_FAULTY = ("--loss", "0.01", "--reorder", "0.006", "--duplicate", "0.006", "--corrupt", "0.006")
 
 
 def curl(*args, body=None, seconds=10):
     done = subprocess.run(
-        ["curl", "-sS", "-m", str(seconds), *args], input=body, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ["curl", "-sS", "-m", str(seconds), *args],
+        input=body,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert done.returncode == 0, f"curl {args}: {done.stderr.decode()}"
     return done.stdout
@@ -38,7 +65,10 @@ def curl(*args, body=None, seconds=10):
 
 def metrics():
     lines = curl(f"{URL}/metrics").decode().splitlines()
-    return {name.removeprefix("baltra_board_"): int(n) for name, n in (x.split() for x in lines if x[0] != "#")}
+    return {
+        name.removeprefix("baltra_board_"): int(n)
+        for name, n in (x.split() for x in lines if x[0] != "#")
+    }
 
 
 def alive(seconds=10):
@@ -71,7 +101,10 @@ def connect(seconds=10, receive_buffer=None):
 
 
 def request(body, name="echo", head=""):
-    return f"POST /function/{name} HTTP/1.1\r\nHost: board\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
+    return (
+        f"POST /function/{name} HTTP/1.1\r\nHost: board\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode()
+        + body
+    )
 
 
 class Answers:
@@ -104,9 +137,17 @@ def patient(call, tries=5):
 
 def test_ping():
     with Board():
-        done = subprocess.run(["ping", "-c", "200", "-i", "0.002", "-s", "1000", "-q", BOARD_IP], capture_output=True, text=True)
+        done = subprocess.run(
+            ["ping", "-c", "200", "-i", "0.002", "-s", "1000", "-q", BOARD_IP],
+            capture_output=True,
+            text=True,
+        )
         assert " 0% packet loss" in done.stdout, done.stdout
-        done = subprocess.run(["ping", "-c", "5", "-i", "0.01", "-s", "1472", "-q", BOARD_IP], capture_output=True, text=True)
+        done = subprocess.run(
+            ["ping", "-c", "5", "-i", "0.01", "-s", "1472", "-q", BOARD_IP],
+            capture_output=True,
+            text=True,
+        )
         assert " 0% packet loss" in done.stdout, done.stdout
 
 
@@ -126,11 +167,21 @@ def test_functions():
             body = random.Random(size).randbytes(size)
             assert curl("--data-binary", "@-", f"{URL}/function/echo", body=body) == body, size
             expect = bytes(b - 32 if 97 <= b <= 122 else b for b in body)
-            assert curl("--data-binary", "@-", f"{URL}/function/uppercase", body=body) == expect, size
+            assert curl("--data-binary", "@-", f"{URL}/function/uppercase", body=body) == expect, (
+                size
+            )
             crc = zlib.crc32(body)
-            assert curl("--data-binary", "@-", f"{URL}/function/checksum", body=body) == struct.pack("<I", crc)
-            assert curl("--data-binary", "@-", f"{URL}/function/checksum?hex=1", body=body) == b"%08x" % crc
-            assert curl("--data-binary", "@-", f"{URL}/function/sha256", body=body) == hashlib.sha256(body).digest()
+            assert curl(
+                "--data-binary", "@-", f"{URL}/function/checksum", body=body
+            ) == struct.pack("<I", crc)
+            assert (
+                curl("--data-binary", "@-", f"{URL}/function/checksum?hex=1", body=body)
+                == b"%08x" % crc
+            )
+            assert (
+                curl("--data-binary", "@-", f"{URL}/function/sha256", body=body)
+                == hashlib.sha256(body).digest()
+            )
 
 
 def sobel(pixels, width):
@@ -159,7 +210,10 @@ def test_scalars():
         query = "&".join(f"key{i}={n}" for i, n in enumerate(struct.unpack("<4I", key)))
         out = curl("--data-binary", "@-", f"{URL}/function/aes128?{query}", body=counter + text)
         assert out == counter + bytes.fromhex("874d6191b620e3261bef6864990db6ce")
-        assert curl("--data-binary", "@-", f"{URL}/function/aes128?{query}", body=out) == counter + text
+        assert (
+            curl("--data-binary", "@-", f"{URL}/function/aes128?{query}", body=out)
+            == counter + text
+        )
 
 
 def signed(data):
@@ -173,10 +227,16 @@ def test_matrix_product():
             n = signed(body)
             a, b = n[: rows * inner], n[rows * inner :]
             want = [
-                sum(a[i * inner + k] * b[k * columns + j] for k in range(inner)) for i in range(rows) for j in range(columns)
+                sum(a[i * inner + k] * b[k * columns + j] for k in range(inner))
+                for i in range(rows)
+                for j in range(columns)
             ]
             query = f"?rows={rows}&inner={inner}&columns={columns}"
-            assert call("matmul", body, query) == (200, struct.pack(f"<{len(want)}i", *want)), (rows, inner, columns)
+            assert call("matmul", body, query) == (200, struct.pack(f"<{len(want)}i", *want)), (
+                rows,
+                inner,
+                columns,
+            )
 
 
 def convolution(body, width, ins, outs, shift):
@@ -193,7 +253,10 @@ def convolution(body, width, ins, outs, shift):
                         py, px = y + ky - 1, x + kx - 1
                         if 0 <= py < height and 0 <= px < width:
                             for c in range(ins):
-                                total += weights[((o * 3 + ky) * 3 + kx) * ins + c] * picture[(py * width + px) * ins + c]
+                                total += (
+                                    weights[((o * 3 + ky) * 3 + kx) * ins + c]
+                                    * picture[(py * width + px) * ins + c]
+                                )
                 out.append(min(max((total + (1 << shift >> 1)) >> shift, 0), 127))
     return bytes(out)
 
@@ -201,12 +264,19 @@ def convolution(body, width, ins, outs, shift):
 def test_convolution_layer():
     draw = random.Random(2)
     with Board():
-        for width, height, ins, outs, shift in [(1, 1, 1, 1, 0), (7, 5, 3, 4, 9), (12, 3, 2, 6, 10)]:
+        for width, height, ins, outs, shift in [
+            (1, 1, 1, 1, 0),
+            (7, 5, 3, 4, 9),
+            (12, 3, 2, 6, 10),
+        ]:
             body = draw.randbytes(outs * 9 * ins)
             body += struct.pack(f"<{outs}i", *(draw.randrange(-20000, 20000) for _ in range(outs)))
             body += draw.randbytes(width * height * ins)
             query = f"?width={width}&in={ins}&out={outs}&shift={shift}"
-            assert call("convolution", body, query) == (200, convolution(body, width, ins, outs, shift)), query
+            assert call("convolution", body, query) == (
+                200,
+                convolution(body, width, ins, outs, shift),
+            ), query
 
 
 def test_cold_then_warm():
@@ -217,21 +287,33 @@ def test_cold_then_warm():
             assert cold_starts() == 1
         assert call("echo", b"another") == (200, b"another")
         numbers = metrics()
-        assert sum(numbers[f'cold_starts_total{{region="{r}"}}'] for r in range(REGIONS)) == 2, numbers
+        assert sum(numbers[f'cold_starts_total{{region="{r}"}}'] for r in range(REGIONS)) == 2, (
+            numbers
+        )
         busy = [numbers[f'busy_cycles_total{{region="{r}"}}'] for r in range(REGIONS)]
-        assert sum(n > 0 for n in busy) == 2 and sum(busy) == numbers["kernel_busy_cycles_total"], numbers
+        assert sum(n > 0 for n in busy) == 2 and sum(busy) == numbers["kernel_busy_cycles_total"], (
+            numbers
+        )
 
 
 def test_more_functions_than_regions():
-    names = {f"f{i}": ("uppercase", bytes.upper) if i % 2 else ("echo", bytes) for i in range(3 * REGIONS)}
-    with functions(**{name: (image(kernel), "") for name, (kernel, _) in names.items()}) as directory:
+    names = {
+        f"f{i}": ("uppercase", bytes.upper) if i % 2 else ("echo", bytes)
+        for i in range(3 * REGIONS)
+    }
+    with functions(
+        **{name: (image(kernel), "") for name, (kernel, _) in names.items()}
+    ) as directory:
         for policy in ("fifo", "affinity", "shortest"):
 
             def client(i):
                 draw = random.Random(i)
                 connection = http.client.HTTPConnection(BOARD_IP, timeout=30)
                 for _ in range(40):
-                    name, body = draw.choice(list(names)), draw.randbytes(draw.choice([0, 1, 64, 1000, 5000]))
+                    name, body = (
+                        draw.choice(list(names)),
+                        draw.randbytes(draw.choice([0, 1, 64, 1000, 5000])),
+                    )
                     connection.request("POST", f"/function/{name}", body)
                     if connection.getresponse().read() != names[name][1](body):
                         return False
@@ -247,7 +329,9 @@ def test_many_functions():
     names = [f"function-{i}" for i in range(20)]
     with functions(**{name: (image("echo", 256), "") for name in names}) as directory:
         with Board("--functions", directory):
-            assert sorted(f["name"] for f in json.loads(curl(f"{URL}/system/functions"))) == sorted(names)
+            assert sorted(f["name"] for f in json.loads(curl(f"{URL}/system/functions"))) == sorted(
+                names
+            )
             assert b"Content-Length:" in curl("--head", f"{URL}/system/functions")
             for name in names:
                 assert call(name, name.encode()) == (200, name.encode())
@@ -284,9 +368,14 @@ def test_images_that_are_refused():
 
 def test_kernels_that_never_end():
     stuck = image("stuck", 256)
-    with functions(
-        stuck=(stuck, "timeout=20000 scalars=deaf"), echo=(image("echo"), ""), unknown=(image(200, 256), "timeout=20000")
-    ) as directory, Board("--functions", directory):
+    with (
+        functions(
+            stuck=(stuck, "timeout=20000 scalars=deaf"),
+            echo=(image("echo"), ""),
+            unknown=(image(200, 256), "timeout=20000"),
+        ) as directory,
+        Board("--functions", directory),
+    ):
         for body in (b"", b"x", b"x" * 50000):
             for query in ("", "?deaf=1"):
                 status, text = call("stuck", body, query)
@@ -303,18 +392,26 @@ def test_kernels_that_never_end():
 
 
 def test_other_regions_answer_while_some_are_stuck():
-    with functions(
-        **{f"stuck{i}": (image("stuck", 256), "timeout=3000000") for i in range(REGIONS - 1)},
-        echo=(image("echo"), ""), upper=(image("uppercase"), ""),
-    ) as directory, Board("--functions", directory):
+    with (
+        functions(
+            **{f"stuck{i}": (image("stuck", 256), "timeout=3000000") for i in range(REGIONS - 1)},
+            echo=(image("echo"), ""),
+            upper=(image("uppercase"), ""),
+        ) as directory,
+        Board("--functions", directory),
+    ):
         with concurrent.futures.ThreadPoolExecutor(REGIONS) as pool:
-            stuck = [pool.submit(call, f"stuck{i}", b"for long", "", 60) for i in range(REGIONS - 1)]
+            stuck = [
+                pool.submit(call, f"stuck{i}", b"for long", "", 60) for i in range(REGIONS - 1)
+            ]
             while cold_starts() < REGIONS - 1:
                 pass
             for i in range(20):  # both share the remaining region
                 assert call("echo", b"%d" % i) == (200, b"%d" % i)
                 assert call("upper", b"x%d" % i) == (200, b"X%d" % i)
-            assert not any(s.done() for s in stuck), "stuck calls ended before the others had replies"
+            assert not any(s.done() for s in stuck), (
+                "stuck calls ended before the others had replies"
+            )
             assert [s.result()[0] for s in stuck] == [503] * (REGIONS - 1)
         alive_functions = json.loads(curl(f"{URL}/system/functions"))
         assert len(alive_functions) == REGIONS + 1
@@ -342,9 +439,19 @@ def test_slow_and_quick_functions_on_one_connection():
     slow = random.Random(3).randbytes(20000)
     with Board():
         s = connect(30)
-        calls = [("sha256", slow), ("echo", b"a"), ("uppercase", b"b"), ("sha256", slow), ("echo", b"c")] * 4
+        calls = [
+            ("sha256", slow),
+            ("echo", b"a"),
+            ("uppercase", b"b"),
+            ("sha256", slow),
+            ("echo", b"c"),
+        ] * 4
         s.sendall(b"".join(request(body, name) for name, body in calls))
-        want = {"sha256": lambda b: hashlib.sha256(b).digest(), "echo": bytes, "uppercase": bytes.upper}
+        want = {
+            "sha256": lambda b: hashlib.sha256(b).digest(),
+            "echo": bytes,
+            "uppercase": bytes.upper,
+        }
         answers = Answers(s)
         for name, body in calls:
             assert answers.next() == (200, want[name](body)), name
@@ -352,8 +459,12 @@ def test_slow_and_quick_functions_on_one_connection():
 
 def test_clients_that_leave_during_a_call():
     reset = struct.pack("ii", 1, 0)
-    with functions(stuck=(image("stuck", 256), "timeout=200000"), large=(image("uppercase", 1 << 20), ""),
-                   echo=(image("echo"), ""), upper=(image("uppercase"), "")) as directory:
+    with functions(
+        stuck=(image("stuck", 256), "timeout=200000"),
+        large=(image("uppercase", 1 << 20), ""),
+        echo=(image("echo"), ""),
+        upper=(image("uppercase"), ""),
+    ) as directory:
         with Board("--functions", directory):
             for i in range(40):
                 s = connect(5)
@@ -361,11 +472,19 @@ def test_clients_that_leave_during_a_call():
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
                 s.close()
             for i in range(5):
-                assert patient(lambda: call("upper", b"still here", seconds=20)) == (200, b"STILL HERE")
+                assert patient(lambda: call("upper", b"still here", seconds=20)) == (
+                    200,
+                    b"STILL HERE",
+                )
 
 
 def refused(directory, *options):
-    done = subprocess.run([MODEL, "--tap", DEVICE, "--functions", directory, *options], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [MODEL, "--tap", DEVICE, "--functions", directory, *options],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
     assert done.returncode == 2, (done.returncode, done.stderr)
     return done.stderr
 
@@ -443,7 +562,10 @@ def test_user_mode_networking():
         for s in idle:
             s.sendall(request(b"x"))
             assert Answers(s).next() == (200, b"x")
-        assert curl("-d", "seventeenth", f"{board.url}/function/uppercase", seconds=20) == b"SEVENTEENTH"
+        assert (
+            curl("-d", "seventeenth", f"{board.url}/function/uppercase", seconds=20)
+            == b"SEVENTEENTH"
+        )
 
 
 def test_networks_that_cannot_be_had():
@@ -466,7 +588,9 @@ def test_megabyte_with_expect():
     body = random.Random(1).randbytes(1 << 20)
     with Board():
         for head in ["Expect: 100-continue", "Expect:"]:
-            out = curl("-H", head, "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+            out = curl(
+                "-H", head, "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30
+            )
             assert out == body, (head, len(out))
 
 
@@ -487,8 +611,12 @@ def test_head():
 
 def test_keep_alive():
     with Board():
-        done = subprocess.run(["curl", "-sSv", "-m", "5"] + [f"{URL}/healthz"] * 5, capture_output=True, text=True)
-        assert done.stdout == "ok\n" * 5 and done.stderr.count("Re-using existing connection") == 4, done.stderr
+        done = subprocess.run(
+            ["curl", "-sSv", "-m", "5"] + [f"{URL}/healthz"] * 5, capture_output=True, text=True
+        )
+        assert (
+            done.stdout == "ok\n" * 5 and done.stderr.count("Re-using existing connection") == 4
+        ), done.stderr
         connection = http.client.HTTPConnection(BOARD_IP, timeout=5)
         for i in range(300):
             connection.request("POST", "/function/uppercase", f"call {i}")
@@ -499,7 +627,9 @@ def test_http_1_0():
     with Board():
         assert curl("--http1.0", f"{URL}/healthz") == b"ok\n"
         s = connect()
-        s.sendall(b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /healthz HTTP/1.0\r\n\r\n")
+        s.sendall(
+            b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /healthz HTTP/1.0\r\n\r\n"
+        )
         text = b"".join(iter(lambda: s.recv(4096), b""))
         assert text.count(b"200 OK") == 2 and text.count(b"Connection: keep-alive") == 1, text
         assert text.count(b"Connection: close") == 1, text
@@ -542,7 +672,9 @@ def test_random_segmentation():
 def test_pipelining_in_order():
     with Board():
         s = connect()
-        calls = [(name, f"request {i}".encode()) for i in range(500) for name in ("uppercase", "echo")]
+        calls = [
+            (name, f"request {i}".encode()) for i in range(500) for name in ("uppercase", "echo")
+        ]
         s.sendall(b"".join(request(b, n) for n, b in calls))
         answers = Answers(s)
         for name, body in calls:
@@ -572,7 +704,10 @@ def test_errors():
         (400, b"GET  /healthz HTTP/1.1\r\nHost: b\r\n\r\n"),
         (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3x\r\n\r\n"),
         (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length : 3\r\n\r\nabc"),
-        (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc"),
+        (
+            400,
+            b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+        ),
         (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\n folded\r\n\r\n"),
         (400, b"POST /function/checksum?hex=1&hex=2 HTTP/1.1\r\nHost: b\r\n\r\n"),
         (400, b"POST /function/checksum?hex=-1 HTTP/1.1\r\nHost: b\r\n\r\n"),
@@ -586,7 +721,10 @@ def test_errors():
         (405, b"DELETE /healthz HTTP/1.1\r\nHost: b\r\n\r\n"),
         (405, b"PUT /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
         (501, b"BREW /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
-        (501, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: gzip\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+        (
+            501,
+            b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: gzip\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        ),
         (413, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 99999999999\r\n\r\n"),
         (431, b"GET /healthz HTTP/1.1\r\nHost: b\r\nX-Long: " + b"x" * 9000),
         (200, b"\r\nGET http://board/healthz?all=1 HTTP/1.1\nhOsT: b\n\n"),
@@ -648,7 +786,14 @@ def test_more_sessions_than_fit():
 
         def client(i):
             body = random.Random(i).randbytes(5000)
-            return patient(lambda: curl("--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)) == body
+            return (
+                patient(
+                    lambda: curl(
+                        "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30
+                    )
+                )
+                == body
+            )
 
         with concurrent.futures.ThreadPoolExecutor(40) as pool:
             assert all(pool.map(client, range(80)))
@@ -656,7 +801,9 @@ def test_more_sessions_than_fit():
 
 def test_who_waits_for_a_call_is_not_idle():
     """A call gets its reply although it takes longer than the idle limit under contention."""
-    with functions(stuck=(image("stuck", 256), "timeout=6000000"), echo=(image("echo"), "")) as directory:
+    with functions(
+        stuck=(image("stuck", 256), "timeout=6000000"), echo=(image("echo"), "")
+    ) as directory:
         with Board("--functions", directory):
             s = connect(60)
             s.sendall(request(b"for long", "stuck"))
@@ -735,7 +882,9 @@ def test_bytes_that_trickle_hold_no_session():
                         stop.set()
                     attack.result()
                 resets = metrics()["connections_reset_total"]
-                print(f"    {name}, {'again' if again else 'once'}: {resets} reset so far", flush=True)
+                print(
+                    f"    {name}, {'again' if again else 'once'}: {resets} reset so far", flush=True
+                )
 
 
 def test_mixed_load():
@@ -759,7 +908,17 @@ def test_faulty_link():
         draw = random.Random(i)
         for size in [10, 1000, 20000, 60000]:
             body = draw.randbytes(size)
-            out = patient(lambda: curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=40))
+            out = patient(
+                lambda: curl(
+                    "-H",
+                    "Expect:",
+                    "--data-binary",
+                    "@-",
+                    f"{URL}/function/echo",
+                    body=body,
+                    seconds=40,
+                )
+            )
             if out != body:
                 return False
         return True
@@ -775,7 +934,21 @@ def test_faulty_link_bulk():
     # A board without islands has everything after a gap retransmitted, and Linux waits for a timer, twice as long each time,
     # whenever part of that is lost, too (docs/board.md has the measured times).
     with Board("--seed", 8, *(FAULTY if ISLANDS else LESS_FAULTY), log="faulty-bulk"):
-        assert patient(lambda: curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30), 10) == body
+        assert (
+            patient(
+                lambda: curl(
+                    "-H",
+                    "Expect:",
+                    "--data-binary",
+                    "@-",
+                    f"{URL}/function/echo",
+                    body=body,
+                    seconds=30,
+                ),
+                10,
+            )
+            == body
+        )
 
 
 def test_long_link():
@@ -826,7 +999,14 @@ def test_syn_flood():
     with Board(), Wire() as wire:
         for i in range(20000):
             source = f"10.99.{draw.randrange(1, 250)}.{draw.randrange(1, 250)}"
-            segment = tcp(source, draw.randrange(1024, 65536), draw.randrange(1 << 32), 0, SYN, options=b"\x02\x04\x05\xb4")
+            segment = tcp(
+                source,
+                draw.randrange(1024, 65536),
+                draw.randrange(1 << 32),
+                0,
+                SYN,
+                options=b"\x02\x04\x05\xb4",
+            )
             wire.send(ethernet(ipv4(segment, 6, source)))
             if i % 5000 == 4999:
                 alive()
@@ -840,7 +1020,14 @@ def test_ack_and_reset_floods():
         for flags in (ACK, RST, FIN | ACK, SYN | ACK, 0, 0x3F):
             for _ in range(1500):
                 source = f"10.99.{draw.randrange(1, 250)}.{draw.randrange(1, 250)}"
-                segment = tcp(source, draw.randrange(65536), draw.randrange(1 << 32), draw.randrange(1 << 32), flags, b"x" * draw.randrange(30))
+                segment = tcp(
+                    source,
+                    draw.randrange(65536),
+                    draw.randrange(1 << 32),
+                    draw.randrange(1 << 32),
+                    flags,
+                    b"x" * draw.randrange(30),
+                )
                 wire.send(ethernet(ipv4(segment, 6, source)))
         s.sendall(request(b"unharmed"))
         assert Answers(s).next() == (200, b"unharmed")
@@ -849,9 +1036,22 @@ def test_ack_and_reset_floods():
 
 def test_bad_checksums_are_ignored():
     with Board(), Wire() as wire:
-        good = lambda **c: ethernet(ipv4(tcp("10.99.0.77", 5000, 1, 0, SYN, **c.pop("tcp", {})), 6, "10.99.0.77", **c))
-        echo = lambda spoil: ethernet(ipv4(struct.pack("!BBHHH", 8, 0, (0xF7FF - 2) ^ spoil, 1, 1), 1, "10.99.0.77"))
-        for frame in [good(tcp=dict(spoil=1)), good(spoil=0x100), good(fragment=0x2000), good(fragment=1), good(version=0x46), good(length=39), good(length=2000), echo(1)]:
+        good = lambda **c: ethernet(
+            ipv4(tcp("10.99.0.77", 5000, 1, 0, SYN, **c.pop("tcp", {})), 6, "10.99.0.77", **c)
+        )
+        echo = lambda spoil: ethernet(
+            ipv4(struct.pack("!BBHHH", 8, 0, (0xF7FF - 2) ^ spoil, 1, 1), 1, "10.99.0.77")
+        )
+        for frame in [
+            good(tcp=dict(spoil=1)),
+            good(spoil=0x100),
+            good(fragment=0x2000),
+            good(fragment=1),
+            good(version=0x46),
+            good(length=39),
+            good(length=2000),
+            echo(1),
+        ]:
             wire.clear()
             wire.send(frame)
             answer = wire.receive(0.1)
@@ -867,7 +1067,9 @@ def test_truncated_and_random_frames():
     draw = random.Random(11)
     source = "10.99.0.77"
     with Board(), Wire() as wire:
-        whole = ethernet(ipv4(tcp(source, 5000, 1, 1, ACK | PSH, b"GET /healthz HTTP/1.1\r\n\r\n"), 6, source))
+        whole = ethernet(
+            ipv4(tcp(source, 5000, 1, 1, ACK | PSH, b"GET /healthz HTTP/1.1\r\n\r\n"), 6, source)
+        )
         for n in range(14, len(whole)):
             wire.send(whole[:n])
         for _ in range(4000):
@@ -876,7 +1078,12 @@ def test_truncated_and_random_frames():
                 frame[draw.randrange(12, len(frame))] = draw.randrange(256)
             wire.send(bytes(frame))
         for _ in range(1000):
-            wire.send(ethernet(draw.randbytes(draw.randrange(1, 1500)), draw.choice([0x0800, 0x0806, 0x86DD, 5])))
+            wire.send(
+                ethernet(
+                    draw.randbytes(draw.randrange(1, 1500)),
+                    draw.choice([0x0800, 0x0806, 0x86DD, 5]),
+                )
+            )
         alive()
 
 

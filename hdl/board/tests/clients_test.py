@@ -37,7 +37,9 @@ def proxy(name, configuration, *command):
         try:
             for _ in range(100):
                 if process.poll() is not None:
-                    raise RuntimeError(f"{name} ended with {process.returncode}, see {directory}/log")
+                    raise RuntimeError(
+                        f"{name} ended with {process.returncode}, see {directory}/log"
+                    )
                 with contextlib.suppress(OSError), socket.create_connection(PROXY, 1):
                     break
                 time.sleep(0.05)
@@ -141,8 +143,23 @@ def test_ab():
         body.write_bytes(b"x" * 64)
         for options in (["-k"], []):
             text = subprocess.run(
-                ["ab", "-q", "-n", "600", "-c", "8", *options, "-p", body, "-T", "application/octet-stream", f"{URL}/function/echo"],
-                capture_output=True, text=True, timeout=60,
+                [
+                    "ab",
+                    "-q",
+                    "-n",
+                    "600",
+                    "-c",
+                    "8",
+                    *options,
+                    "-p",
+                    body,
+                    "-T",
+                    "application/octet-stream",
+                    f"{URL}/function/echo",
+                ],
+                capture_output=True,
+                text=True,
+                timeout=60,
             ).stdout
             number = lambda what: int(re.search(rf"{what}:\s+(\d+)", text)[1])
             assert number("Complete requests") == 600 and number("Failed requests") == 0, text
@@ -155,7 +172,10 @@ def test_ab():
 def test_h2load_in_http_1_1():
     with Board(log="h2load"):
         text = subprocess.run(
-            ["h2load", "--h1", "-n", "800", "-c", "8", f"{URL}/healthz"], capture_output=True, text=True, timeout=60
+            ["h2load", "--h1", "-n", "800", "-c", "8", f"{URL}/healthz"],
+            capture_output=True,
+            text=True,
+            timeout=60,
         ).stdout
         assert re.search(r"800 done, 800 succeeded, 0 failed, 0 errored", text), text
         alive()
@@ -166,17 +186,22 @@ def test_wrk():
     with Board(log="wrk"):
         # Each request has a distinct body, and each reply is checked.
         script.write_text(
-            'local n = 0\n'
+            "local n = 0\n"
             'request = function() n = n + 1 return wrk.format("POST", "/function/uppercase", nil, "request " .. n) end\n'
             'response = function(status, headers, body) if status ~= 200 or not body:match("^REQUEST %d+$") then wrong = (wrong or 0) + 1 end end\n'
-            'local all = {}\n'
-            'setup = function(thread) table.insert(all, thread) end\n'
+            "local all = {}\n"
+            "setup = function(thread) table.insert(all, thread) end\n"
             'done = function() for _, t in ipairs(all) do print("wrong: " .. (t:get("wrong") or 0)) end end\n'
         )
         text = subprocess.run(
-            ["wrk", "-t2", "-c12", "-d3s", "-s", script, URL], capture_output=True, text=True, timeout=60
+            ["wrk", "-t2", "-c12", "-d3s", "-s", script, URL],
+            capture_output=True,
+            text=True,
+            timeout=60,
         ).stdout
-        assert text.count("wrong: 0\n") == 2 and "Socket errors" not in text and "Non-2xx" not in text, text
+        assert (
+            text.count("wrong: 0\n") == 2 and "Socket errors" not in text and "Non-2xx" not in text
+        ), text
         done = int(re.search(r"(\d+) requests in", text)[1])
         assert done > 100 and metrics()["requests_total"] >= done, text
         alive()
@@ -202,7 +227,12 @@ def chromium():
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                     break
                 time.sleep(0.05)
-            arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            arguments = [
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+            ]
             options = {"goog:chromeOptions": {"args": arguments}, "timeouts": {"script": 60000}}
             session = command("/session", {"capabilities": {"alwaysMatch": options}})["sessionId"]
             yield lambda path, value: command(f"/session/{session}{path}", value)
@@ -230,7 +260,12 @@ const call = async (name, body) => new Uint8Array(await (await fetch("/function/
 def test_chromium():
     with Board(log="chromium"), chromium() as browser:
         browser("/url", {"url": f"{URL}/healthz"})
-        assert browser("/execute/sync", {"script": "return document.body.innerText", "args": []}).strip() == "ok"
+        assert (
+            browser(
+                "/execute/sync", {"script": "return document.body.innerText", "args": []}
+            ).strip()
+            == "ok"
+        )
         answers = browser("/execute/async", {"script": FETCHES, "args": []})
         assert answers == [True, True, 404, 8], answers
         alive()
@@ -245,7 +280,9 @@ def test_aiohttp():
             async def one(i):
                 draw = random.Random(i)
                 body = draw.randbytes(draw.choice([0, 1, 64, 1460, 5000, 40000]))
-                async with session.post(f"{URL}/function/echo", data=body, expect100=i % 5 == 0) as answer:
+                async with session.post(
+                    f"{URL}/function/echo", data=body, expect100=i % 5 == 0
+                ) as answer:
                     assert answer.status == 200 and await answer.read() == body, i
 
             await asyncio.gather(*(one(i) for i in range(240)))
@@ -279,7 +316,16 @@ def test_a_body_of_ten_megabytes():
     with Board(log="ten") as board:
         for framing in ("Content-Type: application/octet-stream", "Transfer-Encoding: chunked"):
             for expect in ("Expect: 100-continue", "Expect:"):
-                out = curl("-H", framing, "-H", expect, *post, f"{URL}/function/echo", body=body, seconds=120)
+                out = curl(
+                    "-H",
+                    framing,
+                    "-H",
+                    expect,
+                    *post,
+                    f"{URL}/function/echo",
+                    body=body,
+                    seconds=120,
+                )
                 assert out == body + b"200", (framing, expect, len(out))
             out = curl("-H", framing, *post, f"{URL}/function/sha256", body=body, seconds=120)
             assert out == digest + b"200", (framing, out)
@@ -290,7 +336,11 @@ def test_a_body_of_ten_megabytes():
             answer = connection.getresponse()
             assert (answer.status, answer.read()) == (200, (body * 2)[:size]), size
         # Memory of the rings is allocated only as far as it was used.
-        resident = int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{board.process.pid}/status").read_text())[1])
+        resident = int(
+            re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{board.process.pid}/status").read_text())[
+                1
+            ]
+        )
         assert resident < 400_000, resident
         alive()
 
@@ -300,11 +350,24 @@ def test_a_body_that_is_too_long():
         # With a length it is refused by its head; in chunks, once they exceed the limit.
         for size in (LONGEST_BODY + 1, 16 << 20, 20 << 20):
             for expect in ("Expect: 100-continue", "Expect:"):
-                out = curl("-i", "-H", expect, "--data-binary", "@-", f"{URL}/function/echo", body=bytes(size), seconds=60)
-                assert out.startswith(b"HTTP/1.1 413 ") and out.endswith(b"\r\n\r\ncontent too large\n"), (size, expect, out)
+                out = curl(
+                    "-i",
+                    "-H",
+                    expect,
+                    "--data-binary",
+                    "@-",
+                    f"{URL}/function/echo",
+                    body=bytes(size),
+                    seconds=60,
+                )
+                assert out.startswith(b"HTTP/1.1 413 ") and out.endswith(
+                    b"\r\n\r\ncontent too large\n"
+                ), (size, expect, out)
         s = connect(60)
         with contextlib.suppress(ConnectionError):
-            s.sendall(b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n")
+            s.sendall(
+                b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
             for _ in range(13):
                 s.sendall(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
         assert Answers(s).next() == (413, b"content too large\n")

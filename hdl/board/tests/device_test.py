@@ -42,18 +42,34 @@ class Node:
         self.run_dir, self.home = home / "run", home
         text = '[metrics]\naddress = ""\n[[device]]\nname = "pocl"\n'
         for i, board in enumerate(boards):
-            text += f'[[device]]\nname = "board{i or ""}"\ndriver = "board:{board.path}"\n{settings}\n'
+            text += (
+                f'[[device]]\nname = "board{i or ""}"\ndriver = "board:{board.path}"\n{settings}\n'
+            )
         (home / "config.toml").write_text(text)
 
     def __enter__(self):
         LOGS.mkdir(parents=True, exist_ok=True)
         self.log = open(LOGS / "device-test.log", "w")
         start = lambda daemon, *more: subprocess.Popen(
-            [BALTRA, daemon, "--runtime-dir", self.run_dir, "--state-dir", self.home / f"{daemon}-state", *more],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.environment(),
+            [
+                BALTRA,
+                daemon,
+                "--runtime-dir",
+                self.run_dir,
+                "--state-dir",
+                self.home / f"{daemon}-state",
+                *more,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            env=self.environment(),
         )
         self.manager = start("manager", "--config", self.home / "config.toml")
-        until("the manager is ready", lambda: '"ready": true' in self.baltra("status", "--json", check=False).stdout)
+        until(
+            "the manager is ready",
+            lambda: '"ready": true' in self.baltra("status", "--json", check=False).stdout,
+        )
         return self
 
     def __exit__(self, *_):
@@ -66,8 +82,12 @@ class Node:
 
     def baltra(self, *words, check=True, **more):
         done = subprocess.run(
-            [BALTRA, "--runtime-dir", self.run_dir, *map(str, words)], capture_output=True, text=more.pop("text", True),
-            env=self.environment(), timeout=PATIENCE_S, **more,
+            [BALTRA, "--runtime-dir", self.run_dir, *map(str, words)],
+            capture_output=True,
+            text=more.pop("text", True),
+            env=self.environment(),
+            timeout=PATIENCE_S,
+            **more,
         )
         assert not check or done.returncode == 0, (words, done.stdout, done.stderr)
         return done
@@ -87,7 +107,17 @@ def node(settings=""):
 
 @contextlib.contextmanager
 def nodes(count, settings=""):
-    compile_ = ["cc", "-std=c11", "-Wall", "-Wextra", "-O1", "-o", PROGRAM, Path(__file__).with_name("device.c"), "-lOpenCL"]
+    compile_ = [
+        "cc",
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-O1",
+        "-o",
+        PROGRAM,
+        Path(__file__).with_name("device.c"),
+        "-lOpenCL",
+    ]
     subprocess.run(compile_, check=True)
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -101,7 +131,9 @@ def nodes(count, settings=""):
 
 def http(url, body):
     """Status and body of a call over HTTP."""
-    request = urllib.request.Request(url, data=body, method="POST", headers={"Content-Type": "application/octet-stream"})
+    request = urllib.request.Request(
+        url, data=body, method="POST", headers={"Content-Type": "application/octet-stream"}
+    )
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read()
@@ -113,17 +145,23 @@ def test_the_same_bytes_by_every_way():
     with node() as (board, pool):
         source = ROOT / "apps/functions/sobel/sobel.cl"
         on_pocl, _ = pool.program("pocl", "sobel", "source", source, WIDTH, HEIGHT, body=PICTURE)
-        on_board, times = pool.program("board", "sobel", "image", BUILT_IN / "sobel.img", WIDTH, HEIGHT, body=PICTURE)
+        on_board, times = pool.program(
+            "board", "sobel", "image", BUILT_IN / "sobel.img", WIDTH, HEIGHT, body=PICTURE
+        )
         by_itself = http(f"{board.url}/function/sobel?width={WIDTH}", PICTURE)
         with gateway(pool, board_function(pool)) as url:
             over_gateway = http(f"{url}/function/edges?width={WIDTH}&height={HEIGHT}", PICTURE)
         assert len(on_pocl) == len(PICTURE) and on_pocl != PICTURE
         assert on_board == on_pocl, "OpenCL on the board and on PoCL differ"
         assert by_itself == (200, on_pocl), "HTTP on the board differs"
-        assert over_gateway == (200, on_pocl), f"the gateway differs: {over_gateway[0]} {over_gateway[1][:200]}"
+        assert over_gateway == (200, on_pocl), (
+            f"the gateway differs: {over_gateway[0]} {over_gateway[1][:200]}"
+        )
         # Cycles of 6.4 ns, whatever the model's speed: eight bytes per cycle, and some more.
         (first_wait, first), (wait, second) = times
-        assert all(len(PICTURE) / 8 * 6.4 <= ns <= len(PICTURE) * 6.4 for ns in (first, second)), times
+        assert all(len(PICTURE) / 8 * 6.4 <= ns <= len(PICTURE) * 6.4 for ns in (first, second)), (
+            times
+        )
         assert first_wait > wait, f"the first call was to load a region: {times}"
 
 
@@ -138,11 +176,25 @@ def board_function(pool):
 
 @contextlib.contextmanager
 def gateway(pool, *directories):
-    settings = ["gateway.address=127.0.0.1:0", "gateway.grpc_address=", f"gateway.engine.endpoints=['unix:{pool.run_dir}/baltra.sock']"]
+    settings = [
+        "gateway.address=127.0.0.1:0",
+        "gateway.grpc_address=",
+        f"gateway.engine.endpoints=['unix:{pool.run_dir}/baltra.sock']",
+    ]
     process = subprocess.Popen(
-        [BALTRA, "--runtime-dir", pool.run_dir, "gateway", "--state-dir", pool.home / "gateway",
-         *(word for setting in settings for word in ("--set", setting))],
-        stdin=subprocess.DEVNULL, stdout=pool.log, stderr=pool.log, env=pool.environment(),
+        [
+            BALTRA,
+            "--runtime-dir",
+            pool.run_dir,
+            "gateway",
+            "--state-dir",
+            pool.home / "gateway",
+            *(word for setting in settings for word in ("--set", setting)),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=pool.log,
+        stderr=pool.log,
+        env=pool.environment(),
     )
     try:
         url = until("the gateway listens", lambda: process.poll() is None and gateway_url(pool))
@@ -156,7 +208,15 @@ def gateway(pool, *directories):
 
 def gateway_url(pool):
     text = pool.baltra("status", check=False).stdout
-    return next((word for line in text.splitlines() for word in line.split() if word.startswith("http://127.0.0.1:")), None)
+    return next(
+        (
+            word
+            for line in text.splitlines()
+            for word in line.split()
+            if word.startswith("http://127.0.0.1:")
+        ),
+        None,
+    )
 
 
 def test_a_board_has_what_opencl_says_and_refuses_the_rest():
@@ -171,19 +231,42 @@ def test_programs_of_many_processes_share_the_regions():
         work = []
         for i in range(6):
             picture = random.Random(i).randbytes(WIDTH * HEIGHT)
-            command = [BALTRA, "--runtime-dir", pool.run_dir, "run", "--device", "board", "--", PROGRAM, "sobel", "image",
-                       BUILT_IN / "sobel.img", str(WIDTH), str(HEIGHT)]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=pool.environment())
+            command = [
+                BALTRA,
+                "--runtime-dir",
+                pool.run_dir,
+                "run",
+                "--device",
+                "board",
+                "--",
+                PROGRAM,
+                "sobel",
+                "image",
+                BUILT_IN / "sobel.img",
+                str(WIDTH),
+                str(HEIGHT),
+            ]
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=pool.environment(),
+            )
             work.append((picture, process))
         for picture, process in work:
             edges, _ = process.communicate(picture, timeout=PATIENCE_S)
-            assert process.returncode == 0 and (200, edges) == http(f"{board.url}/function/sobel?width={WIDTH}", picture)
+            assert process.returncode == 0 and (200, edges) == http(
+                f"{board.url}/function/sobel?width={WIDTH}", picture
+            )
 
 
 def test_a_board_that_holds_one_image_at_a_time():
     with node('image = "exclusive"') as (board, pool):
         for _ in range(2):
-            edges, _ = pool.program("board", "sobel", "image", BUILT_IN / "sobel.img", WIDTH, HEIGHT, body=PICTURE)
+            edges, _ = pool.program(
+                "board", "sobel", "image", BUILT_IN / "sobel.img", WIDTH, HEIGHT, body=PICTURE
+            )
             assert (200, edges) == http(f"{board.url}/function/sobel?width={WIDTH}", PICTURE)
             pool.program("board", "facts", BUILT_IN / "echo.img")
 
@@ -191,7 +274,11 @@ def test_a_board_that_holds_one_image_at_a_time():
 def busy_cycles(board):
     with urllib.request.urlopen(f"{board.url}/metrics", timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("baltra_board_kernel_busy_cycles_total"))
+    return next(
+        int(line.split()[1])
+        for line in lines
+        if line.startswith("baltra_board_kernel_busy_cycles_total")
+    )
 
 
 def test_the_gateway_spreads_calls_over_boards():
@@ -202,7 +289,10 @@ def test_the_gateway_spreads_calls_over_boards():
 
         def both_have_worked():
             with concurrent.futures.ThreadPoolExecutor(8) as callers:
-                answers = callers.map(lambda _: http(f"{url}/function/edges?width={WIDTH}&height={HEIGHT}", PICTURE), range(16))
+                answers = callers.map(
+                    lambda _: http(f"{url}/function/edges?width={WIDTH}&height={HEIGHT}", PICTURE),
+                    range(16),
+                )
                 assert set(answers) == {right}
             return all(busy_cycles(board) > earlier for board, earlier in zip(boards, before))
 
@@ -214,7 +304,9 @@ def test_a_board_that_is_gone_is_said():
         pool.program("board", "facts", BUILT_IN / "echo.img")
         board.process.terminate()
         board.process.wait(10)
-        done = pool.baltra("run", "--device", "board", "--", PROGRAM, "facts", BUILT_IN / "echo.img", check=False)
+        done = pool.baltra(
+            "run", "--device", "board", "--", PROGRAM, "facts", BUILT_IN / "echo.img", check=False
+        )
         assert done.returncode != 0
         # Other devices continue.
         source = ROOT / "apps/functions/sobel/sobel.cl"
@@ -226,15 +318,38 @@ def test_the_tool_pushes_and_removes():
     with functions(only=(image("echo"), "")) as directory, tempfile.TemporaryDirectory() as home:
         path, home = Path(home) / "board.sock", Path(home)
         with UserBoard("--functions", directory, "--host-port", path) as board:
-            tool = lambda *words: subprocess.run([BALTRA, "function", *map(str, words), "--board", path], capture_output=True, text=True)
+            tool = lambda *words: subprocess.run(
+                [BALTRA, "function", *map(str, words), "--board", path],
+                capture_output=True,
+                text=True,
+            )
             whole = BUILT_IN / "uppercase.img"
             done = tool("push", whole, f"shout={whole}")
-            assert done.returncode == 0 and "uppercase: function" in done.stdout and "shout: function" in done.stdout, done
+            assert (
+                done.returncode == 0
+                and "uppercase: function" in done.stdout
+                and "shout: function" in done.stdout
+            ), done
             assert http(f"{board.url}/function/shout", b"words") == (200, b"WORDS")
-            done = tool("push", f"edges={BUILT_IN / 'sobel.img'}", "--scalars", "wide", "--timeout", "1000000")
-            assert done.returncode == 0 and http(f"{board.url}/function/edges?wide=8", bytes(64))[0] == 200, done
+            done = tool(
+                "push",
+                f"edges={BUILT_IN / 'sobel.img'}",
+                "--scalars",
+                "wide",
+                "--timeout",
+                "1000000",
+            )
+            assert (
+                done.returncode == 0
+                and http(f"{board.url}/function/edges?wide=8", bytes(64))[0] == 200
+            ), done
             # Errors are detected before any image is pushed.
-            bare, damaged, foreign, other = home / "bare", home / "damaged", home / "foreign", home / "other"
+            bare, damaged, foreign, other = (
+                home / "bare",
+                home / "damaged",
+                home / "foreign",
+                home / "other",
+            )
             bare.write_bytes(image("echo"))
             damaged.write_bytes(image("echo")[:-300] + b"x" * 300)
             foreign.write_bytes(b"#!/bin/sh\n")
@@ -243,7 +358,10 @@ def test_the_tool_pushes_and_removes():
                 ((bare,), "does not say how its kernel is called"),
                 ((f"new={whole}", f"x={damaged}"), "body is damaged"),
                 ((f"new={whole}", f"x={foreign}"), "no image of a region"),
-                ((f"new={whole}", f"x={other}"), "made for shell 0x9, and this board has shell 0x1"),
+                (
+                    (f"new={whole}", f"x={other}"),
+                    "made for shell 0x9, and this board has shell 0x1",
+                ),
                 ((f"a/b={whole}",), "no function's name"),
                 ((home / "nothing",), "No such file"),
                 ((f"n={whole}", "--scalars", "a,b,c,d,e"), "4 scalars at most"),
@@ -256,7 +374,9 @@ def test_the_tool_pushes_and_removes():
             assert http(f"{board.url}/function/shout", b"words")[0] == 404
             done = tool("remove", "shout")
             assert done.returncode != 0 and "no such function" in done.stderr, done
-        done = subprocess.run([BALTRA, "function", "push", whole, "--board", path], capture_output=True, text=True)
+        done = subprocess.run(
+            [BALTRA, "function", "push", whole, "--board", path], capture_output=True, text=True
+        )
         assert done.returncode != 0 and "baltra board --host-port" in done.stderr, done
 
 

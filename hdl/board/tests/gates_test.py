@@ -29,12 +29,23 @@ def calls(board, seed):
     client = http.client.HTTPConnection("127.0.0.1", board.port, timeout=60)
     for i in range(30):
         body = draw.randbytes(draw.choice([1, 7, 8, 64, 64, 64, 1000, 20000]))
-        name, expected = draw.choice([
-            ("echo", body), ("echo", body), ("uppercase", body.upper()), ("sha256", hashlib.sha256(body).digest()),
-        ])
+        name, expected = draw.choice(
+            [
+                ("echo", body),
+                ("echo", body),
+                ("uppercase", body.upper()),
+                ("sha256", hashlib.sha256(body).digest()),
+            ]
+        )
         headers = {"X-Request-Id": f"call-{seed}-{i}"} if draw.random() < 0.3 else {}
         if draw.random() < 0.2:
-            client.request("POST", f"/function/{name}", body=iter([body[:3], body[3:]]), headers=headers, encode_chunked=True)
+            client.request(
+                "POST",
+                f"/function/{name}",
+                body=iter([body[:3], body[3:]]),
+                headers=headers,
+                encode_chunked=True,
+            )
         else:
             client.request("POST", f"/function/{name}", body=body, headers=headers)
         answer = client.getresponse()
@@ -44,7 +55,9 @@ def calls(board, seed):
         if draw.random() < 0.2:
             time.sleep(draw.random() / 50)
         if draw.random() < 0.1:
-            path = draw.choice(["/metrics", "/system/functions", "/healthz", "/nothing", "/function/none"])
+            path = draw.choice(
+                ["/metrics", "/system/functions", "/healthz", "/nothing", "/function/none"]
+            )
             client.request("GET", path)
             client.getresponse().read()
     client.close()
@@ -65,14 +78,24 @@ def types(board, seed):
 def test_clocks_that_stand_still_change_nothing():
     with tempfile.TemporaryDirectory() as directory:
         recording, again = Path(directory) / "gated.pcap", Path(directory) / "ungated.pcap"
-        with UserBoard("--pcap", recording, *SEED) as board, concurrent.futures.ThreadPoolExecutor(14) as pool:
-            clients = [pool.submit(calls, board, seed) for seed in range(12)] + [pool.submit(types, board, seed) for seed in range(2)]
+        with (
+            UserBoard("--pcap", recording, *SEED) as board,
+            concurrent.futures.ThreadPoolExecutor(14) as pool,
+        ):
+            clients = [pool.submit(calls, board, seed) for seed in range(12)] + [
+                pool.submit(types, board, seed) for seed in range(2)
+            ]
             for client in clients:
                 client.result()
         frames = frames_of(recording)
         assert sum(kind == 1 for kind, _, _ in frames) > 500, len(frames)
         ungated = MODEL.with_name("board-ungated")
-        done = subprocess.run([ungated, "--replay", recording, *SEED, "--pcap", again], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [ungated, "--replay", recording, *SEED, "--pcap", again],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stderr
         assert frames_of(again) == frames
 

@@ -37,7 +37,9 @@ def image_tool():
 KERNELS = {
     name: int(number)
     for number, name in (
-        line.split() for line in (ROOT / "hdl" / "board" / "kernels.list").read_text().splitlines() if line[0] != "#"
+        line.split()
+        for line in (ROOT / "hdl" / "board" / "kernels.list").read_text().splitlines()
+        if line[0] != "#"
     )
 }
 
@@ -76,7 +78,9 @@ def enter_namespace():
         made("ip", "-n", name, "addr", "add", f"{HOST_IP}/24", "dev", DEVICE)
         made("ip", "-n", name, "link", "set", DEVICE, "up")
         made("ip", "-n", name, "link", "set", "lo", "up")
-        child = subprocess.Popen([*inside, sys.executable, *sys.argv], env=dict(os.environ, BOARD_NAMESPACE=name))
+        child = subprocess.Popen(
+            [*inside, sys.executable, *sys.argv], env=dict(os.environ, BOARD_NAMESPACE=name)
+        )
         try:
             status = child.wait()
         except KeyboardInterrupt:
@@ -97,10 +101,16 @@ class Board:
         LOGS.mkdir(parents=True, exist_ok=True)
         self.output = open(LOGS / f"{self.log}.log", "w")
         self.process = subprocess.Popen(
-            [self.model, "--tap", DEVICE, "--ip", BOARD_IP, *map(str, self.options)], stderr=self.output
+            [self.model, "--tap", DEVICE, "--ip", BOARD_IP, *map(str, self.options)],
+            stderr=self.output,
         )
         for _ in range(100):
-            if subprocess.run(["ping", "-c1", "-W1", "-q", BOARD_IP], stdout=subprocess.DEVNULL).returncode == 0:
+            if (
+                subprocess.run(
+                    ["ping", "-c1", "-W1", "-q", BOARD_IP], stdout=subprocess.DEVNULL
+                ).returncode
+                == 0
+            ):
                 return self
             if self.process.poll() is not None:
                 break
@@ -122,7 +132,9 @@ class UserBoard:
 
     def __enter__(self):
         self.process = subprocess.Popen(
-            [MODEL, "--net", "user", "--forward", "127.0.0.1:0", *map(str, self.options)], stderr=subprocess.PIPE, text=True
+            [MODEL, "--net", "user", "--forward", "127.0.0.1:0", *map(str, self.options)],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         line = self.process.stderr.readline()
         if "on port" not in line:
@@ -152,12 +164,22 @@ def ethernet(payload, kind=0x0800, to=BOARD_MAC, sender=b"\x02\0\0\0\0\x66"):
 
 
 def ipv4(payload, protocol, source, target=BOARD_IP, **change):
-    fields = dict(version=0x45, tos=0, length=20 + len(payload), ident=1, fragment=0x4000, ttl=64, spoil=0)
+    fields = dict(
+        version=0x45, tos=0, length=20 + len(payload), ident=1, fragment=0x4000, ttl=64, spoil=0
+    )
     fields.update(change)
     head = struct.pack(
         "!BBHHHBBH4s4s",
-        fields["version"], fields["tos"], fields["length"], fields["ident"], fields["fragment"], fields["ttl"],
-        protocol, 0, socket.inet_aton(source), socket.inet_aton(target),
+        fields["version"],
+        fields["tos"],
+        fields["length"],
+        fields["ident"],
+        fields["fragment"],
+        fields["ttl"],
+        protocol,
+        0,
+        socket.inet_aton(source),
+        socket.inet_aton(target),
     )
     total = checksum(head) ^ fields["spoil"]
     return head[:10] + struct.pack("!H", total) + head[12:] + payload
@@ -166,11 +188,38 @@ def ipv4(payload, protocol, source, target=BOARD_IP, **change):
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
 
-def tcp(source, port, seq, ack, flags, payload=b"", to_port=80, window=65535, options=b"", offset=None, spoil=0):
+def tcp(
+    source,
+    port,
+    seq,
+    ack,
+    flags,
+    payload=b"",
+    to_port=80,
+    window=65535,
+    options=b"",
+    offset=None,
+    spoil=0,
+):
     words = 5 + len(options) // 4 if offset is None else offset
-    head = struct.pack("!HHIIBBHHH", port, to_port, seq & 0xFFFFFFFF, ack & 0xFFFFFFFF, words << 4, flags, window, 0, 0)
+    head = struct.pack(
+        "!HHIIBBHHH",
+        port,
+        to_port,
+        seq & 0xFFFFFFFF,
+        ack & 0xFFFFFFFF,
+        words << 4,
+        flags,
+        window,
+        0,
+        0,
+    )
     segment = head + options + payload
-    pseudo = socket.inet_aton(source) + socket.inet_aton(BOARD_IP) + struct.pack("!BBH", 0, 6, len(segment))
+    pseudo = (
+        socket.inet_aton(source)
+        + socket.inet_aton(BOARD_IP)
+        + struct.pack("!BBH", 0, 6, len(segment))
+    )
     total = checksum(pseudo + segment) ^ spoil
     return segment[:16] + struct.pack("!H", total) + segment[18:]
 

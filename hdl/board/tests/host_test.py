@@ -54,11 +54,42 @@ class Port:
     def __exit__(self, *_):
         self.socket.close()
 
-    def send(self, op, offset=0, answer=0, bytes=0, room=0, number=0, timeout=0, cost=0, speed=0, params=(), name=b"", scalars=()):
+    def send(
+        self,
+        op,
+        offset=0,
+        answer=0,
+        bytes=0,
+        room=0,
+        number=0,
+        timeout=0,
+        cost=0,
+        speed=0,
+        params=(),
+        name=b"",
+        scalars=(),
+    ):
         self.id += 1
         params = [*params, 0, 0, 0, 0][:4]
         names = b"".join(s.ljust(8, b"\0") for s in scalars)
-        self.socket.send(struct.pack(REQUEST, op, self.id, offset, answer, bytes, room, number, timeout, cost, speed, *params, name, names))
+        self.socket.send(
+            struct.pack(
+                REQUEST,
+                op,
+                self.id,
+                offset,
+                answer,
+                bytes,
+                room,
+                number,
+                timeout,
+                cost,
+                speed,
+                *params,
+                name,
+                names,
+            )
+        )
 
     @staticmethod
     def decode(answer):
@@ -87,7 +118,15 @@ class Port:
         """Status, bytes and fields of the reply."""
         self.window[: len(body)] = body
         room = min(len(body) + 4096, WINDOW - ANSWER) if room is None else room
-        reply = self.ask(CALL, number=number, bytes=len(body), answer=ANSWER, room=room, timeout=timeout, **fields)
+        reply = self.ask(
+            CALL,
+            number=number,
+            bytes=len(body),
+            answer=ANSWER,
+            room=room,
+            timeout=timeout,
+            **fields,
+        )
         return reply["status"], self.window[ANSWER : ANSWER + min(reply["bytes"], room)], reply
 
 
@@ -103,7 +142,9 @@ def board(*options):
 
 def http(running, name, body, query=""):
     """Status and body of a call over HTTP."""
-    request = urllib.request.Request(f"{running.url}/function/{name}{query}", data=body, method="POST")
+    request = urllib.request.Request(
+        f"{running.url}/function/{name}{query}", data=body, method="POST"
+    )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read()
@@ -121,13 +162,21 @@ def is_well(running):
 
 def test_what_the_board_says_of_itself():
     with board() as running, Port(running.path) as port:
-        assert port.about["version"] == 1 and port.about["shell"] == 1 and port.about["regions"] == REGIONS, port.about
+        assert (
+            port.about["version"] == 1
+            and port.about["shell"] == 1
+            and port.about["regions"] == REGIONS
+        ), port.about
         assert port.about["clock"] == 156250 and 0 < port.about["memory_free"] < 1 << 25
         assert os.stat(running.path).st_mode & 0o777 == 0o600
 
 
 def test_a_pushed_function_answers_at_once():
-    with functions(only=(image("echo"), "")) as directory, board("--functions", directory) as running, Port(running.path) as port:
+    with (
+        functions(only=(image("echo"), "")) as directory,
+        board("--functions", directory) as running,
+        Port(running.path) as port,
+    ):
         assert http(running, "shout", b"words")[0] == 404
         first = port.bring(DEFINE, image("uppercase"), name=b"shout", timeout=1 << 20)
         assert first["status"] == OK, first
@@ -135,7 +184,10 @@ def test_a_pushed_function_answers_at_once():
         # The same name with another image: the region that holds the old one is loaded again.
         free = []
         for kernel, answer in (("echo", b"words"), ("uppercase", b"WORDS")) * 3:
-            assert port.bring(DEFINE, image(kernel), name=b"shout", timeout=1 << 20)["number"] == first["number"]
+            assert (
+                port.bring(DEFINE, image(kernel), name=b"shout", timeout=1 << 20)["number"]
+                == first["number"]
+            )
             assert http(running, "shout", b"words") == (200, answer)
             assert port.call(first["number"], b"words")[:2] == (OK, answer)
             free.append(Port(running.path).about["memory_free"])
@@ -186,7 +238,12 @@ def test_dma_and_http_at_once():
                         failures.append(f"DMA {kernel} {i}")
 
         upper = lambda body: bytes(c - 32 if 97 <= c <= 122 else c for c in body)
-        work = [(over_http, "echo", bytes), (over_http, "uppercase", upper), (by_dma, "echo", bytes), (by_dma, "uppercase", upper)]
+        work = [
+            (over_http, "echo", bytes),
+            (over_http, "uppercase", upper),
+            (by_dma, "echo", bytes),
+            (by_dma, "uppercase", upper),
+        ]
         # More programs than regions: they are loaded repeatedly.
         work += [(by_dma, "echo", bytes), (by_dma, "uppercase", upper)]
         threads = [threading.Thread(target=target, args=rest) for target, *rest in work]
@@ -202,7 +259,13 @@ def test_images_that_the_board_refuses():
         magic, header = bytearray(image("echo")), bytearray(image("echo"))
         magic[0] ^= 1
         header[24] ^= 1
-        cases = [(damaged, 8), (image("echo", shell=2), 4), (image("echo", region=7), 5), (magic, 1), (header, 3)]
+        cases = [
+            (damaged, 8),
+            (image("echo", shell=2), 4),
+            (image("echo", region=7), 5),
+            (magic, 1),
+            (header, 3),
+        ]
         for content, reason in cases:
             number = port.bring(LOAD, bytes(content))["number"]
             status, answer, _ = port.call(number, b"words")
@@ -238,11 +301,18 @@ def test_board_memory_and_programs_run_out():
             count = 0
             while (reply := port.bring(LOAD, large))["status"] == OK:
                 count += 1
-            assert reply["status"] == FULL and "bytes left" in reply["text"] and count > 1, (reply, count)
+            assert reply["status"] == FULL and "bytes left" in reply["text"] and count > 1, (
+                reply,
+                count,
+            )
             numbers = []
             while (reply := port.bring(LOAD, image("echo", size=256)))["status"] == OK:
                 numbers.append(reply["number"])
-            assert reply["status"] == FULL and "programs" in reply["text"] and len(numbers) + count == 64, reply
+            assert (
+                reply["status"] == FULL
+                and "programs" in reply["text"]
+                and len(numbers) + count == 64
+            ), reply
             assert port.ask(UNLOAD, number=numbers[0])["status"] == OK
             assert port.ask(UNLOAD, number=numbers[0])["status"] == UNKNOWN
             assert port.bring(LOAD, image("uppercase", size=256))["number"] == numbers[0]
@@ -256,7 +326,9 @@ def test_board_memory_and_programs_run_out():
             raise AssertionError("board memory is lost")
         with Port(running.path) as port:
             names = 0
-            while (reply := port.bring(DEFINE, image("echo", size=256), name=f"n{names}".encode()))["status"] == OK:
+            while (reply := port.bring(DEFINE, image("echo", size=256), name=f"n{names}".encode()))[
+                "status"
+            ] == OK:
                 names += 1
             assert reply["status"] == FULL and "table" in reply["text"] and names > 8, reply
         is_well(running)
@@ -268,7 +340,10 @@ def test_programs_reach_nothing_of_others():
         assert other.call(own, b"words")[0] == UNKNOWN
         assert other.ask(UNLOAD, number=own)["status"] == UNKNOWN
         # Functions that the table had from the start belong to HTTP: their numbers are neither returned nor accepted.
-        assert all(other.call(n, b"words")[0] == UNKNOWN for n in (*range(64), 64, 127, 192, 255, 256, 1 << 31))
+        assert all(
+            other.call(n, b"words")[0] == UNKNOWN
+            for n in (*range(64), 64, 127, 192, 255, 256, 1 << 31)
+        )
         with open(f"/proc/self/fd/{port.fd}", "r+b") as window:
             for size in (0, WINDOW // 2, 2 * WINDOW):
                 with contextlib.suppress(OSError):
@@ -281,11 +356,28 @@ def test_requests_that_cannot_be():
     with board() as running, Port(running.path) as port:
         echo = port.bring(LOAD, image("echo"))["number"]
         top, ok = (1 << 64) - 8, dict(number=echo, bytes=8, answer=ANSWER, room=8)
-        wrong = [dict(offset=4), dict(offset=WINDOW), dict(offset=top), dict(bytes=WINDOW + 1), dict(bytes=top), dict(answer=ANSWER + 1),
-                 dict(answer=WINDOW), dict(answer=top), dict(room=WINDOW), dict(room=top), dict(offset=WINDOW - 8, bytes=9)]
+        wrong = [
+            dict(offset=4),
+            dict(offset=WINDOW),
+            dict(offset=top),
+            dict(bytes=WINDOW + 1),
+            dict(bytes=top),
+            dict(answer=ANSWER + 1),
+            dict(answer=WINDOW),
+            dict(answer=top),
+            dict(room=WINDOW),
+            dict(room=top),
+            dict(offset=WINDOW - 8, bytes=9),
+        ]
         for change in wrong:
             assert port.ask(CALL, **{**ok, **change})["status"] == WRONG, change
-        for change in (dict(bytes=0), dict(bytes=255), dict(bytes=WINDOW + 256), dict(offset=8, bytes=WINDOW), dict(offset=1, bytes=256)):
+        for change in (
+            dict(bytes=0),
+            dict(bytes=255),
+            dict(bytes=WINDOW + 256),
+            dict(offset=8, bytes=WINDOW),
+            dict(offset=1, bytes=256),
+        ):
             assert port.ask(LOAD, **change)["status"] == WRONG, change
         for name in (b"", b"a/b", b"a b", b"\xff", b"n" * 16, b'"'):
             assert port.ask(DEFINE, bytes=256, name=name)["status"] == WRONG, name
@@ -300,6 +392,7 @@ def test_requests_that_cannot_be():
 def test_programs_that_talk_nonsense_are_cut_off():
     draw = random.Random(9)
     with board() as running:
+
         def hangs_up(*packets):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
                 s.settimeout(20)
@@ -343,7 +436,14 @@ def test_programs_that_do_not_listen_or_vanish():
         for _ in range(20):
             with Port(running.path) as port:
                 number = port.bring(LOAD, image("stuck" if _ % 4 == 0 else "echo"))["number"]
-                port.send(CALL, number=number, bytes=WINDOW // 2, answer=ANSWER, room=WINDOW // 2, timeout=20000)
+                port.send(
+                    CALL,
+                    number=number,
+                    bytes=WINDOW // 2,
+                    answer=ANSWER,
+                    room=WINDOW // 2,
+                    timeout=20000,
+                )
         crowd = []
         for _ in range(80):
             with contextlib.suppress(OSError):
@@ -356,9 +456,16 @@ def test_programs_that_do_not_listen_or_vanish():
 
 
 def test_images_that_come_with_the_board_can_be_pushed():
-    with functions(only=(image("echo"), "")) as directory, board("--functions", directory) as running, Port(running.path) as port:
+    with (
+        functions(only=(image("echo"), "")) as directory,
+        board("--functions", directory) as running,
+        Port(running.path) as port,
+    ):
         file = (BUILT_IN / "uppercase.img").read_bytes()
-        assert port.bring(DEFINE, file[:-256], name=b"up")["status"] == OK and file[-256:-252] == b"BLRN"
+        assert (
+            port.bring(DEFINE, file[:-256], name=b"up")["status"] == OK
+            and file[-256:-252] == b"BLRN"
+        )
         assert http(running, "up", b"words") == (200, b"WORDS")
 
 

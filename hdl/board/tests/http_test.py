@@ -29,13 +29,17 @@ def test_api_key():
             assert status("-H", f"X-API-Key: {wrong}", "-d", "x", echo) == 401, wrong
         assert status("-H", f"X-API-Key: {KEY}", "-H", "X-API-Key: other", "-d", "x", echo) == 401
         assert status("-d", "x", echo) == 401
-        assert status("-d", "x", f"{URL}/function/none") == 401  # without a key, the existence of functions is not revealed
+        assert (
+            status("-d", "x", f"{URL}/function/none") == 401
+        )  # without a key, the existence of functions is not revealed
         assert status(f"{URL}/metrics") == 401 and status(f"{URL}/system/functions") == 401
         assert curl(f"{URL}/healthz") == b"ok\n"
         assert b"WWW-Authenticate: X-API-Key" in curl("-i", "-d", "x", echo)
         # A refusal keeps the connection: the body is skipped, and the next request may have the key.
         s = connect()
-        s.sendall(request(b"b" * 3000) + request(b"again", head=f"X-API-Key: {KEY}\r\n") + request(b"c"))
+        s.sendall(
+            request(b"b" * 3000) + request(b"again", head=f"X-API-Key: {KEY}\r\n") + request(b"c")
+        )
         answers = Answers(s)
         assert [answers.next()[0], answers.next(), answers.next()[0]] == [401, (200, b"again"), 401]
 
@@ -47,10 +51,16 @@ def test_without_a_key_none_is_asked():
 
 def test_request_ids():
     with Board(log="ids"):
-        for name, path in [("a function", "/function/echo"), ("the board's own", "/healthz"), ("an error", "/nothing")]:
+        for name, path in [
+            ("a function", "/function/echo"),
+            ("the board's own", "/healthz"),
+            ("an error", "/nothing"),
+        ]:
             post = ["-d", "x"] if "function" in path else []
             for value in ["550e8400-e29b-41d4-a716-446655440000", "7", "i" * 40]:
-                head = curl("-i", "-H", f"X-Request-Id: {value}", *post, f"{URL}{path}").split(b"\r\n\r\n")[0]
+                head = curl("-i", "-H", f"X-Request-Id: {value}", *post, f"{URL}{path}").split(
+                    b"\r\n\r\n"
+                )[0]
                 assert head.count(f"\r\nX-Request-Id: {value}".encode()) == 1, (name, value, head)
             head = curl("-i", "-H", "X-Request-Id: " + "i" * 41, *post, f"{URL}{path}")
             assert b"X-Request-Id" not in head, (name, head)
@@ -58,12 +68,22 @@ def test_request_ids():
         # An id applies to its own request only, with every form of a head's end.
         s = connect()
         one = b"POST /function/echo HTTP/1.%d\r\nHost: b\r\nContent-Length: 2\r\n%s\r\nab"
-        s.sendall(one % (1, b"X-Request-Id: first\r\n") + one % (1, b"") + one % (0, b"Connection: keep-alive\r\nX-Request-Id: third\r\n"))
+        s.sendall(
+            one % (1, b"X-Request-Id: first\r\n")
+            + one % (1, b"")
+            + one % (0, b"Connection: keep-alive\r\nX-Request-Id: third\r\n")
+        )
         s.sendall(one % (1, b"Connection: close\r\nX-Request-ID: fourth\r\n"))
         text = b"".join(iter(lambda: s.recv(4096), b""))
         parts = text.split(b"HTTP/1.1 ")[1:]
         assert len(parts) == 4 and all(part.endswith(b"\r\n\r\nab") for part in parts), text
-        ids = [next((line[14:] for line in part.split(b"\r\n") if line.startswith(b"X-Request-Id: ")), None) for part in parts]
+        ids = [
+            next(
+                (line[14:] for line in part.split(b"\r\n") if line.startswith(b"X-Request-Id: ")),
+                None,
+            )
+            for part in parts
+        ]
         assert ids == [b"first", None, b"third", b"fourth"], ids
         alive()
 
@@ -75,12 +95,17 @@ def chunks(body, draw, most=5000):
         n = draw.choice([1, 7, 8, draw.randrange(1, most)])
         part, body = body[:n], body[n:]
         size = draw.choice(["%x", "%X", "%06x"]) % len(part)
-        text += size.encode() + draw.choice([b"", b"", b";ext", b'; a="b" ']) + b"\r\n" + part + b"\r\n"
+        text += (
+            size.encode() + draw.choice([b"", b"", b";ext", b'; a="b" ']) + b"\r\n" + part + b"\r\n"
+        )
     return text + b"0\r\n" + draw.choice([b"", b"", b"X-Trailer: t\r\nAnother: u\r\n"]) + b"\r\n"
 
 
 def chunked(text, name="echo", head=""):
-    return f"POST /function/{name} HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n{head}\r\n".encode() + text
+    return (
+        f"POST /function/{name} HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n{head}\r\n".encode()
+        + text
+    )
 
 
 def test_chunked_bodies():
@@ -90,7 +115,17 @@ def test_chunked_bodies():
             body = draw.randbytes(size)
             # curl 7.88 without a body waits indefinitely after a 100.
             for expect in ["Expect:", "Expect: 100-continue"][: 1 + (size > 0)]:
-                out = curl("-H", "Transfer-Encoding: chunked", "-H", expect, "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+                out = curl(
+                    "-H",
+                    "Transfer-Encoding: chunked",
+                    "-H",
+                    expect,
+                    "--data-binary",
+                    "@-",
+                    f"{URL}/function/echo",
+                    body=body,
+                    seconds=30,
+                )
                 assert out == body, (size, expect, len(out))
         connection = http.client.HTTPConnection(BOARD_IP, timeout=20)
         for _ in range(20):
@@ -153,7 +188,12 @@ def test_chunks_that_are_refused():
         (413, chunked(b"80000\r\n" + b"x" * 0x80000 + b"\r\nb80001\r\n" + b"x" * 0x80000)),
         (431, chunked(b"3;" + b"e" * 9000)),
         (431, chunked(b"0\r\nT: " + b"t" * 9000)),
-        (200, chunked(b"0003;x=y\r\nabc\r\n0\r\n\r\n").replace(b"Transfer-Encoding: chunked", b"transfer-ENCODING:\tChunked ")),
+        (
+            200,
+            chunked(b"0003;x=y\r\nabc\r\n0\r\n\r\n").replace(
+                b"Transfer-Encoding: chunked", b"transfer-ENCODING:\tChunked "
+            ),
+        ),
     ]
     with Board(log="refused"):
         for status, text in cases:
@@ -207,24 +247,47 @@ def test_requests_by_the_rfcs():
     cases = [
         # Chunk sizes with junk; the second one smuggles a request past a proxy that reads 0x22 as 34.
         ([400], closed, chunked + b"3zz\r\nabc\r\n0\r\n\r\n"),
-        ([400], closed, chunked + b"0x22\r\n\r\nGET /healthz HTTP/1.1\r\nHost: b\r\n\r\n\r\n0\r\n\r\n"),
+        (
+            [400],
+            closed,
+            chunked + b"0x22\r\n\r\nGET /healthz HTTP/1.1\r\nHost: b\r\n\r\n\r\n0\r\n\r\n",
+        ),
         ([400], closed, chunked + b"3,\r\nabc\r\n0\r\n\r\n"),
         ([400], closed, chunked + b"3 \r\nabc\r\n0\r\n\r\n"),
         ([400], closed, chunked + b"3\r\nabc\r\n0\r\nno colon\r\n\r\n"),
         # Targets.
-        ([404], not closed, b"POST http://b?/function/uppercase HTTP/1.1\r\n" + host + three + b"\r\nabc"),
+        (
+            [404],
+            not closed,
+            b"POST http://b?/function/uppercase HTTP/1.1\r\n" + host + three + b"\r\nabc",
+        ),
         ([404], not closed, b"GET http://b HTTP/1.1\r\n" + host + b"\r\n"),
         ([400], closed, b"GET http:///healthz HTTP/1.1\r\n" + host + b"\r\n"),
         ([400], closed, b"GET http://u@b/healthz HTTP/1.1\r\n" + host + b"\r\n"),
         ([400], closed, b"GET healthz HTTP/1.1\r\n" + host + b"\r\n"),
         ([400], closed, b"GET * HTTP/1.1\r\n" + host + b"\r\n"),
         ([200], not closed, b"POST /function/%65cho HTTP/1.1\r\n" + host + three + b"\r\nabc"),
-        ([200], not closed, b"POST /%66unction/%65%63ho? HTTP/1.1\r\nX-Request-Id: 7\r\n" + host + three + b"\r\nabc"),
+        (
+            [200],
+            not closed,
+            b"POST /%66unction/%65%63ho? HTTP/1.1\r\nX-Request-Id: 7\r\n"
+            + host
+            + three
+            + b"\r\nabc",
+        ),
         ([404], not closed, b"POST /function/echo%00 HTTP/1.1\r\n" + host + three + b"\r\nabc"),
         ([404], not closed, b"POST /function%2fecho HTTP/1.1\r\n" + host + three + b"\r\nabc"),
         # Expectations.
-        ([], not closed, b"POST /function/echo HTTP/1.0\r\n" + three + b"Expect: 100-continue\r\n\r\n"),
-        ([200], closed, b"POST /function/echo HTTP/1.0\r\n" + three + b"Expect: 100-continue\r\n\r\nabc"),
+        (
+            [],
+            not closed,
+            b"POST /function/echo HTTP/1.0\r\n" + three + b"Expect: 100-continue\r\n\r\n",
+        ),
+        (
+            [200],
+            closed,
+            b"POST /function/echo HTTP/1.0\r\n" + three + b"Expect: 100-continue\r\n\r\nabc",
+        ),
         ([100], not closed, post + three + b"Expect: 100-Continue \r\n\r\n"),
         ([417], closed, post + three + b"Expect: 100-continueXYZ\r\n\r\n"),
         # Fields.
@@ -245,7 +308,11 @@ def test_requests_by_the_rfcs():
     with Board(log="rfcs"):
         for statuses, closes, text in cases:
             answers, ended = answered(text)
-            assert [answer[0] for answer in answers] == statuses and ended == closes, (answers, ended, text)
+            assert [answer[0] for answer in answers] == statuses and ended == closes, (
+                answers,
+                ended,
+                text,
+            )
             target = text.split(b" ")[1]
             if text.startswith(b"OPTIONS") and target in allowed:
                 assert b"\r\nAllow: " + allowed[target] + b"\r\n" in answers[0][1], answers
@@ -256,7 +323,9 @@ def test_requests_by_the_rfcs():
 
 
 def test_an_answer_longer_than_its_ring():
-    with functions(flood=(image("flood", 256), "timeout=60000000"), echo=(image("echo"), "")) as directory:
+    with functions(
+        flood=(image("flood", 256), "timeout=60000000"), echo=(image("echo"), "")
+    ) as directory:
         with Board("--functions", directory, log="flood"):
             s = connect(120)
             s.sendall(request(b"water", "flood") + request(b"next"))

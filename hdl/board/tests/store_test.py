@@ -48,7 +48,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 def python_store():
     """Python's own server on a directory: the directory, its address, and the requested paths."""
     with tempfile.TemporaryDirectory() as directory:
-        server = http.server.ThreadingHTTPServer((HOST_IP, 0), functools.partial(Handler, directory=directory))
+        server = http.server.ThreadingHTTPServer(
+            (HOST_IP, 0), functools.partial(Handler, directory=directory)
+        )
         server.paths = []
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -127,7 +129,9 @@ def test_nginx_and_a_path():
                 with contextlib.suppress(OSError), socket.create_connection((HOST_IP, 8099), 1):
                     break
                 time.sleep(0.05)
-            with Board("--functions", directory, "--store", f"{HOST_IP}:8099/images/v1", log="store-nginx"):
+            with Board(
+                "--functions", directory, "--store", f"{HOST_IP}:8099/images/v1", log="store-nginx"
+            ):
                 status, digest = call("sha256", b"abc", seconds=30)
                 assert status == 200 and digest.hex().startswith("ba7816bf"), (status, digest)
                 assert call("up", b"x")[0] == 502
@@ -162,7 +166,9 @@ def test_many_callers_one_fetch():
         (root / "echo.img").write_bytes(image("echo", 200000))
         with Board("--functions", directory, "--store", address, log="store-many"):
             with concurrent.futures.ThreadPoolExecutor(12) as pool:
-                ups = [pool.submit(call, "up", f"caller {i}".encode(), seconds=60) for i in range(8)]
+                ups = [
+                    pool.submit(call, "up", f"caller {i}".encode(), seconds=60) for i in range(8)
+                ]
                 echoes = [pool.submit(call, "echo", b"e", seconds=60) for _ in range(4)]
                 for i, up in enumerate(ups):
                     assert up.result() == (200, f"CALLER {i}".encode())
@@ -217,7 +223,12 @@ def test_stores_that_answer_badly():
                 assert status == 502 and b"store" in text, (name, status, text)
                 answers_still()
     # Other spellings of the same reply.
-    odd = b"HTTP/1.0 200 fine\r\nserver: x\r\ncONTENT-lENGTH:   %d  \r\nX-Content-Length: 5\r\n\r\n" % len(body) + body + b"more"
+    odd = (
+        b"HTTP/1.0 200 fine\r\nserver: x\r\ncONTENT-lENGTH:   %d  \r\nX-Content-Length: 5\r\n\r\n"
+        % len(body)
+        + body
+        + b"more"
+    )
 
     def slowly(s, over):
         for at in range(0, 400, 7):
@@ -259,7 +270,11 @@ def test_stores_that_answer_anything():
         with Board("--functions", directory, "--store", address, log="store-anything"):
             for turn in range(200):
                 status, text = call(names[turn % 20], b"x", seconds=30)
-                assert status in (200, 500, 502) and (status != 200 or text == b"X"), (turn, status, text)
+                assert status in (200, 500, 502) and (status != 200 or text == b"X"), (
+                    turn,
+                    status,
+                    text,
+                )
                 seen.add(status)
                 if turn % 50 == 0:
                     answers_still()
@@ -280,7 +295,10 @@ def test_stores_that_are_down_or_silent():
             with table(up="", other="") as directory:
                 with Board("--functions", directory, "--store", address, log="store-down"):
                     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                        waiting = [pool.submit(call, "up" if i % 2 else "other", b"x", seconds=60) for i in range(6)]
+                        waiting = [
+                            pool.submit(call, "up" if i % 2 else "other", b"x", seconds=60)
+                            for i in range(6)
+                        ]
                         # Others are served meanwhile.
                         for _ in range(5):
                             answers_still()
@@ -298,7 +316,9 @@ def test_a_slow_store_is_not_idle():
 
     def slow(s, _):
         asked.set()
-        time.sleep(4)  # below http_fetch's QUIET_MS, above what closes an idle session and then resets it
+        time.sleep(
+            4
+        )  # below http_fetch's QUIET_MS, above what closes an idle session and then resets it
         s.sendall(head + content[:50000])
         time.sleep(4)
         s.sendall(content[50000:])
@@ -329,7 +349,16 @@ def test_over_a_faulty_link():
         (root / "up.img").write_bytes(image("uppercase", 400000))
         faults = ("--loss", "0.03", "--reorder", "0.02", "--duplicate", "0.02", "--corrupt", "0.02")
         for seed in (1, 2):
-            with Board("--functions", directory, "--store", address, "--seed", seed, *faults, log="store-faulty"):
+            with Board(
+                "--functions",
+                directory,
+                "--store",
+                address,
+                "--seed",
+                seed,
+                *faults,
+                log="store-faulty",
+            ):
                 for _ in range(3):  # a fetch may take longer than the board waits
                     status, out = call("up", b"x", seconds=60)
                     if status == 200:

@@ -18,7 +18,21 @@ import time
 from pathlib import Path
 
 from board_test import URL, Answers, alive, call, connect, curl, metrics, patient, request
-from harness import ACK, BOARD_IP, BOARD_MAC, FIN, LOGS, MODEL, PSH, ROOT, RST, SYN, Board, RawConnection, Wire
+from harness import (
+    ACK,
+    BOARD_IP,
+    BOARD_MAC,
+    FIN,
+    LOGS,
+    MODEL,
+    PSH,
+    ROOT,
+    RST,
+    SYN,
+    Board,
+    RawConnection,
+    Wire,
+)
 from harness import enter_namespace, ethernet, frames_of, functions, image, ipv4, run, tcp
 
 SCANNER = "10.99.0.66"
@@ -28,8 +42,16 @@ def unharmed(seed=1):
     """A new client gets a reply with all of its bytes."""
     alive(20)
     body = random.Random(seed).randbytes(100000)
-    assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30) == body
-    assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/sha256", body=body, seconds=30) == hashlib.sha256(body).digest()
+    assert (
+        curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+        == body
+    )
+    assert (
+        curl(
+            "-H", "Expect:", "--data-binary", "@-", f"{URL}/function/sha256", body=body, seconds=30
+        )
+        == hashlib.sha256(body).digest()
+    )
 
 
 def answers_of(wire, source, frames):
@@ -38,7 +60,11 @@ def answers_of(wire, source, frames):
 
     def take(seconds):
         while (frame := wire.receive(seconds)) is not None:
-            if frame[12:14] == b"\x08\0" and frame[23] == 6 and frame[30:34] == socket.inet_aton(source):
+            if (
+                frame[12:14] == b"\x08\0"
+                and frame[23] == 6
+                and frame[30:34] == socket.inet_aton(source)
+            ):
                 got.setdefault(struct.unpack("!H", frame[34:36])[0], set()).add(frame[47])
 
     for i, frame in enumerate(frames):
@@ -56,7 +82,12 @@ def test_port_scans():
         def scan(flags, all_answer=False, **more):
             got, missing = {}, set(ports)
             for _ in range(4 if all_answer else 1):  # like scanners: silent ports are probed again
-                frames = [ethernet(ipv4(tcp(SCANNER, 4000, 7, 9, flags, to_port=port, **more), 6, SCANNER)) for port in sorted(missing)]
+                frames = [
+                    ethernet(
+                        ipv4(tcp(SCANNER, 4000, 7, 9, flags, to_port=port, **more), 6, SCANNER)
+                    )
+                    for port in sorted(missing)
+                ]
                 got |= answers_of(wire, SCANNER, frames)
                 missing -= set(got)
                 if missing <= {80}:
@@ -203,7 +234,9 @@ def test_what_was_lost_is_sent_again_while_others_wait():
             deadline = time.monotonic() + 5
             while max(sent.values(), default=0) < 2:
                 answer = c.receive(max(0.01, deadline - time.monotonic()))
-                assert answer is not None and not answer[0] & RST, f"closed before the retransmission: {answer}"
+                assert answer is not None and not answer[0] & RST, (
+                    f"closed before the retransmission: {answer}"
+                )
                 if answer[4]:
                     sent[answer[1]] = sent.get(answer[1], 0) + 1
             for newcomer in newcomers:
@@ -220,14 +253,20 @@ def test_overlapping_retransmissions():
             start, first = c.seq, c.ack
             acknowledged, pieces = 0, {}
             deadline = time.monotonic() + 40
-            while b"".join(joined(pieces, first)) [-size:] != body:
+            while b"".join(joined(pieces, first))[-size:] != body:
                 assert time.monotonic() < deadline, (acknowledged, len(text))
                 for _ in range(12):
                     # Near the missing bytes, of any length, some damaged, the same bytes many times.
                     at = max(0, min(len(text) - 1, acknowledged + draw.randrange(-2000, 6000)))
                     piece = text[at : at + draw.randrange(1, 1461)]
                     seen = sum(map(len, joined(pieces, first)))
-                    c.send(ACK, piece, seq=start + at, ack=first + seen, spoil=draw.choice([0, 0, 0, 1]))
+                    c.send(
+                        ACK,
+                        piece,
+                        seq=start + at,
+                        ack=first + seen,
+                        spoil=draw.choice([0, 0, 0, 1]),
+                    )
                 while (answer := c.receive(0.02)) is not None:
                     flags, seq, ack, _, payload = answer
                     assert not flags & RST
@@ -258,7 +297,18 @@ def joined(pieces, first):
 def test_a_link_of_200_ms_each_way():
     body = random.Random(8).randbytes(100000)
     with Board("--delay", 200, log="far"):
-        assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30) == body
+        assert (
+            curl(
+                "-H",
+                "Expect:",
+                "--data-binary",
+                "@-",
+                f"{URL}/function/echo",
+                body=body,
+                seconds=30,
+            )
+            == body
+        )
 
 
 def test_sessions_come_and_go():
@@ -294,18 +344,42 @@ def fuzzed(seed, count):
     draw = random.Random(seed)
     ether = Ether(dst=BOARD_MAC.hex(":"), src="02:00:00:00:00:66")
     ip = lambda **more: IP(src=f"10.99.0.{draw.randrange(60, 250)}", dst=BOARD_IP, **more)
-    text = lambda: Raw(draw.choice([b"", b"GET /healthz HTTP/1.1\r\nHost: b\r\n\r\n", draw.randbytes(draw.randrange(200))]))
+    text = lambda: Raw(
+        draw.choice(
+            [b"", b"GET /healthz HTTP/1.1\r\nHost: b\r\n\r\n", draw.randbytes(draw.randrange(200))]
+        )
+    )
     kinds = [
         lambda: ether / ip() / fuzz(TCP(dport=80)) / text(),
         lambda: ether / ip() / fuzz(TCP(dport=80, dataofs=5, options=[], chksum=None)) / text(),
-        lambda: ether / ip() / TCP(dport=80, flags=RandNum(0, 255), seq=RandNum(0, 2**32 - 1), ack=RandNum(0, 2**32 - 1),
-                                   options=[("MSS", draw.randrange(65536)), ("WScale", draw.randrange(256)), ("SAckOK", b"")]),
-        lambda: ether / fuzz(IP(dst=BOARD_IP, chksum=None, version=4, ihl=5, len=None, frag=0, options=[])) / TCP(dport=80, flags="S"),
+        lambda: (
+            ether
+            / ip()
+            / TCP(
+                dport=80,
+                flags=RandNum(0, 255),
+                seq=RandNum(0, 2**32 - 1),
+                ack=RandNum(0, 2**32 - 1),
+                options=[
+                    ("MSS", draw.randrange(65536)),
+                    ("WScale", draw.randrange(256)),
+                    ("SAckOK", b""),
+                ],
+            )
+        ),
+        lambda: (
+            ether
+            / fuzz(IP(dst=BOARD_IP, chksum=None, version=4, ihl=5, len=None, frag=0, options=[]))
+            / TCP(dport=80, flags="S")
+        ),
         lambda: ether / fuzz(IP(dst=BOARD_IP)) / text(),
         lambda: ether / ip() / fuzz(ICMP()) / text(),
         lambda: ether / ip() / fuzz(UDP()) / text(),
         lambda: ether / fuzz(ARP(pdst=BOARD_IP)),
-        lambda: ether / ARP(op=draw.randrange(4), pdst=BOARD_IP, psrc="10.99.0.77", hwsrc="02:00:00:00:00:77"),
+        lambda: (
+            ether
+            / ARP(op=draw.randrange(4), pdst=BOARD_IP, psrc="10.99.0.77", hwsrc="02:00:00:00:00:77")
+        ),
         lambda: fuzz(Ether(dst=BOARD_MAC.hex(":"))) / text(),
     ]
     for _ in range(count):
@@ -333,7 +407,12 @@ def test_fuzzed_frames():
 
 
 def replayed(recording, *options):
-    return subprocess.run([MODEL, "--replay", recording, *map(str, options)], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [MODEL, "--replay", recording, *map(str, options)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def test_recordings_play_again():
@@ -345,7 +424,15 @@ def test_recordings_play_again():
         key = ("-H", "X-API-Key: sesame")
         for name in ("echo", "uppercase", "sha256", "echo"):
             with contextlib.suppress(AssertionError):  # over such a link a client may give up
-                curl(*key, "-H", "Expect:", "--data-binary", "@-", f"{URL}/function/{name}", body=random.Random(3).randbytes(20000))
+                curl(
+                    *key,
+                    "-H",
+                    "Expect:",
+                    "--data-binary",
+                    "@-",
+                    f"{URL}/function/{name}",
+                    body=random.Random(3).randbytes(20000),
+                )
         for frame in fuzzed(4, 200):
             wire.send(frame)
         time.sleep(0.3)
@@ -353,7 +440,9 @@ def test_recordings_play_again():
             curl(*key, f"{URL}/metrics")
     frames = frames_of(first)
     assert sum(kind == 2 for kind, _, _ in frames) > 50, len(frames)
-    text = subprocess.run(["tcpdump", "-nn", "-r", first], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["tcpdump", "-nn", "-r", first], capture_output=True, text=True, check=True
+    ).stdout
     assert len(text.splitlines()) >= len(frames), "tcpdump does not read the whole recording"
     for _ in range(2):
         done = replayed(first, *seeded, "--pcap", again)
@@ -379,11 +468,19 @@ def test_recordings_play_again():
                 if spoilt:
                     spoilt[draw.randrange(min(len(spoilt), 3000))] = draw.randrange(256)
             other.write_bytes(spoilt)
-            done = subprocess.run([MODEL, "--replay", other, *map(str, seeded)], capture_output=True, text=True, timeout=120)
+            done = subprocess.run(
+                [MODEL, "--replay", other, *map(str, seeded)],
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
             assert done.returncode in (0, 1, 2), (done.returncode, done.stderr)
         assert replayed("/nowhere").returncode == 2
         assert "cannot be combined with --tap or --net" in replayed(first, "--net", "user").stderr
-        assert "cannot be combined with --host-port" in replayed(first, "--host-port", Path(directory) / "host").stderr
+        assert (
+            "cannot be combined with --host-port"
+            in replayed(first, "--host-port", Path(directory) / "host").stderr
+        )
 
 
 def signals_of(path):
@@ -406,7 +503,9 @@ def signals_of(path):
             elif words[0][0] in "01":
                 changes.setdefault(words[0][1:], []).append((now, int(words[0][0])))
             elif words[0][0] == "b":
-                changes.setdefault(words[1], []).append((now, int(words[0][1:].replace("x", "0").replace("z", "0"), 2)))
+                changes.setdefault(words[1], []).append(
+                    (now, int(words[0][1:].replace("x", "0").replace("z", "0"), 2))
+                )
     return {name: changes.get(code, []) for code, all in names.items() for name in all}, times
 
 
@@ -430,7 +529,9 @@ def check_waveform(path, stages, cold):
     granted = rises(find("board_model.call_granted"))
     asked = rises(find("board_model.call_asked"))
     assert granted and asked, path
-    assert (granted[-1] - asked[-1]) // 10 == stages["the region is granted"] - stages["the call is requested"]
+    assert (granted[-1] - asked[-1]) // 10 == stages["the region is granted"] - stages[
+        "the call is requested"
+    ]
     assert bool(rises(find("board_model.swap"))) == cold
     assert times == sorted(times) and len(times) > 100
 
@@ -438,17 +539,40 @@ def check_waveform(path, stages, cold):
 def test_waveforms():
     trace = MODEL.with_name("trace")
     checksum, uppercase = (image("checksum", 256), "scalars=hex"), (image("uppercase", 256), "")
-    with functions(checksum=checksum, uppercase=uppercase) as directory, tempfile.TemporaryDirectory() as results:
+    with (
+        functions(checksum=checksum, uppercase=uppercase) as directory,
+        tempfile.TemporaryDirectory() as results,
+    ):
         out, own = Path(results) / "call.vcd", ("--functions", directory)
         for cold in (False, True):
             done = subprocess.run(
-                [trace, "checksum?hex=1", "--body", "some words", "--out", out, *own, *["--cold"] * cold],
-                capture_output=True, text=True, timeout=120,
+                [
+                    trace,
+                    "checksum?hex=1",
+                    "--body",
+                    "some words",
+                    "--out",
+                    out,
+                    *own,
+                    *["--cold"] * cold,
+                ],
+                capture_output=True,
+                text=True,
+                timeout=120,
             )
             assert done.returncode == 0 and "200 OK" in done.stdout, done.stderr
             stages = stages_of(done.stdout)
-            order = [stages[name] for name in ("its first byte", "the call is requested", "the region is granted",
-                                               "the reply is in its ring", "its first byte leaves the board", "and its last")]
+            order = [
+                stages[name]
+                for name in (
+                    "its first byte",
+                    "the call is requested",
+                    "the region is granted",
+                    "the reply is in its ring",
+                    "its first byte leaves the board",
+                    "and its last",
+                )
+            ]
             assert order == sorted(order) and order[0] < 0 < order[1], stages
             assert ("the region has the new kernel" in stages) == cold, stages
             check_waveform(out, stages, cold)
@@ -459,13 +583,19 @@ def test_waveforms():
             for i in range(5):
                 call("uppercase", b"request %d" % i)
         done = subprocess.run(
-            [trace, "--replay", recorded, *seeded, "--request", "1", "--out", out], capture_output=True, text=True, timeout=120
+            [trace, "--replay", recorded, *seeded, "--request", "1", "--out", out],
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         check_waveform(out, stages_of(done.stdout), True)
         cold_size = out.stat().st_size
         done = subprocess.run(
-            [trace, "--replay", recorded, *seeded, "--request", "4", "--out", out], capture_output=True, text=True, timeout=120
+            [trace, "--replay", recorded, *seeded, "--request", "4", "--out", out],
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         check_waveform(out, stages_of(done.stdout), False)
@@ -477,7 +607,11 @@ def test_waveforms():
             (): "--help",
         }.items():
             done = subprocess.run([trace, *options], capture_output=True, text=True, timeout=120)
-            assert done.returncode == 2 and why in done.stderr, (options, done.returncode, done.stderr)
+            assert done.returncode == 2 and why in done.stderr, (
+                options,
+                done.returncode,
+                done.stderr,
+            )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,25 @@ import subprocess
 import sys
 
 from board_test import URL, Answers, alive, connect, curl, request
-from harness import ACK, DEVICE, ISLANDS, LOGS, PSH, RING_BYTES, RST, SYN, Board, RawConnection, Wire, enter_namespace, ethernet, frames_of, ipv4, run, tcp
+from harness import (
+    ACK,
+    DEVICE,
+    ISLANDS,
+    LOGS,
+    PSH,
+    RING_BYTES,
+    RST,
+    SYN,
+    Board,
+    RawConnection,
+    Wire,
+    enter_namespace,
+    ethernet,
+    frames_of,
+    ipv4,
+    run,
+    tcp,
+)
 
 LINUX = bytes.fromhex("020405b40402080a000000010000000001030307")  # MSS, SACK, timestamps, scale 7
 OWN_SHIFT = 9  # a receive ring of 16 MB
@@ -99,7 +117,9 @@ def test_linux_scales():
         s = connect()
         s.sendall(request(b"there"))
         assert Answers(s).next() == (200, b"there")
-        text = subprocess.run(["ss", "-tin", "dport", "=", ":80"], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            ["ss", "-tin", "dport", "=", ":80"], capture_output=True, text=True, check=True
+        ).stdout
         assert re.search(rf"wscale:{OWN_SHIFT},", text), text
 
 
@@ -110,7 +130,18 @@ def test_a_long_fat_link():
     # Without islands each loss and each reordering causes the retransmission of a whole window (docs/board.md).
     for options in [["--delay", 40], *([lossy] if ISLANDS else [])]:
         with Board(*options, log="fat"):
-            assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=60) == body
+            assert (
+                curl(
+                    "-H",
+                    "Expect:",
+                    "--data-binary",
+                    "@-",
+                    f"{URL}/function/echo",
+                    body=body,
+                    seconds=60,
+                )
+                == body
+            )
 
 
 def test_frames_of_9000_bytes():
@@ -119,16 +150,34 @@ def test_frames_of_9000_bytes():
     subprocess.run(["ip", "link", "set", DEVICE, "mtu", "9000"], check=True)
     try:
         with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
-            out = curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+            out = curl(
+                "-H",
+                "Expect:",
+                "--data-binary",
+                "@-",
+                f"{URL}/function/echo",
+                body=body,
+                seconds=30,
+            )
             assert out == body
             alive()
         lengths = frame_lengths(pcap)
         # In each direction most data was sent in frames of the maximum size.
-        assert lengths[True].count(9014) > 50 and lengths[False].count(9014) > 50, {k: sorted(v)[-5:] for k, v in lengths.items()}
+        assert lengths[True].count(9014) > 50 and lengths[False].count(9014) > 50, {
+            k: sorted(v)[-5:] for k, v in lengths.items()
+        }
         # A peer with an MTU of 1,500 gets frames that it accepts.
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
         with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
-            out = curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
+            out = curl(
+                "-H",
+                "Expect:",
+                "--data-binary",
+                "@-",
+                f"{URL}/function/echo",
+                body=body,
+                seconds=30,
+            )
             assert out == body
         assert max(frame_lengths(pcap)[True]) == 1514
     finally:
@@ -147,13 +196,26 @@ def test_frames_longer_than_the_board_takes():
                 payload = draw.randbytes(length - 54)
                 for flags in (ACK, ACK | PSH, SYN, RST):
                     wire.send(ethernet(ipv4(tcp(source, 5000, 1, 1, flags, payload), 6, source)))
-                wire.send(ethernet(ipv4(draw.randbytes(length - 34), draw.choice([1, 6, 17]), source)))
+                wire.send(
+                    ethernet(ipv4(draw.randbytes(length - 34), draw.choice([1, 6, 17]), source))
+                )
                 wire.send(ethernet(draw.randbytes(length - 14), draw.choice([0x0800, 0x0806, 5])))
                 # Existing connections are not affected.
                 s.sendall(request(b"after %d" % length, "uppercase"))
                 assert answers.next() == (200, b"AFTER %d" % length), length
             alive()
-            assert curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30) == body
+            assert (
+                curl(
+                    "-H",
+                    "Expect:",
+                    "--data-binary",
+                    "@-",
+                    f"{URL}/function/echo",
+                    body=body,
+                    seconds=30,
+                )
+                == body
+            )
     finally:
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
 

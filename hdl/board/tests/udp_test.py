@@ -15,10 +15,19 @@ PORT = 7007
 
 
 def udp(payload, port=PORT, source="10.99.0.77", spoil=0, without=False):
-    head = (5000).to_bytes(2, "big") + port.to_bytes(2, "big") + (8 + len(payload)).to_bytes(2, "big")
-    pseudo = socket.inet_aton(source) + socket.inet_aton(BOARD_IP) + b"\0\x11" + (8 + len(payload)).to_bytes(2, "big")
+    head = (
+        (5000).to_bytes(2, "big") + port.to_bytes(2, "big") + (8 + len(payload)).to_bytes(2, "big")
+    )
+    pseudo = (
+        socket.inet_aton(source)
+        + socket.inet_aton(BOARD_IP)
+        + b"\0\x11"
+        + (8 + len(payload)).to_bytes(2, "big")
+    )
     total = checksum(pseudo + head + b"\0\0" + payload) or 0xFFFF
-    return ethernet(ipv4(head + (0 if without else total ^ spoil).to_bytes(2, "big") + payload, 17, source))
+    return ethernet(
+        ipv4(head + (0 if without else total ^ spoil).to_bytes(2, "big") + payload, 17, source)
+    )
 
 
 def received(wire, seconds=0.5):
@@ -34,7 +43,10 @@ def received(wire, seconds=0.5):
 
 def test_echo():
     draw = random.Random(1)
-    with Board("--udp-echo", PORT, log="udp"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    with (
+        Board("--udp-echo", PORT, log="udp"),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s,
+    ):
         s.settimeout(5)
         s.connect((BOARD_IP, PORT))
         for length in [*range(70), 1000, 1471, 1472, *(draw.randrange(1473) for _ in range(200))]:

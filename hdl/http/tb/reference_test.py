@@ -203,7 +203,9 @@ class Generator:
             (
                 b"%%%02x" % c
                 if self.draw.random() < 0.2
-                else b"%%%02X" % c if self.draw.random() < 0.1 else bytes([c])
+                else b"%%%02X" % c
+                if self.draw.random() < 0.1
+                else bytes([c])
             )
             for c in path
         )

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Tests the chart: the API server accepts its objects, accounts have the necessary rights, and policies refuse others.
 
-    scripts/kubernetes/build.sh && target/venv/bin/python scripts/kubernetes/tests/chart_test.py [PART OF A NAME …]"""
+usage:
+
+    scripts/kubernetes/build.sh
+    target/venv/bin/python scripts/kubernetes/tests/chart_test.py [PART OF A NAME …]
+"""
 
 import json
 import subprocess
@@ -17,8 +21,12 @@ from runner import run as run_tests  # noqa: E402
 
 
 def pod(name, **more):
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", **more.pop("metadata", {})},
-            "spec": {"containers": [{"name": "it", "image": "none"}], **more}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **more.pop("metadata", {})},
+        "spec": {"containers": [{"name": "it", "image": "none"}], **more},
+    }
 
 
 def mounting(path):
@@ -28,13 +36,28 @@ def mounting(path):
 class Tests:
     def __init__(self):
         self.cluster = Cluster(logs=ROOT / "target/test-logs/kubernetes-chart")
-        self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+        self.cluster.apply(
+            [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
+        )
         self.objects = render()
         self.cluster.apply([o for o in self.objects if o["kind"] == "CustomResourceDefinition"])
         # All objects except workloads.
-        self.cluster.apply([o for o in self.objects if o["kind"] in (
-            "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
-            "ValidatingAdmissionPolicyBinding")])
+        self.cluster.apply(
+            [
+                o
+                for o in self.objects
+                if o["kind"]
+                in (
+                    "ServiceAccount",
+                    "Role",
+                    "RoleBinding",
+                    "ClusterRole",
+                    "ClusterRoleBinding",
+                    "ValidatingAdmissionPolicy",
+                    "ValidatingAdmissionPolicyBinding",
+                )
+            ]
+        )
 
     def end(self):
         self.cluster.end()
@@ -43,7 +66,9 @@ class Tests:
         """The API server refuses an object with a reason."""
         words = [f"--{key}={value}" for key, value in impersonation.items()]
         try:
-            self.cluster.kubectl("create", "--dry-run=server", *words, "-f", "-", input=json.dumps(what))
+            self.cluster.kubectl(
+                "create", "--dry-run=server", *words, "-f", "-", input=json.dumps(what)
+            )
         except Failed as error:
             assert why in str(error), error
             return
@@ -53,8 +78,17 @@ class Tests:
         self.cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(what))
 
     def may(self, account, *what):
-        asked = subprocess.run([BIN / "kubectl", "auth", "can-i", "--quiet", *what,
-                                f"--as=system:serviceaccount:{NAMESPACE}:baltra-{account}"], stderr=subprocess.DEVNULL)
+        asked = subprocess.run(
+            [
+                BIN / "kubectl",
+                "auth",
+                "can-i",
+                "--quiet",
+                *what,
+                f"--as=system:serviceaccount:{NAMESPACE}:baltra-{account}",
+            ],
+            stderr=subprocess.DEVNULL,
+        )
         return asked.returncode == 0
 
     def test_helm_finds_nothing_wrong(self):
@@ -62,9 +96,16 @@ class Tests:
 
     def test_values_that_the_chart_has_not_are_refused(self):
         """A misspelled value, or one of another type, is an error that names it, and is not replaced by a default."""
-        for value, name in [("gateway.replcas=3", "replcas"), ("gatway.port=80", "gatway"), ("registry.storage.sizes=1Gi", "sizes"),
-                            ("webhook.replicas=two", "replicas"), ("gateway.enabled=maybe", "enabled"), ("registry.locality=near", "locality"),
-                            ("node.resources.request.cpu=1", "request"), ("tokens.operators=x", "operators")]:
+        for value, name in [
+            ("gateway.replcas=3", "replcas"),
+            ("gatway.port=80", "gatway"),
+            ("registry.storage.sizes=1Gi", "sizes"),
+            ("webhook.replicas=two", "replicas"),
+            ("gateway.enabled=maybe", "enabled"),
+            ("registry.locality=near", "locality"),
+            ("node.resources.request.cpu=1", "request"),
+            ("tokens.operators=x", "operators"),
+        ]:
             try:
                 render("--set", value)
             except Failed as error:
@@ -81,14 +122,37 @@ class Tests:
 
     def test_the_server_takes_every_object(self):
         self.cluster.apply((PLACE / "monitors.yaml").read_text())
-        variants = [["--set", "monitoring.serviceMonitors=true,monitoring.rules=true,monitoring.labels.release=x"], ["--set", "dra=false,gateway.enabled=false,controller.containers=false,networkPolicies.enabled=false,registry.storage.size=1Gi,externalMetrics=false"],
-                    ["--set", "traces.endpoint=http://collector:4318,traces.sampler=parentbased_traceidratio,traces.samplerArgument=0.1"],
-                    ["--set", "node.securityContext.privileged=true,node.runtimeClassName=nvidia,registry.clusterIP=10.96.0.80"]]
+        variants = [
+            [
+                "--set",
+                "monitoring.serviceMonitors=true,monitoring.rules=true,monitoring.labels.release=x",
+            ],
+            [
+                "--set",
+                "dra=false,gateway.enabled=false,controller.containers=false,networkPolicies.enabled=false,registry.storage.size=1Gi,externalMetrics=false",
+            ],
+            [
+                "--set",
+                "traces.endpoint=http://collector:4318,traces.sampler=parentbased_traceidratio,traces.samplerArgument=0.1",
+            ],
+            [
+                "--set",
+                "node.securityContext.privileged=true,node.runtimeClassName=nvidia,registry.clusterIP=10.96.0.80",
+            ],
+        ]
         for values in variants:
             objects = render(*values)
             assert len(objects) > 20
-            self.cluster.kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict", "-f", "-",
-                                 input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+            self.cluster.kubectl(
+                "apply",
+                "--server-side",
+                "--dry-run=server",
+                "--force-conflicts",
+                "--validate=strict",
+                "-f",
+                "-",
+                input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
+            )
 
     def test_daemons_are_unprivileged(self):
         """Every container drops every capability and cannot gain one; only those of the node run as root."""
@@ -100,7 +164,10 @@ class Tests:
             for container in spec["containers"]:
                 seen += 1
                 context = container["securityContext"]
-                assert context["capabilities"] == {"drop": ["ALL"]} and context["readOnlyRootFilesystem"] is True
+                assert (
+                    context["capabilities"] == {"drop": ["ALL"]}
+                    and context["readOnlyRootFilesystem"] is True
+                )
                 assert context["allowPrivilegeEscalation"] is False
             if item["kind"] != "DaemonSet":
                 assert spec["securityContext"]["runAsNonRoot"] is True
@@ -109,24 +176,51 @@ class Tests:
 
     def test_accounts_have_what_they_need_and_no_more(self):
         needed = {
-            "webhook": [("get", "secret/baltra-webhook-tls", "-n", NAMESPACE), ("list", "namespaces"),
-                        ("patch", "mutatingwebhookconfiguration/baltra"),
-                        ("patch", "apiservice/v1beta1.external.metrics.k8s.io")],
-            "controller": [("patch", "pods", "-n", "default"), ("create", "pods", "--subresource=eviction", "-n", "default"),
-                           ("update", "lease/baltra-controller", "-n", NAMESPACE), ("patch", "devices", "--subresource=status"),
-                           ("patch", "deployments.apps", "--subresource=scale", "-n", "default"),
-                           ("watch", "endpointslices.discovery.k8s.io", "-n", "default")],
-            "node": [("list", "pods", "-n", "default"), ("patch", "nodes"), ("watch", "nodes"), ("create", "resourceslices.resource.k8s.io"),
-                     ("get", "resourceclaims.resource.k8s.io", "-n", "default")],
+            "webhook": [
+                ("get", "secret/baltra-webhook-tls", "-n", NAMESPACE),
+                ("list", "namespaces"),
+                ("patch", "mutatingwebhookconfiguration/baltra"),
+                ("patch", "apiservice/v1beta1.external.metrics.k8s.io"),
+            ],
+            "controller": [
+                ("patch", "pods", "-n", "default"),
+                ("create", "pods", "--subresource=eviction", "-n", "default"),
+                ("update", "lease/baltra-controller", "-n", NAMESPACE),
+                ("patch", "devices", "--subresource=status"),
+                ("patch", "deployments.apps", "--subresource=scale", "-n", "default"),
+                ("watch", "endpointslices.discovery.k8s.io", "-n", "default"),
+            ],
+            "node": [
+                ("list", "pods", "-n", "default"),
+                ("patch", "nodes"),
+                ("watch", "nodes"),
+                ("create", "resourceslices.resource.k8s.io"),
+                ("get", "resourceclaims.resource.k8s.io", "-n", "default"),
+            ],
         }
         others = {
-            "webhook": [("get", "secret/baltra-tokens", "-n", NAMESPACE), ("list", "secrets", "-n", NAMESPACE),
-                        ("patch", "mutatingwebhookconfiguration/another"), ("get", "pods", "-n", "default")],
-            "controller": [("get", "secrets", "-n", NAMESPACE), ("get", "configmaps", "-n", NAMESPACE), ("create", "pods", "-n", "default"),
-                           ("delete", "pods", "-n", "default"), ("patch", "nodes"), ("update", "lease/another", "-n", NAMESPACE),
-                           ("patch", "deployments.apps", "-n", "default"), ("patch", "statefulsets.apps", "--subresource=scale", "-n", "default")],
-            "node": [("get", "secrets", "-n", NAMESPACE), ("patch", "pods", "-n", "default"), ("delete", "nodes"),
-                     ("create", "pods", "--subresource=exec", "-n", "default")],
+            "webhook": [
+                ("get", "secret/baltra-tokens", "-n", NAMESPACE),
+                ("list", "secrets", "-n", NAMESPACE),
+                ("patch", "mutatingwebhookconfiguration/another"),
+                ("get", "pods", "-n", "default"),
+            ],
+            "controller": [
+                ("get", "secrets", "-n", NAMESPACE),
+                ("get", "configmaps", "-n", NAMESPACE),
+                ("create", "pods", "-n", "default"),
+                ("delete", "pods", "-n", "default"),
+                ("patch", "nodes"),
+                ("update", "lease/another", "-n", NAMESPACE),
+                ("patch", "deployments.apps", "-n", "default"),
+                ("patch", "statefulsets.apps", "--subresource=scale", "-n", "default"),
+            ],
+            "node": [
+                ("get", "secrets", "-n", NAMESPACE),
+                ("patch", "pods", "-n", "default"),
+                ("delete", "nodes"),
+                ("create", "pods", "--subresource=exec", "-n", "default"),
+            ],
         }
         for account, rights in needed.items():
             for right in rights:
@@ -138,20 +232,45 @@ class Tests:
     def test_a_pod_mounts_its_own_directory_only(self):
         """With any spelling: another instance's directory, the manager's sockets, or a parent directory."""
         why = "a Pod may mount its own instance's directory"
-        until("the policy is in force", lambda: self.refused(pod("first", **mounting("/run/baltra")), why) or True)
+        until(
+            "the policy is in force",
+            lambda: self.refused(pod("first", **mounting("/run/baltra")), why) or True,
+        )
         mine = {"labels": {"baltra.io/instance": "default.0123456789"}}
-        for path in ("/", "/run", "/var/run", "/run/", "/run//baltra", "/./run/baltra", "/run/baltra/instances",
-                     "/run/baltra/instances/default.9876543210", "/var/run/baltra/instances/default.9876543210",
-                     "/run/baltra/instances/default.0123456789/../default.9876543210", "/run/baltra/control.sock"):
+        for path in (
+            "/",
+            "/run",
+            "/var/run",
+            "/run/",
+            "/run//baltra",
+            "/./run/baltra",
+            "/run/baltra/instances",
+            "/run/baltra/instances/default.9876543210",
+            "/var/run/baltra/instances/default.9876543210",
+            "/run/baltra/instances/default.0123456789/../default.9876543210",
+            "/run/baltra/control.sock",
+        ):
             bad = pod("bad", metadata=mine, **mounting(path))
             self.refused(bad, "must not contain '..'" if ".." in path else why)
-        self.accepted(pod("own", metadata=mine, **mounting("/run/baltra/instances/default.0123456789")))
+        self.accepted(
+            pod("own", metadata=mine, **mounting("/run/baltra/instances/default.0123456789"))
+        )
         self.accepted(pod("elsewhere", **mounting("/run/baltra-else")))
         self.accepted(pod("elsewhere", **mounting("/srv/run/baltra")))
-        self.accepted({**pod("ours", **mounting("/run/baltra")), "metadata": {"name": "ours", "namespace": NAMESPACE}})
+        self.accepted(
+            {
+                **pod("ours", **mounting("/run/baltra")),
+                "metadata": {"name": "ours", "namespace": NAMESPACE},
+            }
+        )
 
     def test_an_agent_changes_its_own_node_only(self):
-        self.cluster.apply([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("one", "two")])
+        self.cluster.apply(
+            [
+                {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+                for name in ("one", "two")
+            ]
+        )
         account = f"system:serviceaccount:{NAMESPACE}:baltra-node"
         agent = {"as": account, "as-user-extra": "authentication.kubernetes.io/node-name=one"}
         words = [f"--{key}={value}" for key, value in agent.items()]
@@ -164,9 +283,20 @@ class Tests:
                 assert "may not change objects of node" in str(error), error
             else:
                 raise AssertionError("an agent changed an object of another node")
-        slices = {node: {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": f"{node}-baltra.io"},
-                         "spec": {"driver": "baltra.io", "nodeName": node, "devices": [{"name": "device0"}],
-                                  "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}}} for node in ("one", "two")}
+        slices = {
+            node: {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": {"name": f"{node}-baltra.io"},
+                "spec": {
+                    "driver": "baltra.io",
+                    "nodeName": node,
+                    "devices": [{"name": "device0"}],
+                    "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                },
+            }
+            for node in ("one", "two")
+        }
         self.cluster.kubectl("create", "-f", "-", *words, input=json.dumps(slices["one"]))
         self.refused(slices["two"], "may not change objects of node", **agent)
 
