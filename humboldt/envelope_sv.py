@@ -9,7 +9,8 @@ entries = re.findall(
     r"^(FIELD|PACKET|FLAGBIT|CODE|FAULT|LIMIT)\((\w+),\s*(\d+)(?:,\s*(\d+))?\)", text, re.M
 )
 print(
-    "// The envelope of a packet. Generated from humboldt/src/envelope.def: change it there.\npackage hum_envelope_pkg;"
+    "// The envelope of a packet. Generated from humboldt/src/envelope.def: change it "
+    "there.\npackage hum_envelope_pkg;"
 )
 fields = sorted(
     (int(low), name.lower(), int(width)) for kind, name, low, width in entries if kind == "FIELD"
@@ -35,6 +36,7 @@ for kind, prefix, width in (
         if each == kind:
             value = 1 << int(value) if kind == "FLAGBIT" else int(value)
             print(
-                f"  localparam logic [{width - 1}:0] {prefix}{name.title().replace('_', '')} = {width}'d{value};"
+                f"  localparam logic [{width - 1}:0] {prefix}{name.title().replace('_', '')} = "
+                f"{width}'d{value};"
             )
 print("endpackage")

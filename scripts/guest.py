@@ -1,9 +1,10 @@
 """Boots guests under QEMU's emulation and controls their shells over the serial line.
 
-On a busy host the emulated timer is so late that the kernel considers it broken (hence no_timer_check).
+On a busy host the emulated timer is so late that the kernel considers it broken (hence
+no_timer_check).
 The arguments below avoid two defects of the emulator: QEMU 7.2 corrupts flags after cmpxchg16b
-(hence -cx16), and with a single possible processor it translates the guest's atomic operations to plain
-ones, which other processes of the host can observe half done (hence maxcpus=2)."""
+(hence -cx16), and with a single possible processor it translates the guest's atomic operations to
+plain ones, which other processes of the host can observe half done (hence maxcpus=2)."""
 
 import os
 import re
@@ -24,8 +25,8 @@ class Guest:
     """A running guest. `command` runs a line in its shell."""
 
     def __init__(self, name, device, net=False, serial=None, interrupts=False, patience=180):
-        """`device`: QEMU's arguments. `net`: the user network; `serial`: a port at this socket, created by QEMU, or by the
-        daemon (a list); `interrupts`: an IOMMU, which vfio needs."""
+        """`device`: QEMU's arguments. `net`: the user network; `serial`: a port at this socket,
+        created by QEMU, or by the daemon (a list); `interrupts`: an IOMMU, which vfio needs."""
         self.name = name
         self.text = ""
         arguments = [

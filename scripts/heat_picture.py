@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Colors a gray picture (binary PGM) from black through red and yellow to white: heat_picture.py in.pgm out.png"""
+"""Colors a gray picture (binary PGM) from black through red and yellow to white:
+heat_picture.py in.pgm out.png"""
 
 import struct
 import sys

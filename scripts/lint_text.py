@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the text of the tree: line lengths, white space, and phrases that a reader has to decode.
 
-usage: scripts/lint_text.py [PATH …]     default: every tracked text file, and the subjects of commits
+usage: scripts/lint_text.py [PATH …]     default: every tracked text file, and the subjects of
+                                         commits
                                          that the upstream branch lacks
        scripts/lint_text.py --counts     findings per rule and folder instead of lines
 
@@ -114,7 +115,8 @@ def findings_in(name, lines):
 
 
 def subjects():
-    """Subjects of the commits that the upstream branch lacks; the last commit's without an upstream."""
+    """Subjects of the commits that the upstream branch lacks;
+    the last commit's without an upstream."""
     for span in ("@{upstream}..HEAD", "-1"):
         log = subprocess.run(
             ["git", "log", "--format=%h %s", span], cwd=ROOT, capture_output=True, text=True

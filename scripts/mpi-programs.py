@@ -4,14 +4,16 @@
     make mpi-programs OSU=FOLDER NPB=FOLDER
     scripts/mpi-programs.py [--osu FOLDER] [--npb FOLDER] [--class S|W|…] [NAME…]
 
-OSU: the OSU micro-benchmarks, 5.x (the folder with mpi/pt2pt): the point-to-point programs except the multi-threaded one, and
-the blocking collective ones. NPB: the NAS parallel benchmarks, 3.x (the folder with IS and common): IS, which verifies its result.
-Neither is copied into the tree; generated and built files of NPB are in target/mpi-programs. NAME: only these programs.
+OSU: the OSU micro-benchmarks, 5.x (the folder with mpi/pt2pt): the point-to-point programs except
+the multi-threaded one, and the blocking collective ones. NPB: the NAS parallel benchmarks, 3.x (the
+folder with IS and common): IS, which verifies its result. Neither is copied into the tree;
+generated and built files of NPB are in target/mpi-programs. NAME: only these programs.
 
-As processes, a few ranks send messages of all sizes up to 4 MB. With a board, rank 1 is the same C program on a processor of a
-live board, with off-chip memory; the other ranks are processes, over raw Ethernet. Messages have up to 4 KB (--largest), because
-a live board is thousands of times slower than a real one. A program passes if it exits with 0 and its table has a time for
-each size; IS passes if it reports its result as verified.
+As processes, a few ranks send messages of all sizes up to 4 MB. With a board, rank 1 is the same C
+program on a processor of a live board, with off-chip memory; the other ranks are processes, over
+raw Ethernet. Messages have up to 4 KB (--largest), because a live board is thousands of times
+slower than a real one. A program passes if it exits with 0 and its table has a time for each size;
+IS passes if it reports its result as verified.
 """
 
 import argparse
@@ -60,12 +62,14 @@ def cluster(name, sources, arguments, ranks, board):
     words = f", args: '{' '.join(arguments)}'" if arguments else ", args: ''"
     listed = ", ".join(f"'{s}'" for s in sources)
     (folder / "logical.yaml").write_text(
-        f"kernel: {{name: {name}, num: 0, rep: {ranks}, source: [{listed}], type: core, long: 32, m_axi: {{name: memory, bytes: 64M}}{words}}}\n"
+        f"kernel: {{name: {name}, num: 0, rep: {ranks}, source: [{listed}], type: core, long: 32, "
+        f"m_axi: {{name: memory, bytes: 64M}}{words}}}\n"
     )
     mac = "mac: '02:00:00:00:00:0{}'"
     others = ", ".join(str(r) for r in range(ranks) if r != 1)
     (folder / "map.yaml").write_text(
-        f"node: [{{type: sw, comm: eth, {mac.format(1)}, kernel: [{others}]}}, {{type: hw, comm: eth, {mac.format(2)}, kernel: 1}}]\n"
+        f"node: [{{type: sw, comm: eth, {mac.format(1)}, kernel: [{others}]}}, {{type: hw, comm: "
+        f"eth, {mac.format(2)}, kernel: 1}}]\n"
         if board
         else f"node: {{type: sw, comm: shm, kernel: 0-{ranks - 1}}}\n"
     )
@@ -73,7 +77,8 @@ def cluster(name, sources, arguments, ranks, board):
 
 
 def run(folder, enough, headers):
-    """Runs a cluster until it ends or `enough` accepts its output; returns the output. `headers`: folder of additional headers."""
+    """Runs a cluster until it ends or `enough` accepts its output; returns the output. `headers`:
+    folder of additional headers."""
     # Line buffering, so that `enough` sees each line as it is printed.
     command = [
         "stdbuf",
@@ -174,7 +179,8 @@ def integer_sort(source, board, kind):
         (copy / "bin").mkdir()
         humcc = ROOT / "humboldt" / "humcc"
         (copy / "config" / "make.def").write_text(
-            f"MPICC = {humcc}\nCLINK = $(MPICC)\nCMPI_LIB =\nCMPI_INC =\nCFLAGS = -O3\nCLINKFLAGS =\nCC = cc\nBINDIR = ../bin\nRAND = randi8\n"
+            f"MPICC = {humcc}\nCLINK = $(MPICC)\nCMPI_LIB =\nCMPI_INC =\nCFLAGS = -O3\nCLINKFLAGS "
+            "=\nCC = cc\nBINDIR = ../bin\nRAND = randi8\n"
         )
         made = subprocess.run(
             ["make", "-C", copy / "IS", f"CLASS={kind}", "NPROCS=4"], capture_output=True, text=True
@@ -187,7 +193,8 @@ def integer_sort(source, board, kind):
         copy / "common" / "c_timers.c",
         copy / "common" / "c_print_results.c",
     ]
-    # 16 ranks with a board, so that its rank has few keys: the board's processor has no floating-point unit.
+    # 16 ranks with a board, so that its rank has few keys:
+    # the board's processor has no floating-point unit.
     printed = run(
         cluster("is", sources, [], 16 if board else 4, board), lambda _: False, copy / "common"
     )
@@ -236,13 +243,15 @@ def main():
         except (Wrong, OSError) as error:
             why, failed = error, failed + 1
         print(
-            f"test {where}::{name} ... {'FAILED' if why else 'ok'} ({time.monotonic() - started:.0f} s)",
+            f"test {where}::{name} ... {'FAILED' if why else 'ok'} "
+            f"({time.monotonic() - started:.0f} s)",
             flush=True,
         )
         if why:
             print(f"    {why}")
     print(
-        f"test result: {'FAILED' if failed else 'ok'}. {len(tests) - failed} passed; {failed} failed;"
+        f"test result: {'FAILED' if failed else 'ok'}. {len(tests) - failed} passed; {failed} "
+        "failed;"
     )
     return failed > 0
 

@@ -4,15 +4,16 @@
     make soak                                  an hour
     scripts/soak.py --seconds 300 --seed 7     five minutes, with a chosen seed
 
-The script starts the daemons of one host in directories of their own, with a tenant for well-behaved
-clients and one for the others, and keeps WORKERS clients running: OpenCL programs over shared memory and
-TCP, HTTP calls, calls by the VM door's protocol, jobs of ranks. Well-behaved clients must get the
-right bytes each time; over HTTP they may be refused with 503 and a Retry-After, which is counted.
+The script starts the daemons of one host in directories of their own, with a tenant for
+well-behaved clients and one for the others, and keeps WORKERS clients running: OpenCL programs over
+shared memory and TCP, HTTP calls, calls by the VM door's protocol, jobs of ranks. Well-behaved
+clients must get the right bytes each time; over HTTP they may be refused with 503 and a
+Retry-After, which is counted.
 
-At the end every door must respond within its patience. Sessions, processes, descriptors, memory of the
-host and of the device must be back at their values after the first calls. Counts must agree: the gateway
-counts each completed call, and the manager's device time is the sum of its tenants' times.
-The last line is "N passed, N failed", one check each; --json writes the counts.
+At the end every door must respond within its patience. Sessions, processes, descriptors, memory of
+the host and of the device must be back at their values after the first calls. Counts must agree:
+the gateway counts each completed call, and the manager's device time is the sum of its tenants'
+times. The last line is "N passed, N failed", one check each; --json writes the counts.
 """
 
 import argparse
@@ -37,8 +38,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BALTRA = ROOT / "target/release/baltra"
 VFUN = ROOT / "target/release/vfun"
-# Seconds until a door has to respond after the load, and until resources of ended clients are freed. Only a door
-# that is stuck takes this long, on any host.
+# Seconds until a door has to respond after the load, and until resources of ended clients are
+# freed. Only a door that is stuck takes this long, on any host.
 PATIENCE_S = 180
 WORKERS = 6
 GOOD, BAD = "good", "bad"
@@ -323,7 +324,8 @@ class Clients:
 
     def http_hostile(self, rng):
         requests = (
-            b"POST /function/sha256 HTTP/1.1\r\nHost: soak\r\nContent-Length: 99999999999999\r\n\r\n",
+            b"POST /function/sha256 HTTP/1.1\r\nHost: soak\r\nContent-Length: "
+            b"99999999999999\r\n\r\n",
             b"POST /function/sha256 HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\n"
             + b"1\r\nx\r\n" * 5000,
             b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
@@ -541,7 +543,8 @@ def books(host, clients):
         vanished = clients.counted["http_vanishing"] if name == "spin" else 0
         if not made <= counted <= made + vanished:
             problems.append(
-                f"{made} calls of {name} and at most {vanished} that vanished, but the gateway counted {counted:.0f}"
+                f"{made} calls of {name} and at most {vanished} that vanished, but the gateway "
+                f"counted {counted:.0f}"
             )
     usage = json.loads(host.baltra("tenant", "usage", "--json"))
     for line in usage:
@@ -550,7 +553,8 @@ def books(host, clients):
         tasks = host.total(host.metrics, "baltra_tasks_total", having)
         if tasks < line["tasks"]:
             problems.append(
-                f"{line['tenant']}: {line['tasks']} tasks in the usage account, {tasks:.0f} in the metrics"
+                f"{line['tenant']}: {line['tasks']} tasks in the usage account, {tasks:.0f} in the "
+                "metrics"
             )
         if line["sessions_open"] and line["tenant"] in (GOOD, BAD):
             problems.append(f"{line['tenant']}: {line['sessions_open']} sessions open")

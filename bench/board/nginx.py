@@ -15,8 +15,9 @@ http {
 
 
 def configuration(directory, servers, user=""):
-    """A configuration with one worker, persistent connections and these servers (the inside of `http`), with DIRECTORY replaced. `user`:
-    the user of the worker when started by root, by default nobody."""
+    """A configuration with one worker, persistent connections and these servers (the inside of
+    `http`), with DIRECTORY replaced. `user`: the user of the worker when started by root, by
+    default nobody."""
     return ((f"user {user};" if user else "") + HEAD + servers + "}\n").replace(
         "DIRECTORY", str(directory)
     )

@@ -3,9 +3,9 @@
 
 usage: bench/board/run.py [--label NAME] [--no-live | --live-only]
 
-Builds its dependencies (scripts/setup.sh board bench). README.md defines each number. The live part needs root,
-for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}, and charts of the cold starts
-next to it.
+Builds its dependencies (scripts/setup.sh board bench). README.md defines each number. The live part
+needs root, for a network namespace. Writes bench/results/board/DATE-LABEL-COMMIT.{json,md}, and
+charts of the cold starts next to it.
 """
 
 import argparse
@@ -75,8 +75,8 @@ def cycles_and_time(process):
 
 @contextlib.contextmanager
 def foremost():
-    """Prefers this session's programs: Linux shares processors between sessions first (sched_autogroup), regardless of the
-    niceness of the programs within each session."""
+    """Prefers this session's programs: Linux shares processors between sessions first
+    (sched_autogroup), regardless of the niceness of the programs within each session."""
     group = pathlib.Path("/proc/self/autogroup")
     if not group.exists():
         yield
@@ -131,9 +131,11 @@ def functions_report(rows):
     """The steps of a call, and cold starts by size of the image, as lines of Markdown."""
     lines = [
         "",
-        "The steps of a 64-byte call, in cycles since its last byte arrived (memory latency 4; images at 40):",
+        "The steps of a 64-byte call, in cycles since its last byte arrived (memory latency 4; "
+        "images at 40):",
         "",
-        "| call | requested | configuration port, first and last word | swapped | region granted | reply complete | first byte out |",
+        "| call | requested | configuration port, first and last word | swapped | region granted | "
+        "reply complete | first byte out |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -143,27 +145,34 @@ def functions_report(rows):
         port = f"{row['configuration_begins']} … {row['configuration_ends']}" if cold else "–"
         what = f"cold, {row['image_bytes']} bytes of image" if cold else "warm"
         lines.append(
-            f"| {what} | {row['asked']} | {port} | {row['swapped'] if cold else '–'} | {row['granted']} | {row['answered']} "
+            f"| {what} | {row['asked']} | {port} | {row['swapped'] if cold else '–'} | "
+            f"{row['granted']} | {row['answered']} "
             f"| {row['first_byte_out']} |"
         )
     lines += [
         "",
-        "Cold starts, from the last byte of a 64-byte request in to the first of the reply out (memory latency 4; images at 40). "
-        "The configuration port accepts 4 bytes per cycle. Other connections keep the other regions busy with small calls:",
+        "Cold starts, from the last byte of a 64-byte request in to the first of the reply out "
+        "(memory latency 4; images at 40). "
+        "The configuration port accepts 4 bytes per cycle. Other connections keep the other "
+        "regions busy with small calls:",
         "",
-        "| image, bytes | other connections | cycles | the port's own part | beyond it, µs | total, µs | calls of the other connections in 1,000 cycles |",
+        "| image, bytes | other connections | cycles | the port's own part | beyond it, µs | "
+        "total, µs | calls of the other connections in 1,000 cycles |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in cold_starts(rows):
         lines.append(
-            f"| {row['image_bytes']} | {row['other_connections']} | {row['least']} to {row['most']} | {row['image_bytes'] // 4} "
-            f"| {row['beyond_the_port_in_microseconds']} | {row['microseconds_at_156.25_MHz']} | {row['other_calls_per_1000_cycles']} |"
+            f"| {row['image_bytes']} | {row['other_connections']} | {row['least']} to "
+            f"{row['most']} | {row['image_bytes'] // 4} "
+            f"| {row['beyond_the_port_in_microseconds']} | {row['microseconds_at_156.25_MHz']} | "
+            f"{row['other_calls_per_1000_cycles']} |"
         )
     return lines
 
 
 def cold_pictures(rows):
-    """Cold starts by the image's size, alone and under load: {name: SVG}, of the total time and of the time beyond the port's."""
+    """Cold starts by the image's size, alone and under load: {name: SVG}, of the total time and of
+    the time beyond the port's."""
     whole, beyond = {}, {}
     for row in cold_starts(rows):
         others = row["other_connections"]
@@ -195,7 +204,8 @@ def port32_report(rows):
     """The lean board with its port of 32 bits, as lines of Markdown."""
     lines = [
         "",
-        "The lean board with an Ethernet port of 32 bits, with independent clocks for the port and the 64-bit shell; cycles are the "
+        "The lean board with an Ethernet port of 32 bits, with independent clocks for the port and "
+        "the 64-bit shell; cycles are the "
         "port's:",
         "",
         "| measure | port, shell, MHz | result |",
@@ -205,17 +215,21 @@ def port32_report(rows):
         clocks = f"{row['port_mhz']:g}, {row['core_mhz']:g}"
         if row["measure"] == "latency":
             lines.append(
-                f"| 64-byte echo, last word of the request in to first word of the reply out, {row['calls']} calls | {clocks} "
-                f"| {row['least']} to {row['most']} cycles, mean {row['mean']:g} ({row['us']:.2f} µs) |"
+                f"| 64-byte echo, last word of the request in to first word of the reply out, "
+                f"{row['calls']} calls | {clocks} "
+                f"| {row['least']} to {row['most']} cycles, mean {row['mean']:g} ({row['us']:.2f} "
+                "µs) |"
             )
         elif row["measure"] == "bulk":
             ways = "; ".join(
-                f"{way} {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the line, "
+                f"{way} {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the "
+                "line, "
                 f"{100 * row[way + '_of_ceiling']:.1f} % of the payload capacity of the line"
                 for way in ("in", "out")
             )
             lines.append(
-                f"| {row['body']} bytes, one connection, {row['segment']:,}-byte segments | {clocks} | {ways} |"
+                f"| {row['body']} bytes, one connection, {row['segment']:,}-byte segments | "
+                f"{clocks} | {ways} |"
             )
     return lines if rows else []
 
@@ -236,7 +250,8 @@ def main():
             [DATA / "bench-port32"], capture_output=True, text=True, check=True
         ).stdout
         behind_port32 = [json.loads(line) for line in text.splitlines()]
-    # Images do not depend on the rings' memory; frames of 9,000 bytes only matter for bulk transfers.
+    # Images do not depend on the rings' memory; frames of 9,000 bytes only matter for bulk
+    # transfers.
     for binary, latency, which in [
         ("bench", 4, []),
         ("bench-latency-32", 32, ["latency", "bulk", "calls"]),
@@ -262,7 +277,8 @@ def main():
     lines = [
         f"# The board in cycles, {result['date']}, {result['commit']}",
         "",
-        f"64-bit shell, 16 sessions. Microseconds and calls per second are the cycles at {CLOCK_MHZ} MHz, "
+        f"64-bit shell, 16 sessions. Microseconds and calls per second are the cycles at "
+        f"{CLOCK_MHZ} MHz, "
         "the rate of a 10 Gb/s line at this width, and not a result of place and route.",
         "",
         "| measure | memory latency, cycles | result |",
@@ -273,28 +289,37 @@ def main():
         if row["measure"] == "latency":
             spread = ", ".join(f"{n} × {c}" for c, n in row["histogram"].items())
             lines.append(
-                f"| 64-byte echo, last byte of the request in to first byte of the reply out, {row['calls']} calls "
-                f"| {memory} | {row['least']} to {row['most']} cycles, mean {row['mean']} ({row['mean'] / CLOCK_MHZ:.2f} µs); {spread} |"
+                f"| 64-byte echo, last byte of the request in to first byte of the reply out, "
+                f"{row['calls']} calls "
+                f"| {memory} | {row['least']} to {row['most']} cycles, mean {row['mean']} "
+                f"({row['mean'] / CLOCK_MHZ:.2f} µs); {spread} |"
             )
         elif row["measure"] == "host":
             lines.append(
-                f"| 64-byte echo over the host port, doorbell to report, {row['calls']} calls | {memory} | {row['least']} to {row['most']} cycles "
-                f"({row['mean'] / CLOCK_MHZ:.2f} µs), of which twice {row['bus_latency']} are the assumed bus |"
+                f"| 64-byte echo over the host port, doorbell to report, {row['calls']} calls | "
+                f"{memory} | {row['least']} to {row['most']} cycles "
+                f"({row['mean'] / CLOCK_MHZ:.2f} µs), of which twice {row['bus_latency']} are the "
+                "assumed bus |"
             )
         elif row["measure"] == "bulk":
             for way in ("in", "out"):
                 lines.append(
-                    f"| {row['body']} bytes {way}, one connection, {row['segment']:,}-byte segments | {memory} "
-                    f"| {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the line, "
+                    f"| {row['body']} bytes {way}, one connection, {row['segment']:,}-byte "
+                    f"segments | {memory} "
+                    f"| {row[way + '_cycles']} cycles, {100 * row[way + '_of_line']:.1f} % of the "
+                    "line, "
                     f"{100 * row[way + '_of_ceiling']:.1f} % of the payload capacity of the line |"
                 )
         elif row["measure"] == "calls":
             functions = row["functions"]
             regions = "" if functions == 1 else f", {functions} functions in as many regions"
             lines.append(
-                f"| 64-byte echo, {row['connections']} connection{'s' * (row['connections'] > 1)}, {row['depth']} in flight on each, "
-                f"{row['requests_per_segment']} a segment{regions} | {memory} | {row['cycles_per_call']} cycles a call, "
-                f"{row['calls_per_second_at_156.25_MHz'] / 1e6:.2f} M calls/s; the limit of the wire is {row['wire_bound_in_cycles']} cycles |"
+                f"| 64-byte echo, {row['connections']} connection{'s' * (row['connections'] > 1)}, "
+                f"{row['depth']} in flight on each, "
+                f"{row['requests_per_segment']} a segment{regions} | {memory} | "
+                f"{row['cycles_per_call']} cycles a call, "
+                f"{row['calls_per_second_at_156.25_MHz'] / 1e6:.2f} M calls/s; the limit of the "
+                f"wire is {row['wire_bound_in_cycles']} cycles |"
             )
     lines += functions_report(rows) + port32_report(behind_port32)
     if options.live_only:
@@ -302,10 +327,13 @@ def main():
     if not options.no_live:
         lines += [
             "",
-            f"The live model, wall clock, wrk on the same {os.cpu_count()} cores (POST of 64 bytes to echo, keep-alive; nginx, one worker, "
-            f"sends replies of the same size over the loopback device); median of {ROUNDS} alternating rounds of {SECONDS} s:",
+            f"The live model, wall clock, wrk on the same {os.cpu_count()} cores (POST of 64 bytes "
+            "to echo, keep-alive; nginx, one worker, "
+            f"sends replies of the same size over the loopback device); median of {ROUNDS} "
+            f"alternating rounds of {SECONDS} s:",
             "",
-            "| server | connections | requests/s | all rounds | p50 | p99 | simulated MHz | cores used by the model |",
+            "| server | connections | requests/s | all rounds | p50 | p99 | simulated MHz | cores "
+            "used by the model |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for name, by_connections in result["live_wall_clock"].items():
@@ -317,7 +345,8 @@ def main():
                     else "– | –"
                 )
                 lines.append(
-                    f"| {name} | {connections} | {row['requests_per_second']:.0f} | {rounds} | {row['p50']} | {row['p99']} | {own} |"
+                    f"| {name} | {connections} | {row['requests_per_second']:.0f} | {rounds} | "
+                    f"{row['p50']} | {row['p99']} | {own} |"
                 )
     out = ROOT / "bench" / "results" / "board"
     out.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Calls one kernel (echo, 64 bytes) 5,000 times in three ways: over a board's host port, over its HTTP, and over nginx with
-an OpenCL kernel on PoCL (fcgi_opencl.c); and, for comparison, over the gateway with the same OpenCL kernel.
+"""Calls one kernel (echo, 64 bytes) 5,000 times in three ways: over a board's host port, over its
+HTTP, and over nginx with an OpenCL kernel on PoCL (fcgi_opencl.c); and, for comparison, over the
+gateway with the same OpenCL kernel.
 
 usage: bench/board/three_ways.py [--calls N] [--write]
 
-Cycles and wall clock are separate. Cycles are those of the RTL, for both ways into the board; wall clock is the speed of the
-live model, and of nginx and the gateway on this host's processor. This program is the client: one call at a time over one
-socket, alternating between the ways, so that load of the host affects all of them. --write keeps bench/results/board/DATE-three-ways-COMMIT.
+Cycles and wall clock are separate. Cycles are those of the RTL, for both ways into the board; wall
+clock is the speed of the live model, and of nginx and the gateway on this host's processor. This
+program is the client: one call at a time over one socket, alternating between the ways, so that
+load of the host affects all of them. --write keeps bench/results/board/DATE-three-ways-COMMIT.
 """
 
 import argparse
@@ -45,7 +47,8 @@ implementations:
   - opencl: {source: echo.cl, kernel: echo, args: [body, answer], global: [n]}
 """
 SOURCE = pathlib.Path(__file__).with_name("echo.cl")
-# Connections stay open on both sides, as with a board and the gateway. The worker of a user other than root keeps this user.
+# Connections stay open on both sides, as with a board and the gateway. The worker of a user other
+# than root keeps this user.
 NGINX = """
   upstream kernel { server unix:DIRECTORY/kernel.sock; keepalive 1; }
   server {
@@ -68,7 +71,8 @@ class Http:
         self.socket = socket.create_connection((parts.hostname, parts.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.head = (
-            f"POST /function/echo HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
+            f"POST /function/echo HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: "
+            "application/octet-stream\r\n"
             "Content-Length: 64\r\n\r\n"
         ).encode()
 
@@ -160,26 +164,31 @@ def report(result):
     lines = [
         f"# One kernel, three ways: {result['calls']} calls of echo with 64 bytes",
         "",
-        f"{result['date']}, commit {result['commit']}; one call at a time, alternating between the ways after {BLOCK} calls.",
+        f"{result['date']}, commit {result['commit']}; one call at a time, alternating between the "
+        f"ways after {BLOCK} calls.",
         "",
-        f"Cycles of the RTL, and the time at {CLOCK_MHZ} MHz (a clock that no placement of this RTL has reached):",
+        f"Cycles of the RTL, and the time at {CLOCK_MHZ} MHz (a clock that no placement of this "
+        "RTL has reached):",
         "",
         "| way | cycles: minimum, mean, maximum | µs | definition |",
         "|---|---|---|---|",
     ]
     counted = {
-        "host": "doorbell written to report in host memory; {bus_latency} cycles for each of two reads of host memory, assumed",
+        "host": "doorbell written to report in host memory; {bus_latency} cycles for each of two "
+        "reads of host memory, assumed",
         "latency": "last byte of the request in to first byte of the reply out, without the wire",
     }
     for row in result["cycles"]:
         what = {"host": "host port", "latency": "HTTP on the board"}[row["measure"]]
         lines.append(
-            f"| {what} | {row['least']}, {row['mean']}, {row['most']} | {row['mean'] / CLOCK_MHZ:.2f} "
+            f"| {what} | {row['least']}, {row['mean']}, {row['most']} | "
+            f"{row['mean'] / CLOCK_MHZ:.2f} "
             f"| {counted[row['measure']].format(**row)} |"
         )
     lines += [
         "",
-        f"Wall clock, µs, including the Python client's own time, on {result['cores']} cores whose load average was "
+        f"Wall clock, µs, including the Python client's own time, on {result['cores']} cores whose "
+        "load average was "
         f"{result['load_before']} before. The first two are the speed of a simulation:",
         "",
         "| way | least | p50 | p95 | p99 | most |",

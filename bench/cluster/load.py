@@ -3,10 +3,11 @@
 
 usage: load.py URL BODY_FILE DUE_FILE BEGIN SECONDS [KEY]
 
-DUE_FILE is a JSON list of seconds after BEGIN, a time of the monotonic clock. A request that becomes due before the reply
-to the previous one is sent right after the reply; further requests that become due meanwhile are not sent. Prints JSON: the
-time of each request (seconds after BEGIN), its latency in milliseconds, and the numbers of unsent and failed requests. KEY is
-the tenant's, for servers that require one.
+DUE_FILE is a JSON list of seconds after BEGIN, a time of the monotonic clock. A request that
+becomes due before the reply to the previous one is sent right after the reply; further requests
+that become due meanwhile are not sent. Prints JSON: the time of each request (seconds after BEGIN),
+its latency in milliseconds, and the numbers of unsent and failed requests. KEY is the tenant's, for
+servers that require one.
 """
 
 import bisect
@@ -18,13 +19,15 @@ import urllib.parse
 
 
 class Connection:
-    """A keep-alive connection, without buffering or locks of a library between the clock and the socket."""
+    """A keep-alive connection, without buffering or locks of a library between the clock and the
+    socket."""
 
     def __init__(self, url, body, key):
         parts = urllib.parse.urlsplit(url)
         self.address = (parts.hostname, parts.port)
         head = (
-            f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/octet-stream\r\n"
+            f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: "
+            "application/octet-stream\r\n"
             f"Accept: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
             + (f"X-API-Key: {key}\r\n" if key else "")
             + "\r\n"

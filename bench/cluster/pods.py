@@ -1,5 +1,6 @@
-"""The two systems of run.py in a Kubernetes cluster of three nodes: Baltra as installed by its chart, and the native servers
-as Pods. The image of the native servers has their program and PoCL; their plans come from this host's directory."""
+"""The two systems of run.py in a Kubernetes cluster of three nodes: Baltra as installed by its
+chart, and the native servers as Pods. The image of the native servers has their program and PoCL;
+their plans come from this host's directory."""
 
 import contextlib
 import pathlib

@@ -75,7 +75,8 @@ class Row:
                 "served": len(values) / self.seconds if records else 0.0,
                 "target": part[0]["target_per_s"] if part else 0.0,
             }
-        # Tasks of a use are alike, so a function's part of the busy time is its part of the requests.
+        # Tasks of a use are alike, so a function's part of the busy time is its part of the
+        # requests.
         for f in self.functions.values():
             together = sum(
                 g["served"] for g in self.functions.values() if g["device"] == f["device"]
@@ -141,7 +142,8 @@ def rising_section(result):
             else ""
         ),
         "",
-        "| use | sent rq/s | | served rq/s | utilization of three % | mean ms | p50 | p95 | failed |",
+        "| use | sent rq/s | | served rq/s | utilization of three % | mean ms | p50 | p95 | failed "
+        "|",
         "|---|--:|---|--:|--:|--:|--:|--:|--:|",
     ]
     for use in uses:
@@ -149,7 +151,8 @@ def rising_section(result):
             for system, name in (("Baltra", "baltra"), ("native", "native")):
                 p = Point(result, use.name, rate, name)
                 lines.append(
-                    f"| {use.name} | {rate:g} | {system} | {p.served:.1f} | {p.utilization:.1f} | {p.mean:.2f} | {p.p50:.2f} | {p.p95:.2f} | {p.failed} |"
+                    f"| {use.name} | {rate:g} | {system} | {p.served:.1f} | {p.utilization:.1f} | "
+                    f"{p.mean:.2f} | {p.p50:.2f} | {p.p95:.2f} | {p.failed} |"
                 )
     lines += [
         "",
@@ -171,7 +174,8 @@ def rising_section(result):
             for name, p in most.items()
         }
         lines.append(
-            f"| {use.name} | {use.figures[0]}, {use.figures[1]} | {best['baltra']} | {use.figures[2]} | {best['native']} | {use.figures[3]} |"
+            f"| {use.name} | {use.figures[0]}, {use.figures[1]} | {best['baltra']} | "
+            f"{use.figures[2]} | {best['native']} | {use.figures[3]} |"
         )
     return [*lines, ""]
 
@@ -226,13 +230,15 @@ def use_section(result, use):
     functions = [
         f"## {use.name}, function by function (table {use.table.split(' and ')[0]})",
         "",
-        "| load | function | device | | utilization % | mean ms | p50 | p95 | served rq/s | target | p95 limit | |",
+        "| load | function | device | | utilization % | mean ms | p50 | p95 | served rq/s | target "
+        "| p95 limit | |",
         "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     totals = [
         f"## {use.name}, together (table {use.table.split(' and ')[1]})",
         "",
-        "| load | | utilization % | mean ms | p50 | p95 | served rq/s | target | failed | thesis: served, mean ms, utilization % | more served than native | p95 ≤ native + one task |",
+        "| load | | utilization % | mean ms | p50 | p95 | served rq/s | target | failed | thesis: "
+        "served, mean ms, utilization % | more served than native | p95 ≤ native + one task |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|---|---|---|",
     ]
     for load in loads_of(result, use.name):
@@ -246,7 +252,8 @@ def use_section(result, use):
                 elif system == "Baltra":
                     asked = f"(native {f['p95'] - native.functions[number]['p95']:+.2f})"
                 functions.append(
-                    f"| {load} | {use.name}-{number} | {f['device']} | {system} | {f['utilization']:.2f} | {f['mean']:.2f} | {f['p50']:.2f} | "
+                    f"| {load} | {use.name}-{number} | {f['device']} | {system} | "
+                    f"{f['utilization']:.2f} | {f['mean']:.2f} | {f['p50']:.2f} | "
                     f"{f['p95']:.2f} | {f['served']:.2f} | {f['target']:g} | {asked} | {verdict} |"
                 )
         task = max(d["task_ms"] for d in baltra.devices.values())
@@ -257,11 +264,14 @@ def use_section(result, use):
             verdicts = "| |"
             if system == "Baltra":
                 verdicts = (
-                    f"| {mark(t['served'] > native.total['served'])} ({t['served'] / native.total['served']:.2f} ×) | "
-                    f"{mark(t['p95'] <= native.total['p95'] + task)} (≤ {native.total['p95'] + task:.2f}) |"
+                    f"| {mark(t['served'] > native.total['served'])} "
+                    f"({t['served'] / native.total['served']:.2f} ×) | "
+                    f"{mark(t['p95'] <= native.total['p95'] + task)} (≤ "
+                    f"{native.total['p95'] + task:.2f}) |"
                 )
             totals.append(
-                f"| {load} | {system} | {t['utilization']:.2f} | {t['mean']:.2f} | {t['p50']:.2f} | {t['p95']:.2f} | {t['served']:.2f} | "
+                f"| {load} | {system} | {t['utilization']:.2f} | {t['mean']:.2f} | {t['p50']:.2f} "
+                f"| {t['p95']:.2f} | {t['served']:.2f} | "
                 f"{t['target']:g} | {t['failed']} | {served}, {mean}, {utilization} {verdicts}"
             )
     return [*totals, "", *functions, ""]
@@ -285,7 +295,8 @@ def loads_section(result):
 
 
 def calibration(result, use):
-    """The time of a task on device c, and the additional time of a request at the function that is alone there (interquartile range)."""
+    """The time of a task on device c, and the additional time of a request at the function that is
+    alone there (interquartile range)."""
     rows = [Row(result, use, load, "baltra") for load in loads_of(result, use)]
     task = statistics.median(row.devices["c"]["task_ms"] for row in rows)
     beside = [ms - task for row in rows for ms in row.functions[3]["all"]]
@@ -293,8 +304,9 @@ def calibration(result, use):
 
 
 def due(use, load, round_, rates, seconds):
-    """The times at which each function's requests are due: at equal intervals, as a load tester sends them. The phase of each
-    function is drawn again every second, because collisions on a shared device depend on it."""
+    """The times at which each function's requests are due: at equal intervals, as a load tester
+    sends them. The phase of each function is drawn again every second, because collisions on a
+    shared device depend on it."""
     found = {}
     for number, rate in rates.items():
         numbers = random.Random(f"{use} {load} {round_} {number}")
@@ -325,20 +337,24 @@ def trace(result, use, load):
 
 
 def scenario(result, use, load=None):
-    """The run as a scenario of `baltra simulate`: steady loads, or one load with its exact requests."""
+    """The run as a scenario of `baltra simulate`: steady loads,
+    or one load with its exact requests."""
     task, low, high = calibration(result, use)
     o = result["options"]
     seconds = o["rounds"] * (o["warmup"] + o["seconds"])
     lines = [
-        f"# The {use} rows of the live run of {result['date']} at {result['machine']['commit']}: its loads; the time of a task and the",
-        "# additional time of a request (interquartile range), measured at the function that has device c to itself.",
+        f"# The {use} rows of the live run of {result['date']} at {result['machine']['commit']}: "
+        "its loads; the time of a task and the",
+        "# additional time of a request (interquartile range), measured at the function that has "
+        "device c to itself.",
         f"name: {use}, five functions on three nodes",
         *(
             ["trace: trace.csv", f"duration_s: {seconds}"]
             if load
             else ["duration_s: 310", "warmup_s: 10"]
         ),
-        f"gate: {{policy: {o['policy']}, quantum_ms: {o['quantum']:g}, isolation: session, slots: 1}}",
+        f"gate: {{policy: {o['policy']}, quantum_ms: {o['quantum']:g}, isolation: session, slots: "
+        f"1}}",
         "nodes:",
     ]
     lines += [
@@ -372,10 +388,13 @@ def simulated_section(result):
     lines = [
         "## The simulator compared with the live run",
         "",
-        "The simulator's input is the time at which each request was due, and two times measured at function 3, which is alone on its",
-        "device; it predicts the results of functions that share a device. The scenarios next to this file have steady loads.",
+        "The simulator's input is the time at which each request was due, and two times measured "
+        "at function 3, which is alone on its",
+        "device; it predicts the results of functions that share a device. The scenarios next to "
+        "this file have steady loads.",
         "",
-        "| use | load | function | served rq/s, live | simulated | mean ms, live | simulated | deviation | p95 ms, live | simulated | deviation |",
+        "| use | load | function | served rq/s, live | simulated | mean ms, live | simulated | "
+        "deviation | p95 ms, live | simulated | deviation |",
         "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     devices = [
@@ -395,8 +414,11 @@ def simulated_section(result):
                     abs(s["processed_per_s"] / f["served"] - 1) if f["served"] else 0.0
                 )
                 lines.append(
-                    f"| {use} | {load} | {number} ({f['device']}) | {f['served']:.2f} | {s['processed_per_s']:.2f} | {f['mean']:.2f} | {s['latency_ms']['mean']:.2f} | "
-                    f"{off.get('mean', 0):+.1%} | {f['p95']:.2f} | {s['latency_ms']['p95']:.2f} | {off.get('p95', 0):+.1%} |"
+                    f"| {use} | {load} | {number} ({f['device']}) | {f['served']:.2f} | "
+                    f"{s['processed_per_s']:.2f} | {f['mean']:.2f} | {s['latency_ms']['mean']:.2f} "
+                    "| "
+                    f"{off.get('mean', 0):+.1%} | {f['p95']:.2f} | {s['latency_ms']['p95']:.2f} | "
+                    f"{off.get('p95', 0):+.1%} |"
                 )
             for node, d in row.devices.items():
                 s = next(x for x in case["devices"] if x["id"].startswith(f"{node}/"))[
@@ -404,15 +426,18 @@ def simulated_section(result):
                 ]
                 apart["utilization"].append(abs(s - d["utilization"]))
                 devices.append(
-                    f"| {use} | {load} | {node} | {d['utilization']:.2f} | {s:.2f} | {s - d['utilization']:+.2f} |"
+                    f"| {use} | {load} | {node} | {d['utilization']:.2f} | {s:.2f} | "
+                    f"{s - d['utilization']:+.2f} |"
                 )
     if not apart["mean"]:
         return []
     words = lambda key, unit: (
-        f"median {statistics.median(apart[key]) * unit[0]:.1f} {unit[1]}, at most {max(apart[key]) * unit[0]:.1f} {unit[1]}"
+        f"median {statistics.median(apart[key]) * unit[0]:.1f} {unit[1]}, at most "
+        f"{max(apart[key]) * unit[0]:.1f} {unit[1]}"
     )
     summary = [
-        f"Deviations: utilization of a device {words('utilization', (1, 'points'))}; served requests {words('served', (100, '%'))}; "
+        f"Deviations: utilization of a device {words('utilization', (1, 'points'))}; served "
+        f"requests {words('served', (100, '%'))}; "
         f"mean latency {words('mean', (100, '%'))}; p95 {words('p95', (100, '%'))}.",
         "",
     ]
@@ -447,7 +472,8 @@ def verdicts(result):
             functions += len(held)
             kept += sum(baltra.functions[number]["p95"] <= limit for number, limit in held.items())
     return (
-        f"More requests served than native: {more} of {rows} rows. p95 at most native's plus one task of the co-tenant: {p95} of {rows} rows; "
+        f"More requests served than native: {more} of {rows} rows. p95 at most native's plus one "
+        f"task of the co-tenant: {p95} of {rows} rows; "
         f"function by function, {kept} of the {functions} that share a device."
     )
 
@@ -494,7 +520,8 @@ def charts(result):
 def where(options):
     if options.get("kubernetes"):
         return (
-            "a Kubernetes cluster of three nodes on this host (a kubelet, containerd and kube-proxy each, in network namespaces of their own), "
+            "a Kubernetes cluster of three nodes on this host (a kubelet, containerd and "
+            "kube-proxy each, in network namespaces of their own), "
             "with everything except the load in Pods"
         )
     return "three nodes in network namespaces"
@@ -517,9 +544,12 @@ def render(result):
     out = [
         f"# Functions on three devices, {result['date']}",
         "",
-        f"{m['cpu']}, {m['cores']} cores for everything, kernel {m['kernel']}, commit {m['commit']}; {where(o)}, {driver_of(o)} as each one's driver"
-        f"{', every task paced to take at least: ' + paces if o['pace'] else ''}. The thesis's loads × {o['factor']:g}; one connection a function, "
-        f"as hey sends; {o['rounds']} rounds of {o['seconds']:g} s per row, alternating; gates: {o['policy']}, quantum {o['quantum']:g} ms."
+        f"{m['cpu']}, {m['cores']} cores for everything, kernel {m['kernel']}, commit "
+        f"{m['commit']}; {where(o)}, {driver_of(o)} as each one's driver"
+        f"{', every task paced to take at least: ' + paces if o['pace'] else ''}. The thesis's "
+        f"loads × {o['factor']:g}; one connection a function, "
+        f"as hey sends; {o['rounds']} rounds of {o['seconds']:g} s per row, alternating; gates: "
+        f"{o['policy']}, quantum {o['quantum']:g} ms."
         + (
             " A quick run, which checks that everything runs, and is too short to quote."
             if o["quick"]

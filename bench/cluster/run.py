@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Measures the thesis's tables 6.2 to 6.8 (five functions on three devices through Baltra, compared with three native functions
-that have a device each) and its figures 6.4 to 6.9 (one application on three devices with rising load), alternately, on three
-nodes in network namespaces or in a Kubernetes cluster of three nodes.
+"""Measures the thesis's tables 6.2 to 6.8 (five functions on three devices through Baltra, compared
+with three native functions that have a device each) and its figures 6.4 to 6.9 (one application on
+three devices with rising load), alternately, on three nodes in network namespaces or in a
+Kubernetes cluster of three nodes.
 
-usage: bench/cluster/run.py [--kubernetes] [--quick] [--parts tables,figures] [--uses sobel,matmul,cnn] [--loads high]
+usage: bench/cluster/run.py [--kubernetes] [--quick] [--parts tables,figures]
+       [--uses sobel,matmul,cnn] [--loads high]
                             [--rounds 2] [--seconds 9] [--label NAME]
 
-Needs root, `make build` and a C compiler; --kubernetes also scripts/kubernetes/build.sh. README.md defines the numbers and the
-emulation. Writes bench/results/cluster/DATE-LABEL-COMMIT.{json,md}, -*.svg and -*.yaml (the simulated
-scenarios).
+Needs root, `make build` and a C compiler; --kubernetes also scripts/kubernetes/build.sh. README.md
+defines the numbers and the emulation. Writes bench/results/cluster/DATE-LABEL-COMMIT.{json,md},
+-*.svg and -*.yaml (the simulated scenarios).
 """
 
 import argparse
@@ -60,7 +62,8 @@ def enter(namespace):
 
 
 class Network:
-    """The namespaces of three nodes, and that of the door with the bridge between them; the host's network is unchanged."""
+    """The namespaces of three nodes, and that of the door with the bridge between them;
+    the host's network is unchanged."""
 
     def __init__(self):
         self.prefix = f"baltra-bench-{os.getpid()}"
@@ -139,7 +142,8 @@ class Processes:
         for name, process in self.running:
             if process.poll() is not None:
                 raise RuntimeError(
-                    f"{name} ended with {process.returncode}: {(self.home / f'{name}.log').read_text()[-2000:]}"
+                    f"{name} ended with {process.returncode}: "
+                    f"{(self.home / f'{name}.log').read_text()[-2000:]}"
                 )
 
     def stop(self):
@@ -188,7 +192,8 @@ def until(what, processes, condition):
 
 
 class Functions:
-    """Functions at a gateway: those of the tables are bound to a device each, those of the figures have all three."""
+    """Functions at a gateway: those of the tables are bound to a device each,
+    those of the figures have all three."""
 
     # The tenant's key, if the gateway requires one.
     key = ""
@@ -221,7 +226,8 @@ class Functions:
                 time.sleep(0.2)
 
     def device(self, node):
-        """A part of the name of the node's device; without a node, a common part of all three names."""
+        """A part of the name of the node's device; without a node,
+        a common part of all three names."""
         return f"board-{node}"
 
     def tool(self, *words):
@@ -253,7 +259,8 @@ class Functions:
 
 
 class Pool(Functions):
-    """A registry, three managers and a gateway; all except the managers run in the door's namespace."""
+    """A registry, three managers and a gateway; all except the managers run in the door's
+    namespace."""
 
     gateway = "http://127.0.0.1:8080"
 
@@ -351,7 +358,8 @@ token = "{token}"
 
 
 class Servers:
-    """Native servers: three per use, one per node, each with exclusive use of the node's device during its measurement."""
+    """Native servers: three per use, one per node,
+    each with exclusive use of the node's device during its measurement."""
 
     key = ""
 
@@ -454,7 +462,8 @@ def drive(system, use, urls, rates, due, options, home):
 
 
 def same_answers(uses, systems, home):
-    """Checks before the measurements that every function returns the same bytes natively and through Baltra."""
+    """Checks before the measurements that every function returns the same bytes natively and
+    through Baltra."""
     for use in uses:
         body = (home / f"{use.name}.body").read_bytes()
         urls = [
@@ -475,7 +484,8 @@ def same_answers(uses, systems, home):
 
 
 def in_turns(options, systems, rows, measured):
-    """The results of `measured` for every row on every system, in an order that changes from round to round."""
+    """The results of `measured` for every row on every system,
+    in an order that changes from round to round."""
     records = []
     for round_ in range(options.rounds):
         for row in rows:
@@ -491,7 +501,9 @@ def in_turns(options, systems, rows, measured):
                 )
                 target = sum(f["target_per_s"] for f in found["functions"].values())
                 say(
-                    f"round {round_ + 1}: {' '.join(str(getattr(word, 'name', word)) for word in row)} {name}: {served:.1f} of {target:.1f} rq/s"
+                    f"round {round_ + 1}: "
+                    f"{' '.join(str(getattr(word, 'name', word)) for word in row)} {name}: "
+                    f"{served:.1f} of {target:.1f} rq/s"
                 )
     return records
 
@@ -540,7 +552,8 @@ def numbers(system):
 
 
 def simulate(result, stem):
-    """Simulates the same requests on the same devices. The scenarios that are kept have steady loads instead."""
+    """Simulates the same requests on the same devices.
+    The scenarios that are kept have steady loads instead."""
     simulated = {}
     for use in [
         use.name for use in USES if any(record["use"] == use.name for record in result["records"])
@@ -647,7 +660,8 @@ def main():
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of managers and native servers; {n} becomes the node's number: CUDA_VISIBLE_DEVICES={n}",
+        help="of managers and native servers; {n} becomes the node's number: "
+        "CUDA_VISIBLE_DEVICES={n}",
     )
     parser.add_argument("--label", default=None, help="the machine in the result's file name")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/cluster")

@@ -17,8 +17,8 @@ NATIVE_DEVICE_OF = {1: "a", 2: "b", 3: "c"}
 
 
 class Use:
-    """One kind of task: arrays are (name, type, shape); a step is (kernel, arguments, global, local). `rising` are the
-    loads of figures 6.4 to 6.9, requests a second."""
+    """One kind of task: arrays are (name, type, shape); a step is (kernel, arguments, global,
+    local). `rising` are the loads of figures 6.4 to 6.9, requests a second."""
 
     def __init__(
         self,
@@ -137,7 +137,8 @@ class Use:
         )
 
 
-# Task times come from the tables: utilization / processed requests of the function that has device C to itself.
+# Task times come from the tables: utilization / processed requests of the function that has device
+# C to itself.
 USES = [
     Use(
         "sobel",
@@ -193,8 +194,9 @@ USES = [
             "159 rq/s at 183.91 %, 22 to 57.06 ms",
         ),
     ),
-    # AlexNet's first layer (convolution, normalization, pooling) and a classifier of 16: the rest of the network
-    # is emulated by the pace, because two processors cannot compute 33 complete networks per second.
+    # AlexNet's first layer (convolution, normalization, pooling) and a classifier of 16: the rest
+    # of the network is emulated by the pace, because two processors cannot compute 33 complete
+    # networks per second.
     Use(
         "cnn",
         "6.7 and 6.8",

@@ -3,8 +3,8 @@
 
 usage: bench/http/run.py [--seconds 5] [--rounds 3] [--connections 32] [--threads 1] [--label NAME]
 
-Needs nginx and wrk (scripts/setup.sh bench), `make build apps` and `make -C apps/functions`. README.md
-defines each number. Writes bench/results/http/DATE-LABEL-COMMIT.{json,md}.
+Needs nginx and wrk (scripts/setup.sh bench), `make build apps` and `make -C apps/functions`.
+README.md defines each number. Writes bench/results/http/DATE-LABEL-COMMIT.{json,md}.
 """
 
 import argparse
@@ -140,7 +140,8 @@ def wrk(url, seconds, connections, threads, method="POST", size=0, pipeline=1):
 
 
 class Nginx:
-    """A constant 200 with an empty body and one worker per core, tuned according to nginx' documentation."""
+    """A constant 200 with an empty body and one worker per core,
+    tuned according to nginx' documentation."""
 
     def __init__(self, home):
         self.port = free_port()
@@ -244,7 +245,8 @@ class Baltra:
         return json.loads(run.stdout)["latency_us"]
 
     def cold(self, name, body):
-        """The first call of a function that was removed and deployed again, with the program in the executor's cache."""
+        """The first call of a function that was removed and deployed again,
+        with the program in the executor's cache."""
         self.command("function", "remove", name)
         self.command("function", "deploy", str(self.home / "functions" / name))
         began = time.monotonic()
@@ -300,7 +302,8 @@ def measure(options, nginx, baltra):
             )
             result["rates"].setdefault(name, []).append(found)
             say(
-                f"  {name}: {found['per_s']:.0f}/s, p99 {found['p99_us']} us, {found['errors']} errors"
+                f"  {name}: {found['per_s']:.0f}/s, p99 {found['p99_us']} us, {found['errors']} "
+                "errors"
             )
         # One connection: the cost of the round trip and of the task.
         result["single"].setdefault("nginx", []).append(wrk(nginx.url, options.seconds, 1, 1))
@@ -325,9 +328,12 @@ def render(result):
         f"# The HTTP door, {result['date']}",
         "",
         f"{result['machine']['cpu']}, {result['machine']['cores']} cores, "
-        f"commit {result['machine']['commit']}; wrk with {result['options']['threads']} threads and "
-        f"{result['options']['connections']} connections on the same cores, {result['options']['seconds']} s, medians of "
-        f"{result['options']['rounds']} alternating rounds; pipeline {result['options']['pipeline']}.",
+        f"commit {result['machine']['commit']}; wrk with {result['options']['threads']} threads "
+        "and "
+        f"{result['options']['connections']} connections on the same cores, "
+        f"{result['options']['seconds']} s, medians of "
+        f"{result['options']['rounds']} alternating rounds; pipeline "
+        f"{result['options']['pipeline']}.",
         "",
         "| what | requests/s | × nginx | p50 µs | p99 µs | errors | asked | |",
         "|---|--:|--:|--:|--:|--:|---|---|",
@@ -339,7 +345,8 @@ def render(result):
         verdict = "" if promised is None else "met" if share >= promised else "**not met**"
         asked = "" if promised is None else f"≥ {promised} × nginx"
         lines.append(
-            f"| {name} | {median(rows, 'per_s'):,.0f} | {share:.2f} | {median(rows, 'p50_us'):.0f} | {median(rows, 'p99_us'):.0f} | "
+            f"| {name} | {median(rows, 'per_s'):,.0f} | {share:.2f} | {median(rows, 'p50_us'):.0f} "
+            f"| {median(rows, 'p99_us'):.0f} | "
             f"{sum(row['errors'] for row in rows)} | {asked} | {verdict} |"
         )
     lines += [
@@ -356,7 +363,8 @@ def render(result):
     ):
         row = result["single"][name]
         lines.append(
-            f"| {label} | {median(row, 'min_us'):.0f} | {median(row, 'p50_us'):.0f} | {median(row, 'p95_us'):.0f} | {median(row, 'p99_us'):.0f} |"
+            f"| {label} | {median(row, 'min_us'):.0f} | {median(row, 'p50_us'):.0f} | "
+            f"{median(row, 'p95_us'):.0f} | {median(row, 'p99_us'):.0f} |"
         )
     direct = {key: median(result["direct"], key) for key in ("min", "median", "p95", "p99")}
     lines.append(
@@ -375,10 +383,13 @@ def render(result):
         "",
         "| what | measured | asked | |",
         "|---|--:|---|---|",
-        f"| added by the gateway to the direct task, p50 | {added[0]:.0f} µs | ≤ 60 µs | {mark(added[0] <= 60)} |",
+        f"| added by the gateway to the direct task, p50 | {added[0]:.0f} µs | ≤ 60 µs | "
+        f"{mark(added[0] <= 60)} |",
         f"| added, p99 | {added[1]:.0f} µs | ≤ 300 µs | {mark(added[1] <= 300)} |",
-        f"| from the minimum to the 95th percentile, the task | {spread:.0f} µs | ≤ 30 µs | {mark(spread <= 30)} |",
-        f"| cold start with a cached program, complete call | {cold:.1f} ms | ≤ 50 ms | {mark(cold <= 50)} |",
+        f"| from the minimum to the 95th percentile, the task | {spread:.0f} µs | ≤ 30 µs | "
+        f"{mark(spread <= 30)} |",
+        f"| cold start with a cached program, complete call | {cold:.1f} ms | ≤ 50 ms | "
+        f"{mark(cold <= 50)} |",
         f"| of that: loading (`cold`) | {median(result['cold'], 'cold'):.1f} ms | | |",
         f"| of that: the device | {median(result['cold'], 'device'):.1f} ms | | |",
         "",

@@ -59,7 +59,8 @@ def burst(result, out):
     pods, rounds = result["pods"], len(result["all_run_s"])
     out += [
         f"## {pods} Pods that request a device\n",
-        f"At once: a Deployment of {pods}; all ran after {times} s. One at a time: each is created after the previous one. Times of an "
+        f"At once: a Deployment of {pods}; all ran after {times} s. One at a time: each is created "
+        "after the previous one. Times of an "
         f"admission, {rounds} times {pods}; a quantile lies between the bounds of its bucket:\n",
         "| Pods | measured by | admissions | mean ms | p50 ms | | p99 ms | |",
         "|---|---|--:|--:|--:|---|--:|---|",
@@ -69,7 +70,8 @@ def burst(result, out):
             h = added(result[how], who)
             p50, p99 = quantile(h, 0.5), quantile(h, 0.99)
             out.append(
-                f"| {'one at a time' if how == 'by turns' else how} | {who} | {h['count']:.0f} | {h['total_ms'] / h['count']:.2f} | {between(p50)} | "
+                f"| {'one at a time' if how == 'by turns' else how} | {who} | {h['count']:.0f} | "
+                f"{h['total_ms'] / h['count']:.2f} | {between(p50)} | "
                 f"{judged(p50, BURST_P50_MS)} | {between(p99)} | {judged(p99, BURST_P99_MS)} |"
             )
     out.append("")
@@ -93,8 +95,10 @@ def placement(result, meta, out):
     live, simulated = spread(result["live"]), spread(result["simulated"])
     apart = live["deviation"] / simulated["deviation"] - 1 if simulated["deviation"] else 0.0
     out += [
-        f"## {meta['replicas']:,} instances onto {meta['nodes']} nodes with {meta['devices']} devices\n",
-        f"All ran after {took:.1f} s, with device, node and identity (promised: {PLACED_S} s: {verdict(took <= PLACED_S)}).\n",
+        f"## {meta['replicas']:,} instances onto {meta['nodes']} nodes with {meta['devices']} "
+        "devices\n",
+        f"All ran after {took:.1f} s, with device, node and identity (promised: {PLACED_S} s: "
+        f"{verdict(took <= PLACED_S)}).\n",
         "| utilization of a device, % | mean | standard deviation | minimum | p5 | p95 | maximum |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
@@ -103,7 +107,8 @@ def placement(result, meta, out):
     wider = "wider" if apart > 0 else "narrower"
     out += [
         "",
-        f"The live deviation is {abs(apart):.0%} {wider} than the simulator's (promised: at most {SPREAD:.0%} wider: "
+        f"The live deviation is {abs(apart):.0%} {wider} than the simulator's (promised: at most "
+        f"{SPREAD:.0%} wider: "
         f"{verdict(apart <= SPREAD)}). The optimum is {LEVEL_DEVIATION}.",
         "",
     ]
@@ -114,7 +119,8 @@ def deaths(result, meta, out):
     pods = next(iter(result.values()))[0]["pods"]
     out += [
         f"## Killed, with {pods:,} Pods running\n",
-        "Seconds from the kill, the median of the rounds (and the worst). In every round each running Pod was the same "
+        "Seconds from the kill, the median of the rounds (and the worst). In every round each "
+        "running Pod was the same "
         "afterwards, with the same devices, and the registry had exactly these instances.\n",
         "| killed | " + " | ".join(what) + f" | promised: {RECOVERED_S} s |",
         "|---|" + "--:|" * len(what) + "---|",
@@ -135,9 +141,12 @@ def moves(result, out):
     least = min(r["ready_least"] for r in rounds)
     out += [
         f"## {result['pods']} Pods leave a board for its reconfiguration\n",
-        f"All had moved after {', '.join(f'{s:.1f}' for s in moved)} s (promised: {MOVED_S} s: {verdict(max(moved) <= MOVED_S)}), and the Pod "
-        f"for which they left ran after {', '.join('%.1f' % r['runs_s'] for r in rounds)} s. In {sum(r['looks'] for r in rounds)} looks never "
-        f"fewer than {least} were ready; the disruption budget requires {result['budget']}: {verdict(least >= result['budget'])}.",
+        f"All had moved after {', '.join(f'{s:.1f}' for s in moved)} s (promised: {MOVED_S} s: "
+        f"{verdict(max(moved) <= MOVED_S)}), and the Pod "
+        f"for which they left ran after {', '.join('%.1f' % r['runs_s'] for r in rounds)} s. In "
+        f"{sum(r['looks'] for r in rounds)} looks never "
+        f"fewer than {least} were ready; the disruption budget requires {result['budget']}: "
+        f"{verdict(least >= result['budget'])}.",
         "",
     ]
 
@@ -146,8 +155,10 @@ def markdown(result):
     meta = result["meta"]
     out = [
         f"# Baltra in a Kubernetes cluster, {meta['date']}\n",
-        f"{meta['cpu']}, {meta['cores']} cores for everything, kernel {meta['kernel']}, commit {meta['commit']}; {meta['rounds']} rounds; "
-        f"load before the run {meta['load']:.1f}. Kubernetes and Baltra's daemons are real, the nodes are kwok's.\n",
+        f"{meta['cpu']}, {meta['cores']} cores for everything, kernel {meta['kernel']}, commit "
+        f"{meta['commit']}; {meta['rounds']} rounds; "
+        f"load before the run {meta['load']:.1f}. Kubernetes and Baltra's daemons are real, the "
+        "nodes are kwok's.\n",
     ]
     if "burst" in result:
         burst(result["burst"], out)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures Baltra in a Kubernetes cluster: the webhook under a burst of Pods, a thousand instances onto four hundred devices
-compared with the simulator, the recovery from each daemon's death, and fifty Pods that leave a device for a reconfiguration.
+"""Measures Baltra in a Kubernetes cluster: the webhook under a burst of Pods, a thousand instances
+onto four hundred devices compared with the simulator, the recovery from each daemon's death, and
+fifty Pods that leave a device for a reconfiguration.
 
-usage: target/venv/bin/python bench/kubernetes/run.py [--parts burst,placement,deaths,moves] [--rounds 3] [--quick] [--label NAME]
+usage: target/venv/bin/python bench/kubernetes/run.py [--parts burst,placement,deaths,moves]
+       [--rounds 3] [--quick] [--label NAME]
 
-Needs root, scripts/kubernetes/build.sh and `make build` before. README.md defines each number. Writes
-bench/results/kubernetes/DATE-LABEL-COMMIT.{json,md}.
+Needs root, scripts/kubernetes/build.sh and `make build` before. README.md defines each number.
+Writes bench/results/kubernetes/DATE-LABEL-COMMIT.{json,md}.
 """
 
 import argparse
@@ -40,13 +42,15 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/baltra-controller"
 HEARTBEAT_S = 1.0
 PAUSE_S = 0.05
-# The killed daemons, and whether the benchmark restarts them: a kubelet restarts a container at once after its first death; a leader is replaced by the other copy.
+# The killed daemons, and whether the benchmark restarts them: a kubelet restarts a container at
+# once after its first death; a leader is replaced by the other copy.
 PARTS = ("burst", "placement", "deaths", "moves")
 VICTIMS = {"registry": True, "webhook": True, "kube-apiserver": True, "leader": False}
 
 
 class Api:
-    """The API server, as the cluster's administrator, over one connection: kubectl would dominate the measured times."""
+    """The API server, as the cluster's administrator, over one connection:
+    kubectl would dominate the measured times."""
 
     def __init__(self, cluster):
         self.context = ssl.create_default_context(cafile=str(cluster.ca.path))
@@ -116,7 +120,8 @@ def allocated(pod):
 
 
 def histogram(text, metric, **labels):
-    """A histogram in Prometheus' format: bounds in ms with the count below each, the total count, the sum in ms."""
+    """A histogram in Prometheus' format: bounds in ms with the count below each, the total count,
+    the sum in ms."""
     below, count, total = {}, 0, 0.0
     for line in text.splitlines():
         if not line.startswith(metric) or not all(
@@ -135,9 +140,11 @@ def histogram(text, metric, **labels):
 
 
 class Measured(Manager):
-    """A manager that reports realistic values: an instance allocated since the last heartbeat has worked for a part of that time."""
+    """A manager that reports realistic values: an instance allocated since the last heartbeat has
+    worked for a part of that time."""
 
-    # Instances of every device come from the registry, because a manager gets its own only in replies to heartbeats.
+    # Instances of every device come from the registry,
+    # because a manager gets its own only in replies to heartbeats.
     held = {}
 
     def __init__(self, *words, **more):
@@ -208,7 +215,8 @@ class Bench:
         }
 
     def agree(self):
-        """The Pods, if each runs on the devices of its instance in the registry, and there are no other instances."""
+        """The Pods, if each runs on the devices of its instance in the registry,
+        and there are no other instances."""
         pods, instances = self.pods(), self.instances()
         assert pods.keys() == instances.keys(), f"{len(pods)} Pods, {len(instances)} instances"
         for name, (_, devices) in instances.items():
@@ -325,7 +333,8 @@ class Bench:
         }
 
     def moves(self, rounds, nodes, pods=50, budget=45):
-        """A board holds an accelerator that many Pods use; another Pod requests this board with another accelerator."""
+        """A board holds an accelerator that many Pods use;
+        another Pod requests this board with another accelerator."""
         asked = {"baltra.io/device": "model=example-board", "baltra.io/accelerator": "sobel"}
         self.cluster.fake_nodes(2, first=nodes)
 
@@ -498,7 +507,8 @@ class Ready:
 
 
 def simulated(nodes, made):
-    """Each device's utilization from `baltra simulate`, with instances deployed at the same times."""
+    """Each device's utilization from `baltra simulate`,
+    with instances deployed at the same times."""
     functions = []
     for second in sorted(set(made)):
         count = made.count(second)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Reproduces the paper's tables 1 to 4 and figures 11 and 12: fabric in cycles, processes with live boards.
+"""Reproduces the paper's tables 1 to 4 and figures 11 and 12: fabric in cycles,
+processes with live boards.
 
 usage: bench/messages/boards.py [--empty 300] [--each 3] [--label NAME] [--live FILE [--only-live]]
 
-Needs scripts/setup.sh fabric, `make build` and `make humboldt`. README.md defines each number. Writes
-bench/results/messages/DATE-LABEL-COMMIT-boards.{json,md} and two SVGs.
+Needs scripts/setup.sh fabric, `make build` and `make humboldt`. README.md defines each number.
+Writes bench/results/messages/DATE-LABEL-COMMIT-boards.{json,md} and two SVGs.
 """
 
 import argparse
@@ -63,7 +64,8 @@ def benches():
 
 
 def area():
-    """Rows of hdl/syn/messages.py: module, its name in the paper, and LUT, FF, block RAM, each with the paper's value."""
+    """Rows of hdl/syn/messages.py: module, its name in the paper, and LUT, FF, block RAM,
+    each with the paper's value."""
     done = subprocess.run(
         [sys.executable, ROOT / "hdl/syn/messages.py"], capture_output=True, text=True
     )
@@ -78,17 +80,20 @@ def area():
 
 
 def live(comm, empty, each):
-    """Calls of the process, as (kind, bytes, began, ended), and the board's trace, as (way, time, cycle, type)."""
+    """Calls of the process, as (kind, bytes, began, ended), and the board's trace,
+    as (way, time, cycle, type)."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         arguments = f"args: {empty} {each} {256 << 10}"
         source = ROOT / "bench/messages/board.c"
         (folder / "logical.yaml").write_text(
-            f"kernel: [{{name: process, num: 0, source: board.c, {arguments}}}, {{name: kernel, num: 1, source: board.c, type: hls, {arguments}}}]\n"
+            f"kernel: [{{name: process, num: 0, source: board.c, {arguments}}}, {{name: kernel, "
+            f"num: 1, source: board.c, type: hls, {arguments}}}]\n"
         )
         (folder / "board.c").write_text(source.read_text())
         nodes = [
-            f"{{type: {kind}, comm: {comm}, mac: '02:00:00:00:00:0{n}', ip: 127.0.0.{n}, kernel: {n - 1}}}"
+            f"{{type: {kind}, comm: {comm}, mac: '02:00:00:00:00:0{n}', ip: 127.0.0.{n}, kernel: "
+            f"{n - 1}}}"
             for n, kind in ((1, "sw"), (2, "hw"))
         ]
         (folder / "map.yaml").write_text(f"node: [{', '.join(nodes)}]\n")
@@ -120,7 +125,8 @@ def live(comm, empty, each):
 
 
 def empties(kind, calls, events):
-    """For each message without payload: total time, host part and model part in µs, and the fabric's cycles."""
+    """For each message without payload: total time, host part and model part in µs,
+    and the fabric's cycles."""
     steps = SEND if kind == "send" else RECEIVE
     rest = [e for e in events if (e[0], e[3]) in steps]
     found = []
@@ -225,8 +231,10 @@ def main():
     lines = [
         f"# Messages with boards, {date}, {commit}",
         "",
-        f"{os.cpu_count()} cores, Linux {platform.release()}, load {boards['load']:.1f}; {options.empty} messages without payload and {options.each} of each size, "
-        "each way. Fabric in cycles of 6.4 ns, from the benches of hdl/messages; medians (minimum–90th percentile). bench/messages/README.md defines host time.",
+        f"{os.cpu_count()} cores, Linux {platform.release()}, load {boards['load']:.1f}; "
+        f"{options.empty} messages without payload and {options.each} of each size, "
+        "each way. Fabric in cycles of 6.4 ns, from the benches of hdl/messages; medians "
+        "(minimum–90th percentile). bench/messages/README.md defines host time.",
         "",
         "## Table 1 and 2: area, by synthesis for UltraScale",
         "",
@@ -236,26 +244,33 @@ def main():
     lines += ["| " + " | ".join(row) + " |" for row in modules]
     lines += [
         "",
-        "The paper's hypervisor and TCP bridge (29,146 LUT) belong to a shell, which these modules exclude.",
+        "The paper's hypervisor and TCP bridge (29,146 LUT) belong to a shell, which these modules "
+        "exclude.",
         "",
         "## Table 3: a message without payload, four packets",
         "",
         "| message | Ethernet, µs | paper | TCP, µs | paper |",
         "|---|---|---|---|---|",
-        f"| two kernels, same board ({same:.0f} cycles; eager {eager:.0f}) | {same * CYCLE_US:.3f} | 0.2 (29 cycles) | {same * CYCLE_US:.3f} | 0.2 |",
-        f"| two kernels, two boards ({two['eth']:.0f} and {two['tcp']:.0f} cycles; without the wire) | {two['eth'] * CYCLE_US:.2f} | 5.7 | {two['tcp'] * CYCLE_US:.2f} | 15.2 |",
+        f"| two kernels, same board ({same:.0f} cycles; eager {eager:.0f}) | {same * CYCLE_US:.3f} "
+        f"| 0.2 (29 cycles) | {same * CYCLE_US:.3f} | 0.2 |",
+        f"| two kernels, two boards ({two['eth']:.0f} and {two['tcp']:.0f} cycles; without the "
+        f"wire) | {two['eth'] * CYCLE_US:.2f} | 5.7 | {two['tcp'] * CYCLE_US:.2f} | 15.2 |",
     ]
     for kind, text in (("send", "process to kernel"), ("receive", "kernel to process")):
         e, t = latency["eth", kind], latency["tcp", kind]
         paper = PAPER_US[kind]
         lines.append(
-            f"| {text}: host time | {cell(e['host_us'])} | {paper[0]} | {cell(t['host_us'])} | {paper[1]} |"
+            f"| {text}: host time | {cell(e['host_us'])} | {paper[0]} | {cell(t['host_us'])} | "
+            f"{paper[1]} |"
         )
         lines.append(
-            f"| … the fabric's part, between its frames | {e['cycles']['median'] * CYCLE_US:.2f} ({e['cycles']['median']:.0f} cycles) | | {t['cycles']['median'] * CYCLE_US:.2f} ({t['cycles']['median']:.0f} cycles) | |"
+            f"| … the fabric's part, between its frames | {e['cycles']['median'] * CYCLE_US:.2f} "
+            f"({e['cycles']['median']:.0f} cycles) | | {t['cycles']['median'] * CYCLE_US:.2f} "
+            f"({t['cycles']['median']:.0f} cycles) | |"
         )
         lines.append(
-            f"| … the model's time for those cycles | {cell(e['model_us'])} | | {cell(t['model_us'])} | |"
+            f"| … the model's time for those cycles | {cell(e['model_us'])} | | "
+            f"{cell(t['model_us'])} | |"
         )
         lines.append(
             f"| … total wall-clock time | {cell(e['whole_us'])} | | {cell(t['whole_us'])} | |"
@@ -267,8 +282,10 @@ def main():
         "| bridge | out | in | paper, out and in |",
         "|---|---|---|---|",
         "| communication bridge | 1 | 1 | Ethernet 6 and 5, TCP 9 and 5 |",
-        f"| Ethernet network bridge | {of('Ethernet bridge, out'):.0f} | {of('Ethernet bridge, in'):.0f} | 7 and 12 |",
-        f"| TCP network bridge | {of('TCP bridge, out'):.0f} | {of('TCP bridge, in'):.0f} | 177 and 199 |",
+        f"| Ethernet network bridge | {of('Ethernet bridge, out'):.0f} | "
+        f"{of('Ethernet bridge, in'):.0f} | 7 and 12 |",
+        f"| TCP network bridge | {of('TCP bridge, out'):.0f} | {of('TCP bridge, in'):.0f} | 177 "
+        "and 199 |",
         "",
         "## Throughput with all kernels busy (96 on six boards: 16 on each)",
         "",
@@ -281,7 +298,8 @@ def main():
         "## Throughput between two boards, messages one after another",
         "",
         "In percent of the line without frame headers, gaps and "
-        "envelopes; with a cable, or a store-and-forward switch; four kernels to four begin at once.",
+        "envelopes; with a cable, or a store-and-forward switch; four kernels to four begin at "
+        "once.",
         "",
         "| | bytes | Ethernet | TCP |",
         "|---|---|---|---|",
@@ -290,7 +308,8 @@ def main():
         found = re.match(r"(cable|switch) Ethernet, (.*), percent of its ceiling at (\d+)", name)
         if found:
             lines.append(
-                f"| {found[1]}, {found[2]} | {found[3]} | {value:.2f} | {of(name.replace('Ethernet', 'TCP')):.2f} |"
+                f"| {found[1]}, {found[2]} | {found[3]} | {value:.2f} | "
+                f"{of(name.replace('Ethernet', 'TCP')):.2f} |"
             )
     curves = {}
     for name, value in cycles.items():
@@ -308,7 +327,8 @@ def main():
             "",
             f"## Figure {figure}: throughput over {name}, MB/s of 1,250",
             "",
-            "| bytes | same board | two boards | process to kernel, live model | kernel to process, live model |",
+            "| bytes | same board | two boards | process to kernel, live model | kernel to "
+            "process, live model |",
             "|---|---|---|---|---|",
         ]
         for size in sorted(columns["same board"]):
@@ -324,7 +344,8 @@ def main():
         )
     lines += [
         "",
-        "Between kernels in cycles at 156.25 MHz; the paper's figures are at line rate. With processes by wall clock, which shows only the speed of the live "
+        "Between kernels in cycles at 156.25 MHz; the paper's figures are at line rate. With "
+        "processes by wall clock, which shows only the speed of the live "
         "model: it takes milliseconds for operations that the fabric completes in microseconds.",
     ]
     folder = ROOT / "bench/results/messages"

@@ -121,7 +121,8 @@ def main():
     lines = [
         f"# Messages between two ranks of one host, {result['date']}, {commit}",
         "",
-        f"{os.cpu_count()} cores, Linux {platform.release()}, MPICH {result['mpich']}, Open MPI {result['openmpi']}; {options.rounds} rounds by "
+        f"{os.cpu_count()} cores, Linux {platform.release()}, MPICH {result['mpich']}, Open MPI "
+        f"{result['openmpi']}; {options.rounds} rounds by "
         f"turns, medians (least–most).",
     ]
     charts = {}
@@ -144,7 +145,8 @@ def main():
             held = ratio <= LATENCY_RATIO_MAX if kind == "latency" else ratio >= BANDWIDTH_RATIO_MIN
             kept += held
             lines.append(
-                f"| {size} | {' | '.join(cells)} | {'' if held else '**'}{ratio:.2f}{'' if held else '**'} | {bests:.2f} |"
+                f"| {size} | {' | '.join(cells)} | "
+                f"{'' if held else '**'}{ratio:.2f}{'' if held else '**'} | {bests:.2f} |"
             )
         wanted = f"≤ {LATENCY_RATIO_MAX}" if kind == "latency" else f"≥ {BANDWIDTH_RATIO_MIN}"
         lines += ["", f"{wanted} × MPICH's at {kept} of {len(sizes)} sizes (medians)."]

@@ -20,7 +20,8 @@ MICRO = {
 }
 
 # Baltra's promises by kind of transport: ("add", µs more than native), ("most", times native),
-# ("least", times native, for rates), ("stream", share of the rate of one TCP stream), ("below", value).
+# ("least", times native, for rates), ("stream", share of the rate of one TCP stream),
+# ("below", value).
 TARGETS = {
     "write_4b_us": {"shm": ("add", 5), "tcp": ("add", 45)},
     "read_4b_us": {"shm": ("add", 5), "tcp": ("add", 45)},
@@ -215,7 +216,8 @@ def clients_section(result):
     out = [
         "## The 4 KB task from several clients at once",
         "",
-        "| clients | configuration | tasks/s together | × native | most unequal share | p50 µs | worst p99 µs | failures | target | |",
+        "| clients | configuration | tasks/s together | × native | most unequal share | p50 µs | "
+        "worst p99 µs | failures | target | |",
         "|--:|---|--:|--:|--:|--:|--:|--:|---|---|",
     ]
     for count in sorted({k[0] for k in summary}):
@@ -237,8 +239,10 @@ def clients_section(result):
                 target, flag = "no failures", not s["failures"]
             spread = f"{s['spread']:.1%}" if s["spread"] is not None else "–"
             out.append(
-                f"| {count} | {config['name']} | {figure(s['sum'])} | {f'{ratio:.2f}' if ratio and config['name'] != 'native' else ''} "
-                f"| {spread} | {figure(s['p50'])} | {figure(s['p99'])} | {s['failures']} | {target} | {met(flag)} |"
+                f"| {count} | {config['name']} | {figure(s['sum'])} | "
+                f"{f'{ratio:.2f}' if ratio and config['name'] != 'native' else ''} "
+                f"| {spread} | {figure(s['p50'])} | {figure(s['p99'])} | {s['failures']} | "
+                f"{target} | {met(flag)} |"
             )
     return out + [""], summary
 
@@ -250,7 +254,8 @@ def neighbour_section(result):
     out = [
         "## The 4 KB task concurrent with a client that loops matrix multiplications",
         "",
-        "| configuration | tasks/s alone | tasks/s concurrent | ratio | p50 µs | p99 µs | worst µs | multiplications/s | time of one, ms | target | |",
+        "| configuration | tasks/s alone | tasks/s concurrent | ratio | p50 µs | p99 µs | worst µs "
+        "| multiplications/s | time of one, ms | target | |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|---|",
     ]
     for config in result["configs"]:
@@ -279,7 +284,8 @@ def neighbour_section(result):
         out.append(
             f"| {config['name']} | {figure(alone)} | {figure(beside)} | {kept} | "
             + " | ".join(map(figure, latency))
-            + f" | {figure(rate)} | {figure(one_us / 1e3 if one_us else None)} | {target} | {met(flag)} |"
+            + f" | {figure(rate)} | {figure(one_us / 1e3 if one_us else None)} | {target} | "
+            f"{met(flag)} |"
         )
     return out + [""]
 
@@ -300,7 +306,8 @@ def starts_section(result, suite, title, key):
         target = f"≤ {rule[1]} ms, p99 ≤ {rule[2]} ms" if rule else ""
         flag = at(50) <= rule[1] and at(99) <= rule[2] if rule else None
         out.append(
-            f"| {config['name']} | {len(totals)} | {figure(at(50))} | {figure(at(95))} | {figure(at(99))} | {target} | {met(flag)} |"
+            f"| {config['name']} | {len(totals)} | {figure(at(50))} | {figure(at(95))} | "
+            f"{figure(at(99))} | {target} | {met(flag)} |"
         )
     if not out:
         return []
@@ -392,14 +399,16 @@ def render(result):
     out = [
         f"# OpenCL, {result['started'][:10]}",
         "",
-        f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, kernel {m['kernel']}, commit {m['commit']}."
+        f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, kernel {m['kernel']}, commit "
+        f"{m['commit']}."
         + (
             " A quick run, which checks that everything runs, and has too few repetitions to quote."
             if result["quick"]
             else ""
         ),
         "",
-        "Medians over rounds of each round's median, p95 and p99; the ratio is the median of each round's own ratio.",
+        "Medians over rounds of each round's median, p95 and p99; the ratio is the median of each "
+        "round's own ratio.",
         "",
     ]
     of = lambda start: [k for k in table.cells if k.startswith(start)]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures OpenCL programs natively and behind command prefixes, interleaved, and renders the result.
+"""Measures OpenCL programs natively and behind command prefixes, interleaved,
+and renders the result.
 
-Every measurement is one process. Rounds alternate between the configurations, so that other load of the machine
-affects all of them alike. README.md defines each number.
+Every measurement is one process. Rounds alternate between the configurations, so that other load of
+the machine affects all of them alike. README.md defines each number.
 """
 
 import argparse
@@ -39,7 +40,8 @@ class Config:
         self.env, self.up, self.down, self.usage = env or {}, up, down, usage
 
     def command(self, argv, client):
-        """{client} in a prefix becomes the client's number, so that each client can be a tenant of its own."""
+        """{client} in a prefix becomes the client's number,
+        so that each client can be a tenant of its own."""
         return shlex.split(self.prefix.replace("{client}", str(client))) + [str(a) for a in argv]
 
     def environment(self, client):
@@ -99,7 +101,8 @@ class Runner:
         )
         if "failed" in output:
             say(
-                f"FAILED {config} {metric}: {output['failed']} {output.get('stderr', '').strip()[-200:]}"
+                f"FAILED {config} {metric}: {output['failed']} "
+                f"{output.get('stderr', '').strip()[-200:]}"
             )
 
     def turned(self, round_):
@@ -208,7 +211,8 @@ class Runner:
             self.each("connect", "connect", [CLBENCH, "connect"], round_ * 100 + start)
 
     def killed(self, round_):
-        """The time for which the resources of a client are held after it was killed within a transfer."""
+        """The time for which the resources of a client are held after it was killed within a
+        transfer."""
         for start in range(2 if self.options.quick else 10):
             for config in self.turned(round_ + start):
                 if config.usage:
@@ -253,7 +257,8 @@ class Runner:
 
 
 def tcp_stream(total=GB, chunk=MB):
-    """Bytes per second of one TCP connection over loopback: an upper bound for a remote transport."""
+    """Bytes per second of one TCP connection over loopback:
+    an upper bound for a remote transport."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         child = os.fork()
         if child == 0:
@@ -356,7 +361,8 @@ def parse():
         action="append",
         default=[],
         metavar="NAME=PREFIX",
-        help="add or replace one; a name that contains tcp has the TCP targets; {client} is the client's number",
+        help="add or replace one; a name that contains tcp has the TCP targets; {client} is the "
+        "client's number",
     )
     p.add_argument(
         "--use", type=lambda t: t.split(","), metavar="NAMES", help="only these configurations"

@@ -25,7 +25,8 @@ def number(value):
 
 
 def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None):
-    """series: {name: [(x, y), …]}. x_labels: {x: text} instead of computed ticks. None without points."""
+    """series: {name: [(x, y), …]}. x_labels: {x: text} instead of computed ticks.
+    None without points."""
     points = [p for line in series.values() for p in line if p[1] > 0]
     if not points:
         return None
@@ -52,7 +53,8 @@ def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None
         return scale(y, y_low, y_high, log_y, HEIGHT - BOTTOM, TOP)
 
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 '
+        f'{WIDTH} {HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="{LEFT}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
@@ -71,8 +73,10 @@ def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None
             f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label}</text>'
         )
     out.append(
-        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x_title)}</text>'
-        f'<text transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{escape(y_title)}</text>'
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" '
+        f'text-anchor="middle">{escape(x_title)}</text>'
+        f'<text transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
+        f'text-anchor="middle">{escape(y_title)}</text>'
     )
     for i, (name, line) in enumerate(series.items()):
         color = COLORS[i % len(COLORS)]
@@ -80,7 +84,8 @@ def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None
         path = " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in line)
         out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         out += [
-            f'<circle cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3" fill="{color}"><title>{escape(name)}: {y:.4g}</title></circle>'
+            f'<circle cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3" '
+            f'fill="{color}"><title>{escape(name)}: {y:.4g}</title></circle>'
             for x, y in line
         ]
         out.append(

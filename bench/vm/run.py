@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the VM door: calls from a guest over shared memory, compared with the same calls from a host process
-over the same rings, from the guest over TCP and virtio-serial, and OpenCL programs in both places.
+"""Measures the VM door: calls from a guest over shared memory, compared with the same calls from a
+host process over the same rings, from the guest over TCP and virtio-serial,
+and OpenCL programs in both places.
 
 usage: bench/vm/run.py [--scale 50] [--rounds 3] [--parts trip,table,curve,opencl] [--label NAME]
 
@@ -172,8 +173,8 @@ def trips(bench, rounds):
 
 
 def table(bench, scale, rounds):
-    """The paper's tables. Host and guest are measured directly after each other, in alternating order, so
-    that other load of the machine affects both."""
+    """The paper's tables. Host and guest are measured directly after each other, in alternating
+    order, so that other load of the machine affects both."""
     result = {}
     for turn in range(rounds):
         for short, (name, n) in FUNCTIONS.items():
@@ -206,7 +207,8 @@ def curve(bench, rounds):
 
 
 def opencl(bench, rounds):
-    """OpenCL programs, the same binaries, on the host over its own socket and in a guest over the region."""
+    """OpenCL programs, the same binaries, on the host over its own socket and in a guest over the
+    region."""
     home = bench.home / "opencl"
     (home / "lib").mkdir(parents=True)
     (home / "lib/libOpenCL.so.1").symlink_to(ROOT / "target/release/libbaltra_opencl.so")
@@ -280,7 +282,8 @@ def opencl(bench, rounds):
                         ).stdout
                     else:
                         text = guest.command(
-                            f"LD_LIBRARY_PATH=/opencl BALTRA_TRANSPORT=ivshmem /opencl/{program} --json"
+                            f"LD_LIBRARY_PATH=/opencl BALTRA_TRANSPORT=ivshmem /opencl/{program} "
+                            "--json"
                         )
                     got = json.loads(text.strip().splitlines()[-1])
                     result.setdefault(program, {}).setdefault(place, []).append(got)
@@ -304,15 +307,18 @@ def report(result):
     meta, out, picture = result["meta"], [], None
     out.append(f"# The VM door, {meta['date']}\n")
     out.append(
-        f"{meta['cpu']}, {meta['cores']} cores, commit {meta['commit']}; guests under QEMU's emulation (TCG), which has "
-        f"no hardware support; medians, and minimum totals, of {meta['rounds']} alternating rounds; load before the run "
+        f"{meta['cpu']}, {meta['cores']} cores, commit {meta['commit']}; guests under QEMU's "
+        "emulation (TCG), which has "
+        f"no hardware support; medians, and minimum totals, of {meta['rounds']} alternating "
+        "rounds; load before the run "
         f"{meta['load']}.\n"
     )
     if "trip" in result:
         trip = result["trip"]
         out.append("The empty function, a round trip:\n")
         out.append(
-            "| what | min µs | p50 µs | p90 µs | p99 µs | asked, p50 | |\n|---|--:|--:|--:|--:|---|---|"
+            "| what | min µs | p50 µs | p90 µs | p99 µs | asked, p50 | "
+            "|\n|---|--:|--:|--:|--:|---|---|"
         )
         asked = {"guest awake": 0.5, "guest slept": 60.0}
         for what, rounds in trip.items():
@@ -323,7 +329,8 @@ def report(result):
                 NAMES.get(what)
                 or what == "floor"
                 and "one word between two cores, there and back"
-                or f"{NAMES[what.split()[0]]}, {'both awake' if 'awake' in what else 'both had slept'}"
+                or f"{NAMES[what.split()[0]]}, "
+                f"{'both awake' if 'awake' in what else 'both had slept'}"
             )
             out.append(
                 f"| {words} | "
@@ -337,7 +344,8 @@ def report(result):
             of = result["table"][short]
             heads = [f"{repetitions // scale:,}×{calls}" for repetitions, calls in COLUMNS]
             out.append(
-                f"{short}({n}), seconds, minimum of {meta['rounds']} (the paper's repetitions divided by {scale}):\n"
+                f"{short}({n}), seconds, minimum of {meta['rounds']} (the paper's repetitions "
+                f"divided by {scale}):\n"
             )
             out.append("| | " + " | ".join(heads) + " |\n|---|" + "--:|" * len(heads))
             for transport, name in NAMES.items():
@@ -393,7 +401,8 @@ def report(result):
                 + f" | {p50['each'] / p50['guest']:.1f} × | {p50['kept'] / p50['guest']:.1f} × |"
             )
         out.append(
-            "\nPromised: at least 4.3 × faster than a connection per call up to 200 µs of work, and than a kept-open "
+            "\nPromised: at least 4.3 × faster than a connection per call up to 200 µs of work, "
+            "and than a kept-open "
             "connection up to 40 µs.\n"
         )
         picture = svg.chart(
@@ -404,10 +413,12 @@ def report(result):
         )
     if "opencl" in result:
         out.append(
-            "OpenCL programs, write + kernel + read, ms: minimum and median of the runs, and the guest's overhead:\n"
+            "OpenCL programs, write + kernel + read, ms: minimum and median of the runs, and the "
+            "guest's overhead:\n"
         )
         out.append(
-            "| program | host, minimum | guest, minimum | host, median | guest, median | guest over host, minimum; median | bytes |"
+            "| program | host, minimum | guest, minimum | host, median | guest, median | guest "
+            "over host, minimum; median | bytes |"
         )
         out.append("|---|--:|--:|--:|--:|--:|---|")
         for program, of in result["opencl"].items():
@@ -419,7 +430,8 @@ def report(result):
                 for p, rounds_ in of.items()
             }
             out.append(
-                f"| {program} | {least_ms['host']:.2f} | {least_ms['guest']:.2f} | {median_ms['host']:.2f} | "
+                f"| {program} | {least_ms['host']:.2f} | {least_ms['guest']:.2f} | "
+                f"{median_ms['host']:.2f} | "
                 f"{median_ms['guest']:.2f} | {least_ms['guest'] / least_ms['host'] - 1:+.0%}; "
                 f"{median_ms['guest'] / median_ms['host'] - 1:+.0%} | the same |"
             )

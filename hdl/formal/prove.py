@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Proves the harnesses in this folder, without a bound, with Yosys: by induction, or with ABC's property-directed reachability.
+"""Proves the harnesses in this folder, without a bound, with Yosys: by induction, or with ABC's
+property-directed reachability.
 
     hdl/formal/prove.py [HARNESS…]
 
-Prints a line for each harness and a result, as the benches do. Each harness is also tried with an assertion that is always false:
-a harness that is proven even so has contradictory assumptions.
+Prints a line for each harness and a result, as the benches do. Each harness is also tried with an
+assertion that is always false: a harness that is proven even so has contradictory assumptions.
 """
 
 import argparse
@@ -22,13 +23,16 @@ import modules  # noqa: E402  (the tools' installation)
 WORK = modules.TARGET / "formal"
 # Network modules used by the harnesses, in addition to those of modules.sources().
 NETWORK = ["net_mux", "net_numbers", "net_parse", "tcp_lookup", "tcp_rx", "tcp_tx"]
-# Harnesses whose memories and registers are zero at power-on, as on a chip; in the others they are arbitrary.
+# Harnesses whose memories and registers are zero at power-on, as on a chip;
+# in the others they are arbitrary.
 CLEARED = ["tcp_lookup_f"]
 # Harnesses with several clocks, each of which is modeled as an ordinary signal.
 CLOCKS = ["fifo_cdc_f"]
-# Harnesses whose assertions all follow from those of the previous cycle, so that no invariants must be found, for which ABC would search long.
+# Harnesses whose assertions all follow from those of the previous cycle, so that no invariants must
+# be found, for which ABC would search long.
 INDUCTIVE = ["tcp_tx_f", "tcp_position_f"]
-# The same with many assertions, for which a single proof by Yosys takes too long: ABC proves each separately.
+# The same with many assertions, for which a single proof by Yosys takes too long:
+# ABC proves each separately.
 EACH = ["tcp_rx_f"]
 
 
@@ -59,7 +63,8 @@ def induced(name, commands):
             "setundef -undriven -anyseq",
             "dffunmap",
             "opt_clean",
-            f"tee -q -o {answer} sat -tempinduct -maxsteps 1 -prove-asserts -set-assumes -timeout 300",
+            f"tee -q -o {answer} sat -tempinduct -maxsteps 1 -prove-asserts -set-assumes -timeout "
+            "300",
         ]
     )
     said = answer.read_text()
@@ -98,7 +103,8 @@ def abc(script, seconds=None):
 
 
 def each(name, commands):
-    """By induction over all assertions, and over equal signals; the reduced circuit is empty if the assertions hold."""
+    """By induction over all assertions, and over equal signals;
+    the reduced circuit is empty if the assertions hold."""
     model, left = modeled(name, commands), WORK / f"{name}.left.aig"
     left.unlink(missing_ok=True)
     if (

@@ -4,9 +4,10 @@
 usage: image.py --kernel NUMBER [--bytes N | --body FILE] [--shell ID] [--region N]
                 [--name NAME [--scalars NAME[,NAME…]] [--timeout CYCLES] [--speed N]] OUT
 
-The live model finds a kernel's logic by its number and ignores the body, whose bytes represent a partial
-bitstream of that size: without --body they are pseudo-random, drawn from the kernel's number. With --name the image contains
-the name of its kernel and its scalars, which a program that uploads it over the host port needs.
+The live model finds a kernel's logic by its number and ignores the body, whose bytes represent a
+partial bitstream of that size: without --body they are pseudo-random, drawn from the kernel's
+number. With --name the image contains the name of its kernel and its scalars, which a program that
+uploads it over the host port needs.
 """
 
 import argparse
@@ -37,7 +38,8 @@ def description(name, scalars=(), timeout=TIMEOUT, speed=0):
         or not all(plain(s, SCALAR_BYTES) for s in scalars)
     ):
         raise ValueError(
-            f"a name must have 1 to {NAME_BYTES} letters, digits, - and _, and up to {SCALARS} scalars of up to {SCALAR_BYTES}"
+            f"a name must have 1 to {NAME_BYTES} letters, digits, - and _, and up to {SCALARS} "
+            f"scalars of up to {SCALAR_BYTES}"
         )
     names = b"".join(s.encode().ljust(SCALAR_BYTES, b"\0") for s in scalars).ljust(
         SCALARS * SCALAR_BYTES, b"\0"

@@ -1,4 +1,5 @@
-"""The open flow for an ECP5-85 of speed grade 8: Yosys with its SystemVerilog front end, and nextpnr.
+"""The open flow for an ECP5-85 of speed grade 8: Yosys with its SystemVerilog front end,
+and nextpnr.
 
 Tools are installed once, under target/hdl. A seed changes a clock by some percent.
 """
@@ -37,21 +38,24 @@ def yosys(commands):
         sys.exit(f"error: yosys:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
-# Width of adders and comparisons up to which they are mapped as ordinary logic: a carry chain is not smaller then, and cannot
-# be merged with the logic around it. Measured with the lean board: 4 bits, Yosys' default, take 2 %
-# more logic; with 13 the slowest paths are longer by a quarter.
+# Width of adders and comparisons up to which they are mapped as ordinary logic: a carry chain is
+# not smaller then, and cannot be merged with the logic around it. Measured with the lean board: 4
+# bits, Yosys' default, take 2 % more logic; with 13 the slowest paths are longer by a quarter.
 SHORT = 8
 
 
-# Inputs of the widest function mapped as one unit, of 4-input LUT and multiplexers between them. The chip has 7, and Yosys uses
-# eight LUT to save one level. Measured with the lean board, otherwise alike, one seed each: 28,789 LUT as counted by nextpnr and 90.5 MHz
-# with 5, 29,864 and 84.6 with 7, though its estimated slowest path is shorter (10.8 ns instead of 11.6): multiplexers have fixed places.
+# Inputs of the widest function mapped as one unit, of 4-input LUT and multiplexers between them.
+# The chip has 7, and Yosys uses eight LUT to save one level. Measured with the lean board,
+# otherwise alike, one seed each: 28,789 LUT as counted by nextpnr and 90.5 MHz with 5, 29,864 and
+# 84.6 with 7, though its estimated slowest path is shorter (10.8 ns instead of 11.6):
+# multiplexers have fixed places.
 WIDEST = 5
 
 
 def synth(top, options=""):
-    """Yosys' flow for ECP5; comparisons with constants are mapped as logic, as with its option -cmp2softlogic, which is wrong if the
-    constant is on the left (compare.v). The step map_luts is Yosys' own, except for WIDEST."""
+    """Yosys' flow for ECP5; comparisons with constants are mapped as logic, as with its option
+    -cmp2softlogic, which is wrong if the constant is on the left (compare.v). The step map_luts is
+    Yosys' own, except for WIDEST."""
     step = f"synth_ecp5 -abc9 -top {top} {options} -run"
     flat = [] if "-noflatten" in options else ["flatten"]
     return [
@@ -76,7 +80,8 @@ def synth(top, options=""):
 
 
 def cells(path):
-    """The counts of a `stat -json`: LUT (two per carry cell, four per distributed memory), FF, block RAM, multipliers."""
+    """The counts of a `stat -json`: LUT (two per carry cell, four per distributed memory), FF,
+    block RAM, multipliers."""
     return ecp5(json.loads(path.read_text())["design"]["num_cells_by_type"])
 
 
@@ -121,8 +126,8 @@ def ultrascale(count):
 
 
 def harness(module, netlist, also={}):
-    """The module between two shift registers, as Verilog; for each other clock (its name, and the ports in its domain) two
-    more."""
+    """The module between two shift registers, as Verilog; for each other clock (its name, and the
+    ports in its domain) two more."""
     ports = json.loads(netlist.read_text())["modules"][module]["ports"]
     clocks = {
         clock: [n for n in names if n in ports] for clock, names in also.items() if clock in ports
@@ -172,8 +177,8 @@ def harness(module, netlist, also={}):
 
 
 def place(work, name, seed, mhz=150, clocks={}):
-    """Places and routes NAME.json; returns utilization, clocks and slowest path from nextpnr. The log is written during the run, and kept.
-    Named clocks have constraints of their own, in MHz."""
+    """Places and routes NAME.json; returns utilization, clocks and slowest path from nextpnr. The
+    log is written during the run, and kept. Named clocks have constraints of their own, in MHz."""
     command = [
         "--um5g-85k",
         "--package",

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Area of the message door's modules, for the family of the paper's boards (UltraScale), with the open flow.
+"""Area of the message door's modules, for the family of the paper's boards (UltraScale),
+with the open flow.
 
     hdl/syn/messages.py [MODULE…]
 
-Prints each next to the paper's values; an estimate by synthesis alone, without a clock. Exits with 1 if a module is larger.
+Prints each next to the paper's values; an estimate by synthesis alone, without a clock. Exits with
+1 if a module is larger.
 """
 
 import json
@@ -73,14 +75,16 @@ def main():
         sys.exit(__doc__ + ("" if not unknown else f"\nmodules: {', '.join(MODULES)}"))
     larger = []
     print(
-        "| module | name in the paper | LUT, paper | FF, paper | block RAM, paper |\n|---|---|---|---|---|"
+        "| module | name in the paper | LUT, paper | FF, paper | block RAM, paper "
+        "|\n|---|---|---|---|---|"
     )
     for name in names:
         title, lut, ff, ram = MODULES[name]
         own = [sum(each) for each in zip(*(measure(part) for part in PARTS.get(name, [name])))]
         larger += [name] if own[0] > lut else []
         print(
-            f"| {' + '.join(PARTS.get(name, [name]))} | {title} | {own[0]:,}, {lut:,} | {own[1]:,}, {ff:,} | {own[2]:g}, {ram} |",
+            f"| {' + '.join(PARTS.get(name, [name]))} | {title} | {own[0]:,}, {lut:,} | "
+            f"{own[1]:,}, {ff:,} | {own[2]:g}, {ram} |",
             flush=True,
         )
     if larger:

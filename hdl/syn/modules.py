@@ -3,8 +3,9 @@
 
     hdl/syn/modules.py [--width W] [--seed S] [MODULE…]
 
-Each module is synthesized alone for its area. For its clock it is placed and routed between shift registers, so that
-paths from and to its ports count, too: on a board they begin and end in registers as well.
+Each module is synthesized alone for its area. For its clock it is placed and routed between shift
+registers, so that paths from and to its ports count, too:
+on a board they begin and end in registers as well.
 """
 
 import argparse

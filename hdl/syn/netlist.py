@@ -3,11 +3,12 @@
 
     hdl/syn/netlist.py [--seed S] [ROOM/MODULE[:WIDTH[,WIDTH…]] …]
 
-Each module is mapped to an ECP5's cells like the board (flow.synth), with the parameters of its bench, and the cells are
-simulated (cells.v), without clock gating: a failure is an error of the flow, or RTL that Yosys interprets differently
-from Verilator. A module is named as in ../tb.mk, from the board's folders; the default is LIST. A bench takes about ten times
-as long as with the RTL, up to two minutes; net/net_stack's takes more. Multipliers, and modules with array ports, which netlists
-lack, are excluded.
+Each module is mapped to an ECP5's cells like the board (flow.synth), with the parameters of its
+bench, and the cells are simulated (cells.v), without clock gating: a failure is an error of the
+flow, or RTL that Yosys interprets differently from Verilator. A module is named as in ../tb.mk,
+from the board's folders; the default is LIST. A bench takes about ten times as long as with the
+RTL, up to two minutes; net/net_stack's takes more. Multipliers, and modules with array ports, which
+netlists lack, are excluded.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The slowest paths of a mapped netlist, estimated in seconds, while place and route takes an hour.
 
-Every net has the same estimated delay, so the figures are rough: they show which modules limit the clock, and in what
-order, but not the clock itself, which nextpnr reports.
+Every net has the same estimated delay, so the figures are rough: they show which modules limit the
+clock, and in what order, but not the clock itself, which nextpnr reports.
 """
 
 import collections
@@ -132,7 +132,8 @@ def signal(cell):
 
 
 def slowest(path, period_ns, count):
-    """The slowest path of each pair of modules, and the number of endpoints slower than the period."""
+    """The slowest path of each pair of modules, and the number of endpoints slower than the
+    period."""
     netlist, worst = Netlist(path), {}
     late = collections.Counter()
     for ns, end, bit in netlist.ends():

@@ -1,34 +1,42 @@
 #!/usr/bin/env python3
 """Area, clock and slack of the board on an ECP5-85 (speed grade 8), with the open flow.
 
-    hdl/syn/shell.py [--mhz M] [--seeds S,…] [--logs FOLDER] [--mapped] [--label NAME] [--write] [DESIGN…]
-    hdl/syn/shell.py --parts [--top MODULE] [DESIGN]
+    hdl/syn/shell.py [--mhz M] [--seeds S,…] [--logs FOLDER] [--mapped] [--label NAME] [--write]
+    [DESIGN…] hdl/syn/shell.py --parts [--top MODULE] [DESIGN]
     hdl/syn/shell.py --paths [--mhz M] [DESIGN]
     hdl/syn/shell.py --check
 
-Designs, each with 16 sessions and 64 bits, between shift registers instead of the chip's pins or a MAC:
+Designs, each with 16 sessions and 64 bits, between shift registers instead of the chip's pins or a
+MAC:
 
     net      TCP/IP alone (net_stack), without its rings
-    board    the shell with two regions, echo and sobel in them, its rings of 4 KB in block RAM (board_top)
-    lean     the same without features that few boards need (board/lean.conf): images from a store, with connections that the board
-             opens; UDP; calls by the host, which can still upload functions; segments after gaps, which are retransmitted; a policy
-             of the scheduler. Eight calls that wait for a region instead of 16
-    port32   lean with an Ethernet port of 32 bits (board_port32): the port's clock has a constraint of 125 MHz, the shell's, which
+    board    the shell with two regions, echo and sobel in them,
+             its rings of 4 KB in block RAM (board_top)
+    lean     the same without features that few boards need (board/lean.conf): images from a store,
+             with connections that the board
+             opens; UDP; calls by the host, which can still upload functions; segments after gaps,
+             which are retransmitted; a policy of the scheduler.
+             Eight calls that wait for a region instead of 16
+    port32   lean with an Ethernet port of 32 bits (board_port32): the port's clock has a constraint
+             of 125 MHz, the shell's, which
              is 64 bits wide in all designs, of half of that, regardless of --mhz
 
-Each is placed and routed with each seed (default 1 and 2), in parallel on all processors (10 to 60 minutes and 1.3 GB each);
-then its utilization of an UltraScale+ chip is counted after mapping, without placing. --mapped omits the first step: minutes. --logs
-uses nextpnr's logs of the same netlist from elsewhere, FOLDER/DESIGN-SEED.log, for the first step.
+Each is placed and routed with each seed (default 1 and 2), in parallel on all processors (10 to 60
+minutes and 1.3 GB each); then its utilization of an UltraScale+ chip is counted after mapping,
+without placing. --mapped omits the first step: minutes. --logs uses nextpnr's logs of the same
+netlist from elsewhere, FOLDER/DESIGN-SEED.log, for the first step.
 
---parts maps MODULE (default board_top) with its hierarchy and lists the area of each module itself. There is no optimization
-across module boundaries, so the sum exceeds the whole.
+--parts maps MODULE (default board_top) with its hierarchy and lists the area of each module itself.
+There is no optimization across module boundaries, so the sum exceeds the whole.
 
---paths maps DESIGN (default board) if necessary, and lists the slowest paths from module to module, estimated
-(paths.py): candidates for shortening, without an hour of place and route.
+--paths maps DESIGN (default board) if necessary, and lists the slowest paths from module to module,
+estimated (paths.py): candidates for shortening, without an hour of place and route.
 
---check only reads the designs: Yosys' front end refuses some constructs that Verilator accepts, for example a name before its declaration.
+--check only reads the designs: Yosys' front end refuses some constructs that Verilator accepts, for
+example a name before its declaration.
 
---write stores the figures as bench/results/board/DATE-synthesis-COMMIT.{json,md}, with figures of other designs.
+--write stores the figures as bench/results/board/DATE-synthesis-COMMIT.{json,md},
+with figures of other designs.
 """
 
 import argparse
@@ -71,7 +79,8 @@ PORT_CLK = {
         for name in ("valid", "ready", "data", "keep", "last")
     ]
 }
-# Figures of other designs, each for a part of this one: LUT, FF, block RAM, clock; chips and tools differ unless noted.
+# Figures of other designs, each for a part of this one: LUT, FF, block RAM, clock;
+# chips and tools differ unless noted.
 ANCHORS = [
     (
         "verilog-ethernet, UDP and ARP, 8 bits (ECP5-45F, speed grade 6, the open flow)",
@@ -140,7 +149,8 @@ def show_paths(design, mhz):
 
 
 def measure(design, seeds, mhz, logs):
-    """Area and slowest path of the seed with the median clock (the lower of two), and all seeds' clocks."""
+    """Area and slowest path of the seed with the median clock (the lower of two),
+    and all seeds' clocks."""
     top = DESIGNS[design][0]
     work = TARGET / "work" / design
     started = time.monotonic()
@@ -215,7 +225,8 @@ def parts(design, top):
     read = (
         read_command(design, "--best-effort-hierarchy")
         if top == DESIGNS[design][0]
-        else f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} {sources(DESIGNS[design][1])}"
+        else f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} "
+        f"{sources(DESIGNS[design][1])}"
     )
     yosys([read, *synth(top, "-noflatten"), f"tee -q -o {path} stat -json"])
     modules = {
@@ -257,7 +268,8 @@ def each_clock(results):
         "| design | clock | constraint, MHz | MHz | slack, ns |",
         "|---|---|---|---|---|",
         *(
-            f"| {name} | {clock} | {c['asked']:g} | {listed(c['clocks'].values())} | {listed(c['slack_ns'].values())} |"
+            f"| {name} | {clock} | {c['asked']:g} | {listed(c['clocks'].values())} | "
+            f"{listed(c['slack_ns'].values())} |"
             for name, clock, c in rows
         ),
         "",
@@ -275,26 +287,32 @@ def report(results, mhz, seeds):
     lines = [
         f"# The board, placed and routed, {datetime.date.today().isoformat()}, {commit()}",
         "",
-        f"{PART}; Yosys and nextpnr, seeds {', '.join(map(str, seeds))}, constraint {mhz:g} MHz. The clock and its slack are the median "
-        "of the seeds, whose clocks are in brackets; the slowest path is of the seed at the median (the lower of two). 16 sessions, 64 bits. "
+        f"{PART}; Yosys and nextpnr, seeds {', '.join(map(str, seeds))}, constraint {mhz:g} MHz. "
+        "The clock and its slack are the median "
+        "of the seeds, whose clocks are in brackets; the slowest path is of the seed at the median "
+        "(the lower of two). 16 sessions, 64 bits. "
         "LUT counts logic, carry and "
-        "distributed memory. Ports are between shift registers, one flip-flop per input, one and a LUT per output; they are included in "
+        "distributed memory. Ports are between shift registers, one flip-flop per input, one and a "
+        "LUT per output; they are included in "
         "the figures, and their size is listed separately.",
         "",
-        "| design | LUT | FF | block RAM | DSP | of these the ports' | MHz | slack, ns | slowest path |",
+        "| design | LUT | FF | block RAM | DSP | of these the ports' | MHz | slack, ns | slowest "
+        "path |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, r in results.items():
         if "clock" in r:
             lines.append(
-                f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | {r['ports']['LUT']} LUT, {r['ports']['FF']} FF "
+                f"| {name} | {r['LUT']} | {r['FF']} | {r['RAM']} | {r['DSP']} | "
+                f"{r['ports']['LUT']} LUT, {r['ports']['FF']} FF "
                 f"| {r['clock']:.1f} ({', '.join(f'{clock:.1f}' for clock in r['clocks'].values())}) | {r['slack_ns']} "
                 f"| {' to '.join(part.split('_TRELLIS')[0] for part in r['slowest'])} |"
             )
     lines += each_clock(results)
     lines += [
         "",
-        f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} (hdl/board/rtl/board_shell.sv); "
+        f"`lean` is `board` with {', '.join(f'{k} = {v}' for k, v in LEAN.items())} "
+        "(hdl/board/rtl/board_shell.sv); "
         "`port32` is `lean` with a port of 32 bits; the shell's width is 64 in all designs.",
         "",
         "| for comparison | LUT | FF | block RAM | clock |",
@@ -303,8 +321,10 @@ def report(results, mhz, seeds):
     ]
     lines += [
         "",
-        "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, without the ports' registers; block RAM of "
-        "36 Kbit. The other designs' figures are for parts of this design, on chips of that family or the previous one, by the vendor's tool:",
+        "UltraScale+, mapped with `synth_xilinx -family xcup` and not placed, without the ports' "
+        "registers; block RAM of "
+        "36 Kbit. The other designs' figures are for parts of this design, on chips of that family "
+        "or the previous one, by the vendor's tool:",
         "",
         "| design | LUT | FF | block RAM | clock |",
         "|---|---|---|---|---|",
@@ -363,19 +383,23 @@ def main():
         if r:
             asked = CLOCKS.get(design, {}).get("clk", options.mhz)
             print(
-                f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; {r['clock']:.1f} MHz, slack "
-                f"{r['slack_ns']} ns at {asked:g} MHz; {r['synthesis_s']} s + {r.get('placement_s', '-')} s",
+                f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; "
+                f"{r['clock']:.1f} MHz, slack "
+                f"{r['slack_ns']} ns at {asked:g} MHz; {r['synthesis_s']} s + "
+                f"{r.get('placement_s', '-')} s",
                 flush=True,
             )
         for clock, c in r.get("each", {}).items():
             print(
-                f"{design}, {clock}: {', '.join(f'{own:.1f}' for own in c['clocks'].values())} MHz, slack of each clock "
+                f"{design}, {clock}: {', '.join(f'{own:.1f}' for own in c['clocks'].values())} "
+                "MHz, slack of each clock "
                 f"{', '.join(map(str, c['slack_ns'].values()))} ns at {c['asked']:g} MHz",
                 flush=True,
             )
         u = r["ultrascale"] = estimate(design)
         print(
-            f"{design}, UltraScale+, mapped: {u['LUT']} LUT, {u['FF']} FF, {u['RAM']:g} block RAM of 36 Kbit, {u['DSP']} DSP",
+            f"{design}, UltraScale+, mapped: {u['LUT']} LUT, {u['FF']} FF, {u['RAM']:g} block RAM "
+            f"of 36 Kbit, {u['DSP']} DSP",
             flush=True,
         )
     text = report(results, options.mhz, options.seeds)

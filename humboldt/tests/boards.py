@@ -1,4 +1,5 @@
-"""Tests a rank whose only peer is a kernel on a board, played by the test, which may send anything. Run by run.py."""
+"""Tests a rank whose only peer is a kernel on a board, played by the test,
+which may send anything. Run by run.py."""
 
 import os
 import random
@@ -180,7 +181,8 @@ def plays_on(way, command):
 
 
 def frames(command, disturb):
-    """Sends a message of three packets whose frames `disturb` has changed: [(number, packet), …] to another list. Returns the outcome."""
+    """Sends a message of three packets whose frames `disturb` has changed: [(number, packet), …] to
+    another list. Returns the outcome."""
     board = Frames(command)
     begins(board)
     data = struct.pack("<100000i", *range(100000))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Starts the ranks of a job, as `baltra cluster run` does, for the library's tests and for bench/messages.
+"""Starts the ranks of a job, as `baltra cluster run` does,
+for the library's tests and for bench/messages.
 
 On one node, with shared memory:
 

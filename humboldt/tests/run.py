@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the library's tests: tests/run.py target/humboldt [parts of a test's name …]
 
-Each test runs with its ranks on one node (shared memory, with and without single copies) and on several (TCP). The last line
-counts the tests in the format of cargo's test runner.
+Each test runs with its ranks on one node (shared memory, with and without single copies) and on
+several (TCP). The last line counts the tests in the format of cargo's test runner.
 """
 
 import os
@@ -82,7 +82,8 @@ good("collectives", 7, "shm")
 good("collectives", 5, "mixed")
 
 
-# Faults: (name, ranks, ranks that must fail with their messages, environment). All must end in time.
+# Faults: (name, ranks, ranks that must fail with their messages, environment).
+# All must end in time.
 FAULTS = [
     (
         "dies-receiving",

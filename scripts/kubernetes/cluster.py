@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a complete Kubernetes cluster for the lifetime of one command, in network, process and mount namespaces of its own.
+"""Runs a complete Kubernetes cluster for the lifetime of one command, in network,
+process and mount namespaces of its own.
 
     scripts/kubernetes/cluster.py [--fake N] [--nodes N] [--logs DIRECTORY] [--] COMMAND…
 
@@ -9,8 +10,9 @@
 
 example: scripts/kubernetes/cluster.py --fake 3 -- kubectl get nodes
 
-The command finds kubectl, helm and (with --nodes) ctr in PATH, and the cluster in KUBECONFIG, as its administrator.
-When the command ends, the cluster ends; the host is unchanged. Needs root, and scripts/kubernetes/build.sh before.
+The command finds kubectl, helm and (with --nodes) ctr in PATH, and the cluster in KUBECONFIG, as
+its administrator. When the command ends, the cluster ends; the host is unchanged. Needs root, and
+scripts/kubernetes/build.sh before.
 
 Tests use the class: isolate() once, then Cluster()."""
 
@@ -319,7 +321,8 @@ class Cluster:
         self.ca.sign("admin", "/O=system:masters/CN=admin")
         self.ca.sign("controller-manager", "/CN=system:kube-controller-manager")
         self.ca.sign("scheduler", "/CN=system:kube-scheduler")
-        # Authenticates the API server to extension servers, to which it forwards the user's identity.
+        # Authenticates the API server to extension servers,
+        # to which it forwards the user's identity.
         self.front = Certificates(self.certificates, "front")
         self.front.sign("front-proxy", "/CN=front-proxy")
         run("openssl", "genrsa", "-out", self.certificates / "accounts.key", "2048")
@@ -409,7 +412,8 @@ class Cluster:
             f"--kubelet-client-certificate={crt}/admin.crt",
             f"--kubelet-client-key={crt}/admin.key",
             "--kubelet-preferred-address-types=InternalIP",
-            # Reaches webhooks and extensions at their Services' endpoints, because fake nodes have no proxy.
+            # Reaches webhooks and extensions at their Services' endpoints,
+            # because fake nodes have no proxy.
             "--enable-aggregator-routing=true",
             f"--requestheader-client-ca-file={self.front.path}",
             "--requestheader-allowed-names=front-proxy",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Container images without Docker: converts a root directory to an archive that every container runtime imports.
+"""Container images without Docker: converts a root directory to an archive that every container
+runtime imports.
 
     scripts/kubernetes/image.py OUT.tar NAME:TAG ROOT [COMMAND…]
 
@@ -17,8 +18,8 @@ from pathlib import Path
 
 
 def write(archive, name, root, command):
-    """Writes the archive (as `docker save` does) of an image with one layer, the contents of root, owned by root. The
-    command is its entry point."""
+    """Writes the archive (as `docker save` does) of an image with one layer, the contents of root,
+    owned by root. The command is its entry point."""
 
     def owned(entry):
         entry.uid = entry.gid = 0
@@ -56,9 +57,10 @@ def write(archive, name, root, command):
 
 
 def closure(root, files):
-    """Copies files of this host ({path in the image: path here}, a directory with all below it) and the shared
-    libraries that they need, each at the path where the linker looks for it."""
-    # Paths as on this host: a linker's script may use /lib for a library that ldd reports in /usr/lib.
+    """Copies files of this host ({path in the image: path here}, a directory with all below it) and
+    the shared libraries that they need, each at the path where the linker looks for it."""
+    # Paths as on this host: a linker's script may use /lib for a library that ldd reports in
+    # /usr/lib.
     for name in ("bin", "lib", "lib64", "sbin"):
         if Path(f"/{name}").is_symlink():
             (root / "usr" / name).mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Builds the images of Baltra and of the example application from programs built and packages installed on this host.
+"""Builds the images of Baltra and of the example application from programs built and packages
+installed on this host.
 
-    scripts/kubernetes/images.py DIRECTORY     writes baltra.tar and sobel.tar, for `ctr images import` and the like
+    scripts/kubernetes/images.py DIRECTORY     writes baltra.tar and sobel.tar, for
+                                               `ctr images import` and the like
 
-Baltra's image holds the daemons, the library and PoCL as the device. sobel's image holds two OpenCL programs as their
-author would ship them, with the distribution's loader, and nothing of Baltra."""
+Baltra's image holds the daemons, the library and PoCL as the device. sobel's image holds two OpenCL
+programs as their author would ship them, with the distribution's loader, and nothing of Baltra."""
 
 import glob
 import os
@@ -19,7 +21,8 @@ BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 VERSION = "0.1.0"
 NAMES = {"baltra": f"docker.io/library/baltra:{VERSION}", "sobel": "docker.io/library/sobel:1"}
-# PoCL's dependencies in addition to its library: built-in kernels, and a linker with the files that clang passes to it.
+# PoCL's dependencies in addition to its library: built-in kernels,
+# and a linker with the files that clang passes to it.
 POCL = [
     "/etc/OpenCL/vendors/pocl.icd",
     *glob.glob(f"{LIBRARIES}/libpocl.so.*"),

@@ -1,8 +1,9 @@
 """Installs Baltra's chart in a cluster of cluster.py.
 
-On a real node the chart is installed as by any user. On fake nodes, which run no containers, the objects are applied
-unchanged and each daemon of the chart is started as a process of this host, with the arguments, the configuration and
-the environment of the chart, and with the rights of its own service account, so that a missing right fails here, too.
+On a real node the chart is installed as by any user. On fake nodes, which run no containers, the
+objects are applied unchanged and each daemon of the chart is started as a process of this host,
+with the arguments, the configuration and the environment of the chart, and with the rights of its
+own service account, so that a missing right fails here, too.
 The chart's Services lead to these processes."""
 
 import os
@@ -42,7 +43,8 @@ def render(*more):
 
 
 def install_on_node(cluster, *more, names=("baltra", "sobel")):
-    """Builds the images, loads them into the nodes, installs the chart with more values and waits until a device is listed."""
+    """Builds the images, loads them into the nodes, installs the chart with more values and waits
+    until a device is listed."""
     import images  # only with real nodes: uses programs of the second build stage
     import node
 
@@ -99,7 +101,8 @@ class Installation:
 
     @staticmethod
     def _here(item):
-        """A Service without its selector, with an endpoint on this host; other objects are unchanged."""
+        """A Service without its selector, with an endpoint on this host;
+        other objects are unchanged."""
         if item["kind"] != "Service" or "selector" not in item["spec"]:
             return [item]
         item = {
@@ -143,7 +146,8 @@ class Installation:
         )
 
     def start(self, name, kind, component, health):
-        """Starts a daemon of the chart, possibly a second one under another name and port, and waits until it is healthy."""
+        """Starts a daemon of the chart, possibly a second one under another name and port, and
+        waits until it is healthy."""
         pod = self.object(kind, component)["spec"]["template"]["spec"]
         container = pod["containers"][0]
         home = self.cluster.home / name

@@ -1,5 +1,6 @@
-"""Real nodes for cluster.py: containerd, the kubelet and kube-proxy, each node in a network and a mount namespace of its
-own within the cluster's, so that several nodes run on one host as they would on several hosts."""
+"""Real nodes for cluster.py: containerd, the kubelet and kube-proxy, each node in a network and a
+mount namespace of its own within the cluster's, so that several nodes run on one host as they would
+on several hosts."""
 
 import os
 import shutil
@@ -10,8 +11,8 @@ from cluster import ADDRESS, BIN, PATIENCE_S, PODS, Failed, control_groups, run,
 
 PAUSE = "docker.io/baltra/pause:1"
 
-# Prepares a node: an address on the cluster's bridge, routes to the Pods of other nodes, private mutable
-# directories. Then it waits, so that commands can enter its namespaces.
+# Prepares a node: an address on the cluster's bridge, routes to the Pods of other nodes, private
+# mutable directories. Then it waits, so that commands can enter its namespaces.
 PREPARE = """set -e
 mount --make-rprivate /
 umount /var/lib
@@ -202,7 +203,8 @@ nodeStatusUpdateFrequency: 5s
             "--proxy-mode=nftables",
             f"--cluster-cidr={PODS}",
             "--metrics-bind-address=127.0.0.1:10249",
-            # The connection table belongs to the whole kernel, so kube-proxy must not change its sizes.
+            # The connection table belongs to the whole kernel,
+            # so kube-proxy must not change its sizes.
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0",
             "--conntrack-tcp-timeout-close-wait=0",

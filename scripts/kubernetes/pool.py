@@ -58,7 +58,8 @@ class Registry:
 
 
 class Manager:
-    """Sends a manager's messages for a number of fake devices, each with the utilization of its instances."""
+    """Sends a manager's messages for a number of fake devices,
+    each with the utilization of its instances."""
 
     def __init__(
         self,
@@ -149,7 +150,8 @@ class Manager:
         self._accept(reply)
 
     def reconfigure(self, device, instance, digest, name, tenant=""):
-        """Requests another accelerator on a device, like a session of the instance, and loads it if permitted."""
+        """Requests another accelerator on a device, like a session of the instance,
+        and loads it if permitted."""
         where = {"node": self.node, "id": self.id, "device": device, "digest": digest}
         reply = self.registry.call(
             "Nodes", "Reconfiguration", instance=instance, name=name, tenant=tenant, **where

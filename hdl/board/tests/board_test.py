@@ -102,7 +102,8 @@ def connect(seconds=10, receive_buffer=None):
 
 def request(body, name="echo", head=""):
     return (
-        f"POST /function/{name} HTTP/1.1\r\nHost: board\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode()
+        f"POST /function/{name} HTTP/1.1\r\nHost: board\r\nContent-Length: "
+        f"{len(body)}\r\n{head}\r\n".encode()
         + body
     )
 
@@ -706,7 +707,8 @@ def test_errors():
         (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length : 3\r\n\r\nabc"),
         (
             400,
-            b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+            b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\nContent-Length: "
+            b"4\r\n\r\nabc",
         ),
         (400, b"POST /function/echo HTTP/1.1\r\nHost: b\r\n folded\r\n\r\n"),
         (400, b"POST /function/checksum?hex=1&hex=2 HTTP/1.1\r\nHost: b\r\n\r\n"),
@@ -723,7 +725,8 @@ def test_errors():
         (501, b"BREW /function/echo HTTP/1.1\r\nHost: b\r\n\r\n"),
         (
             501,
-            b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: gzip\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: "
+            b"gzip\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
         ),
         (413, b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 99999999999\r\n\r\n"),
         (431, b"GET /healthz HTTP/1.1\r\nHost: b\r\nX-Long: " + b"x" * 9000),
@@ -781,7 +784,8 @@ def test_more_sessions_than_fit():
         for s in idle:
             s.sendall(request(b"x"))
             assert Answers(s).next() == (200, b"x")
-        # All sessions are in use by idle clients: the next client waits until one of them is closed.
+        # All sessions are in use by idle clients: the next client waits until one of them is
+        # closed.
         alive(20)
 
         def client(i):
@@ -829,7 +833,8 @@ def test_half_requests_do_not_hold_the_board():
 
 
 def trickle(first, byte, stop, again):
-    """Sixteen connections that send `first`, then `byte` every 0.4 s; with `again` each reconnects after a reset."""
+    """Sixteen connections that send `first`, then `byte` every 0.4 s;
+    with `again` each reconnects after a reset."""
     held = []
     while not stop.wait(0.4):
         for s in list(held):
@@ -931,8 +936,9 @@ def test_faulty_link():
 
 def test_faulty_link_bulk():
     body = random.Random(5).randbytes(300000)
-    # A board without islands has everything after a gap retransmitted, and Linux waits for a timer, twice as long each time,
-    # whenever part of that is lost, too (docs/board.md has the measured times).
+    # A board without islands has everything after a gap retransmitted, and Linux waits for a timer,
+    # twice as long each time, whenever part of that is lost,
+    # too (docs/board.md has the measured times).
     with Board("--seed", 8, *(FAULTY if ISLANDS else LESS_FAULTY), log="faulty-bulk"):
         assert (
             patient(
@@ -1157,7 +1163,8 @@ def test_fast_retransmit():
         first = None
         while (answer := c.receive(0.05)) is not None:
             first = first or (answer if answer[4] else None)
-        # All but the second segment have arrived: one ACK and three duplicates trigger its retransmission at once.
+        # All but the second segment have arrived: one ACK and three duplicates trigger its
+        # retransmission at once.
         lost = first[1] + len(first[4])
         started = time.monotonic()
         for _ in range(4):

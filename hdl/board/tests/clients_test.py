@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the board's model with common programs: proxies in front of it, load generators, HTTP libraries.
+"""Tests the board's model with common programs: proxies in front of it, load generators,
+HTTP libraries.
 
 usage: clients_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
@@ -187,11 +188,14 @@ def test_wrk():
         # Each request has a distinct body, and each reply is checked.
         script.write_text(
             "local n = 0\n"
-            'request = function() n = n + 1 return wrk.format("POST", "/function/uppercase", nil, "request " .. n) end\n'
-            'response = function(status, headers, body) if status ~= 200 or not body:match("^REQUEST %d+$") then wrong = (wrong or 0) + 1 end end\n'
+            'request = function() n = n + 1 return wrk.format("POST", "/function/uppercase", nil, '
+            '"request " .. n) end\n'
+            "response = function(status, headers, body) if status ~= 200 or not "
+            'body:match("^REQUEST %d+$") then wrong = (wrong or 0) + 1 end end\n'
             "local all = {}\n"
             "setup = function(thread) table.insert(all, thread) end\n"
-            'done = function() for _, t in ipairs(all) do print("wrong: " .. (t:get("wrong") or 0)) end end\n'
+            'done = function() for _, t in ipairs(all) do print("wrong: " .. (t:get("wrong") or '
+            "0)) end end\n"
         )
         text = subprocess.run(
             ["wrk", "-t2", "-c12", "-d3s", "-s", script, URL],
@@ -375,7 +379,8 @@ def test_a_body_that_is_too_long():
 
 
 def typed(text):
-    """The input of a person at a telnet client: a line's characters one by one, each in a segment."""
+    """The input of a person at a telnet client: a line's characters one by one,
+    each in a segment."""
     s = socket.create_connection((BOARD_IP, 80), 20)
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in text:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tests the board as a device of the pool: functions pushed by the tool, OpenCL and the gateway over its host port, and the same
-bytes by every way.
+"""Tests the board as a device of the pool: functions pushed by the tool, OpenCL and the gateway
+over its host port, and the same bytes by every way.
 
-usage: device_test.py [PART OF A NAME …]     (no root; needs target/release/baltra and target/board/board)
+usage: device_test.py [PART OF A NAME …]     (no root; needs target/release/baltra and
+                                             target/board/board)
 """
 
 import concurrent.futures

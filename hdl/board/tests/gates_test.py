@@ -3,8 +3,8 @@
 
 usage: gates_test.py     (no root; `make -C hdl/board all ungated` first)
 
-Clients of all kinds call the live model with gated clocks. Its recording is replayed on the same RTL without
-gates: each frame must leave in the same cycle.
+Clients of all kinds call the live model with gated clocks. Its recording is replayed on the same
+RTL without gates: each frame must leave in the same cycle.
 """
 
 import concurrent.futures

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-# The model and its features: `make -C hdl/board REGIONS=2` and `make -C hdl/board lean` build others.
+# The model and its features: `make -C hdl/board REGIONS=2` and `make -C hdl/board lean` build
+# others.
 MODEL = ROOT / "target" / "board" / os.environ.get("BOARD", "board")
 REGIONS = 4 if MODEL.name == "board" else 2
 ISLANDS = MODEL.name != "board-lean"  # whether segments after gaps are kept
@@ -256,7 +257,8 @@ class Wire:
             return None
 
     def receive_tcp(self, source, port, seconds=0.3):
-        """The next segment from the board to that address: (flags, seq, ack, window, payload), or None."""
+        """The next segment from the board to that address: (flags, seq, ack, window, payload),
+        or None."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             frame = self.receive(left)
@@ -305,7 +307,8 @@ class RawConnection:
 
 
 def frames_of(recording):
-    """(1: to the board, 2: from it; cycle; bytes) of each frame recorded by --pcap, read as pcapng."""
+    """(1: to the board, 2: from it; cycle; bytes) of each frame recorded by --pcap,
+    read as pcapng."""
     data, at, frames = Path(recording).read_bytes(), 0, []
     while at < len(data):
         kind, length = struct.unpack_from("=II", data, at)

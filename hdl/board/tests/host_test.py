@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The board's host port: functions pushed into a running board, calls by DMA and over HTTP, hostile programs.
+"""The board's host port: functions pushed into a running board, calls by DMA and over HTTP,
+hostile programs.
 
 usage: [BOARD=board-2-regions] host_test.py [PART OF A NAME …]     (no root: the board is behind a port of this host)
 """
@@ -339,7 +340,8 @@ def test_programs_reach_nothing_of_others():
         own = port.bring(LOAD, image("echo"))["number"]
         assert other.call(own, b"words")[0] == UNKNOWN
         assert other.ask(UNLOAD, number=own)["status"] == UNKNOWN
-        # Functions that the table had from the start belong to HTTP: their numbers are neither returned nor accepted.
+        # Functions that the table had from the start belong to HTTP:
+        # their numbers are neither returned nor accepted.
         assert all(
             other.call(n, b"words")[0] == UNKNOWN
             for n in (*range(64), 64, 127, 192, 255, 256, 1 << 31)

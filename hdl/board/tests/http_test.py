@@ -35,7 +35,8 @@ def test_api_key():
         assert status(f"{URL}/metrics") == 401 and status(f"{URL}/system/functions") == 401
         assert curl(f"{URL}/healthz") == b"ok\n"
         assert b"WWW-Authenticate: X-API-Key" in curl("-i", "-d", "x", echo)
-        # A refusal keeps the connection: the body is skipped, and the next request may have the key.
+        # A refusal keeps the connection: the body is skipped,
+        # and the next request may have the key.
         s = connect()
         s.sendall(
             request(b"b" * 3000) + request(b"again", head=f"X-API-Key: {KEY}\r\n") + request(b"c")
@@ -245,7 +246,8 @@ def test_requests_by_the_rfcs():
     chunked, three = post + b"Transfer-Encoding: chunked\r\n\r\n", b"Content-Length: 3\r\n"
     closed = True
     cases = [
-        # Chunk sizes with junk; the second one smuggles a request past a proxy that reads 0x22 as 34.
+        # Chunk sizes with junk; the second one smuggles a request past a proxy that reads 0x22 as
+        # 34.
         ([400], closed, chunked + b"3zz\r\nabc\r\n0\r\n\r\n"),
         (
             [400],

@@ -65,7 +65,8 @@ def test_many_at_once():
 
 
 def test_come_and_go():
-    """Connections open and close while others are active, so that the table of sessions changes permanently."""
+    """Connections open and close while others are active,
+    so that the table of sessions changes permanently."""
 
     async def course():
         async def live(i):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests images that the board fetches from a store when a function is called: real servers, and failing stores.
+"""Tests images that the board fetches from a store when a function is called: real servers,
+and failing stores.
 
 usage: store_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
@@ -25,7 +26,8 @@ SLOTS, SLOT_BYTES = 8, 2 << 20
 
 @contextlib.contextmanager
 def table(**functions):
-    """A directory for --functions: NAME='options of its line'; all are in the store, except `local`, an echo."""
+    """A directory for --functions: NAME='options of its line'; all are in the store,
+    except `local`, an echo."""
     with tempfile.TemporaryDirectory() as directory:
         lines = [f"{name} @store {options}\n" for name, options in functions.items()]
         (Path(directory) / "local.img").write_bytes(image("echo"))
@@ -120,8 +122,10 @@ def test_nginx_and_a_path():
         Path(work).chmod(0o755)
         (Path(work) / "nginx.conf").write_text(
             f"daemon off; pid {work}/pid; error_log {work}/errors; events {{}}\n"
-            f"http {{ access_log off; client_body_temp_path {work}/b; proxy_temp_path {work}/p; fastcgi_temp_path {work}/f;\n"
-            f"uwsgi_temp_path {work}/u; scgi_temp_path {work}/s; server {{ listen {HOST_IP}:8099; root {work}; }} }}\n"
+            f"http {{ access_log off; client_body_temp_path {work}/b; proxy_temp_path {work}/p; "
+            f"fastcgi_temp_path {work}/f;\n"
+            f"uwsgi_temp_path {work}/u; scgi_temp_path {work}/s; server {{ listen {HOST_IP}:8099; "
+            f"root {work}; }} }}\n"
         )
         nginx = subprocess.Popen(["nginx", "-c", f"{work}/nginx.conf", "-e", f"{work}/errors"])
         try:
@@ -309,7 +313,8 @@ def test_stores_that_are_down_or_silent():
 
 
 def test_a_slow_store_is_not_idle():
-    """A store that takes longer than the idle limit under contention, and still supplies its image."""
+    """A store that takes longer than the idle limit under contention,
+    and still supplies its image."""
     content = image("uppercase", 100000)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content)
     asked, over = threading.Event(), threading.Event()

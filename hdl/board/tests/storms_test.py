@@ -112,7 +112,8 @@ def test_port_scans():
 
 
 def collect(c, until, patience=2.0):
-    """Receives segments and acknowledges their data until the condition holds; returns the flags of the last."""
+    """Receives segments and acknowledges their data until the condition holds;
+    returns the flags of the last."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         answer = c.receive(max(0.01, end - time.monotonic()))
@@ -217,7 +218,8 @@ def test_resets_in_every_state():
 
 
 def test_what_was_lost_is_sent_again_while_others_wait():
-    """A connection that the board has to close, whose acknowledgments are lost, while clients wait for a session."""
+    """A connection that the board has to close, whose acknowledgments are lost,
+    while clients wait for a session."""
     with Board(log="wanted"), Wire() as wire:
         call("echo")
         idle = [connect() for _ in range(15)]
@@ -256,7 +258,8 @@ def test_overlapping_retransmissions():
             while b"".join(joined(pieces, first))[-size:] != body:
                 assert time.monotonic() < deadline, (acknowledged, len(text))
                 for _ in range(12):
-                    # Near the missing bytes, of any length, some damaged, the same bytes many times.
+                    # Near the missing bytes, of any length, some damaged,
+                    # the same bytes many times.
                     at = max(0, min(len(text) - 1, acknowledged + draw.randrange(-2000, 6000)))
                     piece = text[at : at + draw.randrange(1, 1461)]
                     seen = sum(map(len, joined(pieces, first)))
@@ -312,7 +315,8 @@ def test_a_link_of_200_ms_each_way():
 
 
 def test_sessions_come_and_go():
-    """Far more connections than fit, opened and abandoned in every way, from many clients at once."""
+    """Far more connections than fit, opened and abandoned in every way,
+    from many clients at once."""
 
     def client(i):
         draw = random.Random(i)
@@ -334,7 +338,8 @@ def test_sessions_come_and_go():
 
 
 def fuzzed(seed, count):
-    """Frames with random malformed fields, many of them with lengths and checksums corrected by scapy."""
+    """Frames with random malformed fields, many of them with lengths and checksums corrected by
+    scapy."""
     from scapy.all import ARP, ICMP, IP, TCP, UDP, Ether, Raw, fuzz
     from scapy.config import conf
     from scapy.volatile import RandNum
@@ -416,7 +421,8 @@ def replayed(recording, *options):
 
 
 def test_recordings_play_again():
-    """A run with a faulty link and hostile frames: in a replay, the same frames leave in the same cycles."""
+    """A run with a faulty link and hostile frames: in a replay,
+    the same frames leave in the same cycles."""
     first, again = LOGS / "first.pcap", LOGS / "again.pcap"
     seeded = ("--seed", 5, "--api-key", "sesame")
     faults = ("--loss", "0.02", "--reorder", "0.03", "--duplicate", "0.03", "--corrupt", "0.02")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the options that the board's TCP negotiates: window scaling, segment by segment and with Linux.
+"""Tests the options that the board's TCP negotiates: window scaling,
+segment by segment and with Linux.
 
 usage: tcp_test.py [PART OF A NAME …]     (root: creates a network namespace and a TAP device)
 """
@@ -127,7 +128,8 @@ def test_a_long_fat_link():
     """More than 64 KB are in flight in each direction, also with losses."""
     body = random.Random(3).randbytes(900000)
     lossy = ["--delay", 10, "--seed", 4, "--loss", "0.01", "--reorder", "0.01"]
-    # Without islands each loss and each reordering causes the retransmission of a whole window (docs/board.md).
+    # Without islands each loss and each reordering causes the retransmission of a whole window
+    # (docs/board.md).
     for options in [["--delay", 40], *([lossy] if ISLANDS else [])]:
         with Board(*options, log="fat"):
             assert (

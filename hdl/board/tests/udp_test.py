@@ -31,7 +31,8 @@ def udp(payload, port=PORT, source="10.99.0.77", spoil=0, without=False):
 
 
 def received(wire, seconds=0.5):
-    """Payload of the next datagram from the board; its checksums are checked here, because Linux has not checked them."""
+    """Payload of the next datagram from the board; its checksums are checked here,
+    because Linux has not checked them."""
     while (frame := wire.receive(seconds)) is not None:
         if frame[12:14] == b"\x08\0" and frame[23] == 17:
             packet = frame[14 : 14 + int.from_bytes(frame[16:18], "big")]

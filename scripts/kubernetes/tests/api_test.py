@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Tests webhook and controllers on a real API server: allocations, refusals with reasons, recovery from failures.
+"""Tests webhook and controllers on a real API server: allocations, refusals with reasons,
+recovery from failures.
 
-    scripts/kubernetes/build.sh && target/venv/bin/python scripts/kubernetes/tests/api_test.py [PART OF A NAME …]
+    scripts/kubernetes/build.sh && target/venv/bin/python scripts/kubernetes/tests/api_test.py [PART
+    OF A NAME …]
 
-Nodes are fake (kwok) and so are their managers' devices; registry, webhook, controllers and everything of Kubernetes
-are real. No test depends on time, except for a patience."""
+Nodes are fake (kwok) and so are their managers' devices; registry, webhook, controllers and
+everything of Kubernetes are real. No test depends on time, except for a patience."""
 
 import base64
 import contextlib
@@ -71,8 +73,8 @@ def deployment(name, replicas, annotations, namespace="default"):
 
 
 def scraped(monitor, cluster):
-    """A ServiceMonitor, converted like the Prometheus operator does to a section of Prometheus' own configuration. (The
-    distribution's Prometheus is built without discovery in a cluster.)"""
+    """A ServiceMonitor, converted like the Prometheus operator does to a section of Prometheus' own
+    configuration. (The distribution's Prometheus is built without discovery in a cluster.)"""
     endpoint = monitor["spec"]["endpoints"][0]
     selector = ",".join(
         f"{key}={value}" for key, value in monitor["spec"]["selector"]["matchLabels"].items()
@@ -109,8 +111,9 @@ def scraped(monitor, cluster):
 
 @contextlib.contextmanager
 def answering(port):
-    """The containers of every fake Pod: a server that listens at any Pod's address and returns its requests; a path with
-    'slow' in it gets its reply when the event is set. The Pods' addresses are kwok's, and local to this network."""
+    """The containers of every fake Pod: a server that listens at any Pod's address and returns its
+    requests; a path with 'slow' in it gets its reply when the event is set. The Pods' addresses are
+    kwok's, and local to this network."""
     go_on = threading.Event()
 
     class Container(BaseHTTPRequestHandler):
@@ -241,7 +244,8 @@ class Tests:
     # ---- resources of a Pod
 
     def test_a_deployment_with_two_annotations(self):
-        """A Deployment's Pods run on the nodes of their devices, with library, socket and identity; the pool is listed."""
+        """A Deployment's Pods run on the nodes of their devices, with library,
+        socket and identity; the pool is listed."""
         self.create(
             deployment(
                 "sobel", 4, {"baltra.io/device": "vendor=Example", "baltra.io/accelerator": "sobel"}
@@ -280,7 +284,8 @@ class Tests:
         assert self.allocated(self.running(1)[0])
 
     def test_load_is_spread(self):
-        """Eight Pods one after another on the four devices that hold any program, with equal load: two per device."""
+        """Eight Pods one after another on the four devices that hold any program, with equal load:
+        two per device."""
         self.works(0.0)
         try:
             until(
@@ -315,7 +320,8 @@ class Tests:
         assert not self.instances()
 
     def test_a_pod_that_came_and_went_unseen_holds_nothing(self):
-        """A Pod that is created and deleted while the controller is stopped is released by the controller, before its lease ends."""
+        """A Pod that is created and deleted while the controller is stopped is released by the
+        controller, before its lease ends."""
         controller = self.cluster.processes["controller"].running
         released = self.counted("instances_released")
         controller.send_signal(signal.SIGSTOP)
@@ -329,7 +335,8 @@ class Tests:
         assert self.counted("instances_released") == released + 1
 
     def test_a_pod_that_somebody_else_refuses_holds_nothing_for_long(self):
-        """A Pod that is refused after the webhook has allocated a device never exists, so its instance ends with its lease."""
+        """A Pod that is refused after the webhook has allocated a device never exists, so its
+        instance ends with its lease."""
         meta = {"name": "somebody-else"}
         self.cluster.apply(
             [
@@ -386,7 +393,8 @@ class Tests:
             )
 
     def test_prometheus_scrapes_what_the_chart_says(self):
-        """A real Prometheus, configured by the chart's monitors and rules, scrapes each daemon and evaluates each alert."""
+        """A real Prometheus, configured by the chart's monitors and rules,
+        scrapes each daemon and evaluates each alert."""
         home = self.cluster.home / "prometheus"
         home.mkdir()
         objects = render(
@@ -446,8 +454,8 @@ class Tests:
             self.cluster.processes["prometheus"].stop()
 
     def test_the_horizontal_autoscaler_follows_the_registry(self):
-        """The cluster's autoscaler reads the external metric: busy devices add replicas up to the Function's bound, and idle ones
-        remove them."""
+        """The cluster's autoscaler reads the external metric: busy devices add replicas up to the
+        Function's bound, and idle ones remove them."""
         meta = {"name": "edges", "namespace": "default"}
         metric = {
             "name": "baltra_function_replicas_desired",
@@ -513,8 +521,8 @@ class Tests:
     # ---- container functions
 
     def test_a_container_is_started_by_a_call_and_stopped_when_nobody_calls(self):
-        """A Deployment without replicas: calls wait until it is ready, all calls are served, the container stays during a call, stops
-        without calls, and starts again with the next one."""
+        """A Deployment without replicas: calls wait until it is ready, all calls are served, the
+        container stays during a call, stops without calls, and starts again with the next one."""
         key, admin = (
             self.installation.token("client"),
             base64.b64encode(f"admin:{self.installation.token('admin')}".encode()).decode(),
@@ -712,7 +720,8 @@ class Tests:
         self.refused("count", annotations={"baltra.io/vendor": "Example", "baltra.io/count": "9"})
 
     def test_memory_is_promised_once(self):
-        """Two Pods get 6 and 2 of a device's 8 GiB; a third waits for 4, with the reason; more than 8 is refused."""
+        """Two Pods get 6 and 2 of a device's 8 GiB; a third waits for 4, with the reason;
+        more than 8 is refused."""
 
         def asks(size):
             return {"baltra.io/device": "fake-0/device0", "baltra.io/memory": size}
@@ -733,9 +742,11 @@ class Tests:
         assert [self.allocated(p) for p in self.running(2)] == [["fake-0/device0"]] * 2
 
     def test_functions_say_what_is_wrong_with_them(self):
-        """A function's files are checked, its namespace restricts its devices, and the previous valid version stays in service."""
+        """A function's files are checked, its namespace restricts its devices, and the previous
+        valid version stays in service."""
         manifest = (
-            "name: each\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, shape: [n]}]\n"
+            "name: each\ninputs: [{name: a, type: u8, shape: [n]}]\noutputs: [{name: b, type: u8, "
+            "shape: [n]}]\n"
             "implementations: [{opencl: {source: each.cl, kernel: each, global: [n]}}]\n"
         )
         kernel = "kernel void each(global const uchar *a, global uchar *b) { b[get_global_id(0)] = a[get_global_id(0)]; }"
@@ -913,7 +924,8 @@ class Tests:
     # ---- recovery
 
     def test_who_did_not_ask_starts_without_the_webhook(self):
-        """While the webhook is down, a Pod without a request starts; a Pod with one is refused, and starts later."""
+        """While the webhook is down, a Pod without a request starts; a Pod with one is refused,
+        and starts later."""
         webhook = self.cluster.processes["webhook"]
         webhook.kill()
         self.create(pod("plain"))
@@ -935,7 +947,8 @@ class Tests:
         self.running(2)
 
     def test_a_certificate_that_expired_is_replaced(self):
-        """The webhook was down until its certificate expired: the next start has another certificate."""
+        """The webhook was down until its certificate expired:
+        the next start has another certificate."""
         webhook = self.cluster.processes["webhook"]
         command, secret = webhook.command, (NAMESPACE, "baltra-webhook-tls")
 
@@ -972,7 +985,8 @@ class Tests:
         self.running(1)
 
     def test_the_registry_dies(self):
-        """Running Pods continue, nothing is allocated twice, and the registry's state is the same afterwards."""
+        """Running Pods continue, nothing is allocated twice,
+        and the registry's state is the same afterwards."""
         self.create(deployment("app", 5, {"baltra.io/device": "vendor=Example"}))
         before = {p["metadata"]["uid"]: self.allocated(p) for p in self.running(5)}
         self.cluster.restart("registry")

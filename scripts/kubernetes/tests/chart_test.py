@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the chart: the API server accepts its objects, accounts have the necessary rights, and policies refuse others.
+"""Tests the chart: the API server accepts its objects, accounts have the necessary rights,
+and policies refuse others.
 
 usage:
 
@@ -95,7 +96,8 @@ class Tests:
         assert "0 chart(s) failed" in run(BIN / "helm", "lint", "--strict", CHART)
 
     def test_values_that_the_chart_has_not_are_refused(self):
-        """A misspelled value, or one of another type, is an error that names it, and is not replaced by a default."""
+        """A misspelled value, or one of another type, is an error that names it,
+        and is not replaced by a default."""
         for value, name in [
             ("gateway.replcas=3", "replcas"),
             ("gatway.port=80", "gatway"),
@@ -155,7 +157,8 @@ class Tests:
             )
 
     def test_daemons_are_unprivileged(self):
-        """Every container drops every capability and cannot gain one; only those of the node run as root."""
+        """Every container drops every capability and cannot gain one;
+        only those of the node run as root."""
         seen = 0
         for item in self.objects:
             if item["kind"] not in ("Deployment", "StatefulSet", "DaemonSet"):
@@ -230,7 +233,8 @@ class Tests:
                 assert not self.may(account, *right), f"{account} may {right}"
 
     def test_a_pod_mounts_its_own_directory_only(self):
-        """With any spelling: another instance's directory, the manager's sockets, or a parent directory."""
+        """With any spelling: another instance's directory, the manager's sockets,
+        or a parent directory."""
         why = "a Pod may mount its own instance's directory"
         until(
             "the policy is in force",

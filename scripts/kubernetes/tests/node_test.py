@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Tests applications on a real node: the chart as installed by any user, and an OpenCL program without Baltra in its image,
-by annotation and by claim.
+"""Tests applications on a real node: the chart as installed by any user, and an OpenCL program
+without Baltra in its image, by annotation and by claim.
 
-    scripts/kubernetes/build.sh control node && target/venv/bin/python scripts/kubernetes/tests/node_test.py [PART OF A NAME …]
+    scripts/kubernetes/build.sh control node && target/venv/bin/python
+    scripts/kubernetes/tests/node_test.py [PART OF A NAME …]
 
-Everything is real: kubelet, containerd, kube-proxy, the daemons in their containers, PoCL as the device. Root."""
+Everything is real: kubelet, containerd, kube-proxy, the daemons in their containers,
+PoCL as the device. Root."""
 
 import hashlib
 import json
@@ -24,10 +26,12 @@ from cluster import ROOT, Cluster, Failed, isolate, until  # noqa: E402
 from installation import NAMESPACE, install_on_node  # noqa: E402
 from runner import run as run_tests  # noqa: E402
 
-# Prints the digest of a picture's edges to the log, then waits so that the container can be inspected.
+# Prints the digest of a picture's edges to the log,
+# then waits so that the container can be inspected.
 PICTURE = "sobel --size 640x360 --output /tmp/edges.pgm && busybox sha256sum < /tmp/edges.pgm && exec sleep infinity"
-# Two processes with endless tasks, because shares apply only under permanent contention. The device is this host's
-# processors; programs that use them for their own pictures would share them by the kernel's rules.
+# Two processes with endless tasks, because shares apply only under permanent contention. The device
+# is this host's processors; programs that use them for their own pictures would share them by the
+# kernel's rules.
 BUSY = "for _ in 1 2; do matmul --n 256 --repeat 1000000 > /dev/null & done; wait"
 # Without privileges, as the strictest of the Pod Security Standards requires.
 CONFINED = {
@@ -113,7 +117,8 @@ def function(kernel):
         "spec": {
             "files": {
                 "function.yaml": json.dumps(manifest),
-                "each.cl": f"kernel void each(global const uchar *a, global uchar *b) {{ size_t i = get_global_id(0); b[i] = {kernel}; }}",
+                "each.cl": f"kernel void each(global const uchar *a, global uchar *b) {{ size_t i "
+                f"= get_global_id(0); b[i] = {kernel}; }}",
             }
         },
     }
@@ -207,7 +212,8 @@ class Tests:
         ]
 
     def used(self, address=None):
-        """Processor seconds that each instance, which is a tenant of its own, has used of its device, from the manager's metrics."""
+        """Processor seconds that each instance, which is a tenant of its own, has used of its
+        device, from the manager's metrics."""
         with urlopen(
             f"http://{address or self.manager()['status']['podIP']}:9464/metrics", timeout=10
         ) as answer:
@@ -263,8 +269,8 @@ class Tests:
         assert "hostPath" not in json.dumps(pod["spec"])
 
     def shares(self, *labels):
-        """For each label the shares of its Pods in percent, measured under contention: of the device time that these Pods
-        use, and of the whole device time."""
+        """For each label the shares of its Pods in percent, measured under contention: of the
+        device time that these Pods use, and of the whole device time."""
         instances = {}
         for label, count in labels:
             for pod in self.running(label, count):
@@ -292,7 +298,8 @@ class Tests:
         )[1]
 
     def test_what_a_kubelet_or_somebody_deletes_is_published_again(self):
-        """A kubelet that starts deletes the slices of its node; labels disappear when a Node is registered again."""
+        """A kubelet that starts deletes the slices of its node;
+        labels disappear when a Node is registered again."""
         node = self.cluster.get("nodes")[0]["metadata"]["name"]
         name = f"{node}-baltra.io"
         before = self.cluster.get("resourceslice", name)
@@ -309,7 +316,8 @@ class Tests:
         )
 
     def test_a_function_that_is_applied_is_served(self):
-        """A Function is served at the URL of its name and namespace, also after a change, and removed with its object."""
+        """A Function is served at the URL of its name and namespace, also after a change, and
+        removed with its object."""
         [gateway] = self.cluster.get(
             "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway"
         )
@@ -339,7 +347,8 @@ class Tests:
         until("the function is removed", gone, patience_s=90)
 
     def test_a_container_runs_only_while_it_is_called(self):
-        """A Function with a Deployment of no replicas: the first call starts a Pod, which serves it; without calls the Pod ends."""
+        """A Function with a Deployment of no replicas: the first call starts a Pod, which serves
+        it; without calls the Pod ends."""
         meta = {"name": "page", "namespace": "default"}
         page = deployment(
             "page",
@@ -395,7 +404,8 @@ class Tests:
             self.cluster.kubectl("delete", "function,service", "page", "-n", "default")
 
     def test_a_certificate_is_renewed_and_served_without_a_restart(self):
-        """An expired or missing certificate is replaced: the running Pod of the webhook serves a new one that the API server trusts."""
+        """An expired or missing certificate is replaced: the running Pod of the webhook serves a
+        new one that the API server trusts."""
         webhook = lambda: self.cluster.get(
             "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=webhook"
         )
@@ -444,7 +454,8 @@ class Tests:
         ]
 
     def test_another_s_socket_is_not_mounted(self):
-        """A Pod that mounts another Pod's directory, or a parent directory, is refused; the running Pod keeps its own."""
+        """A Pod that mounts another Pod's directory, or a parent directory, is refused;
+        the running Pod keeps its own."""
         self.cluster.apply(
             [deployment("owner", PICTURE, annotations={"baltra.io/device": "platform=Portable*"})]
         )
@@ -484,7 +495,8 @@ class Tests:
         ]
 
     def test_what_runs_runs_on_without_the_api_server(self):
-        """The API server is killed while a Pod computes: the Pod continues, and the next Pod gets its device once the server is back."""
+        """The API server is killed while a Pod computes: the Pod continues, and the next Pod gets
+        its device once the server is back."""
         asked = {"baltra.io/device": "platform=Portable*"}
         self.cluster.apply([deployment("busy", BUSY, annotations=asked)])
         [busy] = self.running("busy")

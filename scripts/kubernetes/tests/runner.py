@@ -1,4 +1,5 @@
-"""Runs a class of tests: the methods whose names begin with test_; arguments on the command line select some."""
+"""Runs a class of tests: the methods whose names begin with test_;
+arguments on the command line select some."""
 
 import sys
 import time
@@ -6,8 +7,9 @@ import traceback
 
 
 def run(make, names):
-    """Creates the tests' object, runs the tests in their order, and prints the number of passed tests. The object's end()
-    is always called; its between(), if it has one, is called before each test."""
+    """Creates the tests' object, runs the tests in their order, and prints the number of passed
+    tests. The object's end() is always called; its between(), if it has one,
+    is called before each test."""
     tests = make()
     passed, failed = 0, []
     try:
