@@ -1,5 +1,6 @@
-/* Classifies a picture with a network of AlexNet's or VGG-16's shape, in the same way as PipeCNN drives its
- * accelerator: one kernel per layer type and several in-order queues at once, connected by events.
+/* Classifies a picture with a network of AlexNet's or VGG-16's shape, in the same way as PipeCNN
+ * drives its accelerator: one kernel per layer type and several in-order queues at once,
+ * connected by events.
  *
  *   mover   writes the picture, unpacks it, reads the scores
  *   even,   convolutions and fully connected layers, half of the output channels each

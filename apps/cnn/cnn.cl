@@ -1,6 +1,6 @@
 /* One kernel per layer type, and the data mover. Feature maps are planes of float, one per channel;
- * a plane may have a border of zeros for the convolution that reads it next: `stride` floats per row,
- * `plane` floats per channel, the first real pixel at `offset`. */
+ * a plane may have a border of zeros for the convolution that reads it next: `stride` floats per
+ * row, `plane` floats per channel, the first real pixel at `offset`. */
 
 /* Unpacks an RGB picture of bytes into three normalized planes. */
 kernel void mem_read(global const uchar *restrict rgb, global float *restrict out, int stride, int plane, int offset) {
@@ -9,8 +9,9 @@ kernel void mem_read(global const uchar *restrict rgb, global float *restrict ou
   out[c * plane + y * stride + x + offset] = ((float)rgb[(y * width + x) * 3 + c] - 118.0f) * (1.0f / 64.0f);
 }
 
-/* Sixteen neighboring pixels of eight output channels. Weights are stored as [channel / 8][c][ky][kx][8].
- * Reads of the last block of a row go past its end; those lanes are not stored. */
+/* Sixteen neighboring pixels of eight output channels. Weights are stored as [channel /
+ * 8][c][ky][kx][8]. Reads of the last block of a row go past its end;
+ * those lanes are not stored. */
 kernel void conv(global const float *restrict in, global const float *restrict weights, global const float *restrict bias,
                  global float *restrict out, int channels_in, int size, int step, int in_stride, int in_plane,
                  int group_channels_out, int first_block, int out_width, int out_stride, int out_plane, int out_offset) {

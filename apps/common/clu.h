@@ -72,7 +72,8 @@ void json_string(FILE *to, const char *text);
 
 /* "64", "4K", "16M", "2G" in bytes; 0 if text is not such a number. */
 size_t parse_bytes(const char *text);
-/* A decimal number in low..high; otherwise ends the process with EXIT_USAGE and the option's name. */
+/* A decimal number in low..high; otherwise ends the process with EXIT_USAGE and the option's
+ * name. */
 long parse_long(const char *option, const char *text, long low, long high);
 
 #endif

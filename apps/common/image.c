@@ -83,7 +83,8 @@ static void png_chunk(FILE *file, const char *type, const uint8_t *data, size_t 
   fwrite(word, 1, 4, file);
 }
 
-/* PNG with stored deflate blocks: no compression library, and the bytes depend on the pixels only. */
+/* PNG with stored deflate blocks: no compression library,
+ * and the bytes depend on the pixels only. */
 static void png_write(FILE *file, const struct image *image) {
   fwrite("\x89PNG\r\n\x1a\n", 1, 8, file);
   uint8_t header[13] = {[8] = 8, [9] = 2};

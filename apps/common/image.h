@@ -11,7 +11,8 @@ struct image {
 
 /* Reads a binary PGM (P5) or PPM (P6) of 8 bits. Ends the process with a message on failure. */
 struct image image_read(const char *path);
-/* Selects the format by the file name: .png (stored, not compressed), .pgm (the red channel), otherwise PPM. */
+/* Selects the format by the file name: .png (stored, not compressed), .pgm (the red channel),
+ * otherwise PPM. */
 void image_write(const char *path, const struct image *image);
 /* Bilinear, in integers, so that every machine computes the same picture. */
 struct image image_resize(const struct image *image, int width, int height);

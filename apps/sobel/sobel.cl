@@ -1,5 +1,5 @@
-/* Sobel's edge detector, per channel, |gx| + |gy| saturated. One work-item per pixel; four bytes per
- * pixel in and out; border pixels extend the picture. */
+/* Sobel's edge detector, per channel, |gx| + |gy| saturated. One work-item per pixel; four bytes
+ * per pixel in and out; border pixels extend the picture. */
 static int4 pixel(global const uchar4 *in, int x, int y, int width, int height) {
   return convert_int4(in[clamp(y, 0, height - 1) * width + clamp(x, 0, width - 1)]);
 }

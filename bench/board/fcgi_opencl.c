@@ -1,5 +1,5 @@
-// A function behind nginx: passes the body of each FastCGI request through an OpenCL kernel, one work-item per byte, and
-// returns the result. One request at a time, like a card with one kernel.
+// A function behind nginx: passes the body of each FastCGI request through an OpenCL kernel, one
+// work-item per byte, and returns the result. One request at a time, like a card with one kernel.
 //
 // usage: fcgi_opencl SOCKET SOURCE.cl KERNEL
 #define CL_TARGET_OPENCL_VERSION 120

@@ -1,13 +1,16 @@
-/* A function without Baltra: an HTTP server that uses a device exclusively through the host's own OpenCL driver.
+/* A function without Baltra: an HTTP server that uses a device exclusively through the host's own
+ * OpenCL driver.
  *
  * usage: native PLAN ADDRESS PORT
  *
- * The body of POST / is the inputs, one after another, and the reply is the outputs. A task writes the inputs, runs the
- * kernels and reads the outputs on one in-order queue; one task runs at a time. GET / returns the accumulated time of tasks. PLAN
- * has a line for each object, with fields separated by tabs:
+ * The body of POST / is the inputs, one after another, and the reply is the outputs. A task writes
+ * the inputs, runs the kernels and reads the outputs on one in-order queue; one task runs at a
+ * time. GET / returns the accumulated time of tasks. PLAN has a line for each object,
+ * with fields separated by tabs:
  *   source FILE OPTIONS            options may be empty
  *   buffer NAME KIND BYTES [FILE]  input, output, scratch, or constant with the file that holds it
- *   step KERNEL GLOBAL LOCAL ARG…  sizes as 320,240; an argument is a buffer's name, i32:NUMBER or u32:NUMBER */
+ *   step KERNEL GLOBAL LOCAL ARG…  sizes as 320,240; an argument is a buffer's name,
+ *                                  i32:NUMBER or u32:NUMBER */
 #define _GNU_SOURCE
 #include "../../apps/common/clu.h"
 

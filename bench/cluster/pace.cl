@@ -1,6 +1,7 @@
 
-/* Emulates a slower board: the last step of a task sleeps, so that a task takes at least `us` microseconds. The CPU driver's
- * thread sleeps while the processor is free; drivers of devices other than CPUs refuse this kernel. */
+/* Emulates a slower board: the last step of a task sleeps, so that a task takes at least `us`
+ * microseconds. The CPU driver's thread sleeps while the processor is free; drivers of devices
+ * other than CPUs refuse this kernel. */
 kernel void pace(uint us) {
   long rest[2] = {us / 1000000, (long)(us % 1000000) * 1000};
   long status;

@@ -1,6 +1,7 @@
 /*
- * A process (rank 0) and a kernel on a board (rank 1): messages without payload in both directions, and some of each size. The
- * process prints the begin and end of each of its calls, in nanoseconds of CLOCK_REALTIME, like the board's trace.
+ * A process (rank 0) and a kernel on a board (rank 1): messages without payload in both directions,
+ * and some of each size. The process prints the begin and end of each of its calls, in nanoseconds
+ * of CLOCK_REALTIME, like the board's trace.
  *
  *   board [messages without payload] [of each size] [largest bytes]
  */

@@ -1,6 +1,6 @@
 /*
- * Latency and bandwidth between two ranks, for any MPI: half a ping-pong's time, and windows of 64 messages one way.
- * Prints "kind bytes value": microseconds, MB/s.
+ * Latency and bandwidth between two ranks, for any MPI: half a ping-pong's time, and windows of 64
+ * messages one way. Prints "kind bytes value": microseconds, MB/s.
  *
  *   pingpong [largest bytes] [milliseconds for each number] [smallest bytes]
  */
@@ -46,7 +46,8 @@ static double bandwidth(char *buffer, int bytes, int rank, int rounds)
 
 typedef double measure(char *buffer, int bytes, int rank, int rounds);
 
-/* Seconds per round: as many rounds as fit into the time, after the same number of warm-up rounds. */
+/* Seconds per round: as many rounds as fit into the time,
+ * after the same number of warm-up rounds. */
 static double timed(measure *what, char *buffer, int bytes, int rank, double seconds)
 {
     int rounds = 2;

@@ -2,8 +2,8 @@
  *
  *   caller call TRANSPORT WHERE FUNCTION N REPETITIONS CALLS ROUNDS [IDLE_US]
  *
- * TRANSPORT is `vfun` (WHERE: a device as for vfun_open, or - for the default), `kept` (a persistent TCP
- * connection; WHERE: ADDRESS:PORT), `each` (a connection per call) or `serial` (a
+ * TRANSPORT is `vfun` (WHERE: a device as for vfun_open, or - for the default), `kept` (a
+ * persistent TCP connection; WHERE: ADDRESS:PORT), `each` (a connection per call) or `serial` (a
  * virtio-serial port; WHERE: its device). Prints a line of JSON per round: total seconds, and the
  * minimum, the median and other quantiles of the calls' microseconds.
  * N = 0: the empty function.
@@ -55,8 +55,9 @@ static uint64_t now(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A clock with little overhead in an emulated guest, where the system's clock takes half a microsecond:
- * the processor's counter, converted to nanoseconds by the system's clock at both ends of a round. */
+/* A clock with little overhead in an emulated guest, where the system's clock takes half a
+ * microsecond: the processor's counter, converted to nanoseconds by the system's clock at both ends
+ * of a round. */
 #ifdef __x86_64__
 #include <x86intrin.h>
 static uint64_t tick(void) { return __rdtsc(); }

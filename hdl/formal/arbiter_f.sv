@@ -1,5 +1,5 @@
-// Proof harness: the arbiter grants only to requesters, grants whenever it may, and passes over a permanent requester at most
-// once for each other one.
+// Proof harness: the arbiter grants only to requesters, grants whenever it may, and passes over a
+// permanent requester at most once for each other one.
 module arbiter_f (
     input logic       clk,
     input logic       rst,

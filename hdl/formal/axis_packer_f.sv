@@ -1,5 +1,5 @@
-// Proof harness: for any pieces, beats are full except the last, `keep` is contiguous, offered beats stay, and
-// the output never has more bytes than the input.
+// Proof harness: for any pieces, beats are full except the last, `keep` is contiguous, offered
+// beats stay, and the output never has more bytes than the input.
 module axis_packer_f (
     input logic        clk,
     input logic        rst,

@@ -1,4 +1,5 @@
-// Proof harness: the skid buffer does not lose, reorder or invent entries, and an offered entry stays until it is accepted.
+// Proof harness: the skid buffer does not lose, reorder or invent entries, and an offered entry
+// stays until it is accepted.
 //
 // The solver picks a position in the stream, modulo 16; the entry at this position is followed.
 module axis_skid_f (

@@ -1,9 +1,11 @@
-// Proof harness: the FIFO between two clocks does not lose, reorder or invent entries, with any behavior of the clocks.
+// Proof harness: the FIFO between two clocks does not lose, reorder or invent entries,
+// with any behavior of the clocks.
 //
-// A step of the proof is shorter than a cycle of either clock: each clock may rise in any step, also both in the same one, and then
-// crossing values are sampled before their change; a step later, after it. One bit changes at a time (cdc_count asserts it), so that
-// both values to which a flip-flop may settle are covered.
-// The solver picks a position in the stream, modulo 8; the entry at this position is followed.
+// A step of the proof is shorter than a cycle of either clock: each clock may rise in any step,
+// also both in the same one, and then crossing values are sampled before their change; a step
+// later, after it. One bit changes at a time (cdc_count asserts it), so that both values to which a
+// flip-flop may settle are covered. The solver picks a position in the stream, modulo 8; the entry
+// at this position is followed.
 module fifo_cdc_f (
     input logic       s_clk,
     input logic       s_rst,

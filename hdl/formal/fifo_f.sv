@@ -1,4 +1,5 @@
-// Proof harness: the small FIFO does not lose, reorder or invent entries, also with a writer that decides a cycle early.
+// Proof harness: the small FIFO does not lose, reorder or invent entries,
+// also with a writer that decides a cycle early.
 //
 // The solver picks a position in the stream, modulo 16; the entry at this position is followed.
 module fifo_f (

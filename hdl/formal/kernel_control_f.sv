@@ -1,6 +1,8 @@
-// Proof harness: a run has one `done`, in the cycle after both of its ends, and accepts input only until its end.
+// Proof harness: a run has one `done`, in the cycle after both of its ends,
+// and accepts input only until its end.
 //
-// The assumptions about the caller are those of docs/kernels.md: no start within a run, no ends outside of one.
+// The assumptions about the caller are those of docs/kernels.md: no start within a run,
+// no ends outside of one.
 module kernel_control_f (
     input logic clk,
     input logic rst,

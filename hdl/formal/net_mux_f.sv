@@ -1,5 +1,5 @@
-// Proof harness: frames of several senders leave one after another, each whole and from one sender, and a sender
-// waits for at most one frame of each other sender.
+// Proof harness: frames of several senders leave one after another, each whole and from one sender,
+// and a sender waits for at most one frame of each other sender.
 module net_mux_f
   import net_pkg::*;
 (

@@ -1,5 +1,6 @@
-// Proof harness: the application reads the last notification of each session, and no data of other sessions: the position of its
-// stream, the acknowledged position, and its end. Changes are reported once.
+// Proof harness: the application reads the last notification of each session, and no data of other
+// sessions: the position of its stream, the acknowledged position, and its end.
+// Changes are reported once.
 //
 // The solver picks the session that is followed.
 module net_numbers_f (

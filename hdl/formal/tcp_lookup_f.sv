@@ -1,8 +1,9 @@
-// Proof harness: a key is found if and only if it was inserted and not removed, and then with its session. A key is in at most
-// one place, which is one of its own. A key that is inserted twice is refused, and keeps its session.
+// Proof harness: a key is found if and only if it was inserted and not removed, and then with its
+// session. A key is in at most one place, which is one of its own. A key that is inserted twice is
+// refused, and keeps its session.
 //
-// Two sessions, two places in each table, one in the stash; keys of three bits, so that each key collides with others in both of its
-// places. The solver picks the key that is followed.
+// Two sessions, two places in each table, one in the stash; keys of three bits, so that each key
+// collides with others in both of its places. The solver picks the key that is followed.
 module tcp_lookup_f (
     input logic       clk,
     input logic       rst,

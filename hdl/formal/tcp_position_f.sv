@@ -1,6 +1,7 @@
-// Proof harness: net_pkg::position_bits bits of positions are sufficient to decide whether a segment fits its ring: for a session whose
-// stream is at most a ring ahead of the read position, a segment that begins near the stream's end, as tcp_rx accepts
-// them, and any length that it accepts. The proof of tcp_rx uses positions of 32 bits.
+// Proof harness: net_pkg::position_bits bits of positions are sufficient to decide whether a
+// segment fits its ring: for a session whose stream is at most a ring ahead of the read position, a
+// segment that begins near the stream's end, as tcp_rx accepts them, and any length that it
+// accepts. The proof of tcp_rx uses positions of 32 bits.
 module tcp_position_f
   import net_pkg::*;
 (

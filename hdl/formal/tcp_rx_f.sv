@@ -1,14 +1,18 @@
-// Proof harness: a session is notified only of bytes that came in frames with a correct checksum, and each of them is in its
-// ring then, until it has been read. The position of a stream never goes back, and there is no notification of a stream that has ended
-// or has not begun; it ends with a FIN, after all earlier bytes. Payload is written only into the window of the
-// frame's session: from the first missing byte to a ring after the read position. A damaged frame causes no notification.
+// Proof harness: a session is notified only of bytes that came in frames with a correct checksum,
+// and each of them is in its ring then, until it has been read. The position of a stream never goes
+// back, and there is no notification of a stream that has ended or has not begun; it ends with a
+// FIN, after all earlier bytes. Payload is written only into the window of the frame's session:
+// from the first missing byte to a ring after the read position.
+// A damaged frame causes no notification.
 //
-// Includes net_parse, whose guarantees are proven, too. Two sessions, rings of 64 bytes, no islands, frames of
-// any length below 2,047 beats; positions of 32 bits (tcp_position_f). The solver picks a session and a byte of its stream to follow.
+// Includes net_parse, whose guarantees are proven, too. Two sessions, rings of 64 bytes, no
+// islands, frames of any length below 2,047 beats; positions of 32 bits (tcp_position_f). The
+// solver picks a session and a byte of its stream to follow.
 //
-// Assumptions: the port's beats are full except the last; the lookup replies two cycles after a query, holds its result, and finds only
-// established sessions; the application reads no further than notified; the read position of a stream that begins
-// is set in the previous cycle, or earlier; no two streams begin in successive cycles.
+// Assumptions: the port's beats are full except the last; the lookup replies two cycles after a
+// query, holds its result, and finds only established sessions; the application reads no further
+// than notified; the read position of a stream that begins is set in the previous cycle, or
+// earlier; no two streams begin in successive cycles.
 module tcp_rx_f
   import net_pkg::*;
 (
@@ -74,7 +78,8 @@ module tcp_rx_f
   logic         frame_fin;
   logic [63:0]  frame_key;
   logic [12:1]  last_left;      // the last beat of a frame left this number of cycles ago
-  logic [7:4]   well;           // a valid TCP frame's verdict came this number of cycles after its last beat
+  logic [7:4]   well;           // a valid TCP frame's verdict came this number of cycles after its
+                                // last beat
   logic         found_before, hit_before, index_before, pick_session_before, open_before;
   logic [31:0]  pick_before;
   beat_t        left_beat[6];

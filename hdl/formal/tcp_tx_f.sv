@@ -1,8 +1,9 @@
-// Proof harness: every segment leaves as one frame of the right length, whose payload equals the bytes of its session's ring from
-// its position on, and whose checksum is complete when it is sent, although the frame's head leaves earlier.
+// Proof harness: every segment leaves as one frame of the right length, whose payload equals the
+// bytes of its session's ring from its position on, and whose checksum is complete when it is sent,
+// although the frame's head leaves earlier.
 //
-// Two sessions, rings of 64 bytes, payload of at most 50 bytes, which is seven beats: more than the head. The solver picks the
-// word of a ring whose bytes are followed.
+// Two sessions, rings of 64 bytes, payload of at most 50 bytes, which is seven beats: more than the
+// head. The solver picks the word of a ring whose bytes are followed.
 module tcp_tx_f
   import net_pkg::*;
 (
@@ -58,9 +59,11 @@ module tcp_tx_f
   sent_t       sent[2], out, shown;       // of the frame being sent; of the visible beat
   logic [3:0]  written[2];                // beats
   logic [3:0]  came;                      // words of the segment being read
-  logic [3:0]  next, coming, last;        // addresses: of words that arrive in the next cycle, in this one; of the previous one
+  logic [3:0]  next, coming, last;        // addresses: of words that arrive in the next cycle, in
+                                          // this one; of the previous one
   logic [3:0]  number, number_shown;      // of the frame's next beat; of the visible one
-  logic        was_whole;                 // the checksum of the segment was complete in the previous cycle
+  logic        was_whole;                 // the checksum of the segment was complete in the
+                                          // previous cycle
   logic        stalled;
   beat_t       was;
   logic [3:0]  pick_before;
@@ -154,7 +157,8 @@ module tcp_tx_f
           if (number_shown > 4'd5) assert (right(shown, number_shown - 4'd6, m.data));
         end
         if (dut.advance && number == 4'd6) assert (was_whole);
-        // Invariants that the solver cannot find itself. The reader: words arrive one per cycle, in order.
+        // Invariants that the solver cannot find itself. The reader: words arrive one per cycle,
+        // in order.
         assert (dut.read_state != 2'd3);
         if (!busy) assert (!read && dut.coming == '0 && !dut.adding);
         else begin
@@ -190,7 +194,8 @@ module tcp_tx_f
           if (dut.full[s] || (busy && dut.fill == 1'(s)))
             for (int j = 0; j < 8; j++) if (4'(j) < written[s]) assert (right(sent[s], 4'(j), dut.store[8*s+j]));
         end
-        // The sender: a slot that is full, or that misses at most as many beats as the head has before the checksum.
+        // The sender: a slot that is full, or that misses at most as many beats as the head has
+        // before the checksum.
         assert ((dut.fill == dut.drain) == (dut.full[0] == dut.full[1]));
         if (dut.full[0] != dut.full[1]) assert (dut.full[dut.drain]);
         if (dut.full == 2'd3) assert (dut.sending);

@@ -1,7 +1,8 @@
 // The board for place and route: the shell with two regions, and a kernel in
 // each. Its rings are in block RAM; board memory, configuration port, host and MAC are outside.
 //
-// Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, at `port_clk` (board_port32).
+// Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, at
+// `port_clk` (board_port32).
 module board_top #(
     parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
@@ -23,7 +24,8 @@ module board_top #(
     input  logic [31:0] own_ip,
     input  logic [15:0] listen_port,
     input  logic [63:0] secret,
-    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character in bits 7:0; zeros: none
+    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character
+                                                       // in bits 7:0; zeros: none
     input  logic        rx_valid,
     input  logic [PORT-1:0] rx_data,
     input  logic [PORT/8-1:0] rx_keep,

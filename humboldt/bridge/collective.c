@@ -1,4 +1,5 @@
-/* Collectives of MPI_COMM_WORLD with kernels on boards: HUMboldt's algorithms, whose packets between processes the MPI carries. */
+/* Collectives of MPI_COMM_WORLD with kernels on boards: HUMboldt's algorithms, whose packets
+ * between processes the MPI carries. */
 #include "bridge.h"
 
 static const void *in_place(const void *buffer) { return buffer == MPI_IN_PLACE ? HUM_IN_PLACE : buffer; }
@@ -41,7 +42,8 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
     return error != MPI_SUCCESS ? error : bridge_result(HUM_Allreduce(in_place(out), in, count, bridge_type(type), bridge_op(op), HUM_COMM_WORLD), comm);
 }
 
-/* Arguments that are significant only at the root, or without IN_PLACE, may be anything on other ranks. */
+/* Arguments that are significant only at the root, or without IN_PLACE,
+ * may be anything on other ranks. */
 #define ROOTED(name)                                                                                                     \
     int MPI_##name(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type, int root, MPI_Comm comm) \
     {                                                                                                                    \
@@ -69,7 +71,8 @@ ROOTED(Scatter)
 ALL(Allgather)
 ALL(Alltoall)
 
-/* Collectives that kernels on boards lack would wait for the kernels indefinitely, and are refused. */
+/* Collectives that kernels on boards lack would wait for the kernels indefinitely,
+ * and are refused. */
 #define REFUSED(name, parameters, arguments)                                                                             \
     int MPI_##name parameters                                                                                            \
     {                                                                                                                    \

@@ -1,7 +1,8 @@
 /*
- * Messages to and from kernels on boards, and waiting for both libraries. A request of HUMboldt is a generalized request of the
- * MPI, so that Wait, Test and similar functions may mix both. A receive from any source polls both libraries, and so does every
- * receive after it: the first receive that matches a message gets it.
+ * Messages to and from kernels on boards, and waiting for both libraries. A request of HUMboldt is
+ * a generalized request of the MPI, so that Wait, Test and similar functions may mix both. A
+ * receive from any source polls both libraries, and so does every receive after it: the first
+ * receive that matches a message gets it.
  */
 #define _GNU_SOURCE
 #include "bridge.h"
@@ -171,7 +172,8 @@ struct patience {
     uint64_t since_ns, asked_ns;
 };
 
-/* Without progress: spins, then sleeps for a short time, and occasionally checks that boards live. */
+/* Without progress: spins, then sleeps for a short time,
+ * and occasionally checks that boards live. */
 static void idle(struct patience *wait)
 {
     enum { SPIN_NS = 2000000, NAP_US = 50, ASK_NS = 1000000000 };

@@ -1,7 +1,9 @@
 /*
- * Collective functions of a kernel on a board, in HUM_COMM_WORLD, with the same messages as humboldt/src/collective.c if ranks on
- * boards take part. Reductions work on a piece of memory at a time, because kernels have little of it, and consume elements as they
- * arrive from the engine. Of two ranks that exchange payload the lower one sends first: a kernel carries out one call at a time.
+ * Collective functions of a kernel on a board, in HUM_COMM_WORLD, with the same messages as
+ * humboldt/src/collective.c if ranks on boards take part. Reductions work on a piece of memory at a
+ * time, because kernels have little of it, and consume elements as they arrive from the engine. Of
+ * two ranks that exchange payload the lower one sends first:
+ * a kernel carries out one call at a time.
  */
 #include "kernel.h"
 #include "port.h"
@@ -113,7 +115,8 @@ static inline bool allowed(int op, enum hum_element element)
 
 /* ---- common checks ---- */
 
-/* HUM_STREAMS_RANK: the first rank that has only streams, if there is one; from the cluster files. */
+/* HUM_STREAMS_RANK: the first rank that has only streams, if there is one;
+ * from the cluster files. */
 #ifdef HUM_STREAMS_RANK
 #define TOGETHER(name) return hum_kernel_failed(NO_PART, NAME(name), "with", HUM_STREAMS_RANK, TAG(name), 0)
 #else

@@ -1,6 +1,7 @@
 /*
- * libhumboldt for a kernel on a board, on a processor or synthesized, limited to the capabilities of its message engines (port.h):
- * one message at a time (for non-blocking messages of a processor: requests.c), in HUM_COMM_WORLD, with tags below 4096.
+ * libhumboldt for a kernel on a board, on a processor or synthesized, limited to the capabilities
+ * of its message engines (port.h): one message at a time (for non-blocking messages of a processor:
+ * requests.c), in HUM_COMM_WORLD, with tags below 4096.
  */
 #include "kernel.h"
 #include "port.h"
@@ -58,7 +59,8 @@ static char last[HUM_MAX_ERROR_STRING];
 const char *HUM_Last_error(void) { return last; }
 #endif
 
-/* A synthesized kernel has no memory for texts: it prints the fatal error at once, and has no HUM_Last_error. */
+/* A synthesized kernel has no memory for texts: it prints the fatal error at once,
+ * and has no HUM_Last_error. */
 __attribute__((noinline)) int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, hum_bytes bytes)
 {
     int error = reasons[why].error;
@@ -160,7 +162,8 @@ int HUM_Rsend(const void *buffer, int count, HUM_Datatype type, int to, int tag,
     return do_send(buffer, count, type, to, tag, comm, true, "HUM_Rsend");
 }
 
-/* Reads the payload of the requested message into a buffer; the engine delivers no more than fits. */
+/* Reads the payload of the requested message into a buffer;
+ * the engine delivers no more than fits. */
 static inline void fill(uint8_t *to, hum_bytes room)
 {
     hum_bytes whole = room & ~(hum_bytes)7, at = 0;

@@ -1,7 +1,8 @@
 /*
- * Start and end of a synthesized kernel's program, numbers from arguments and constants, and the implementation of printf
- * (crates/hls/src/print.rs splits its formats). The macros come from the cluster files: HUM_RANKS, HUM_FIRST,
- * HUM_COPIES, HUM_ARGC, HUM_ARGV (texts, each with a comma), HUM_ENVIRONMENT (pairs of texts).
+ * Start and end of a synthesized kernel's program, numbers from arguments and constants, and the
+ * implementation of printf (crates/hls/src/print.rs splits its formats). The macros come from the
+ * cluster files: HUM_RANKS, HUM_FIRST, HUM_COPIES, HUM_ARGC, HUM_ARGV (texts, each with a comma),
+ * HUM_ENVIRONMENT (pairs of texts).
  */
 #include "port.h"
 
@@ -67,7 +68,8 @@ static inline unsigned char sign_of(bool negative, unsigned flags)
     return negative ? '-' : flags & PLUS ? '+' : flags & BLANK ? ' ' : 0;
 }
 
-/* %d, %u, %x, %o: `base` 10, 16 or 8; `precision` is the minimum number of digits, negative if absent. */
+/* %d, %u, %x, %o: `base` 10, 16 or 8; `precision` is the minimum number of digits,
+ * negative if absent. */
 void hum_print_number(uint64_t value, uint32_t base, int width, int precision, unsigned flags)
 {
     static unsigned char digits[64];
@@ -110,7 +112,8 @@ void hum_print_double(double value, int width, int precision, unsigned flags)
         uint64_t part = i == 0 ? fraction << at % 16 : at % 16 == 0 && i == 4 ? 0 : fraction >> (16 * i - at % 16);
         pieces[at / 16 + i] = (uint16_t)part;
     }
-    /* The fraction is the part below UNITS: multiplying it by ten yields the next digit. The last digit is rounded half to even. */
+    /* The fraction is the part below UNITS: multiplying it by ten yields the next digit. The last
+     * digit is rounded half to even. */
     static unsigned char behind[DIGITS];
     if (precision > DIGITS / 2) precision = DIGITS / 2;
     enum { WHOLE = UNITS / 16, SHIFT = UNITS % 16 };

@@ -1,13 +1,16 @@
-/* Declarations shared by the files of a kernel's library: fabric.c implements messages, collective.c functions built on them. */
+/* Declarations shared by the files of a kernel's library: fabric.c implements messages,
+ * collective.c functions built on them. */
 #ifndef HUM_KERNEL_H
 #define HUM_KERNEL_H
 
 #include "internal.h"
 
-/* Bytes of a message or an array: on a board they fit 32 bits, which cost a synthesized kernel less than size_t's 64. */
+/* Bytes of a message or an array: on a board they fit 32 bits,
+ * which cost a synthesized kernel less than size_t's 64. */
 typedef uint32_t hum_bytes;
 
-/* Reasons of failures: invalid arguments, then faults of the engines in their order, then features that boards lack. */
+/* Reasons of failures: invalid arguments, then faults of the engines in their order,
+ * then features that boards lack. */
 enum reason { FINE, STATE, COMM, RANK, TAG, TYPE, COUNT, BUFFER, TRUNCATE, MISTYPED, FULL, LOST, NOBODY, STRANGE, NO_ROOT, NO_OP, NO_PLACE, NO_MEMORY, NO_PART };
 
 /* The error's class, if errors are returned; otherwise ends the kernel. */

@@ -1,9 +1,10 @@
 /*
- * A kernel's message engines in C, the same for a processor, whose registers they are (hdl/messages/rtl/msg_core.sv),
- * and for a synthesized kernel, for which crates/hls converts these calls to states (HUM_SYNTHESISED).
+ * A kernel's message engines in C, the same for a processor, whose registers they are
+ * (hdl/messages/rtl/msg_core.sv), and for a synthesized kernel, for which crates/hls converts these
+ * calls to states (HUM_SYNTHESISED).
  *
- * A send: port_send, port_put for each 8 bytes, port_sent. A receive: port_take, port_get until it has no beat, then the
- * outcome. Each waits for its engine.
+ * A send: port_send, port_put for each 8 bytes, port_sent. A receive: port_take, port_get until it
+ * has no beat, then the outcome. Each waits for its engine.
  */
 #ifndef HUM_PORT_H
 #define HUM_PORT_H
@@ -20,7 +21,8 @@
 #define PORT_SEND_EAGER (1u << 25)
 #define PORT_TAKE_ANY_SOURCE (1u << 26)
 #define PORT_TAKE_ANY_TAG (1u << 27)
-#define PORT_TAKE_ONCE (1u << 28) /* only if its message has begun to arrive; otherwise the outcome is PORT_NOTHING */
+#define PORT_TAKE_ONCE (1u << 28) /* only if its message has begun to arrive; otherwise the outcome
+                                   * is PORT_NOTHING */
 #define PORT_NOTHING 255
 
 /* Rank, tag and type of a command; any source and any tag are valid only in receives. */
@@ -34,12 +36,14 @@ static inline uint32_t port_message(int rank, int tag, unsigned code)
 static inline int port_source(uint32_t outcome) { return (int)(outcome >> 8 & 0xff); }
 static inline int port_tag(uint32_t outcome) { return (int)(outcome >> 16 & ((1u << HUM_TAG_BITS) - 1)); }
 
-/* Operations that would not wait (port_free, processor only): begin, beat and end of a send; beat and end of a receive. */
+/* Operations that would not wait (port_free, processor only): begin, beat and end of a send;
+ * beat and end of a receive. */
 enum { PORT_FREE_SEND = 1, PORT_FREE_PUT = 2, PORT_FREE_SENT = 4, PORT_FREE_GET = 8, PORT_FREE_TAKEN = 16 };
 
 #ifdef HUM_SYNTHESISED
 
-/* HUM_RANKS: ranks of the cluster; HUM_FIRST and HUM_COPIES: the numbers of this kernel. crates/hls recognizes these functions by name. */
+/* HUM_RANKS: ranks of the cluster; HUM_FIRST and HUM_COPIES: the numbers of this kernel. crates/hls
+ * recognizes these functions by name. */
 uint32_t hum_port_rank(void) __attribute__((const));
 uint64_t hum_port_cycles(void);
 void hum_port_send(uint32_t to, uint32_t bytes);

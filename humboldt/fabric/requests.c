@@ -1,7 +1,8 @@
 /*
- * Non-blocking messages of a kernel on a processor. Its engines carry out one send and one receive at a time. Sends are carried
- * out in order. Receives are tried in turn, each only if its message has begun to arrive (PORT_TAKE_ONCE), so that a waiting
- * receive blocks no other; of two receives that match the same message only the first one is tried.
+ * Non-blocking messages of a kernel on a processor. Its engines carry out one send and one receive
+ * at a time. Sends are carried out in order. Receives are tried in turn, each only if its message
+ * has begun to arrive (PORT_TAKE_ONCE), so that a waiting receive blocks no other; of two receives
+ * that match the same message only the first one is tried.
  */
 #include "kernel.h"
 #include "port.h"
@@ -9,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct hum_request *sends, *receives; /* in order; the first send is in the engine if it is live */
-static struct hum_request *asked, *last;     /* the receive in the engine; the previous one, without a message */
+static struct hum_request *sends, *receives; /* in order; the first send is in the engine if it is
+                                              * live */
+static struct hum_request *asked, *last;     /* the receive in the engine; the previous one, without
+                                              * a message */
 
 bool hum_kernel_pending(void) { return sends != NULL || receives != NULL; }
 

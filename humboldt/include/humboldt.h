@@ -1,10 +1,12 @@
 /*
- * HUMboldt: messages between ranks, in software and on boards. The functions and their arguments are those of MPI with
- * the prefix HUM_ instead of MPI_; this library's <mpi.h> gives them MPI's names.
+ * HUMboldt: messages between ranks, in software and on boards. The functions and their arguments
+ * are those of MPI with the prefix HUM_ instead of MPI_;
+ * this library's <mpi.h> gives them MPI's names.
  *
- * `baltra cluster run` starts a program; a program that is started directly is a job of one rank. Only the thread that
- * called HUM_Init may call the library. Functions return HUM_SUCCESS or an error class. By default an error ends the whole
- * job with a message that names rank, peer and tag; with HUM_ERRORS_RETURN it is returned, and HUM_Last_error has the text.
+ * `baltra cluster run` starts a program; a program that is started directly is a job of one rank.
+ * Only the thread that called HUM_Init may call the library. Functions return HUM_SUCCESS or an
+ * error class. By default an error ends the whole job with a message that names rank, peer and tag;
+ * with HUM_ERRORS_RETURN it is returned, and HUM_Last_error has the text.
  */
 #ifndef HUMBOLDT_H
 #define HUMBOLDT_H
@@ -25,7 +27,8 @@ typedef struct hum_errhandler *HUM_Errhandler;
 typedef struct hum_info *HUM_Info;
 typedef intptr_t HUM_Aint;
 
-/* Properties of a message. `bytes` is the size of its payload; HUM_Get_count converts it to elements. */
+/* Properties of a message. `bytes` is the size of its payload;
+ * HUM_Get_count converts it to elements. */
 typedef struct {
     int source, tag, error;
     int cancelled;
@@ -83,7 +86,8 @@ extern struct hum_errhandler hum_errors_are_fatal, hum_errors_return;
 #define HUM_ERRORS_ARE_FATAL (&hum_errors_are_fatal)
 #define HUM_ERRORS_RETURN (&hum_errors_return)
 
-/* Types: those of C, fixed widths, pairs for MINLOC and MAXLOC. BYTE and PACKED match every type. */
+/* Types: those of C, fixed widths, pairs for MINLOC and MAXLOC.
+ * BYTE and PACKED match every type. */
 extern struct hum_type hum_byte, hum_packed, hum_char, hum_signed_char, hum_unsigned_char, hum_short, hum_unsigned_short,
     hum_int, hum_unsigned, hum_long, hum_unsigned_long, hum_long_long, hum_unsigned_long_long, hum_float, hum_double,
     hum_long_double, hum_bool, hum_float_complex, hum_double_complex, hum_float_int, hum_double_int, hum_long_int,
@@ -137,8 +141,9 @@ extern struct hum_op hum_op_max, hum_op_min, hum_op_sum, hum_op_prod, hum_op_lan
 #define HUM_MINLOC (&hum_op_minloc)
 
 /*
- * The job. Init waits until every rank has started (HUM_START_MS, 60 s) and does not change argc and argv. Finalize waits
- * for all ranks and fails if a message was not received. Abort ends every rank.
+ * The job. Init waits until every rank has started (HUM_START_MS, 60 s) and does not change argc
+ * and argv. Finalize waits for all ranks and fails if a message was not received.
+ * Abort ends every rank.
  */
 int HUM_Init(int *argc, char ***argv);
 int HUM_Init_thread(int *argc, char ***argv, int required, int *provided);
@@ -164,8 +169,9 @@ int HUM_Comm_set_errhandler(HUM_Comm comm, HUM_Errhandler handler);
 int HUM_Comm_get_errhandler(HUM_Comm comm, HUM_Errhandler *handler);
 
 /*
- * Messages. Blocking functions return when the buffer may be used again; Ssend when the message is being received. A buffer
- * of Isend or Irecv belongs to the library until Wait or Test reports its completion, which also frees the request.
+ * Messages. Blocking functions return when the buffer may be used again; Ssend when the message is
+ * being received. A buffer of Isend or Irecv belongs to the library until Wait or Test reports its
+ * completion, which also frees the request.
  */
 int HUM_Send(const void *buffer, int count, HUM_Datatype type, int destination, int tag, HUM_Comm comm);
 int HUM_Ssend(const void *buffer, int count, HUM_Datatype type, int destination, int tag, HUM_Comm comm);
@@ -189,10 +195,11 @@ int HUM_Iprobe(int source, int tag, HUM_Comm comm, int *flag, HUM_Status *status
 int HUM_Get_count(const HUM_Status *status, HUM_Datatype type, int *count);
 
 /*
- * Streams: bytes from one rank to another, in order and in pieces of any size. One end pushes and the other pulls, as on a
- * socket; both directions need two streams. Each end opens its own handle with the rank of the other end. Pull waits for at
- * least one byte and returns at most `room`; 0 bytes mean the end, after Stream_end. The messages of a stream have `channel` as
- * their tag, which these two ranks must not use otherwise. Errors are those of HUM_Send and HUM_Recv.
+ * Streams: bytes from one rank to another, in order and in pieces of any size. One end pushes and
+ * the other pulls, as on a socket; both directions need two streams. Each end opens its own handle
+ * with the rank of the other end. Pull waits for at least one byte and returns at most `room`; 0
+ * bytes mean the end, after Stream_end. The messages of a stream have `channel` as their tag, which
+ * these two ranks must not use otherwise. Errors are those of HUM_Send and HUM_Recv.
  */
 enum { HUM_STREAM_BYTES = 1448 };
 typedef struct {
@@ -248,7 +255,8 @@ int HUM_Op_free(HUM_Op *op);
 int HUM_Alloc_mem(HUM_Aint bytes, HUM_Info info, void *pointer);
 int HUM_Free_mem(void *pointer);
 
-/* Errors. Last_error returns the text of the newest failure, which the library owns, valid until the next failure. */
+/* Errors. Last_error returns the text of the newest failure, which the library owns,
+ * valid until the next failure. */
 int HUM_Error_string(int code, char *text, int *length);
 int HUM_Error_class(int code, int *class_of);
 const char *HUM_Last_error(void);

@@ -1,6 +1,7 @@
 /*
- * MPI's names for HUMboldt's functions, so that an ordinary MPI program compiles against this library. Functions that the
- * library lacks are absent here, so the compiler reports them. The names are macros; a program under another MPI may use humboldt.h.
+ * MPI's names for HUMboldt's functions, so that an ordinary MPI program compiles against this
+ * library. Functions that the library lacks are absent here, so the compiler reports them. The
+ * names are macros; a program under another MPI may use humboldt.h.
  */
 #ifndef HUMBOLDT_MPI_H
 #define HUMBOLDT_MPI_H

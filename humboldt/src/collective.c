@@ -1,9 +1,11 @@
 /*
- * Collectives, built from messages in the communicator's second context. All ranks call them in the same order, and messages
- * of one rank do not overtake each other, so one tag per kind is sufficient.
+ * Collectives, built from messages in the communicator's second context. All ranks call them in the
+ * same order, and messages of one rank do not overtake each other,
+ * so one tag per kind is sufficient.
  *
- * Small messages use algorithms with few steps, large ones those with few bytes. If kernels on boards take part
- * (HUM_COMM_WORLD), all ranks use the algorithms of fabric/collective.c: trees, and transfers from or to a root.
+ * Small messages use algorithms with few steps, large ones those with few bytes. If kernels on
+ * boards take part (HUM_COMM_WORLD), all ranks use the algorithms of fabric/collective.c: trees,
+ * and transfers from or to a root.
  */
 #include "internal.h"
 
@@ -108,7 +110,8 @@ int HUM_Barrier(HUM_Comm comm)
     return error == HUM_SUCCESS ? barrier(comm, HUM_IN_Barrier) : error;
 }
 
-/* A binomial tree: each rank receives from the one without its lowest set bit, counted from the root. */
+/* A binomial tree: each rank receives from the one without its lowest set bit,
+ * counted from the root. */
 static int tree_bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_Comm comm, enum hum_function function)
 {
     int place = (comm->rank - root + comm->size) % comm->size, bit = 1;
@@ -126,7 +129,8 @@ static int tree_bcast(void *buffer, int count, HUM_Datatype type, int root, HUM_
     return HUM_SUCCESS;
 }
 
-/* Each rank has its part of `bytes` in place, divided as evenly as possible; all ranks get all parts. */
+/* Each rank has its part of `bytes` in place, divided as evenly as possible;
+ * all ranks get all parts. */
 static long cut(long count, int parts, int part) { return count * part / parts; }
 
 static int ring_allgather(uint8_t *buffer, long count, HUM_Datatype type, HUM_Comm comm, enum hum_function function)
@@ -243,7 +247,8 @@ int HUM_Reduce(const void *out, void *in, int count, HUM_Datatype type, HUM_Op o
     return reduce(out == HUM_IN_PLACE ? in : out, in, count, type, op, root, comm, function);
 }
 
-/* Element-wise sum for all ranks in two rounds of the ring: first each rank gets one complete part, then all parts circulate. */
+/* Element-wise sum for all ranks in two rounds of the ring: first each rank gets one complete part,
+ * then all parts circulate. */
 static int ring_allreduce(void *sum, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm, enum hum_function function)
 {
     int n = comm->size, to = (comm->rank + 1) % n, from = (comm->rank - 1 + n) % n;
@@ -261,7 +266,8 @@ static int ring_allreduce(void *sum, int count, HUM_Datatype type, HUM_Op op, HU
     return error == HUM_SUCCESS ? ring_allgather(sum, count, type, comm, function) : error;
 }
 
-/* Recursive doubling; ranks beyond the largest power of two send their part to a neighbor and receive the result from it. */
+/* Recursive doubling; ranks beyond the largest power of two send their part to a neighbor and
+ * receive the result from it. */
 static int doubling_allreduce(void *sum, int count, HUM_Datatype type, HUM_Op op, HUM_Comm comm, enum hum_function function)
 {
     int power = 1, rank = comm->rank, error = HUM_SUCCESS;

@@ -9,7 +9,8 @@
 
 struct hum_comm hum_comm_world = {.handler = HUM_ERRORS_ARE_FATAL}, hum_comm_self = {.handler = HUM_ERRORS_ARE_FATAL};
 
-/* Contexts are allocated in pairs: messages, collectives. One bit for each pair in use by this rank; the first is the world's, the second self's. */
+/* Contexts are allocated in pairs: messages, collectives. One bit for each pair in use by this
+ * rank; the first is the world's, the second self's. */
 enum { PAIRS = 0x10000 / 2, WORDS = PAIRS / 64, WINDOW = 32 };
 static uint64_t taken[WORDS] = {3};
 static struct hum_comm *freed; /* reused by later ones: see HUM_Comm_free */
@@ -100,8 +101,8 @@ int HUM_Finalize(void)
 {
     int error = hum_comm_check(HUM_COMM_WORLD, HUM_IN_Finalize);
     if (error != HUM_SUCCESS) return error;
-    /* Waits until all packets of this rank are sent, then meets all ranks that are processes: messages that are unmatched afterwards
-     * stay so. Kernels on boards do not take part. */
+    /* Waits until all packets of this rank are sent, then meets all ranks that are processes:
+     * messages that are unmatched afterwards stay so. Kernels on boards do not take part. */
     int meet[HUM_RANKS_MAX], size = 0, own = 0;
     for (int r = 0; r < hum_job.size; r++) {
         if (r == hum_job.rank) own = size;
@@ -178,7 +179,8 @@ int HUM_Comm_size(HUM_Comm comm, int *size)
     return error;
 }
 
-/* Kept for the next communicator: the memory of a freed handle stays valid, so that its use is detected. */
+/* Kept for the next communicator: the memory of a freed handle stays valid,
+ * so that its use is detected. */
 static void keep(struct hum_comm *comm)
 {
     comm->next_freed = freed;
@@ -198,7 +200,8 @@ void hum_comm_drop(struct hum_comm *comm)
     if (--comm->requests == 0 && !comm->valid) release(comm);
 }
 
-/* The new communicator of those members of `comm` that have the same color, in the order of their keys. */
+/* The new communicator of those members of `comm` that have the same color,
+ * in the order of their keys. */
 static int split(HUM_Comm comm, int color, int key, HUM_Comm *made, enum hum_function function)
 {
     int error = hum_comm_check(comm, function);

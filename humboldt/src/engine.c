@@ -1,11 +1,13 @@
 /*
  * Requests, matching and the protocol, for both transports.
  *
- * A small message is sent at once, as EAGER. A large or synchronous one begins with ENVELOPE. When a receive matches, the
- * receiver either copies the bytes out of the sender's memory (same node, if the kernel allows it) or replies with CLEAR,
- * whereupon DATA follows in fragments; then it sends DONE, or ERROR if the message does not fit.
+ * A small message is sent at once, as EAGER. A large or synchronous one begins with ENVELOPE. When
+ * a receive matches, the receiver either copies the bytes out of the sender's memory (same node, if
+ * the kernel allows it) or replies with CLEAR, whereupon DATA follows in fragments; then it sends
+ * DONE, or ERROR if the message does not fit.
  *
- * Messages of one sender match in the order in which they were sent: their EAGER and ENVELOPE packets travel in order.
+ * Messages of one sender match in the order in which they were sent: their EAGER and ENVELOPE
+ * packets travel in order.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -26,7 +28,8 @@ static struct hum_unexpected *unexpected_last;
 static struct hum_request *streams;
 static int queued; /* packets that wait for space, at all peers */
 
-/* ---- requests: an id is a generation and an index of the table, so that stale or forged ids are detected ---- */
+/* ---- requests ---- */
+/* An id is a generation and an index of the table, so that stale or forged ids are detected. */
 
 static struct hum_request **table;
 static uint32_t table_used, table_room;
@@ -238,8 +241,9 @@ static void take_rendezvous(struct hum_request *request, int source, struct hum_
         answer(source, HUM_PACKET_ERROR, peer_id, HUM_ERR_TRUNCATE, 2);
         return;
     }
-    /* Fragments keep two processors busy and stay in their caches; a single copy is best for messages larger than those, and
-     * if this rank has more messages to receive while the sender continues. */
+    /* Fragments keep two processors busy and stay in their caches; a single copy is best for
+     * messages larger than those, and if this rank has more messages to receive while the sender
+     * continues. */
     bool here = hum_job.peers[source].reach == HUM_SHM;
     bool alone = hum_posted_first == NULL && hum_unexpected_first == NULL && request->found_bytes < PULL_BYTES;
     int error = request->found_bytes == 0 ? 0 : here && hum_job.pull && !alone ? pull(request, source, address) : EPERM;
@@ -507,7 +511,8 @@ bool hum_came(int source, struct hum_head head, const struct hum_words *words, i
             hum_malformed(source, "clear to send without a request");
             break;
         }
-        /* Without payload there is no data to stream, and its end may arrive before this rank polls its streams again. */
+        /* Without payload there is no data to stream, and its end may arrive before this rank polls
+         * its streams again. */
         if (request->bytes == 0) break;
         request->streaming = true;
         request->peer_id = words->word[1];

@@ -1,10 +1,11 @@
 /*
  * Packets to ranks over raw Ethernet or UDP: one frame each, on one socket.
  *
- * A frame consists of both hardware addresses, the Ethernet type, a 16-bit sequence number of the packets from this rank to
- * that one, the envelope and payload, in words of 64 bits, at least eight. Frames are not retransmitted. A lost packet ends the
- * peer's messages with an error. The loss of the last packet is detected by a query (PROBE), whose reply (STATE) has both
- * sequence numbers of the pair.
+ * A frame consists of both hardware addresses, the Ethernet type, a 16-bit sequence number of the
+ * packets from this rank to that one, the envelope and payload, in words of 64 bits, at least
+ * eight. Frames are not retransmitted. A lost packet ends the peer's messages with an error. The
+ * loss of the last packet is detected by a query (PROBE),
+ * whose reply (STATE) has both sequence numbers of the pair.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -35,7 +36,8 @@ struct frame {
 };
 _Static_assert(offsetof(struct frame, data) == HEAD_BYTES, "as it is on the wire");
 
-/* The header before the envelope of a UDP datagram over IPv4; it replaces the frame's first three fields and its number. */
+/* The header before the envelope of a UDP datagram over IPv4;
+ * it replaces the frame's first three fields and its number. */
 struct datagram {
     uint8_t to[6], from[6], type[2];
     uint8_t version, service;
@@ -53,7 +55,8 @@ struct place {
     uint8_t mac[6], ip[4];
     struct sockaddr_un address;
     uint16_t in, out; /* the sequence numbers of the next packets */
-    /* `out` at the time of each PROBE without a reply; a slow board may get another PROBE before it replies. */
+    /* `out` at the time of each PROBE without a reply;
+     * a slow board may get another PROBE before it replies. */
     uint16_t asked[QUESTIONS_MAX];
     int questions;
     uint16_t asked_out; /* of the last PROBE */
@@ -150,7 +153,8 @@ bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes)
     return true;
 }
 
-/* Whether the peer had received, when it replied, all packets sent before the PROBE. Earlier PROBEs were replied to, or lost. */
+/* Whether the peer had received, when it replied, all packets sent before the PROBE. Earlier PROBEs
+ * were replied to, or lost. */
 static bool answers(struct place *p, uint16_t in)
 {
     for (int i = 0; i < p->questions; i++)

@@ -1,9 +1,11 @@
 /*
- * Messages to ranks on boards, and to all ranks over raw Ethernet. Each packet has only the envelope as its header, with 12 bits of
- * tag. A pair of ranks has one message in flight in each direction, so that no ids of requests travel; other messages wait here.
+ * Messages to ranks on boards, and to all ranks over raw Ethernet. Each packet has only the
+ * envelope as its header, with 12 bits of tag. A pair of ranks has one message in flight in each
+ * direction, so that no ids of requests travel; other messages wait here.
  *
- * Packets travel in frames (eth.c) or, to boards that use it, over TCP (link.c). After a rank has waited for a while, a query
- * (PROBE) and its reply (STATE) show whether a peer lives and which packets it has received.
+ * Packets travel in frames (eth.c) or, to boards that use it, over TCP (link.c). After a rank has
+ * waited for a while, a query (PROBE) and its reply (STATE) show whether a peer lives and which
+ * packets it has received.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -111,7 +113,8 @@ bool hum_fabric_push(int rank, struct hum_out *out)
         put(rank, word_of(HUM_PACKET_DATA, rank, out->bytes, 0, 0, s->send_left > 0 ? HUM_FLAG_MORE : 0), out->data, out->bytes);
         break;
     case HUM_PACKET_DONE:
-        /* A message without payload is complete on this side; the other one has its four packets. */
+        /* A message without payload is complete on this side;
+         * the other one has its four packets. */
         if (s->offered && s->receive_id == 0) {
             s->empty = true;
             put(rank, word_of(HUM_PACKET_CLEAR, rank, 0, 0, 0, 0), NULL, 0);

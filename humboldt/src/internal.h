@@ -23,11 +23,13 @@
 #include <stdint.h>
 
 #define HUM_RANKS_MAX 256
-/* Payload of up to this size is sent with its envelope, regardless of posted receives. Over shared memory less: see shm.c. */
+/* Payload of up to this size is sent with its envelope, regardless of posted receives. Over shared
+ * memory less: see shm.c. */
 #define HUM_TCP_EAGER_MAX (64u << 10)
 /* A data packet's largest payload. */
 #define HUM_FRAGMENT_MAX (256u << 10)
-/* Bytes of unmatched messages that are accepted before packets stay in the transport (HUM_UNEXPECTED_MAX). */
+/* Bytes of unmatched messages that are accepted before packets stay in the transport
+ * (HUM_UNEXPECTED_MAX). */
 #define HUM_UNEXPECTED_BYTES (256u << 20)
 
 #define hum_likely(x) __builtin_expect(!!(x), 1)
@@ -38,8 +40,8 @@
 enum hum_state { HUM_STARTING, HUM_RUNNING, HUM_LEFT, HUM_FAILED };
 
 /*
- * A rank's block in the segment: 512 bytes, at 4096 + 512 × rank. The launcher reads state and counters, so the offsets
- * are fixed (crates/cluster/src/job.rs).
+ * A rank's block in the segment: 512 bytes, at 4096 + 512 × rank. The launcher reads state and
+ * counters, so the offsets are fixed (crates/cluster/src/job.rs).
  */
 struct hum_block {
     _Atomic uint32_t state; /* enum hum_state */
@@ -55,8 +57,9 @@ _Static_assert(sizeof(struct hum_block) == 512, "the launcher uses this block si
 _Static_assert(offsetof(struct hum_block, sent) == 64, "the launcher uses this offset of the counters");
 
 /*
- * The wait of a blocked rank: in the segment for its node, in WAIT packets for other nodes. The counts show whether
- * messages are in flight: a message from a to b is, if b's in[a] differs from a's out[b].
+ * The wait of a blocked rank: in the segment for its node, in WAIT packets for other nodes. The
+ * counts show whether messages are in flight: a message from a to b is,
+ * if b's in[a] differs from a's out[b].
  */
 struct hum_report {
     _Atomic uint64_t epoch;           /* odd while it is being written */
@@ -112,7 +115,8 @@ struct hum_job {
     struct hum_block *block; /* this rank's */
     struct hum_peer peers[HUM_RANKS_MAX];
     size_t unexpected_bytes, unexpected_max;
-    int refused; /* a rank whose packet stays in the transport, because there are too many unexpected ones; or -1 */
+    int refused; /* a rank whose packet stays in the transport, because there are too many
+                  * unexpected ones; or -1 */
     int deadlock_ms;
     uint64_t silent_ns; /* time without a reply after which a peer on a board is lost */
     uint64_t spin_ns; /* time for which a waiting rank spins before it sleeps */
@@ -178,7 +182,8 @@ struct hum_request {
     size_t lead_bytes;
     void *buffer;
     size_t bytes;            /* size of a send's message, or of a receive's buffer */
-    /* Derived types: the message is packed in `buffer`, allocated, and unpacked to `user` at the end. */
+    /* Derived types: the message is packed in `buffer`, allocated,
+     * and unpacked to `user` at the end. */
     void *user;
     int count;
     HUM_Datatype type;       /* of a packed receive, which uses it */
@@ -230,11 +235,13 @@ static inline bool hum_codes_agree(unsigned a, unsigned b)
 char *hum_unmatched(void);
 
 /*
- * Handles a received packet. `data` holds `bytes` bytes, and is private to the caller or in a ring that the peer does not
- * overwrite before it is released. False: there is no space for it, try again later.
+ * Handles a received packet. `data` holds `bytes` bytes, and is private to the caller or in a ring
+ * that the peer does not overwrite before it is released. False: there is no space for it,
+ * try again later.
  */
 bool hum_came(int source, struct hum_head head, const struct hum_words *words, int count, const uint8_t *data, size_t bytes);
-/* The destination of DATA for a receive, after checks of peer, position and length. Null: no such receive. */
+/* The destination of DATA for a receive, after checks of peer, position and length. Null:
+ * no such receive. */
 uint8_t *hum_data_place(int source, uint64_t id, uint64_t offset, uint64_t bytes);
 void hum_data_came(uint64_t id, uint64_t bytes);
 
@@ -265,7 +272,8 @@ int hum_shm_poll(void);
 void hum_copy(void *to, const void *from, size_t bytes);
 /* Frees ring space that was read; called when there is no other work. */
 void hum_shm_release(void);
-/* Polls a ring for a receive that is first in order: takes an eager message that fits, or nothing. */
+/* Polls a ring for a receive that is first in order: takes an eager message that fits,
+ * or nothing. */
 bool hum_shm_recv(int source, unsigned context, int tag, unsigned code, void *buffer, size_t room, int *found_tag, size_t *found);
 
 /* ---- tcp.c ---- */
@@ -302,7 +310,7 @@ void hum_fabric_came(int rank, uint64_t word, const uint8_t *data);
 void hum_fabric_state(int rank, unsigned state);
 bool hum_fabric_known(int rank);
 
-/* ---- another library's messages, which carry packets: set by humboldt/bridge before HUM_Init ---- */
+/* ---- another library, whose messages carry packets: set by humboldt/bridge before HUM_Init ---- */
 
 struct hum_away {
     /* Sends a copy of a packet; false: there is no space for it. */
@@ -347,14 +355,16 @@ struct hum_wait {
     struct hum_comm *comm;
     uint64_t spin_from_ns, began_ns, looked_ns;
     uint32_t rounds;
-    bool moved;                    /* progress since the report, for example bytes of a long packet */
+    bool moved;                    /* progress since the report, for example bytes of a long
+                                    * packet */
     bool published;                /* this rank's report describes the wait */
 };
 
 uint64_t hum_now_ns(void);
 /* Polls once for a function that does not wait; occasionally also sockets, doorbells and peers. */
 void hum_look(void);
-/* To call after a poll without progress. Returns an error class, and its text, if the wait cannot succeed. */
+/* To call after a poll without progress. Returns an error class, and its text,
+ * if the wait cannot succeed. */
 int hum_idle(struct hum_wait *wait, char *text, size_t room);
 /* To call after progress, and at the end. */
 void hum_wait_moved(struct hum_wait *wait);
@@ -377,7 +387,7 @@ struct hum_comm {
 void hum_comm_drop(struct hum_comm *comm);
 int hum_comm_check(HUM_Comm comm, enum hum_function function);
 
-/* ---- collective.c, and fabric/collective.c, which implements the same messages for kernels on boards ---- */
+/* ---- collective.c; fabric/collective.c has the same messages for kernels on boards ---- */
 
 /* The size of a piece of a reduction with kernels on boards. */
 #define HUM_PIECE_BYTES 4096
@@ -440,7 +450,8 @@ int hum_wait_all(int count, struct hum_request **requests, HUM_Status *statuses,
 
 /* ---- error.c ---- */
 
-/* Reports a failure: ends the job or returns the class, depending on the communicator's error handler. */
+/* Reports a failure: ends the job or returns the class,
+ * depending on the communicator's error handler. */
 int hum_fail(HUM_Comm comm, int error, enum hum_function function, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* "rank 3" or "any rank"; "tag 7" or "any tag". Returns one of a few static buffers. */

@@ -1,18 +1,22 @@
 /*
- * The job: parameters from the launcher, the node's shared segment, doorbells, and liveness of ranks.
+ * The job: parameters from the launcher, the node's shared segment, doorbells,
+ * and liveness of ranks.
  *
  * The launcher (crates/cluster, tests/job.py) gives each rank, in its environment:
  *   HUM_RANK, HUM_SIZE
- *   HUM_PEERS    for each rank an entry, separated by commas: "-" is on this node; host:port is where another rank listens;
- *                eth:MAC@SOCKET is reached over raw Ethernet (eth:MAC/IP@SOCKET: UDP); fab:MAC@SOCKET, or fab:host:port over
- *                TCP, is a kernel on a board (str: one with only streams); mpi, or mpi:MAC@SOCKET, was started by another
- *                MPI, which carries packets to it (humboldt/bridge)
+ *   HUM_PEERS    for each rank an entry, separated by commas: "-" is on this node; host:port is
+ *                where another rank listens; eth:MAC@SOCKET is reached over raw Ethernet
+ *                (eth:MAC/IP@SOCKET: UDP); fab:MAC@SOCKET, or fab:host:port over TCP, is a kernel
+ *                on a board (str: one with only streams); mpi, or mpi:MAC@SOCKET, was started by
+ *                another MPI, which carries packets to it (humboldt/bridge)
  *   HUM_SEGMENT  a descriptor: the node's memfd, empty at first
  *   HUM_BELLS    descriptors, with commas: an eventfd for each rank of the node, in order
  *   HUM_LISTEN   a descriptor: this rank's listening socket, if there are ranks on other nodes
- *   HUM_WIRE     a descriptor: this rank's socket for frames, and HUM_MAC its node's address, if ranks are reached through it
+ *   HUM_WIRE     a descriptor: this rank's socket for frames, and HUM_MAC its node's address, if
+ *                ranks are reached through it
  *   HUM_KEY      32 hexadecimal digits, which authenticate the ranks of this job
- * Optional limits: HUM_START_MS, HUM_DEADLOCK_MS (0: never), HUM_SPIN_US, HUM_UNEXPECTED_MAX, HUM_PULL=0, HUM_EAGER_MAX.
+ * Optional limits: HUM_START_MS, HUM_DEADLOCK_MS (0: never), HUM_SPIN_US, HUM_UNEXPECTED_MAX,
+ * HUM_PULL=0, HUM_EAGER_MAX.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -107,7 +111,8 @@ bool hum_watch(int fd, int kind, int rank, uint32_t events)
            (errno == EEXIST && epoll_ctl(hum_job.epoll_fd, EPOLL_CTL_MOD, fd, &event) == 0);
 }
 
-/* Exits without HUM_Finalize, as the paper's listings do after their last message, or after a failure. */
+/* Exits without HUM_Finalize, as the paper's listings do after their last message,
+ * or after a failure. */
 static void at_exit(int status, void *unused)
 {
     (void)unused;
@@ -163,7 +168,8 @@ int hum_job_start(char *text, size_t room)
         while (!CPU_ISSET(cpu, &cpus)) cpu++;
         atomic_store(&hum_job.block->bound, cpu + 1);
     }
-    /* Publishers use no fence; a rank that goes to sleep makes all others' stores visible with a barrier. */
+    /* Publishers use no fence; a rank that goes to sleep makes all others' stores visible with a
+     * barrier. */
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0) atomic_store(&hum_job.page->fences, 1);
 
     hum_job.epoll_fd = epoll_create1(EPOLL_CLOEXEC);

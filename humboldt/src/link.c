@@ -1,8 +1,10 @@
 /*
- * Packets to ranks on boards over TCP: one connection to each board, for all of its ranks, opened in HUM_Init.
+ * Packets to ranks on boards over TCP: one connection to each board, for all of its ranks,
+ * opened in HUM_Init.
  *
- * A connection begins with a hello of three words: "HUMFAB", the version and this rank's number, and the job's key. Then packets
- * follow in both directions: the envelope and payload, in words of 64 bits.
+ * A connection begins with a hello of three words: "HUMFAB", the version and this rank's number,
+ * and the job's key. Then packets follow in both directions: the envelope and payload,
+ * in words of 64 bits.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -205,7 +207,8 @@ int hum_link_start(uint64_t deadline_ns, char *text, size_t room)
     return HUM_SUCCESS;
 }
 
-/* Closing a connection while a reply is in flight resets it, which the board treats as a failure. */
+/* Closing a connection while a reply is in flight resets it,
+ * which the board treats as a failure. */
 void hum_link_finish(uint64_t until_ns)
 {
     for (int i = 0; i < count; i++) {

@@ -201,7 +201,8 @@ int hum_send(const void *buffer, int count, HUM_Datatype type, int to, int tag, 
 int hum_recv(void *buffer, int count, HUM_Datatype type, int from, int tag, HUM_Comm comm, unsigned context,
              HUM_Status *status, enum hum_function function)
 {
-    /* Common case: from a rank of this node, without earlier posted receives or unexpected messages. */
+    /* Common case: from a rank of this node, without earlier posted receives or unexpected
+     * messages. */
     if (hum_likely(from >= 0 && hum_unexpected_first == NULL && hum_posted_first == NULL && hum_type_contiguous(type) &&
                    hum_job.peers[comm->world[from]].reach == HUM_SHM && !hum_job.remote)) {
         size_t found;

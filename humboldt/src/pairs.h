@@ -2,7 +2,8 @@
 #ifndef HUM_PAIRS_H
 #define HUM_PAIRS_H
 
-/* HUM_LONG: a board's processor has longs of 32 bits; messages use the hosts' 64, unless the kernel sets 'long: 32'. */
+/* HUM_LONG: a board's processor has longs of 32 bits; messages use the hosts' 64,
+ * unless the kernel sets 'long: 32'. */
 #if __riscv_xlen == 32 && !defined HUM_SHORT_LONG
 #define HUM_LONG_BITS 64
 typedef long long hum_long_value;

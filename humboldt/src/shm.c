@@ -1,10 +1,12 @@
 /*
- * Packets between ranks of one node: one ring in the segment for each ordered pair, written by one rank, read by the other.
+ * Packets between ranks of one node: one ring in the segment for each ordered pair, written by one
+ * rank, read by the other.
  *
- * A ring consists of `slots` of 64 bytes, a cache line each, and a `bulk` area. A packet takes one slot. Up to 40 bytes (words
- * and payload) are stored in the slot; larger payloads in one piece in the bulk area. The slot's sequence number is written
- * last: the reader polls the cache line that brings the packet, so a small message costs the transfer of one cache line. The
- * reader publishes its position rarely: after a quarter of the ring, and when it has no other work.
+ * A ring consists of `slots` of 64 bytes, a cache line each, and a `bulk` area. A packet takes one
+ * slot. Up to 40 bytes (words and payload) are stored in the slot; larger payloads in one piece in
+ * the bulk area. The slot's sequence number is written last: the reader polls the cache line that
+ * brings the packet, so a small message costs the transfer of one cache line. The reader publishes
+ * its position rarely: after a quarter of the ring, and when it has no other work.
  *
  * The reader trusts no length: a slot's fields are copied, then checked against the ring's sizes.
  */
@@ -50,7 +52,8 @@ static struct reader readers[HUM_RANKS_MAX]; /* by local index, without this ran
 static int reader_of[HUM_RANKS_MAX];         /* by rank */
 static int reader_count;
 
-/* The bulk area, a power of two: 256 KB for a few ranks, 4 KB for 256, so that all rings stay within a budget. */
+/* The bulk area, a power of two: 256 KB for a few ranks, 4 KB for 256,
+ * so that all rings stay within a budget. */
 static size_t bulk_of(int locals)
 {
     size_t bytes = 256 << 10;
@@ -86,7 +89,8 @@ void hum_shm_start(void)
     }
 }
 
-/* The begin of a piece of the bulk area at or after `at`, which does not wrap. Both sides compute the same. */
+/* The begin of a piece of the bulk area at or after `at`, which does not wrap.
+ * Both sides compute the same. */
 static inline uint64_t bulk_place(uint64_t at, size_t bytes)
 {
     size_t offset = at & (bulk_bytes - 1);
@@ -96,8 +100,8 @@ static inline uint64_t bulk_place(uint64_t at, size_t bytes)
 static inline uint64_t bulk_after(uint64_t place, size_t bytes) { return place + (bytes + LINE - 1) / LINE * LINE; }
 
 /*
- * A copy between the caches of two processors. memcpy's `rep movsb` fetches the other's lines one after another; vectors with
- * prefetch keep several in flight.
+ * A copy between the caches of two processors. memcpy's `rep movsb` fetches the other's lines one
+ * after another; vectors with prefetch keep several in flight.
  */
 typedef uint8_t vector __attribute__((vector_size(16), aligned(1), may_alias));
 

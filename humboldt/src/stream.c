@@ -1,7 +1,7 @@
 /*
- * Streams: bytes in order, without message boundaries. A stream consists of messages with the tag of its channel, each at most a
- * packet of a board, and an empty one at its end. It works with every transport of messages, and blocks where they would. Kernels
- * on boards use this file, too.
+ * Streams: bytes in order, without message boundaries. A stream consists of messages with the tag
+ * of its channel, each at most a packet of a board, and an empty one at its end. It works with
+ * every transport of messages, and blocks where they would. Kernels on boards use this file, too.
  */
 #include "humboldt.h"
 

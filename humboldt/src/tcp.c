@@ -1,11 +1,13 @@
 /*
- * Packets between nodes: one TCP connection for each pair of ranks, opened in HUM_Init by the higher rank.
+ * Packets between nodes: one TCP connection for each pair of ranks,
+ * opened in HUM_Init by the higher rank.
  *
- * Both sides begin with a hello that proves possession of the job's key; a connection without one within five seconds is
- * closed. Then packets follow: both words of the head, the type's own words, payload. All input is checked before it is used:
- * sender and receiver, the type, each length. The payload of DATA is read directly into the receive's buffer, at the next
- * expected position, all other input into a buffer of bounded size. A peer that sends malformed input is lost, and its
- * connection is closed.
+ * Both sides begin with a hello that proves possession of the job's key; a connection without one
+ * within five seconds is closed. Then packets follow: both words of the head, the type's own words,
+ * payload. All input is checked before it is used: sender and receiver, the type, each length. The
+ * payload of DATA is read directly into the receive's buffer, at the next expected position, all
+ * other input into a buffer of bounded size. A peer that sends malformed input is lost,
+ * and its connection is closed.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -102,8 +104,9 @@ static void tune(int fd)
     fcntl(fd, F_SETFL, O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    /* A host that vanishes is detected within ten seconds: here if no data is in flight, otherwise in hum_tcp_look.
-     * TCP_USER_TIMEOUT is unsuitable, because it also ends a connection whose reader is only busy. */
+    /* A host that vanishes is detected within ten seconds: here if no data is in flight, otherwise
+     * in hum_tcp_look. TCP_USER_TIMEOUT is unsuitable,
+     * because it also ends a connection whose reader is only busy. */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);

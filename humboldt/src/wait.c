@@ -1,10 +1,11 @@
 /*
- * Waiting: spins while a reply may be near, then sleeps until a doorbell, a socket or the end of a peer, and after a while
- * checks whether the wait can end at all.
+ * Waiting: spins while a reply may be near, then sleeps until a doorbell, a socket or the end of a
+ * peer, and after a while checks whether the wait can end at all.
  *
- * Deadlock: a rank that has been blocked for a while publishes a report of the ranks for which it waits. A rank can continue
- * if it is not blocked, if any of these ranks can continue, or if a message for it is in flight; all others are deadlocked.
- * Two consecutive checks must find the same reports, so that no rank has moved in between.
+ * Deadlock: a rank that has been blocked for a while publishes a report of the ranks for which it
+ * waits. A rank can continue if it is not blocked, if any of these ranks can continue, or if a
+ * message for it is in flight; all others are deadlocked. Two consecutive checks must find the same
+ * reports, so that no rank has moved in between.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -187,7 +188,8 @@ static bool deadlocked(char *text, size_t room)
         for (int r = 0; r < hum_job.size; r++) {
             if (alive[r] || ended[r]) continue;
             for (int on = 0; on < hum_job.size; on++) {
-                /* A message from an ended rank has arrived or never will; one from a blocked rank may be in flight. */
+                /* A message from an ended rank has arrived or never will;
+                 * one from a blocked rank may be in flight. */
                 bool coming = !ended[on] && has_rank(reports[r].on, on) &&
                               (alive[on] || reports[r].in[on] != reports[on].out[r]);
                 /* The other direction: space in a ring, or the reply to a message. */
@@ -220,7 +222,8 @@ static bool deadlocked(char *text, size_t room)
     return true;
 }
 
-/* This rank sends to a kernel on a board that sends to this rank, and neither receives: a kernel carries out one call at a time. */
+/* This rank sends to a kernel on a board that sends to this rank, and neither receives: a kernel
+ * carries out one call at a time. */
 static bool crossed(const struct hum_wait *wait, char *text, size_t room)
 {
     const struct hum_request *first = NULL;
@@ -303,7 +306,8 @@ int hum_idle(struct hum_wait *wait, char *text, size_t room)
         return HUM_ERR_DEADLOCK;
     }
     if (hum_job.fabric && wait->requests != NULL && crossed(wait, text, room)) return HUM_ERR_DEADLOCK;
-    if (hum_job.away) return HUM_SUCCESS; /* the other library does not report the waits of its ranks */
+    if (hum_job.away) return HUM_SUCCESS; /* the other library does not report the waits of its
+                                           * ranks */
     publish(wait);
     return deadlocked(text, room) ? HUM_ERR_DEADLOCK : HUM_SUCCESS;
 }

@@ -1,4 +1,5 @@
-/* Compares collectives with results that one rank can compute; any number of ranks, small and large. */
+/* Compares collectives with results that one rank can compute; any number of ranks,
+ * small and large. */
 #include "check.h"
 #include <mpi.h>
 #include <string.h>

@@ -60,7 +60,8 @@ int main(int argc, char **argv)
         if (rank == 0) MPI_Recv(data, 1, MPI_INT, MPI_ANY_SOURCE, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         MPI_Barrier(MPI_COMM_WORLD);
     } else if (IS("no-deadlock")) {
-        /* All ranks wait for a rank that computes, for longer than the detection of a deadlock takes. */
+        /* All ranks wait for a rank that computes, for longer than the detection of a deadlock
+         * takes. */
         if (rank == 1) sleep(3);
         MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 1) MPI_Send(data, 100000, MPI_INT, 0, 7, MPI_COMM_WORLD);

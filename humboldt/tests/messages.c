@@ -26,7 +26,8 @@ static void sizes(void)
         int n = each[i], next = (rank + 1) % size, before = (rank - 1 + size) % size;
         MPI_Status status;
         int count;
-        /* Round the ring, first blocking in order, then with the receive before and after the send. */
+        /* Round the ring, first blocking in order, then with the receive before and after the
+         * send. */
         if (rank == 0) {
             fill(buffer, (size_t)n, i);
             CHECK(MPI_Send(buffer, n, MPI_BYTE, next, (int)i, MPI_COMM_WORLD) == MPI_SUCCESS);

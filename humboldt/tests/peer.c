@@ -1,4 +1,5 @@
-/* Rank 0 of 2 for hostile.py: waits for a message, a large one, and sends one; rank 1 is the test itself. */
+/* Rank 0 of 2 for hostile.py: waits for a message, a large one, and sends one;
+ * rank 1 is the test itself. */
 #include <humboldt.h>
 #include <stdio.h>
 

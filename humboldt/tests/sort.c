@@ -1,4 +1,5 @@
-/* Sorts integers by buckets over all ranks with the calls of NAS IS: Allreduce, Alltoall, Alltoallv, neighbors, Reduce. */
+/* Sorts integers by buckets over all ranks with the calls of NAS IS: Allreduce, Alltoall,
+ * Alltoallv, neighbors, Reduce. */
 #include "check.h"
 #include <mpi.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* A stream through all ranks in turn, pushed and pulled in pieces of any size; two streams of one pair at once. */
+/* A stream through all ranks in turn, pushed and pulled in pieces of any size;
+ * two streams of one pair at once. */
 #include "check.h"
 #include "humboldt.h"
 

@@ -1,11 +1,15 @@
 /* An OpenCL client of the soak test, well-behaved or not. Prints one line and ends.
  *
- *   client good SECONDS    tasks (write, kernel, read) whose bytes are checked, on queues of both kinds, until SECONDS have passed
+ *   client good SECONDS    tasks (write, kernel, read) whose bytes are checked, on queues of both
+ *                          kinds, until SECONDS have passed
  *   client endless         starts a kernel that does not end, prints "started", waits
- *   client crash           runs a kernel that writes to address 8, which ends the executor of its tenant
- *   client leak            leaves contexts, queues, buffers, programs, kernels and mapped memory behind
+ *   client crash           runs a kernel that writes to address 8,
+ *                          which ends the executor of its tenant
+ *   client leak            leaves contexts, queues, buffers, programs,
+ *                          kernels and mapped memory behind
  *   client busy            keeps the device busy until it is killed, prints "started" first
- *   client misuse          calls with arguments that the specification forbids; each has to return an error
+ *   client misuse          calls with arguments that the specification forbids;
+ *                          each has to return an error
  *
  * Exit code: 0 as expected, 1 wrong bytes or an unexpected result, 3 an OpenCL error. */
 #define CL_TARGET_OPENCL_VERSION 120
@@ -122,7 +126,8 @@ static int good(double seconds) {
   return 0;
 }
 
-/* A kernel that ends only with its executor: the wait ends when the executor ends, or with this process. */
+/* A kernel that ends only with its executor: the wait ends when the executor ends,
+ * or with this process. */
 static int endless(void) {
   cl_command_queue queue = make_queue(0);
   cl_uint word = 0;

@@ -1,6 +1,6 @@
-/* OpenCL C as plain C, for kernels of one dimension without local memory: the kernel and the native function have the
- * same source, so that both give the same bytes. Include the kernel's file after this one and run it over its
- * work-items with RUN. */
+/* OpenCL C as plain C, for kernels of one dimension without local memory: the kernel and the native
+ * function have the same source, so that both give the same bytes. Include the kernel's file after
+ * this one and run it over its work-items with RUN. */
 #ifndef OPENCL_C_H
 #define OPENCL_C_H
 

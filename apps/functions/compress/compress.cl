@@ -4,7 +4,8 @@
 #define TABLE_BITS 12
 #define POLYNOMIAL 0xedb88320u
 
-/* RFC 1951, 3.2.5: the minimum length and distance of each code; the extra bits follow from them. */
+/* RFC 1951, 3.2.5: the minimum length and distance of each code;
+ * the extra bits follow from them. */
 constant ushort LENGTHS[29] = {3,  4,  5,  6,  7,  8,  9,  10, 11, 13,  15,  17,  19,  23, 27,
                                31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
 constant uchar LENGTH_BITS[29] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
@@ -22,7 +23,8 @@ struct writer {
   uint bits;
 };
 
-/* Appends the lowest bits of a value, lowest first. A slot has space for all that is written before the block is abandoned. */
+/* Appends the lowest bits of a value, lowest first. A slot has space for all that is written before
+ * the block is abandoned. */
 static void put(struct writer *w, uint value, uint bits) {
   w->pending |= (ulong)value << w->bits;
   w->bits += bits;
@@ -67,7 +69,8 @@ static uint hash(global const uchar *p) {
   return ((uint)p[0] | (uint)p[1] << 8 | (uint)p[2] << 16) * 2654435761u >> (32 - TABLE_BITS);
 }
 
-/* One block per work-item, into a slot of its own: compressed, followed by an empty stored block to end at a byte; or stored. */
+/* One block per work-item, into a slot of its own: compressed, followed by an empty stored block to
+ * end at a byte; or stored. */
 kernel void deflate(global const uchar *restrict data, global ushort *restrict tables, global uchar *restrict slots,
                     global uint *restrict sizes, global uint *restrict checks, ulong length) {
   ulong item = get_global_id(0);
@@ -79,7 +82,8 @@ kernel void deflate(global const uchar *restrict data, global ushort *restrict t
   struct writer w = {slots + item * SLOT, 0, 0, 0};
   put(&w, 2, 3);
   uint i = 0;
-  /* Ten bytes more than the limit of the loop: one match, the end of the block, and the empty block. */
+  /* Ten bytes more than the limit of the loop: one match, the end of the block,
+   * and the empty block. */
   while (i < size && w.at < size) {
     uint found = 0, distance = 0;
     if (i + 3 <= size) {

@@ -1,6 +1,6 @@
-/* c = a b for row-major matrices of rows x inner and inner x columns. A work-group of TILE x TILE items computes one
- * tile of c, iterating over a row of tiles of a and a column of tiles of b; outside of the matrices the tiles hold
- * zeros. */
+/* c = a b for row-major matrices of rows x inner and inner x columns. A work-group of TILE x TILE
+ * items computes one tile of c, iterating over a row of tiles of a and a column of tiles of b;
+ * outside of the matrices the tiles hold zeros. */
 kernel __attribute__((reqd_work_group_size(TILE, TILE, 1)))
 void matmul(global const float *restrict a, global const float *restrict b, global float *restrict c, int rows, int inner,
             int columns) {

@@ -1,6 +1,7 @@
 /*
- * The paper's example: kernel 0 distributes work to all others, ten times, and gathers the results. Started with the
- * number of kernels and the kernel's own number, as by the tool flow, in software or in fabric.
+ * The paper's example: kernel 0 distributes work to all others, ten times, and gathers the results.
+ * Started with the number of kernels and the kernel's own number, as by the tool flow,
+ * in software or in fabric.
  */
 #include "HUMBoldt.h"
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * Heat that spreads over a plate, as an ordinary MPI program: each rank has some of the rows, neighbors exchange their
- * edges in each step, rank 0 gathers the plate. The result is the same, bit for bit, for any number of ranks.
+ * Heat that spreads over a plate, as an ordinary MPI program: each rank has some of the rows,
+ * neighbors exchange their edges in each step, rank 0 gathers the plate. The result is the same,
+ * bit for bit, for any number of ranks.
  *
  *   heat [side of the plate, cells] [steps] [picture.pgm]
  */

@@ -1,7 +1,9 @@
-// Shares one AXI4 write port of board memory between several writers: one burst at a time, in turn. The selected writer has the
-// port from its address to its response; the others wait. Responses (bresp) go to all.
+// Shares one AXI4 write port of board memory between several writers: one burst at a time, in turn.
+// The selected writer has the port from its address to its response; the others wait.
+// Responses (bresp) go to all.
 //
-// Parameters: N. Latency: one cycle from an address to its output, one between bursts. Throughput: otherwise that of the port.
+// Parameters: N. Latency: one cycle from an address to its output, one between bursts. Throughput:
+// otherwise that of the port.
 module axi_writers #(
     parameter int N = 2
 ) (

@@ -1,7 +1,8 @@
 // A model of board memory: one write port, one read port, with a fixed latency from `read` to
 // `read_data`. A written word can be read from the next cycle on.
 //
-// In the live model (MAPPED_MEMORY) it is host memory, which is allocated only where it is written (sim/mapped_memory.hpp).
+// In the live model (MAPPED_MEMORY) it is host memory, which is allocated only where it is written
+// (sim/mapped_memory.hpp).
 //
 // Parameters: ADDRESS_BITS, log2 of its words of 8 bytes; LATENCY, in cycles, at least 2.
 module board_memory #(

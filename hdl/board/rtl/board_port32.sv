@@ -1,22 +1,28 @@
-// The board's Ethernet port with 32 bits: the stream side of a MAC in a clock domain of its own, in front of the shell's 64-bit ports.
+// The board's Ethernet port with 32 bits: the stream side of a MAC in a clock domain of its own, in
+// front of the shell's 64-bit ports.
 //
-// The shell stays 64 bits wide. 32 bits at 125 MHz are 4 Gb/s; so are the shell's 64 bits at 62.5 MHz, and every
-// faster clock up to the shell's limit is sufficient. The clocks may have any relation with these rates:
+// The shell stays 64 bits wide. 32 bits at 125 MHz are 4 Gb/s; so are the shell's 64 bits at 62.5
+// MHz, and every faster clock up to the shell's limit is sufficient. The clocks may have any
+// relation with these rates:
 //
-//   rx   `clk` at half of `port_clk` or more. Frames of up to 1,514 bytes leave the line idle for 6 words in 385, so
-//        `clk` may be 1.3 % slower and still sustain a line that is never idle, which exceeds the difference of two crystals; with
-//        frames of 9,014 bytes 0.2 %. A slower `clk` drops whole frames, which `rx_dropped` counts.
+//   rx   `clk` at half of `port_clk` or more. Frames of up to 1,514 bytes leave the line idle for 6
+//        words in 385, so `clk` may be 1.3 % slower and still sustain a line that is never idle,
+//        which exceeds the difference of two crystals; with frames of 9,014 bytes 0.2 %. A slower
+//        `clk` drops whole frames, which `rx_dropped` counts.
 //   tx   any: a frame is sent when it is complete.
 //
-// Parameters: MSS, as the shell's; RX_DEPTH and TX_DEPTH, beats that wait, powers of two. Latency: port32_rx, port32_tx.
+// Parameters: MSS, as the shell's; RX_DEPTH and TX_DEPTH, beats that wait, powers of two. Latency:
+// port32_rx, port32_tx.
 //
-// Reset: `rst`, in `clk`, for at least 8 cycles of the slower clock; `port_rst` follows it and resets the MAC. A frame that
-// is being sent is then cut. The path to the first flip-flop of `port_rst` is a false path.
+// Reset: `rst`, in `clk`, for at least 8 cycles of the slower clock; `port_rst` follows it and
+// resets the MAC. A frame that is being sent is then cut. The path to the first flip-flop of
+// `port_rst` is a false path.
 module board_port32
   import net_pkg::*;
 #(
     parameter  int MSS = 1460,
-    localparam int FRAME = (MSS + 54 + 7) / 8 + 2,  // beats; one more than the shell's limit, beyond which it cuts
+    localparam int FRAME = (MSS + 54 + 7) / 8 + 2,  // beats; one more than the shell's limit,
+                                                    // beyond which it cuts
     parameter  int RX_DEPTH = 1 << $clog2(2 * FRAME),
     parameter  int TX_DEPTH = 1 << $clog2(2 * FRAME)
 ) (

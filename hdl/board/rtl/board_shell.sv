@@ -2,19 +2,22 @@
 // functions in between. Everything runs on one clock.
 //
 // The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on
-// output. `tick` pulses once per millisecond of the network's time. The content of a region is not part of the
-// shell: a kernel's ports (docs/kernels.md) are outside, and `swap` signals that the configuration port has placed
-// another kernel there.
+// output. `tick` pulses once per millisecond of the network's time. The content of a region is not
+// part of the shell: a kernel's ports (docs/kernels.md) are outside, and `swap` signals that the
+// configuration port has placed another kernel there.
 //
-// If there is a STORE, a function whose image is REMOTE (functions_pkg) has it fetched from the store when it is called.
+// If there is a STORE, a function whose image is REMOTE (functions_pkg) has it fetched from the
+// store when it is called.
 //
-// Parameters: SESSIONS, concurrent TCP connections; REGIONS, at least two; the rings' bits, log2 of the bytes of
-// each session's receive and transmit ring; MEMORY_LATENCY of the rings in cycles; BODY_BYTES, the longest body
-// of a request, smaller than the receive ring minus its head; SHELL, the id for images; IMAGE_BYTES, the
-// longest image's body; STORE, whether images can be fetched, which needs connections opened by the board; STORE_SLOTS
-// and STORE_SLOT_BITS, of those images (image_store); UDP, whether there are datagrams; ISLANDS, segments after gaps that a
-// session keeps (tcp_rx); QUEUE, calls that can wait for a region, beyond which they wait in their sessions; HOST_CALLS, whether
-// the host can also call functions; SHORTEST, whether the scheduler has that policy (fn_scheduler).
+// Parameters: SESSIONS, concurrent TCP connections; REGIONS, at least two; the rings' bits, log2 of
+// the bytes of each session's receive and transmit ring; MEMORY_LATENCY of the rings in cycles;
+// BODY_BYTES, the longest body of a request, smaller than the receive ring minus its head; SHELL,
+// the id for images; IMAGE_BYTES, the longest image's body; STORE, whether images can be fetched,
+// which needs connections opened by the board; STORE_SLOTS and STORE_SLOT_BITS, of those images
+// (image_store); UDP, whether there are datagrams; ISLANDS, segments after gaps that a session
+// keeps (tcp_rx); QUEUE, calls that can wait for a region, beyond which they wait in their
+// sessions; HOST_CALLS, whether the host can also call functions; SHORTEST, whether the scheduler
+// has that policy (fn_scheduler).
 module board_shell
   import net_pkg::*;
   import fn_pkg::*;
@@ -49,7 +52,8 @@ module board_shell
     input  logic [31:0] own_ip,
     input  logic [15:0] listen_port,
     input  logic [63:0] secret,
-    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character in bits 7:0; zeros: none
+    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character
+                                                       // in bits 7:0; zeros: none
     input  logic        rx_valid,
     input  logic [63:0] rx_data,
     input  logic [ 7:0] rx_keep,
@@ -363,7 +367,8 @@ module board_shell
   );
 
   // ---- the host as a requester ----
-  // An additional requester of regions, with its own tag. Its requests have priority, because it has one call at a time.
+  // An additional requester of regions, with its own tag. Its requests have priority,
+  // because it has one call at a time.
   policy_t policy;
   logic [7:0] patience;
   logic [31:0] load_cost;
@@ -428,7 +433,8 @@ module board_shell
   logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, finish_loaded;
   logic [S-1:0] request_tag, finish_tag;
   logic asked_ready, ended_valid, ended_ready;
-  localparam int T = HOST_CALLS ? S + 1 : S;  // of a call's tag: its session, the upper bit is the host's
+  localparam int T = HOST_CALLS ? S + 1 : S;  // of a call's tag: its session, the upper bit is the
+                                              // host's
   logic [T-1:0] grant_tag, ended_tag;
   logic grant_to_host, ended_of_host;
   logic [REGIONS-1:0] next_valid;

@@ -1,15 +1,18 @@
-// Between the requesters of calls and the function engine: a call of a function whose image is REMOTE waits here until
-// the image is in board memory; if necessary, it is fetched from a store over the network. Other calls pass at once.
+// Between the requesters of calls and the function engine: a call of a function whose image is
+// REMOTE waits here until the image is in board memory; if necessary, it is fetched from a store
+// over the network. Other calls pass at once.
 //
-// Images are kept in SLOTS slots of board memory. When all are in use, the least recently used one is
-// replaced, but never one from which a call in progress may still be loaded. An image that the reconfiguration
-// controller refuses is forgotten, so that the next call fetches it again.
+// Images are kept in SLOTS slots of board memory. When all are in use, the least recently used one
+// is replaced, but never one from which a call in progress may still be loaded. An image that the
+// reconfiguration controller refuses is forgotten, so that the next call fetches it again.
 //
-// When a fetch fails, the waiting calls of its function end with it; if the store cannot be reached, all
-// waiting calls do: no call waits for more than one attempt in addition to the one in progress when it arrived.
+// When a fetch fails, the waiting calls of its function end with it; if the store cannot be
+// reached, all waiting calls do: no call waits for more than one attempt in addition to the one in
+// progress when it arrived.
 //
-// Parameters: SESSIONS, concurrent calls, whose tags they are; SLOTS; SLOT_BITS, log2 of a slot's bytes; the others as in
-// http_fetch. Latency: none for other calls; 6 cycles if the image is in memory.
+// Parameters: SESSIONS, concurrent calls, whose tags they are; SLOTS; SLOT_BITS, log2 of a slot's
+// bytes; the others as in http_fetch. Latency: none for other calls;
+// 6 cycles if the image is in memory.
 module image_store
   import net_pkg::*;
   import functions_pkg::*;
@@ -31,7 +34,8 @@ module image_store
     input  logic [31:0]             server_ip,       // 0: no store
     input  logic [15:0]             server_port,
     input  logic [8*PATH_BYTES-1:0] path,
-    input  logic [31:0]             base,            // of the slots in board memory, a multiple of a slot
+    input  logic [31:0]             base,            // of the slots in board memory, a multiple of
+                                                     // a slot
     // changes of the function table, from which the functions' names are copied
     input  logic                    change_taken,
     input  name_t                   change_name,

@@ -1,12 +1,14 @@
-// The receiving half of a 32-bit port (board_port32): words of a MAC, which cannot wait, in one clock domain; beats of the
-// shell, 64 bits and all full except the last, in another.
+// The receiving half of a 32-bit port (board_port32): words of a MAC, which cannot wait, in one
+// clock domain; beats of the shell, 64 bits and all full except the last, in another.
 //
-// A frame is accepted if there is space for the longest frame, otherwise it is dropped completely and counted. A core that is too
-// slow for the line therefore drops whole frames. Beats of a frame beyond FRAME are cut off; such frames are not permitted,
-// and the shell, which cuts them at the same length (net_hold), finds that their checks fail. A frame of which a part
-// arrives while the port is in reset is dropped without being counted.
+// A frame is accepted if there is space for the longest frame, otherwise it is dropped completely
+// and counted. A core that is too slow for the line therefore drops whole frames. Beats of a frame
+// beyond FRAME are cut off; such frames are not permitted, and the shell, which cuts them at the
+// same length (net_hold), finds that their checks fail. A frame of which a part arrives while the
+// port is in reset is dropped without being counted.
 //
-// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two, at least FRAME + 8.
+// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two,
+// at least FRAME + 8.
 // Latency: 3 cycles of `port_clk`, at most 5 of `clk`. Resets and constraints: fifo_cdc.
 module port32_rx
   import net_pkg::*;

@@ -1,15 +1,17 @@
-// The sending half of a 32-bit port (board_port32): beats of the shell, 64 bits, in one clock domain; words for a MAC in
-// another, with `m_valid` throughout a frame, because a MAC cannot pause within one.
+// The sending half of a 32-bit port (board_port32): beats of the shell, 64 bits, in one clock
+// domain; words for a MAC in another, with `m_valid` throughout a frame,
+// because a MAC cannot pause within one.
 //
-// A frame is held until it is complete: the shell may not have a beat in every cycle of a frame (its
-// rings may be in a memory that stalls, and its clock may be slower than half the port's), so no fixed
-// lead is sufficient for all boards. This adds a frame's length to the latency; the throughput is unaffected if two of the
-// longest frames fit. The number of complete frames crosses in a counter (cdc_count), a cycle after the last beat's
-// pointer, so that the receiver of the counter can read the whole frame.
+// A frame is held until it is complete: the shell may not have a beat in every cycle of a frame
+// (its rings may be in a memory that stalls, and its clock may be slower than half the port's), so
+// no fixed lead is sufficient for all boards. This adds a frame's length to the latency; the
+// throughput is unaffected if two of the longest frames fit. The number of complete frames crosses
+// in a counter (cdc_count), a cycle after the last beat's pointer, so that the receiver of the
+// counter can read the whole frame.
 //
-// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two, at least FRAME, and twice that for
-// full throughput. Latency: from a frame's last beat 2 cycles of `clk` and at most 5 of `port_clk`. Resets and
-// constraints: fifo_cdc.
+// Parameters: FRAME, beats of the longest frame; DEPTH, beats of the FIFO, a power of two, at least
+// FRAME, and twice that for full throughput. Latency: from a frame's last beat 2 cycles of `clk`
+// and at most 5 of `port_clk`. Resets and constraints: fifo_cdc.
 module port32_tx
   import net_pkg::*;
 #(

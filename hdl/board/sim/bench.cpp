@@ -1,10 +1,11 @@
-// Counts cycles of the shell: latency of a small call, bulk throughput, calls per second, cold starts, and
-// the steps of a call. A client inside this program runs TCP with the model over a lossless line at the
-// shell's own width; time is in cycles, with a tick of the timers every 156,250 cycles (a millisecond at
-// 156.25 MHz). Results are reproducible for the same arguments.
+// Counts cycles of the shell: latency of a small call, bulk throughput, calls per second, cold
+// starts, and the steps of a call. A client inside this program runs TCP with the model over a
+// lossless line at the shell's own width; time is in cycles, with a tick of the timers every
+// 156,250 cycles (a millisecond at 156.25 MHz). Results are reproducible for the same arguments.
 //
-// With BOARD_PORT32 (bench-port32 [PORT_MHZ CORE_MHZ]) the line has 32 bits and its own clock: latency and bulk are
-// in the port's cycles, and in microseconds at these clocks; a tick comes every 62,500 cycles of the shell.
+// With BOARD_PORT32 (bench-port32 [PORT_MHZ CORE_MHZ]) the line has 32 bits and its own clock:
+// latency and bulk are in the port's cycles, and in microseconds at these clocks; a tick comes
+// every 62,500 cycles of the shell.
 #include <unistd.h>
 
 #include <algorithm>
@@ -156,7 +157,8 @@ struct Bytes : HostMemory {
   }
 };
 
-// The same calls over the host port: from the write of the doorbell to the report's last beat in host memory.
+// The same calls over the host port: from the write of the doorbell to the report's last beat in
+// host memory.
 void host(int calls) {
   Bench bench;
   Bytes memory;
@@ -213,8 +215,8 @@ void bulk(size_t bytes) {
          bytes, size_t{kMss}, sent - start, in, in / ceiling, peer.first_cycle - sent, peer.last_cycle - peer.first_cycle, out, out / ceiling);
 }
 
-// Each connection keeps `depth` requests in flight; a segment carries `together` of them. The connections call
-// `functions` functions, each in a region of its own.
+// Each connection keeps `depth` requests in flight; a segment carries `together` of them. The
+// connections call `functions` functions, each in a region of its own.
 void calls(int connections, int depth, int together, int total, int functions = 1) {
   Bench bench;
   std::string body(64, 'x');
@@ -275,7 +277,8 @@ void steps(const char* which, size_t image_bytes) {
   printf("\"granted\": %lu, \"answered\": %lu, \"first_byte_out\": %lu}\n", s.granted - from, s.ended - from, took);
 }
 
-// Cold starts of an image of this size, on an idle board or while `others` connections keep the other regions busy.
+// Cold starts of an image of this size, on an idle board or while `others` connections keep the
+// other regions busy.
 void cold(size_t bytes, int others, int repeat) {
   Bench bench;
   Peer& peer = bench.connect();

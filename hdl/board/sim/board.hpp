@@ -1,5 +1,5 @@
-// The Verilated board: its Ethernet port (frames in, frames out, cycles between them), its host port (registers, and
-// the host memory that it reads and writes), and the kernels in its regions.
+// The Verilated board: its Ethernet port (frames in, frames out, cycles between them), its host
+// port (registers, and the host memory that it reads and writes), and the kernels in its regions.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -60,15 +60,18 @@ class Board {
 #else
   static constexpr size_t kWordBytes = 8;
 #endif
-  // Interframe gap, preamble and check sequence: 24 byte times of the line that are not in the stream.
+  // Interframe gap, preamble and check sequence: 24 byte times of the line that are not in the
+  // stream.
   static constexpr int kGapWords = 24 / kWordBytes;
   static constexpr size_t kLeastFrame = 60;
   static constexpr size_t kMostFrame = 9014;
 
   std::function<void(const Frame&)> on_frame;  // a frame left the board
   uint64_t cycles = 0;
-  uint64_t first_byte_out = 0;  // cycle of the latest frame's first word; in the line's clock, like all times of the line
-  uint64_t last_byte_in = 0;    // cycle of the last word of the latest frame, or of the latest from `watched`
+  uint64_t first_byte_out = 0;  // cycle of the latest frame's first word; in the line's clock, like
+                                // all times of the line
+  uint64_t last_byte_in = 0;    // cycle of the last word of the latest frame, or of the latest from
+                                // `watched`
   uint16_t watched = 0;         // a TCP port, or 0
 
   static constexpr size_t kRegions = sizeof(Vboard_model::k_s_data) / sizeof(uint64_t);
@@ -78,15 +81,18 @@ class Board {
   static constexpr uint32_t kRemote = 1;  // marks an image that is in the store
   static constexpr size_t kPathBytes = 64;
   static constexpr size_t kStoreBytes = 8 << 21;  // bytes at the top of memory for fetched images
-  static constexpr unsigned kHostLatency = 125;  // cycles from a read of host memory to its first beat: 0.8 us at 156.25 MHz
+  static constexpr unsigned kHostLatency = 125;  // cycles from a read of host memory to its first
+                                                 // beat: 0.8 us at 156.25 MHz
 
   HostMemory* host_memory = nullptr;
   uint64_t host_ended = 0;  // descriptors
 
-  // The cycles of the steps of the latest call; with several calls in progress, the latest of each step.
+  // The cycles of the steps of the latest call; with several calls in progress,
+  // the latest of each step.
   struct Steps {
     uint64_t asked = 0, granted = 0, swapped = 0, ended = 0;
-    uint64_t configured_from = 0, configured_to = 0;  // first and last word at the configuration port
+    uint64_t configured_from = 0, configured_to = 0;  // first and last word at the configuration
+                                                      // port
   } steps;
   uint64_t configured = 0;  // words at the configuration port
   uint64_t loads = 0;
@@ -176,8 +182,8 @@ class Board {
     return true;
   }
 
-  // Adds a function to the table, or changes its entry; returns its number, or none if there is no space, or a name
-  // does not fit.
+  // Adds a function to the table, or changes its entry; returns its number, or none if there is no
+  // space, or a name does not fit.
   std::optional<unsigned> define(const std::string& name, const FunctionEntry& entry) {
     for (const std::string& scalar : entry.scalars)
       if (scalar.size() > kScalarBytes) return {};
@@ -250,8 +256,8 @@ class Board {
 
  private:
 #ifdef BOARD_PORT32
-  // The port's inputs are not registered: they apply to this edge, and the present outputs are sampled by it. A MAC is ready
-  // throughout a frame, and cannot pause within one.
+  // The port's inputs are not registered: they apply to this edge, and the present outputs are
+  // sampled by it. A MAC is ready throughout a frame, and cannot pause within one.
   void port_edge() {
     ready_ = line_busy_ == 0;
     top_->tx_ready = ready_;
@@ -289,8 +295,9 @@ class Board {
 #elif defined BOARD_PORT32 || defined BOARD_UNGATED
     Vboard_model___024root___eval(top_->rootp);
 #else
-    // It also skips the search for follow-up events where there can be none: while the clock is high no gate opens; all other
-    // signals change with the rising edge, because inputs are registered, and only the gates with the falling one.
+    // It also skips the search for follow-up events where there can be none: while the clock is
+    // high no gate opens; all other signals change with the rising edge, because inputs are
+    // registered, and only the gates with the falling one.
     Vboard_model___024root* const root = top_->rootp;
     if (!rising) {
       root->__VicoTriggered[0] = 1;
@@ -420,7 +427,8 @@ class Board {
 #ifdef BOARD_PORT32
   static constexpr uint64_t kInputRegisters = 0;
   uint64_t port_cycles_ = 0;
-  double port_at_ = 0.37 * port_ns;  // of its next edge, in ns; an arbitrary phase to the shell's clock
+  double port_at_ = 0.37 * port_ns;  // of its next edge, in ns; an arbitrary phase to the shell's
+                                     // clock
 #else
   static constexpr uint64_t kInputRegisters = 1;
 #endif

@@ -1,8 +1,9 @@
-// Top of the live model and the benches: the shell, and board memory behind its AXI4 port. The regions
-// are open: the harness connects kernels from separate libraries (kernels.hpp).
+// Top of the live model and the benches: the shell, and board memory behind its AXI4 port. The
+// regions are open: the harness connects kernels from separate libraries (kernels.hpp).
 //
-// Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, in the lower lanes and at
-// `port_clk` (board_port32); MEMORY_BYTES and IMAGE_LATENCY, of the memory that holds the images.
+// Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, in
+// the lower lanes and at `port_clk` (board_port32); MEMORY_BYTES and IMAGE_LATENCY,
+// of the memory that holds the images.
 module board_model #(
     parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
@@ -108,8 +109,9 @@ module board_model #(
   logic [31:0] icap_data;
   logic [R-1:0] icap_region;
 
-  // Every input is registered: logic behind an input without a register is evaluated by Verilator at each call of
-  // `eval`, twice per cycle. The harness (board.hpp) therefore sets an input one cycle early.
+  // Every input is registered: logic behind an input without a register is evaluated by Verilator
+  // at each call of `eval`, twice per cycle. The harness (board.hpp) therefore sets an input one
+  // cycle early.
   logic rst_q, tick_q, shell_rx_valid, shell_rx_last, shell_tx_valid, shell_tx_ready, shell_tx_last, host_write_q, dma_read_ready_q, dma_data_valid_q, dma_data_error_q, dma_write_ready_q;
   logic [47:0] own_mac_q;
   logic [31:0] own_ip_q, host_data_q, store_ip_q, netmask_q, gateway_q;

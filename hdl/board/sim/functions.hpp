@@ -1,12 +1,13 @@
-// Provisioning by the host: loads a directory of functions into board memory and the function table.
+// Provisioning by the host: loads a directory of functions into board memory and the function
+// table.
 //
 // DIR/functions.conf has a line for each function:
 //   NAME IMAGE [timeout=CYCLES] [speed=N] [scalars=NAME[,NAME…]]
-// NAME consists of letters, digits, - and _; IMAGE is a file of that directory (format in hdl/functions/README.md), or @store: then
-// the board fetches NAME.img from its store when the function is called. A
-// call that exceeds CYCLES of its kernel is stopped (16777216; 0: unlimited); speed is log2 of the
-// cycles for eight bytes (0); scalars are the query parameters that become the kernel's scalars. # begins
-// a comment. The board checks the content of an image when it is loaded.
+// NAME consists of letters, digits, - and _; IMAGE is a file of that directory (format in
+// hdl/functions/README.md), or @store: then the board fetches NAME.img from its store when the
+// function is called. A call that exceeds CYCLES of its kernel is stopped (16777216; 0: unlimited);
+// speed is log2 of the cycles for eight bytes (0); scalars are the query parameters that become the
+// kernel's scalars. # begins a comment. The board checks the content of an image when it is loaded.
 #pragma once
 #include <algorithm>
 #include <cerrno>
@@ -75,7 +76,8 @@ class Store {
     return board_.memory_bytes() - used;
   }
 
-  // The address of the image, which may be invalid: an image without a header must not overlap a previous one's header.
+  // The address of the image, which may be invalid:
+  // an image without a header must not overlap a previous one's header.
   uint32_t add(const std::string& where, std::vector<char> image) {
     image.resize(std::max<size_t>(image.size(), Board::kImageAlignment));
     const auto address = take(image.size());

@@ -1,9 +1,11 @@
-// The host's side of the live board's host port: a Unix socket for programs that use the board (host_protocol.h), a
-// window of shared memory for each, and the driver between these programs and the registers.
+// The host's side of the live board's host port: a Unix socket for programs that use the board
+// (host_protocol.h), a window of shared memory for each,
+// and the driver between these programs and the registers.
 //
-// Input from programs is untrusted: packets are copied once and checked, a window cannot shrink under the
-// mapping, a program can access only its own window, and the board reads and writes host memory only within the window of
-// the program that made the call. A program that sends malformed requests, or does not read its replies, is disconnected.
+// Input from programs is untrusted: packets are copied once and checked, a window cannot shrink
+// under the mapping, a program can access only its own window, and the board reads and writes host
+// memory only within the window of the program that made the call. A program that sends malformed
+// requests, or does not read its replies, is disconnected.
 #pragma once
 #include <fcntl.h>
 #include <poll.h>
@@ -63,11 +65,13 @@ class HostPort : HostMemory {
   HostPort(const HostPort&) = delete;
   HostPort& operator=(const HostPort&) = delete;
 
-  // Receives requests, sends replies, and submits the next descriptor to the board; true if there was work.
+  // Receives requests, sends replies, and submits the next descriptor to the board;
+  // true if there was work.
   bool run() {
     bool did = false;
     if (job_ && board_.host_ended != ended_before_) finish(), did = true;
-    if (++rest_ % kLook != 0 && job_) return did;  // sockets are polled less often while the board works
+    if (++rest_ % kLook != 0 && job_) return did;  // sockets are polled less often while the board
+                                                   // works
     while (programs_.size() < kProgramsMost) {
       const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd < 0) break;
@@ -100,12 +104,15 @@ class HostPort : HostMemory {
  private:
   static constexpr size_t kProgramsMost = 64, kWaitingMost = 16;
   static constexpr uint64_t kWindowMost = 1 << 28, kWindowsMost = 1ull << 32;
-  static constexpr unsigned kOwnPrograms = 64;         // of all programs together; their numbers begin after the table's
+  static constexpr unsigned kOwnPrograms = 64;         // of all programs together; their numbers
+                                                       // begin after the table's
   static constexpr uint32_t kOwnFrom = 128;
-  static constexpr uint64_t kDescriptor = 1ull << 40;  // address of the descriptor; the window is below
+  static constexpr uint64_t kDescriptor = 1ull << 40;  // address of the descriptor; the window is
+                                                       // below
   static constexpr uint32_t kClockKhz = 156250;
   static constexpr unsigned kLook = 8;
-  static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles: there is one call at a time, so it must end
+  static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles: there is one call at a time,
+                                                     // so it must end
   enum Kind : uint8_t { Copy = 1, Call = 2 };
 
   struct Program {

@@ -1,9 +1,10 @@
-// The protocol between programs and the live board's host port, over a Unix socket of packets (SOCK_SEQPACKET): each
-// packet is one of these structures, in native byte order. crates/board has the same definitions for Rust.
+// The protocol between programs and the live board's host port, over a Unix socket of packets
+// (SOCK_SEQPACKET): each packet is one of these structures, in native byte order. crates/board has
+// the same definitions for Rust.
 //
-// A program sends Hello first. The reply carries a sealed memfd, its window: all bodies, replies and images pass through
-// the window, and no other memory of the program is accessed. Offsets and lengths are checked against the window, and read
-// from a packet once.
+// A program sends Hello first. The reply carries a sealed memfd, its window: all bodies, replies
+// and images pass through the window, and no other memory of the program is accessed. Offsets and
+// lengths are checked against the window, and read from a packet once.
 #pragma once
 #include <stdint.h>
 
@@ -11,7 +12,8 @@
 
 enum host_op {
   HOST_HELLO = 1,   // bytes: requested size of the window
-  HOST_DEFINE = 2,  // name, image (offset, bytes), timeout, speed, scalars: a function that is also callable over HTTP
+  HOST_DEFINE = 2,  // name, image (offset, bytes), timeout, speed, scalars: a function that is also
+                    // callable over HTTP
   HOST_REMOVE = 3,  // name
   HOST_LOAD = 4,    // image (offset, bytes): a private program of this connection, until its end
   HOST_UNLOAD = 5,  // number
@@ -42,7 +44,8 @@ typedef struct {
   uint64_t bytes;                  // of the reply, even if it exceeds the buffer; of the window
   uint32_t cycles, kernel_cycles;  // of the call
   uint32_t region, loaded;         // region of the call, and whether it was loaded for the call
-  uint32_t version, shell, regions, clock_khz;  // for a Hello; the clock in which cycles are counted, not the model's speed
+  uint32_t version, shell, regions, clock_khz;  // for a Hello; the clock in which cycles are
+                                                // counted, not the model's speed
   uint64_t memory_free;            // bytes of board memory
   char text[56];
 } host_reply;

@@ -1,5 +1,5 @@
-// The kernels in the board's regions, from libraries; another kernel is placed into a region when its
-// image has been loaded.
+// The kernels in the board's regions, from libraries; another kernel is placed into a region when
+// its image has been loaded.
 #pragma once
 #include <dlfcn.h>
 
@@ -41,8 +41,8 @@ class KernelLibraries {
   std::map<uint32_t, const region_api*> known_;
 };
 
-// One region. While it is being loaded, or empty, its outputs are random; if there is no library for the loaded
-// image, its outputs are zero.
+// One region. While it is being loaded, or empty, its outputs are random; if there is no library
+// for the loaded image, its outputs are zero.
 class RegionLogic {
  public:
   RegionLogic() = default;
@@ -97,7 +97,8 @@ class RegionLogic {
   }
 
  private:
-  static constexpr int kAwake = 16;  // cycles after the end of a run, or of a reset's beginning or end
+  static constexpr int kAwake = 16;  // cycles after the end of a run, or of a reset's beginning or
+                                     // end
 
   const region_api* api_ = nullptr;
   void* kernel_ = nullptr;

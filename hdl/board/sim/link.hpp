@@ -28,8 +28,8 @@ class Link {
       return;
     }
     if (chance(faults_.corrupt)) {
-      // After the Ethernet header, and only in IPv4: frames that are protected only by the line's own check sequence,
-      // such as ARP, arrive intact or not at all on a real line.
+      // After the Ethernet header, and only in IPv4: frames that are protected only by the line's
+      // own check sequence, such as ARP, arrive intact or not at all on a real line.
       constexpr size_t kHeader = 14;
       if (frame.size() <= kHeader || frame[12] != 0x08 || frame[13] != 0x00) {
         lost++;

@@ -1,9 +1,11 @@
-// The live board: the Verilated shell on a TAP device, so that ping, curl and tcpdump exercise the RTL.
+// The live board: the Verilated shell on a TAP device, so that ping,
+// curl and tcpdump exercise the RTL.
 //
 // Time. The RTL's protocol timers count ticks of a millisecond. Here a tick follows the wall clock,
-// which is also the peers' time: a retransmission timer has the same duration at both ends although the
-// model's clock is slower than silicon. On a host that is too busy to keep up, the board's time falls behind
-// the wall clock, and not its work. Cycles are counted separately and never converted to time.
+// which is also the peers' time: a retransmission timer has the same duration at both ends although
+// the model's clock is slower than silicon. On a host that is too busy to keep up, the board's time
+// falls behind the wall clock, and not its work. Cycles are counted separately and never converted
+// to time.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
@@ -284,7 +286,8 @@ int main(int argc, char** argv) {
     const double number = parse_number("--forward", digits.c_str());
     if (number > 65535) fail("--forward " + forward + ": not a port");
     try {
-      constexpr uint32_t kOwnIp = 0x0a630001;  // address of this end of the line, different from the board's
+      constexpr uint32_t kOwnIp = 0x0a630001;  // address of this end of the line, different from
+                                               // the board's
       const uint32_t own = ntohl(address.s_addr) == kOwnIp ? kOwnIp + 1 : kOwnIp;
       network = std::make_unique<UserNetwork>(Route{mac, ntohl(address.s_addr), port, own, 0}, host, static_cast<uint16_t>(number),
                                               [&](Frame frame) {
@@ -298,9 +301,9 @@ int main(int argc, char** argv) {
   constexpr int kBurst = 16;       // cycles between polls of the device
   constexpr size_t kMany = 4;      // frames that wait for the board
   constexpr int kHeldBursts = 8;   // 0.2 ms
-  // A write to the device wakes the process that waits for the frame: on another, virtual processor this takes a quarter of the
-  // time of a small call. While many frames wait for the board, outgoing frames are held back for a moment, so that one
-  // wake-up serves several.
+  // A write to the device wakes the process that waits for the frame: on another, virtual processor
+  // this takes a quarter of the time of a small call. While many frames wait for the board,
+  // outgoing frames are held back for a moment, so that one wake-up serves several.
   std::vector<Frame> held;
   int held_for = 0;  // bursts of cycles
   const auto let_go = [&] {
@@ -317,7 +320,8 @@ int main(int argc, char** argv) {
     if (board.waiting() < kMany) let_go();
   });
   double now = now_ms();
-  // With a port of the host a frame may be replied to at once: between two cycles, so that the reply can be replayed.
+  // With a port of the host a frame may be replied to at once: between two cycles,
+  // so that the reply can be replayed.
   std::vector<Frame> leaving;
   const auto pass_on = [&] {
     for (const Frame& frame : std::exchange(leaving, {})) network->take(frame, now);
@@ -334,8 +338,8 @@ int main(int argc, char** argv) {
   if (network) fprintf(stderr, "board on port %u of this host: %zu regions, %d functions\n", network->listening(), Board::kRegions, count);
   else fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
 
-  // Cycles that are run after the last activity. Slower reactions continue at the next tick; idle cycles would take
-  // processor time from the peers.
+  // Cycles that are run after the last activity. Slower reactions continue at the next tick; idle
+  // cycles would take processor time from the peers.
   constexpr int kAfterglow = 96;
   constexpr size_t kQueue = 256;    // frames read ahead
   constexpr uint64_t kMostTicks = 8;
@@ -358,8 +362,9 @@ int main(int argc, char** argv) {
       to_board.send(Frame(buffer.begin(), buffer.begin() + n), now);
     }
     if (!held.empty() && (board.waiting() < kMany || ++held_for == kHeldBursts)) let_go();
-    // Received frames are processed before time advances, otherwise a host that was busy for a while would look like a
-    // network that lost frames. A few missed ticks are repeated; beyond that the board's time is late.
+    // Received frames are processed before time advances, otherwise a host that was busy for a
+    // while would look like a network that lost frames. A few missed ticks are repeated; beyond
+    // that the board's time is late.
     const uint64_t due = static_cast<uint64_t>(now - begin);
     if (due > ticks + kMostTicks) ticks = due - kMostTicks;
     for (; ticks < due && (quiet >= kAfterglow || board.waiting() == 0); ticks++) {

@@ -1,5 +1,6 @@
-// The rings' memory of the live model (board_memory): host memory that is allocated when it is written, so that rings of many
-// megabytes per session cost neither time at the start nor memory before they are used.
+// The rings' memory of the live model (board_memory): host memory that is allocated when it is
+// written, so that rings of many megabytes per session cost neither time at the start nor memory
+// before they are used.
 #pragma once
 #include <sys/mman.h>
 

@@ -1,4 +1,5 @@
-// A TCP client for measurements: one connection over a lossless line, in the cycles of the line's clock.
+// A TCP client for measurements: one connection over a lossless line,
+// in the cycles of the line's clock.
 #pragma once
 #include <cstdint>
 #include <cstdlib>

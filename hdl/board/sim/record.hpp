@@ -1,11 +1,11 @@
-// Recordings of the board's Ethernet port with times, in a file that tcpdump and Wireshark read (pcapng) and that
-// `board --replay` replays.
+// Recordings of the board's Ethernet port with times, in a file that tcpdump and Wireshark read
+// (pcapng) and that `board --replay` replays.
 //
-// Each frame's packet block has the wall clock's time, the direction (epb_flags) and a comment "cycle N": the
-// cycle in which a frame for the board began to wait for the line, or one from the board had left. Ticks of the
-// millisecond are in the comment of an interface statistics block before the next frame: "ticks 97*12 1300", the
-// cycles since the previous tick (or since the start), and the number of repetitions. The last comment is
-// "end N".
+// Each frame's packet block has the wall clock's time, the direction (epb_flags) and a comment
+// "cycle N": the cycle in which a frame for the board began to wait for the line, or one from the
+// board had left. Ticks of the millisecond are in the comment of an interface statistics block
+// before the next frame: "ticks 97*12 1300", the cycles since the previous tick (or since the
+// start), and the number of repetitions. The last comment is "end N".
 #pragma once
 #include <cstdint>
 #include <cstdio>

@@ -1,5 +1,6 @@
-// The interface between the model and a kernel's library: the inputs and outputs of a region, once per cycle.
-// A library contains its own Verilated class and runtime and exports only `baltra_region`.
+// The interface between the model and a kernel's library: the inputs and outputs of a region, once
+// per cycle. A library contains its own Verilated class and runtime and exports only
+// `baltra_region`.
 #pragma once
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-// Replays a recording into a board: the same frames and ticks in the same cycles. An identical board with the same
-// functions sends the same frames in the same cycles.
+// Replays a recording into a board: the same frames and ticks in the same cycles. An identical
+// board with the same functions sends the same frames in the same cycles.
 #pragma once
 #include <algorithm>
 #include <stdexcept>

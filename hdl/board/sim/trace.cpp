@@ -1,8 +1,10 @@
-// Writes a waveform of one request, for GTKWave (VCD), and prints the cycles of its stages: from the first byte of the request
-// to the last byte of the reply. The request is either a call by a client inside this program to its own model, or
-// part of a recording (`board --pcap`), which is replayed up to it.
+// Writes a waveform of one request, for GTKWave (VCD), and prints the cycles of its stages: from
+// the first byte of the request to the last byte of the reply. The request is either a call by a
+// client inside this program to its own model, or part of a recording (`board --pcap`),
+// which is replayed up to it.
 //
-// The waveform's time is 10 ns per cycle, counted from the model's start; the clock rises at its beginning.
+// The waveform's time is 10 ns per cycle, counted from the model's start;
+// the clock rises at its beginning.
 #include <arpa/inet.h>
 #include <unistd.h>
 
@@ -182,7 +184,8 @@ void recorded(Board& board, const Options& o) {
   Recorder none("");
   Replay replay(board, recording(o.replay), none);
   const std::vector<Event>& events = replay.events();
-  // The request, and its reply: the data that the board sent on that connection before the next request there.
+  // The request, and its reply: the data that the board sent on that connection before the next
+  // request there.
   uint64_t seen = 0, client = 0, other = 0;
   const Event *first = nullptr, *last_in = nullptr, *first_out = nullptr, *last_out = nullptr;
   for (const Event& event : events) {
@@ -201,7 +204,8 @@ void recorded(Board& board, const Options& o) {
   if (!last_out) fail(o.replay + ": request " + std::to_string(o.request) + " has no reply in the recording");
   replay.run(first->cycle);
   board.trace(o.out);
-  // With the line's own delay a waiting frame enters later: the request's last one is the latest before the reply.
+  // With the line's own delay a waiting frame enters later:
+  // the request's last one is the latest before the reply.
   replay.run(last_in->cycle + 1);
   board.watched = static_cast<uint16_t>(client);
   while (board.cycles < last_out->cycle) replay.run(board.cycles + 1);

@@ -1,9 +1,11 @@
-// User-mode networking: the board's HTTP port behind a port of this host, without a TAP device and therefore without
-// root. The host's kernel runs TCP with the client, this file runs TCP with the board, and bytes are forwarded between
-// them: TCP properties measured by the client are therefore the kernel's, not the board's.
+// User-mode networking: the board's HTTP port behind a port of this host, without a TAP device and
+// therefore without root. The host's kernel runs TCP with the client, this file runs TCP with the
+// board, and bytes are forwarded between them: TCP properties measured by the client are therefore
+// the kernel's, not the board's.
 //
-// The line to the board is lossless; data that the board itself drops (of a new connection while all its sessions
-// are in use) is retransmitted after a while, from the first unacknowledged byte on.
+// The line to the board is lossless; data that the board itself drops (of a new connection while
+// all its sessions are in use) is retransmitted after a while, from the first unacknowledged byte
+// on.
 #pragma once
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -118,7 +120,8 @@ class UserNetwork {
     int fd = -1;
     uint16_t port = 0;
     bool open = false, host_ended = false, fin_sent = false, fin_acked = false, board_ended = false, broken = false;
-    uint32_t una = 0, next = 0, got = 0;  // own stream: first unacknowledged byte, next to send; the board's stream: next expected
+    uint32_t una = 0, next = 0, got = 0;  // own stream: first unacknowledged byte, next to send;
+                                          // the board's stream: next expected
     uint16_t window = 0;
     std::string unacked;    // from `una` on: sent and unacknowledged
     std::string received;   // for the host

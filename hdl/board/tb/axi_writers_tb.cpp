@@ -1,5 +1,6 @@
-// Bursts of two writers, at any pace of the writers and of the memory: each burst arrives whole, in its writer's order, without
-// beats of the other's in between, gets its own response, and a writer waits for at most one burst of the other.
+// Bursts of two writers, at any pace of the writers and of the memory: each burst arrives whole, in
+// its writer's order, without beats of the other's in between, gets its own response, and a writer
+// waits for at most one burst of the other.
 #include <deque>
 
 #include "clocked.hpp"
@@ -39,7 +40,8 @@ TEST(bursts_come_whole_and_in_order) {
             }
             writers[w].given.push_back(b);
         }
-    int owner = -1, waited[2] = {};  // owner of the burst in progress; bursts of the other since one began to wait
+    int owner = -1, waited[2] = {};  // owner of the burst in progress; bursts of the other since
+                                     // one began to wait
     size_t beat = 0;
     bool answering = false;
     while (writers[0].done + writers[1].done < 600) {

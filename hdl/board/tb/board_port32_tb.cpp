@@ -1,5 +1,6 @@
-// Frames through the port, in both directions at once, between clocks of any ratio: beats of the shell are full except the last, a
-// frame leaves without a pause, all bytes are correct and in order; a core that is too slow drops whole frames, all counted;
+// Frames through the port, in both directions at once, between clocks of any ratio: beats of the
+// shell are full except the last, a frame leaves without a pause, all bytes are correct and in
+// order; a core that is too slow drops whole frames, all counted;
 // no part of a frame remains after a reset.
 #include "clocks.hpp"
 
@@ -14,7 +15,8 @@ using Rate = Clocks::Rate;
 constexpr size_t kFrame = 192 * 8;  // bytes of the longest
 
 struct Port : Clocks {
-    // The line: words of frames that come, with the given number of idle words between frames, and a percentage of idle words within them.
+    // The line: words of frames that come, with the given number of idle words between frames, and
+    // a percentage of idle words within them.
     std::deque<Bytes> coming, came;
     size_t at = 0, gap = 0, gap_least = 6;
     unsigned pauses = 0;
@@ -23,7 +25,8 @@ struct Port : Clocks {
     Bytes given;
     size_t got = 0, lost = 0;
     bool may_lose = false;
-    // The shell sends these, with idle beats in them; the MAC accepts them, not ready at a percentage between frames and within them.
+    // The shell sends these, with idle beats in them; the MAC accepts them, not ready at a
+    // percentage between frames and within them.
     std::deque<Bytes> sending, sent;
     size_t send_at = 0;
     unsigned idle = 0, unready = 0;
@@ -137,7 +140,8 @@ struct Port : Clocks {
     Bytes frame(size_t most = 1514) { return random.bytes(1 + random.below(static_cast<uint32_t>(random.percent(50) ? 80 : most))); }
 };
 
-// Periods in ns of port and core: half, 125 to 90 MHz, the same, a faster core, half minus the tolerance of crystals.
+// Periods in ns of port and core: half, 125 to 90 MHz, the same, a faster core,
+// half minus the tolerance of crystals.
 const std::pair<double, double> kPeriods[] = {{8, 16}, {8, 11.111}, {8, 8}, {8, 3}, {8, 16.003}};
 
 }  // namespace

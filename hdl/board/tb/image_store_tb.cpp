@@ -1,5 +1,6 @@
-// Calls of functions whose images are in a store, with models of a stack, a server, board memory and a function
-// engine: a call continues with its complete image in memory or ends with the error, and other calls pass at once.
+// Calls of functions whose images are in a store, with models of a stack, a server, board memory
+// and a function engine: a call continues with its complete image in memory or ends with the error,
+// and other calls pass at once.
 #include <set>
 
 #include "../../http/tb/store_server.hpp"
@@ -26,7 +27,8 @@ struct Store : Clocked {
     std::map<std::string, Bytes> files;      // files of the server
     bool down = false;
     std::map<uint8_t, Call> calls;           // by tag: calls that have not ended
-    std::map<uint8_t, bool> in_engine;       // tags with the function engine, and whether they may end
+    std::map<uint8_t, bool> in_engine;       // tags with the function engine, and whether they may
+                                             // end
     unsigned ends = 30;                      // of a hundred cycles
     std::set<uint8_t> refuses;               // functions whose image the engine refuses
 
@@ -130,7 +132,8 @@ struct Store : Clocked {
         }
     }
 
-    // Runs one call to its end; returns how its image was found, and the number of requests to the server.
+    // Runs one call to its end; returns how its image was found,
+    // and the number of requests to the server.
     std::pair<int, size_t> call(uint8_t function) {
         size_t before = server.requests.size();
         last_ = {};

@@ -1,4 +1,5 @@
-// A kernel that never ends: it consumes its body and sends no reply. For tests of the board's timeout.
+// A kernel that never ends: it consumes its body and sends no reply.
+// For tests of the board's timeout.
 //
 // Scalars: 0, if not zero, it does not consume its body. Parameters: W, stream width in bits.
 module kernel_stuck #(

@@ -1,7 +1,7 @@
 // Round-robin arbiter: grants a resource to one of the requesters, in turn.
 //
-// Parameters: N, requesters. Latency: combinational. Throughput: one grant per cycle; the last granted requester has
-// the lowest priority.
+// Parameters: N, requesters. Latency: combinational. Throughput: one grant per cycle; the last
+// granted requester has the lowest priority.
 module arbiter #(
     parameter int N = 4
 ) (

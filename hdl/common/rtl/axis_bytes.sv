@@ -1,8 +1,10 @@
 // Splits a stream into bytes.
 //
-// The end of a stream is a separate word, with `m_end` and no byte: a stream of n bytes is n + 1 words.
+// The end of a stream is a separate word, with `m_end` and no byte:
+// a stream of n bytes is n + 1 words.
 //
-// Parameters: W, stream width in bits. Latency: 1 cycle. Throughput: one byte per cycle. `s_ready` depends on `m_ready`.
+// Parameters: W, stream width in bits. Latency: 1 cycle. Throughput: one byte per cycle.
+// `s_ready` depends on `m_ready`.
 module axis_bytes #(
     parameter int W = 64
 ) (

@@ -1,7 +1,8 @@
 // Sends a short value, such as a digest, as a stream of one or more beats.
 //
-// `load` samples `value` (byte 0 in bits 7:0) and `count`, its length in bytes; a count of zero produces
-// the single empty beat of an empty body. `load` must not come before the last beat has been accepted.
+// `load` samples `value` (byte 0 in bits 7:0) and `count`, its length in bytes; a count of zero
+// produces the single empty beat of an empty body.
+// `load` must not come before the last beat has been accepted.
 //
 // Parameters: W, stream width in bits; BYTES, maximum bytes of a value, a multiple of W / 8.
 // Latency: 1 cycle. Throughput: 1 beat per cycle.

@@ -1,10 +1,11 @@
 // Synchronous FIFO: a stream buffer in block or distributed RAM behind an output register.
 //
-// `level` counts the entries that were accepted and not yet delivered, including the output register.
+// `level` counts the entries that were accepted and not yet delivered,
+// including the output register.
 //
 // Parameters: T, the payload's type; DEPTH, entries of the memory, a power of two (one more fits in
-// the output register); BLOCK, whether the memory is block RAM of any size. Latency: 2 cycles. Throughput: 1 entry per cycle. `s_ready` depends only on
-// registers.
+// the output register); BLOCK, whether the memory is block RAM of any size. Latency: 2 cycles.
+// Throughput: 1 entry per cycle. `s_ready` depends only on registers.
 module axis_fifo #(
     parameter type T = logic [7:0],
     parameter int DEPTH = 16,

@@ -4,7 +4,8 @@
 // others; an empty stream is one empty beat.
 //
 // Parameters: W, stream width in bits. Latency: 1 cycle, plus the wait for enough bytes.
-// Throughput: W / 8 bytes per cycle; the end of a stream costs 1 or 2 cycles. `s_ready` depends on `m_ready`.
+// Throughput: W / 8 bytes per cycle; the end of a stream costs 1 or 2 cycles.
+// `s_ready` depends on `m_ready`.
 module axis_packer #(
     parameter int W = 64
 ) (
@@ -54,8 +55,9 @@ module axis_packer #(
   assign have_next = left + (put ? HaveBits'(s_count) : '0);
   assign left    = !get ? have : m_last ? '0 : have - HaveBits'(B);
 
-  // A piece is rotated once: its bytes after the held ones continue the lower beat, those that wrapped around are the
-  // upper one. A beat that leaves is a full one then, so this does not depend on whether one leaves.
+  // A piece is rotated once: its bytes after the held ones continue the lower beat, those that
+  // wrapped around are the upper one. A beat that leaves is a full one then, so this does not
+  // depend on whether one leaves.
   always_comb begin
     turned = s_data;
     for (int k = 0; k < ByteBits; k++) if (have[k]) turned = (turned << (8 << k)) | (turned >> (W - (8 << k)));
@@ -75,7 +77,8 @@ module axis_packer #(
   end
 
   always_ff @(posedge clk) begin
-    // No bit changes while a beat waits, not even bytes without `keep`. The upper beat is empty unless the lower is offered.
+    // No bit changes while a beat waits, not even bytes without `keep`. The upper beat is empty
+    // unless the lower is offered.
     for (int i = 0; i < B; i++) if (get || (put && !held[i])) low[8*i+:8] <= waits[i] ? high[8*i+:8] : turned[8*i+:8];
     if (put) high <= turned;
   end

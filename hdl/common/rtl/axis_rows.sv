@@ -1,11 +1,12 @@
 // Cuts a stream into rows: pieces of at most W / 8 bytes that never cross from one row to the next.
 //
-// `start` samples `width`, the bytes of a row, at least 1. A stream that ends within a row is padded
-// with zeros. Beats are full except the last, or have no bytes. After the last row comes a piece with `m_end` and no bytes.
+// `start` samples `width`, the bytes of a row, at least 1. A stream that ends within a row is
+// padded with zeros. Beats are full except the last, or have no bytes. After the last row comes a
+// piece with `m_end` and no bytes.
 //
 // Parameters: W, stream width in bits; WIDTH_BITS, bits of `width`.
-// Latency: 2 cycles. Throughput: one piece per cycle while input is available. `s_ready` does not depend on
-// `m_ready`.
+// Latency: 2 cycles. Throughput: one piece per cycle while input is available. `s_ready` does not
+// depend on `m_ready`.
 module axis_rows #(
     parameter int W = 64,
     parameter int WIDTH_BITS = 16
@@ -56,16 +57,18 @@ module axis_rows #(
       .m_payload(in)
   );
 
-  // A piece begins in the lower of two beats and may end in the upper one; the upper beat becomes the lower one in
-  // place. Beats are full except the last, so that no alignment is needed on input; beats without bytes are not stored.
-  // Missing bytes are zeros.
+  // A piece begins in the lower of two beats and may end in the upper one; the upper beat becomes
+  // the lower one in place. Beats are full except the last, so that no alignment is needed on
+  // input; beats without bytes are not stored. Missing bytes are zeros.
 
   logic [W-1:0]          beats[2];
   logic [1:0]            full;
   logic                  lower, into, ended, row_begins, get, moves, spans;
-  logic                  past;           // the piece begins after the last beat's bytes, if that is the lower and only beat
+  logic                  past;           // the piece begins after the last beat's bytes, if that is
+                                         // the lower and only beat
   logic [OffsetBits-1:0] offset;         // of the piece in the lower beat
-  logic [CountBits-1:0]  need, behind;   // bytes of the piece; the position after it, from the lower beat's first byte
+  logic [CountBits-1:0]  need, behind;   // bytes of the piece; the position after it, from the
+                                         // lower beat's first byte
   logic [CountBits-1:0]  need_next;
   logic [CountBits-1:0]  tail;           // bytes of the last stored beat
   logic [B-1:0]          in_keep;
@@ -75,7 +78,8 @@ module axis_rows #(
   assign m_valid     = running && (ended || (full[lower] && (full[!lower] || !spans)));
   assign m_count     = m_end ? '0 : need;
 
-  // Each byte is selected from its beat, and then all are rotated in steps, which is less logic than a full choice for each byte.
+  // Each byte is selected from its beat, and then all are rotated in steps, which is less logic
+  // than a full choice for each byte.
   always_comb begin
     for (int i = 0; i < B; i++) m_data[8*i+:8] = lower ^ (OffsetBits'(i) < offset) ? beats[1][8*i+:8] : beats[0][8*i+:8];
     for (int k = 0; k < OffsetBits; k++) if (offset[k]) m_data = (m_data >> (8 << k)) | (m_data << (W - (8 << k)));

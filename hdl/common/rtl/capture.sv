@@ -1,8 +1,9 @@
-// Capture core: records a sample, with the clock's number, whenever it differs from the previous cycle, and delivers the records in
-// order. Between records the sample is constant, so that the records determine all cycles.
+// Capture core: records a sample, with the clock's number, whenever it differs from the previous
+// cycle, and delivers the records in order. Between records the sample is constant, so that the
+// records determine all cycles.
 //
-// Changes while DEPTH records wait are lost. The next record then has `m_gap`, and is made as soon as there is
-// space, even if its sample has not changed.
+// Changes while DEPTH records wait are lost. The next record then has `m_gap`, and is made as soon
+// as there is space, even if its sample has not changed.
 //
 // Parameters: W, bits of a sample; DEPTH, records in block RAM, a power of two. Latency: 2 cycles.
 module capture #(

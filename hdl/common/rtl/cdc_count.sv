@@ -1,18 +1,20 @@
 // A counter that crosses into another clock domain: in Gray code, through two flip-flops.
 //
-// One bit of a Gray-code number changes per step, so a value sampled while it changes is either the previous
-// or the new number, never a third: Clifford E. Cummings, "Simulation and Synthesis Techniques for
-// Asynchronous FIFO Design", SNUG 2002, sections 2 and 3. Numbers arrive at most 2 cycles of `m_clk` after the
-// first edge that could sample them, and some are skipped.
+// One bit of a Gray-code number changes per step, so a value sampled while it changes is either the
+// previous or the new number, never a third: Clifford E. Cummings, "Simulation and Synthesis
+// Techniques for Asynchronous FIFO Design", SNUG 2002, sections 2 and 3. Numbers arrive at most 2
+// cycles of `m_clk` after the first edge that could sample them, and some are skipped.
 //
 // Parameters: BITS of the counter, which wraps.
 //
-// Resets: both sides at the same time, each until the other's zero has arrived: both must be in reset for three cycles of
-// each clock. They may end at different times. A single side must not be reset.
+// Resets: both sides at the same time, each until the other's zero has arrived: both must be in
+// reset for three cycles of each clock. They may end at different times.
+// A single side must not be reset.
 //
-// Constraints: from `s_gray` to `first` no bit may take longer than a period of the faster clock, otherwise two steps
-// could be sampled out of order (set_max_delay -datapath_only; nextpnr reports the longest delay, but does not use it for placing).
-// The two flip-flops must be adjacent and must not become a shift register (ASYNC_REG).
+// Constraints: from `s_gray` to `first` no bit may take longer than a period of the faster clock,
+// otherwise two steps could be sampled out of order (set_max_delay -datapath_only; nextpnr reports
+// the longest delay, but does not use it for placing). The two flip-flops must be adjacent and must
+// not become a shift register (ASYNC_REG).
 module cdc_count #(
     parameter int BITS = 8
 ) (
@@ -29,7 +31,8 @@ module cdc_count #(
 
   if (BITS < 2) $error("BITS must be at least 2");
 
-  logic [BITS-1:0] s_gray, s_ahead;  // in Gray code, now and after a step, so that the next value needs no carry
+  logic [BITS-1:0] s_gray, s_ahead;  // in Gray code, now and after a step, so that the next value
+                                     // needs no carry
   (* ASYNC_REG = "TRUE" *) logic [BITS-1:0] first, second;
 
   function automatic logic [BITS-1:0] gray(input logic [BITS-1:0] count);

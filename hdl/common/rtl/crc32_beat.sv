@@ -35,8 +35,8 @@ module crc32_beat #(
 
   localparam logic [W-1:0][31:0] Contributions = contributions();
 
-  // The old state is added to the first bytes. Fewer bytes than a beat are moved to its end, after zeros,
-  // which have no effect; the part of the state beyond their length is only shifted.
+  // The old state is added to the first bytes. Fewer bytes than a beat are moved to its end, after
+  // zeros, which have no effect; the part of the state beyond their length is only shifted.
   logic [CountBits-1:0] count;
   logic [W-1:0]         masked, moved;
   logic [31:0]          rest;

@@ -1,9 +1,10 @@
 // FIFO in registers; the oldest entry is on `m_payload` while `m_valid`. `s_ready` leaves some
-// entries spare for a writer that decided several cycles earlier and cannot be stopped; with this, and one cycle less of latency,
-// it differs from `axis_fifo`. Meant for a few entries.
+// entries spare for a writer that decided several cycles earlier and cannot be stopped; with this,
+// and one cycle less of latency, it differs from `axis_fifo`. Meant for a few entries.
 //
-// Parameters: T, the payload's type; DEPTH, entries, a power of two; SPARE, cycles from `s_ready` to the write that it
-// permits; BLOCK, whether entries are in block RAM. Latency: 1 cycle, 2 with BLOCK.
+// Parameters: T, the payload's type; DEPTH, entries, a power of two; SPARE, cycles from `s_ready`
+// to the write that it permits; BLOCK, whether entries are in block RAM. Latency: 1 cycle,
+// 2 with BLOCK.
 module fifo #(
     parameter type T = logic [7:0],
     parameter int DEPTH = 16,

@@ -1,17 +1,20 @@
 // FIFO between two unrelated clocks: entries in block or distributed RAM, pointers that
 // cross in Gray code (cdc_count), an output register.
 //
-// Clifford E. Cummings, "Simulation and Synthesis Techniques for Asynchronous FIFO Design", SNUG 2002, style 1:
-// pointers one bit longer than an address; empty if they are equal, full if they differ only in the two upper bits, both
-// computed from the next pointer, so that they are registered. A pointer of the other side arrives late, which makes the FIFO
-// appear fuller to the writer, and emptier to the reader, than it is.
+// Clifford E. Cummings, "Simulation and Synthesis Techniques for Asynchronous FIFO Design", SNUG
+// 2002, style 1: pointers one bit longer than an address; empty if they are equal, full if they
+// differ only in the two upper bits, both computed from the next pointer, so that they are
+// registered. A pointer of the other side arrives late, which makes the FIFO appear fuller to the
+// writer, and emptier to the reader, than it is.
 //
-// Parameters: T, the payload's type; DEPTH, entries of the memory, a power of two (one more fits in the output
-// register). Latency: 4 to 5 cycles of `m_clk`. Throughput: 1 entry per cycle of the slower clock, with a DEPTH of 16 and
-// more for similar clocks. `s_ready` is a register; `m_valid` and `m_payload` are.
+// Parameters: T, the payload's type; DEPTH, entries of the memory, a power of two (one more fits in
+// the output register). Latency: 4 to 5 cycles of `m_clk`. Throughput: 1 entry per cycle of the
+// slower clock, with a DEPTH of 16 and more for similar clocks. `s_ready` is a register;
+// `m_valid` and `m_payload` are.
 //
-// Resets and constraints: those of cdc_count. An entry is read two cycles of `m_clk` or more after it was written:
-// the memory has no path to constrain, and its result for a simultaneous read and write is not used.
+// Resets and constraints: those of cdc_count. An entry is read two cycles of `m_clk` or more after
+// it was written: the memory has no path to constrain,
+// and its result for a simultaneous read and write is not used.
 module fifo_cdc #(
     parameter  type T = logic [7:0],
     parameter  int DEPTH = 16,
@@ -22,7 +25,8 @@ module fifo_cdc #(
     input  logic       s_valid,
     output logic       s_ready,
     input  T           s_payload,
-    output logic [A:0] s_level,    // number of entries, rounded up, without those of the last two cycles
+    output logic [A:0] s_level,    // number of entries, rounded up, without those of the last two
+                                   // cycles
     input  logic       m_clk,
     input  logic       m_rst,
     output logic       m_valid,
@@ -34,7 +38,8 @@ module fifo_cdc #(
 
   T           memory[DEPTH];
   logic       put, get, some;
-  logic [A:0] head, head_next, head_there;  // position of the next entry, also in the reader's domain
+  logic [A:0] head, head_next, head_there;  // position of the next entry, also in the reader's
+                                            // domain
   logic [A:0] tail, tail_next, tail_there, tail_there_count;
   logic [A:0] unused_head_count;
 

@@ -1,5 +1,5 @@
-// A Verilated module in a separate library: its lifetime and its clock, independent of the interface. The module's
-// prefix is Vkernel; its ports are the includer's.
+// A Verilated module in a separate library: its lifetime and its clock, independent of the
+// interface. The module's prefix is Vkernel; its ports are the includer's.
 #pragma once
 #include "Vkernel.h"
 #include "Vkernel___024root.h"
@@ -7,7 +7,8 @@
 
 void Vkernel___024root___eval(Vkernel___024root*);  // internal to Verilator, in no header
 
-// An unnamed namespace, because many such libraries are in one process, each with a module of its own under these names.
+// An unnamed namespace, because many such libraries are in one process,
+// each with a module of its own under these names.
 namespace {
 
 struct VerilatedKernel {
@@ -27,8 +28,8 @@ struct VerilatedKernel {
   }
   static Vkernel& of(void* kernel) { return static_cast<VerilatedKernel*>(kernel)->top; }
 
-  // One clock cycle with the present inputs; the outputs are those after its edge. Like `eval`, without its overhead
-  // for messages and objects, which kernels do not use.
+  // One clock cycle with the present inputs; the outputs are those after its edge. Like `eval`,
+  // without its overhead for messages and objects, which kernels do not use.
   static void clock(Vkernel& top) {
     top.clk = 1;
     Vkernel___024root___eval(top.rootp);

@@ -60,7 +60,8 @@ TEST(every_clock_is_recorded_when_notes_are_taken_at_once) {
 TEST(losses_are_marked_and_later_changes_are_recorded) {
     Shown core;
     for (uint32_t i = 0; i < 700; i++) core.step(i, false);  // more than the 513 that it holds
-    for (uint32_t i = 0; i < 20; i++) core.step(699, true);  // no change, but earlier changes were lost
+    for (uint32_t i = 0; i < 20; i++) core.step(699, true);  // no change, but earlier changes were
+                                                             // lost
     for (uint32_t i = 0; i < 700; i++) core.step(1000 + i, true);
     core.drain();
     check(core.compare() == 1, "not one gap");

@@ -1,5 +1,5 @@
-// A model with two independent clocks. Each has a period and jitter, a fraction of it by which an edge
-// may be early or late; the order of simultaneous edges is random.
+// A model with two independent clocks. Each has a period and jitter, a fraction of it by which an
+// edge may be early or late; the order of simultaneous edges is random.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ public:
     ~Clocks() { dut_->final(); }
     Vdut *operator->() { return dut_.get(); }
 
-    // `before` sets this clock's inputs; it may settle() and read outputs, as they are before the edge.
+    // `before` sets this clock's inputs; it may settle() and read outputs,
+    // as they are before the edge.
     void add(uint8_t &wire, Rate rate, std::function<void()> before) {
         wire = 0;
         domains_.push_back({&wire, rate, rate.period * random.below(1000) / 1000.0, 0, std::move(before), 0});

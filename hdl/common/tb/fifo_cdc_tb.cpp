@@ -1,5 +1,6 @@
-// Between clocks of any ratio, with jitter, idle cycles and back-pressure, no entry is lost, duplicated or reordered, an
-// offered entry stays, and the writer's level is never below the actual level.
+// Between clocks of any ratio, with jitter, idle cycles and back-pressure, no entry is lost,
+// duplicated or reordered, an offered entry stays,
+// and the writer's level is never below the actual level.
 #include "clocks.hpp"
 
 #include <deque>

@@ -1,13 +1,14 @@
-// Function engine: from requests to runs in regions. Combines scheduler, reconfiguration controller and statistics
-// with the state of each region.
+// Function engine: from requests to runs in regions. Combines scheduler, reconfiguration controller
+// and statistics with the state of each region.
 //
-// A request carries all operands of its run; its body waits with the requester under the request's tag. When a
-// region is ready for it, `grant` names the region: the requester connects the body of that tag to the region's stream
-// and receives the reply from it. Each request ends with one `finish`, after its run, or without a run if its image
-// was refused. While one region is loaded the others continue to run.
+// A request carries all operands of its run; its body waits with the requester under the request's
+// tag. When a region is ready for it, `grant` names the region: the requester connects the body of
+// that tag to the region's stream and receives the reply from it. Each request ends with one
+// `finish`, after its run, or without a run if its image was refused. While one region is loaded
+// the others continue to run.
 //
-// Parameters: REGIONS; QUEUE, requests that wait; FUNCTIONS; TAG_BITS, of a request's tag, which must be unique among those
-// in flight; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig;
+// Parameters: REGIONS; QUEUE, requests that wait; FUNCTIONS; TAG_BITS, of a request's tag, which
+// must be unique among those in flight; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig;
 // SHORTEST as in fn_scheduler.
 // Latency: 6 cycles from a request to its grant, if a region has its function and is idle.
 module fn_engine
@@ -38,15 +39,16 @@ module fn_engine
     input  logic [TAG_BITS-1:0]          request_tag,
     input  logic [$clog2(FUNCTIONS)-1:0] request_function,
     input  logic [31:0]                  request_cost,     // expected cycles of its run
-    input  logic [31:0]                  request_timeout,  // maximum cycles of its run; 0: unlimited
+    input  logic [31:0]                  request_timeout,  // maximum cycles of its run; 0:
+                                                           // unlimited
     input  logic [ADDRESS-1:0]           request_image,    // address of its function's image
     input  logic [127:0]                 request_params,
     // A region begins with a request.
     output logic                         grant,
     output logic [$clog2(REGIONS)-1:0]   grant_region,
     output logic [TAG_BITS-1:0]          grant_tag,
-    // For each region, the expected next request, so that its body can be prefetched. It is exact from the
-    // decision on.
+    // For each region, the expected next request, so that its body can be prefetched. It is exact
+    // from the decision on.
     output logic [REGIONS-1:0]           next_valid,
     output logic [TAG_BITS-1:0]          next_tag[REGIONS],
     // A request has ended.
@@ -111,7 +113,8 @@ module fn_engine
   } region_state_t;
 
   logic                                 own_clk;  // gated while no state changes
-  // Packed, all regions' in one vector: arrays written by loops would cost a simulator a flag for each element.
+  // Packed, all regions' in one vector: arrays written by loops would cost a simulator a flag for
+  // each element.
   region_state_t [REGIONS-1:0]          state;
   logic [REGIONS-1:0][TAG_BITS-1:0]     tag;
   logic [REGIONS-1:0][FunctionBits-1:0] fn;
@@ -137,8 +140,8 @@ module fn_engine
     end
   end
 
-  // The operands of a request wait under its tag. They are wide and not time-critical: block RAM. No word is read in the cycle in
-  // which it is written, because no region has been selected then.
+  // The operands of a request wait under its tag. They are wide and not time-critical: block RAM.
+  // No word is read in the cycle in which it is written, because no region has been selected then.
 
   (* ram_style = "block", no_rw_check = 1 *) logic [ADDRESS-1:0] images[1<<TAG_BITS];
   (* ram_style = "block", no_rw_check = 1 *) logic [159:0]       settings[1<<TAG_BITS];
@@ -202,7 +205,8 @@ module fn_engine
       .waiting
   );
 
-  // Loads, one after another. The image's address is read from memory in the cycle before the request.
+  // Loads, one after another. The image's address is read from memory in the cycle before the
+  // request.
 
   logic                  load_asked, load_ready, loaded;
   logic [RegionBits-1:0] load_region;

@@ -1,16 +1,18 @@
 // Reconfiguration controller: streams a partial bitstream from board memory into a region.
 //
-// A request names a region and the address of an image (format in hdl/functions/README.md), a multiple
-// of BURST bytes. The header is checked before any data reaches the configuration port: an image that
-// is damaged, for another shell or for another region leaves the region unchanged. Then the region is
-// decoupled while the body is streamed; its checksum is compared at the end. A wrong body leaves
-// the region decoupled, and so empty, until a later load succeeds.
+// A request names a region and the address of an image (format in hdl/functions/README.md), a
+// multiple of BURST bytes. The header is checked before any data reaches the configuration port: an
+// image that is damaged, for another shell or for another region leaves the region unchanged. Then
+// the region is decoupled while the body is streamed; its checksum is compared at the end. A wrong
+// body leaves the region decoupled, and so empty, until a later load succeeds.
 //
 // The configuration port accepts 32 bits in each cycle in which it is ready, like ICAP.
 //
 // Parameters: REGIONS; SHELL, the id that images must carry; DATA, memory bus in bits (32 or 64);
-// ADDRESS, its address bits; BURST, bytes of a read burst; BURSTS, bursts prefetched; MAX_BYTES, longest body.
-// Latency: memory latency + 15 cycles to the first configuration word. Throughput: 4 bytes per cycle.
+// ADDRESS, its address bits; BURST, bytes of a read burst; BURSTS, bursts prefetched; MAX_BYTES,
+// longest body.
+// Latency: memory latency + 15 cycles to the first configuration word. Throughput:
+// 4 bytes per cycle.
 module fn_reconfig
   import fn_pkg::*;
 #(
@@ -85,7 +87,8 @@ module fn_reconfig
   logic [LengthBits-3:0] to_go;   // remaining words of the body
   logic                  header_good;
 
-  // Prefetching, in whole bursts. The first one contains the header, which determines the number of the others.
+  // Prefetching, in whole bursts. The first one contains the header,
+  // which determines the number of the others.
 
   logic [BurstBits-1:0]       bursts_left;
   logic [CreditBits-1:0]      credit;       // bursts for which there is space

@@ -1,22 +1,24 @@
-// Scheduler: selects the next waiting request and its region, and whether the region must be loaded first.
+// Scheduler: selects the next waiting request and its region,
+// and whether the region must be loaded first.
 //
 // Policies (fn_pkg::policy_t, may change at any time):
-//   Fifo      the oldest request, in the region that has its function, otherwise in the least recently used one.
-//   Affinity  the oldest request whose function is in an idle region; if there is none, the oldest whose
-//             function is in no region. A request waits for a busy region that has its function
-//             instead of loading a second copy, which minimizes reconfigurations.
+//   Fifo      the oldest request, in the region that has its function,
+//             otherwise in the least recently used one.
+//   Affinity  the oldest request whose function is in an idle region; if there is none, the oldest
+//             whose function is in no region. A request waits for a busy region that has its
+//             function instead of loading a second copy, which minimizes reconfigurations.
 //   Shortest  the request with the lowest cost, including a necessary load.
-// A request that has been overtaken `patience` times has priority under any policy, as under Fifo; with a patience
-// of 0 this applies to all requests. Under Affinity, such a request still waits for a busy region that has its function,
-// because a second copy would cost another function its region: only requests of its own function precede
-// it.
+// A request that has been overtaken `patience` times has priority under any policy, as under Fifo;
+// with a patience of 0 this applies to all requests. Under Affinity, such a request still waits for
+// a busy region that has its function, because a second copy would cost another function its
+// region: only requests of its own function precede it.
 //
 // Requests are in a queue in the order of arrival. A decision examines one of them per cycle.
 //
-// Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, of the tag returned with a decision;
-// SHORTEST, whether that policy exists; otherwise Affinity replaces it.
-// Latency: 4 cycles from a request to its decision if it is alone and a region is idle. Throughput: a decision takes
-// 2 cycles plus one for each examined request.
+// Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, of the tag returned with
+// a decision; SHORTEST, whether that policy exists; otherwise Affinity replaces it.
+// Latency: 4 cycles from a request to its decision if it is alone and a region is idle. Throughput:
+// a decision takes 2 cycles plus one for each examined request.
 module fn_scheduler
   import fn_pkg::*;
 #(
@@ -47,10 +49,12 @@ module fn_scheduler
     // Changes of regions.
     input  logic [REGIONS-1:0]           region_free,   // pulse: its run has ended
     input  logic [REGIONS-1:0]           region_lost,   // pulse: its function is lost
-    input  logic                         forget,        // pulse: copies of this function in regions are outdated
+    input  logic                         forget,        // pulse: copies of this function in regions
+                                                        // are outdated
     input  logic [$clog2(FUNCTIONS)-1:0] forget_function,
     output logic [REGIONS-1:0]           region_busy,
-    // For each region, the oldest request that waits for its function: the expected next one. A cycle late.
+    // For each region, the oldest request that waits for its function: the expected next one.
+    // A cycle late.
     output logic [REGIONS-1:0]           next_valid,
     output logic [TAG_BITS-1:0]          next_tag[REGIONS],
     output logic [$clog2(QUEUE+1)-1:0]   waiting
@@ -88,7 +92,8 @@ module fn_scheduler
 
   state_t                  state;
   request_t                queue[QUEUE];      // oldest first
-  looked_t                 next, seen;        // the examined request, read from the queue a cycle before
+  looked_t                 next, seen;        // the examined request, read from the queue a cycle
+                                              // before
   logic                    first_due;         // the oldest has been overtaken often enough
   logic [31:0]             costs[1<<TAG_BITS];  // by tag, because entries of the queue move
   logic [31:0]             seen_cost;
@@ -114,7 +119,8 @@ module fn_scheduler
   endfunction
 
   logic [REGIONS-1:0] seen_in, best_in;
-  logic [REGIONS-1:0] look_busy;                 // state at the start of the examination, the same for all requests
+  logic [REGIONS-1:0] look_busy;                 // state at the start of the examination, the same
+                                                 // for all requests
   logic               seen_ready, seen_elsewhere;   // in an idle region; only in busy ones
 
   assign seen_in        = holders(seen.fn);
@@ -143,7 +149,8 @@ module fn_scheduler
     look_ends = at + 1'b1 >= waiting || (at == '0 && urgent) || (by == Affinity && seen_ready);
   end
 
-  // Decision: the region that has the function, otherwise an empty one, otherwise the least recently used one.
+  // Decision: the region that has the function, otherwise an empty one,
+  // otherwise the least recently used one.
 
   logic [RegionBits-1:0] chosen;
   logic                  chosen_load;
@@ -228,8 +235,8 @@ module fn_scheduler
     endcase
   end
 
-  // The queue: requests older than the selected one have been overtaken, younger ones move up. It is large, and has a
-  // clock gate of its own.
+  // The queue: requests older than the selected one have been overtaken, younger ones move up. It
+  // is large, and has a clock gate of its own.
 
   always_ff @(posedge own_clk) begin
     if (rst) waiting <= '0;

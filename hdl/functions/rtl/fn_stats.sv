@@ -2,7 +2,8 @@
 //
 // After a reset the counters are cleared one per cycle, and events wait. Counters wrap around.
 //
-// Parameters: FUNCTIONS. Latency: 1 cycle from `read_function` to the counters. Throughput: one event per 2 cycles.
+// Parameters: FUNCTIONS. Latency: 1 cycle from `read_function` to the counters. Throughput:
+// one event per 2 cycles.
 module fn_stats #(
     parameter int FUNCTIONS = 64
 ) (

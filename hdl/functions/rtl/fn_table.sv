@@ -1,15 +1,17 @@
 // Function table: maps a name to the function's number and its entry.
 //
-// Names are zero-padded to NAME_BYTES. A name's hash is the CRC-8 of its padded bytes (polynomial 0xD5, reflected); a
-// name may be in any of PROBES slots from the hash's lower bits on, and a slot matches only if the whole name is
-// equal. A function's number is its slot, and stays so until it is removed. One operation runs at a time;
-// a lookup has priority over a waiting change. A function's entry, and the name in a slot, can be read at any time. After a
-// reset slots are cleared one per cycle, and operations wait.
+// Names are zero-padded to NAME_BYTES. A name's hash is the CRC-8 of its padded bytes (polynomial
+// 0xD5, reflected); a name may be in any of PROBES slots from the hash's lower bits on, and a slot
+// matches only if the whole name is equal. A function's number is its slot, and stays so until it
+// is removed. One operation runs at a time; a lookup has priority over a waiting change. A
+// function's entry, and the name in a slot, can be read at any time. After a reset slots are
+// cleared one per cycle, and operations wait.
 //
-// Parameters: ENTRIES, slots, a power of two; NAME_BYTES, longest name, a multiple of 8; PROBES, slots that a
-// name may occupy; ENTRY_BITS, data stored with a name.
-// Latency: a lookup takes NAME_BYTES / 4 + 4 cycles if its first slot matches, 2 more for each free slot before it, and
-// NAME_BYTES / 8 + 4 for each slot with another name. Throughput: one operation at a time.
+// Parameters: ENTRIES, slots, a power of two; NAME_BYTES, longest name, a multiple of 8; PROBES,
+// slots that a name may occupy; ENTRY_BITS, data stored with a name.
+// Latency: a lookup takes NAME_BYTES / 4 + 4 cycles if its first slot matches, 2 more for each free
+// slot before it, and NAME_BYTES / 8 + 4 for each slot with another name. Throughput:
+// one operation at a time.
 module fn_table #(
     parameter int ENTRIES = 64,
     parameter int NAME_BYTES = 32,
@@ -26,7 +28,8 @@ module fn_table #(
     output logic                       found,          // otherwise the function does not exist
     output logic [$clog2(ENTRIES)-1:0] found_function,
     output logic [ENTRY_BITS-1:0]      found_entry,
-    // Change, and its one-cycle reply. Adding an existing name replaces its entry. The entry is held until the reply.
+    // Change, and its one-cycle reply. Adding an existing name replaces its entry.
+    // The entry is held until the reply.
     input  logic                       change_valid,
     output logic                       change_ready,
     input  logic                       change_remove,  // otherwise add
@@ -80,8 +83,8 @@ module fn_table #(
 
   logic                    used[ENTRIES];
   logic                    taken;            // the slot is in use
-  // Small, but wide: in distributed memory these would take more logic than the rest of the module. A word read while it is
-  // written is not used; readers of entries are not affected.
+  // Small, but wide: in distributed memory these would take more logic than the rest of the module.
+  // A word read while it is written is not used; readers of entries are not affected.
   (* ram_style = "block", no_rw_check = 1 *) logic [63:0]           names[ENTRIES*Words];
   (* ram_style = "block", no_rw_check = 1 *) logic [ENTRY_BITS-1:0] entries[ENTRIES];
   logic [63:0]             read_name;
@@ -194,7 +197,8 @@ module fn_table #(
           free_slot <= slot;
         end
       end
-      // A word is compared in the cycle after its address, byte by byte, and the results are combined after that.
+      // A word is compared in the cycle after its address, byte by byte,
+      // and the results are combined after that.
       Compare: begin
         word <= compared ? '0 : word + 1'b1;
         turn <= word >= WordBits'(Words) ? '0 : turn + 1'b1;

@@ -1,16 +1,20 @@
-// A region's fixed boundary: the shell's interface to any loaded kernel, and its protection from it.
+// A region's fixed boundary: the shell's interface to any loaded kernel,
+// and its protection from it.
 //
-// A run begins with `start` (allowed while `idle`) and ends with `done`. Both streams are registered
-// here, so that a region has no combinational path to the shell except from its `k_s_ready`, which is registered in the kernel
-// (docs/kernels.md). A run that exceeds `timeout` cycles, without those in which the kernel waits for the shell, is stopped: the
-// kernel is reset, the rest of its input is discarded, and its reply is ended. `kill` does the same at once. Then `failed` is high
-// with `done`, and `m_failed` with the reply's last beat, which is empty and may follow full ones. While `decouple` is high the
-// kernel is held in reset and its outputs are ignored; a run that is interrupted by it fails.
+// A run begins with `start` (allowed while `idle`) and ends with `done`. Both streams are
+// registered here, so that a region has no combinational path to the shell except from its
+// `k_s_ready`, which is registered in the kernel (docs/kernels.md). A run that exceeds `timeout`
+// cycles, without those in which the kernel waits for the shell, is stopped: the kernel is reset,
+// the rest of its input is discarded, and its reply is ended. `kill` does the same at once. Then
+// `failed` is high with `done`, and `m_failed` with the reply's last beat, which is empty and may
+// follow full ones. While `decouple` is high the kernel is held in reset and its outputs are
+// ignored; a run that is interrupted by it fails.
 //
-// Whatever a kernel does, the shell receives well-formed streams: output outside of a run or after its last
-// beat is ignored, and input ends with its last beat.
+// Whatever a kernel does, the shell receives well-formed streams: output outside of a run or after
+// its last beat is ignored, and input ends with its last beat.
 //
-// Parameters: W, stream width in bits. Latency: 1 cycle in each direction. Throughput: 1 beat per cycle.
+// Parameters: W, stream width in bits. Latency: 1 cycle in each direction. Throughput:
+// 1 beat per cycle.
 module region #(
     parameter int W = 64
 ) (
@@ -94,7 +98,8 @@ module region #(
   logic  in_valid, in_ready, in_taken;
   beat_t in;
 
-  // A register that can be filled as it is emptied, because the kernel's ready is registered (docs/kernels.md).
+  // A register that can be filled as it is emptied,
+  // because the kernel's ready is registered (docs/kernels.md).
   assign s_ready = !in_valid || in_ready;
 
   always_ff @(posedge own_clk) begin

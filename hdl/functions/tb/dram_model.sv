@@ -1,11 +1,12 @@
 // Board memory for simulation: AXI4 slave with a configurable latency, one beat per cycle.
 //
-// Requests are served in order, without IDs; bursts are INCR of whole beats; an address outside gets
-// SLVERR. Simulation only: the harness reads and writes `memory` directly.
+// Requests are served in order, without IDs; bursts are INCR of whole beats; an address outside
+// gets SLVERR. Simulation only: the harness reads and writes `memory` directly.
 //
 // Parameters: DATA, bus width in bits; ADDRESS, address bits; BYTES, size; LATENCY, cycles from an
-// accepted read address to its first beat, and from the last write beat to the response; JITTER, up to that
-// many cycles more, from a fixed pseudo-random sequence; OUTSTANDING, read bursts accepted ahead.
+// accepted read address to its first beat, and from the last write beat to the response; JITTER, up
+// to that many cycles more, from a fixed pseudo-random sequence; OUTSTANDING,
+// read bursts accepted ahead.
 module dram_model #(
     parameter int DATA = 64,
     parameter int ADDRESS = 32,

@@ -1,5 +1,5 @@
-// The function engine with four regions, board memory, and three kernels to load, for its bench: number 0 is
-// echo, 1 uppercase, and any other one never reacts.
+// The function engine with four regions, board memory, and three kernels to load, for its bench:
+// number 0 is echo, 1 uppercase, and any other one never reacts.
 module fn_engine_top
   import fn_pkg::*;
 #(

@@ -1,4 +1,5 @@
-// The reconfiguration controller with board memory, for its bench. At 32 bits memory's latency varies.
+// The reconfiguration controller with board memory, for its bench.
+// At 32 bits memory's latency varies.
 module fn_reconfig_top
   import fn_pkg::*;
 #(

@@ -174,7 +174,8 @@ TEST(shortest_counts_the_load) {
     s.serve({{1, 0, 1}, {2, 1, 1}, {3, 2, 1}, {4, 3, 1}});
     std::vector<Scheduler::Request> requests;
     for (uint32_t i = 0; i < 4; i++) requests.push_back({i + 1, i, 200});  // occupies all regions
-    requests.push_back({9, 4, 10});                                        // short, but must be loaded
+    // Short, but must be loaded.
+    requests.push_back({9, 4, 10});
     requests.push_back({1, 5, 500});
     auto all = s.serve(requests);
     check(all[4].tag == 5 && all[5].tag == 4, "the load is not counted");
@@ -186,7 +187,8 @@ TEST(patience_bounds_how_often_one_is_overtaken) {
             Scheduler s(p, patience);
             auto requests = mixture(s.random, 250, 12, 40);
             auto all = s.serve(requests);
-            // A request can be overtaken once more for each earlier request that has priority for the same reason.
+            // A request can be overtaken once more for each earlier request that has priority for
+            // the same reason.
             size_t worst = 0;
             for (size_t i = 0; i < all.size(); i++) {
                 size_t overtaken = 0;

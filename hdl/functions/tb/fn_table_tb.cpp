@@ -20,7 +20,8 @@ uint8_t hash(const Bytes &name, size_t bytes = name_bytes) {
     return c;
 }
 
-// Another name with the same hash: one of its bytes compensates for those before it, and the rest is equal.
+// Another name with the same hash: one of its bytes compensates for those before it,
+// and the rest is equal.
 Bytes collision(Random &random, const Bytes &name, size_t tail) {
     size_t last = name_bytes - tail - 1;
     Bytes other = random.bytes(name_bytes - tail);

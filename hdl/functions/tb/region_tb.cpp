@@ -7,8 +7,8 @@ namespace {
 constexpr size_t beat_bytes = W / 8;
 using Data = std::conditional_t<W == 32, uint32_t, uint64_t>;
 
-// A kernel in software behind the region's boundary, correct or faulty. It changes its outputs after each clock
-// edge from its inputs before the edge, like registers.
+// A kernel in software behind the region's boundary, correct or faulty. It changes its outputs
+// after each clock edge from its inputs before the edge, like registers.
 struct Behavior {
     bool stalls_input = false;   // accepts no beats after `after` beats
     bool stalls_output = false;  // sends no beats after `after` beats

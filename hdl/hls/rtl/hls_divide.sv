@@ -1,5 +1,5 @@
-// Quotient and remainder of integers, one bit per cycle: begun by `start`, valid while `done`, until the next start. Division by
-// zero yields all ones, and the dividend.
+// Quotient and remainder of integers, one bit per cycle: begun by `start`, valid while `done`,
+// until the next start. Division by zero yields all ones, and the dividend.
 module hls_divide #(
     parameter int W = 32  // bits
 ) (

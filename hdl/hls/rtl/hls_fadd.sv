@@ -1,4 +1,5 @@
-// Sum of floats (IEEE 754, to nearest even, including subnormal numbers; every NaN result is the quiet NaN without sign).
+// Sum of floats (IEEE 754, to nearest even, including subnormal numbers; every NaN result is the
+// quiet NaN without sign).
 // Latency: 5 cycles. Throughput: one per cycle, while `enable` is high.
 module hls_fadd #(
     parameter int EXP = 8,  // bits of the exponent
@@ -102,7 +103,8 @@ module hls_fadd #(
     end
   end
 
-  // 5: rounded. Without the hidden one the exponent is zero; a carry yields the next number in all cases.
+  // 5: rounded. Without the hidden one the exponent is zero;
+  // a carry yields the next number in all cases.
   logic         up;
   logic [S-1:0] packed_4;
 

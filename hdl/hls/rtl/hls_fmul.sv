@@ -1,4 +1,5 @@
-// Product of floats (IEEE 754, to nearest even, including subnormal numbers; every NaN result is the quiet NaN without sign).
+// Product of floats (IEEE 754, to nearest even, including subnormal numbers; every NaN result is
+// the quiet NaN without sign).
 // Latency: 5 cycles. Throughput: one per cycle, while `enable` is high.
 module hls_fmul #(
     parameter int EXP = 8,  // bits of the exponent

@@ -1,4 +1,5 @@
-// An integer as a float, to nearest even. Latency: 3 cycles. Throughput: one per cycle, while `enable` is high.
+// An integer as a float, to nearest even. Latency: 3 cycles. Throughput: one per cycle,
+// while `enable` is high.
 module hls_from_integer #(
     parameter int I      = 32,  // bits of the integer
     parameter bit SIGNED = 1,   // whether it has a sign

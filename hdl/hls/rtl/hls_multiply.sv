@@ -1,4 +1,5 @@
-// The lower half of a product. Latency: 2 cycles up to 18 bits, otherwise 3. Throughput: one per cycle, while `enable` is high.
+// The lower half of a product. Latency: 2 cycles up to 18 bits, otherwise 3. Throughput: one per
+// cycle, while `enable` is high.
 module hls_multiply #(
     parameter int W = 32  // bits, even
 ) (

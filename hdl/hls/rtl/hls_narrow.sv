@@ -1,4 +1,5 @@
-// Converts a 64-bit float to 32 bits, to nearest even. Latency: 2 cycles. Throughput: one per cycle, while `enable` is high.
+// Converts a 64-bit float to 32 bits, to nearest even. Latency: 2 cycles. Throughput: one per
+// cycle, while `enable` is high.
 module hls_narrow (
     input  logic        clk,
     input  logic        enable,

@@ -1,5 +1,5 @@
-// A float's integer part; the result is undefined if the integer cannot represent it, as in C. Latency: 2 cycles. Throughput: one
-// per cycle, while `enable` is high.
+// A float's integer part; the result is undefined if the integer cannot represent it, as in C.
+// Latency: 2 cycles. Throughput: one per cycle, while `enable` is high.
 module hls_to_integer #(
     parameter int I      = 32,  // bits of the integer
     parameter bit SIGNED = 1,   // whether it has a sign

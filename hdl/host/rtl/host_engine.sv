@@ -1,12 +1,15 @@
 // Carries out the host's descriptors, one after another (host_pkg::descriptor_t).
 //
-// A call reads its body from host memory, requests a region from the function engine like the HTTP server, streams the
-// body through the region and the reply back, and reports its cycles. A copy writes host memory into board memory, where images
-// are stored. The report is written to host memory, after the descriptor, before `ended`.
+// A call reads its body from host memory, requests a region from the function engine like the HTTP
+// server, streams the body through the region and the reply back, and reports its cycles. A copy
+// writes host memory into board memory, where images are stored. The report is written to host
+// memory, after the descriptor, before `ended`.
 //
-// Parameters: REGIONS; CALLS, whether calls are supported; otherwise they are malformed; NUMBER_BITS, of a function's number; BURST,
-// beats of a copy's bursts; READ_AHEAD, beats. Latency: the bus's twice, and 14 cycles, from a descriptor's address to its body's
-// first beat in the region, if that has the function. Throughput: 8 bytes per cycle in each direction; one descriptor at a time.
+// Parameters: REGIONS; CALLS, whether calls are supported; otherwise they are malformed;
+// NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats. Latency:
+// the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the
+// region, if that has the function. Throughput: 8 bytes per cycle in each direction;
+// one descriptor at a time.
 module host_engine
   import host_pkg::*;
   import fn_pkg::*;
@@ -106,7 +109,8 @@ module host_engine
   report_t     report;
   logic [63:0] at;            // the descriptor
   logic [2:0]  word;
-  logic [31:0] left, left_next, taken;   // remaining bytes of the body; received bytes of the reply,
+  logic [31:0] left, left_next, taken;   // remaining bytes of the body; received bytes of the
+                                         // reply,
   logic [31:0] room;          // and remaining space for the reply
   logic [31:0] cycles;
   logic [BeatBits-1:0] beat;

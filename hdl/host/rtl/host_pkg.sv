@@ -16,8 +16,10 @@ package host_pkg;
     logic [31:0]  room;           // maximum bytes of the reply
     logic [63:0]  answer;         // address of the reply in host memory, a multiple of 8
     logic [31:0]  timeout;        // maximum cycles of the call; 0: unlimited
-    logic [31:0]  board;          // board memory: address of the function's image, or destination of a copy
-    logic [63:0]  source;         // address of the body, or of the bytes, in host memory, a multiple of 8
+    logic [31:0]  board;          // board memory: address of the function's image, or destination
+                                  // of a copy
+    logic [63:0]  source;         // address of the body, or of the bytes, in host memory, a
+                                  // multiple of 8
     logic [31:0]  bytes;
     logic [15:0]  reserved;
     logic [7:0]   fn;             // number of the function; from 128 on: the host's own programs

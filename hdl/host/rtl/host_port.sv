@@ -1,8 +1,8 @@
 // The board's interface to its host, as over PCIe: registers, and descriptors by DMA.
 //
-// With it a host uploads images into board memory, changes the function table, and calls the board's
-// functions without the network. Its calls use the same function engine as those over HTTP, one at a
-// time, and the same regions.
+// With it a host uploads images into board memory, changes the function table, and calls the
+// board's functions without the network. Its calls use the same function engine as those over HTTP,
+// one at a time, and the same regions.
 //
 // Parameters: as in host_registers and host_engine.
 module host_port
@@ -60,7 +60,8 @@ module host_port
     input  logic        changed_valid,
     input  logic        changed,
     input  logic [NUMBER_BITS-1:0] changed_function,
-    // To the function engine: function numbers are the table's, and after those the host's own programs.
+    // To the function engine: function numbers are the table's,
+    // and after those the host's own programs.
     output logic        forget,
     output logic [N-1:0] forget_function,
     output logic        request_valid,

@@ -1,10 +1,12 @@
 // Prefetches a piece of host memory: the bus replies late, and in order.
 //
-// `start` samples address and length; it comes only while `over`. Every requested beat has space, so that the bus never
-// waits. A beat that the bus could not read has `m_error`.
+// `start` samples address and length; it comes only while `over`. Every requested beat has space,
+// so that the bus never waits. A beat that the bus could not read has `m_error`.
 //
-// Parameters: BURST, maximum beats of a request, a power of two; DEPTH, prefetched beats, a power of two.
-// Latency: the bus's plus 2 cycles. Throughput: one beat per cycle, if DEPTH covers the bus's latency.
+// Parameters: BURST, maximum beats of a request, a power of two; DEPTH, prefetched beats,
+// a power of two.
+// Latency: the bus's plus 2 cycles. Throughput: one beat per cycle,
+// if DEPTH covers the bus's latency.
 module host_reader #(
     parameter int BURST = 32,
     parameter int DEPTH = 256

@@ -1,7 +1,9 @@
-// The host port's registers: identity of the board, settings of its scheduler, its function table, and the doorbell.
+// The host port's registers: identity of the board, settings of its scheduler, its function table,
+// and the doorbell.
 //
-// One 32-bit word at an address, in words; README.md lists them. A read returns a cycle later. A write that starts
-// an operation (Change, Doorbell, Forget) while the same is in progress is lost: the host must check first.
+// One 32-bit word at an address, in words; README.md lists them. A read returns a cycle later. A
+// write that starts an operation (Change, Doorbell, Forget) while the same is in progress is lost:
+// the host must check first.
 //
 // Parameters: REGIONS; SHELL, the id for images; IMAGE_BYTES, the longest image's body.
 module host_registers
@@ -65,7 +67,8 @@ module host_registers
     AtPostHigh = 6'd11,  // writing it rings the doorbell; reading: 1 if there is space for another
     AtEnded    = 6'd12,  // descriptors completed since the reset
     AtForget   = 6'd13,  // a program's number
-    AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 in progress, 2 done; the function from bit 16 on
+    AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 in progress, 2 done; the
+                         // function from bit 16 on
     AtName     = 6'd16,  // 4 words
     AtEntry    = 6'd20,  // 11 words
     AtLoads    = 6'd32,  // of each region, up to 16

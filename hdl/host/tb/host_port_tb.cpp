@@ -38,8 +38,8 @@ struct Report {
     uint32_t bytes, kernel_cycles, cycles;
 };
 
-// The port with models of its environment: host memory behind a slow bus, board memory, a function table, a
-// function engine and a region whose kernel returns its input.
+// The port with models of its environment: host memory behind a slow bus, board memory, a function
+// table, a function engine and a region whose kernel returns its input.
 struct Port : Clocked {
     Bytes host = Bytes(kHostBytes), board = Bytes(kBoardBytes);
     unsigned idle = 0, stall = 0, latency = 0;

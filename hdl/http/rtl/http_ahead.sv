@@ -1,14 +1,16 @@
-// Reads streams one after another from their sessions' receive rings, and prefetches the next one: while bytes of
-// one stream are consumed, the words of the expected next stream are already read from memory. If another stream
-// is started instead, only these reads are wasted.
+// Reads streams one after another from their sessions' receive rings, and prefetches the next one:
+// while bytes of one stream are consumed, the words of the expected next stream are already read
+// from memory. If another stream is started instead, only these reads are wasted.
 //
-// Words are stored as in the ring, so that only the visible bytes are moved. A word that was incomplete
-// when it was read is read again and replaces itself, so that bytes may arrive at any time and in any
-// number. Positions are counted modulo four times the ring.
+// Words are stored as in the ring, so that only the visible bytes are moved. A word that was
+// incomplete when it was read is read again and replaces itself, so that bytes may arrive at any
+// time and in any number. Positions are counted modulo four times the ring.
 //
-// Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to `read_data`;
-// SHOWN, visible bytes, 8 or 16; with 16 their kinds are visible, too; WHOLE, whether always eight bytes are consumed.
-// Latency: 2 to 3 cycles from `start` to prefetched bytes, otherwise 4 and the memory's. Throughput: 8 bytes per cycle.
+// Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read`
+// to `read_data`; SHOWN, visible bytes, 8 or 16; with 16 their kinds are visible, too; WHOLE,
+// whether always eight bytes are consumed.
+// Latency: 2 to 3 cycles from `start` to prefetched bytes, otherwise 4 and the memory's.
+// Throughput: 8 bytes per cycle.
 module http_ahead
   import http_pkg::*;
 #(
@@ -23,7 +25,8 @@ module http_ahead
     input  logic                                start,         // moves to `from` of `session`
     input  logic [            SESSION_BITS-1:0] session,
     input  logic [                        31:0] from,
-    input  logic [                        31:0] up_to,         // the end of the received data, after `start`; may grow
+    // The end of the received data, after `start`; may grow.
+    input  logic [                        31:0] up_to,
     input  logic                                pause,         // suspends reading
     // The expected next stream.
     input  logic                                ahead,
@@ -38,20 +41,25 @@ module http_ahead
     output logic                                read,
     output logic [SESSION_BITS+RING_BITS-4:0]   read_address,
     input  logic [                        63:0] read_data,
-    output logic [                 8*SHOWN-1:0] bytes,         // the next byte in bits 7:0; undefined after `count`
-    // The kinds of these and of all bytes of their words, the next byte's at `lane`; and which of them are valid.
+    // The next byte in bits 7:0; undefined after `count`.
+    output logic [                 8*SHOWN-1:0] bytes,
+    // The kinds of these and of all bytes of their words, the next byte's at `lane`;
+    // and which of them are valid.
     output kind_t [                  SHOWN+7:0] kinds,
     output logic [                   SHOWN+7:0] there,
     output logic [                         4:0] count,         // number of valid bytes
     output logic                                drained,       // all received data is in `bytes`
-    output logic [                         2:0] lane,          // position of the next byte in its word
-    // The position of the next byte after the consumed ones, from the first byte of its word: at most `count` after `lane`; at the
-    // end of a stream it may be beyond.
+    // Position of the next byte in its word.
+    output logic [                         2:0] lane,
+    // The position of the next byte after the consumed ones, from the first byte of its word: at
+    // most `count` after `lane`; at the end of a stream it may be beyond.
     input  logic [                         4:0] onward,
-    output logic                                busy           // operations in progress (clock_gate)
+    // Operations in progress (clock_gate).
+    output logic                                busy
 );
 
-  localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, in flight or waiting
+  localparam int DEPTH = 2 ** $clog2(MEMORY_LATENCY + 4);  // words of each stream, in flight or
+                                                           // waiting
   localparam int A = $clog2(DEPTH);
   localparam int P = RING_BITS + 2;
   localparam bit SPARE = SHOWN == 16;
@@ -112,7 +120,8 @@ module http_ahead
     end
   end
 
-  // The current stream has priority. A read in the cycle in which a stream starts again is discarded.
+  // The current stream has priority. A read in the cycle in which a stream starts again is
+  // discarded.
   assign wants = |asks;
   assign of = asks[which] ? which : !which;
   assign fetch = wants && may;
@@ -164,13 +173,16 @@ module http_ahead
   end
 
   // ---- visible bytes ----
-  // The consumer is selected late, so only pointers move, never data: words stay in a ring until they are used up. With
-  // space for one word more than visible, accepting a word does not depend on the consumption in the same cycle.
+  // The consumer is selected late, so only pointers move, never data: words stay in a ring until
+  // they are used up. With space for one word more than visible, accepting a word does not depend
+  // on the consumption in the same cycle.
   localparam int W = $clog2(WORDS);
   logic [63:0] window[WORDS];
-  logic [W-1:0] shows[SHOWN/8+1];    // one-hot numbers of the visible words, the one with the next byte first
+  logic [W-1:0] shows[SHOWN/8+1];    // one-hot numbers of the visible words, the one with the next
+                                     // byte first
   logic [W-1:0] slot;                // destination of the next word
-  logic [5:0] held, filled;          // bytes from the first byte of the first word on; including the new word
+  logic [5:0] held, filled;          // bytes from the first byte of the first word on; including
+                                     // the new word
   logic [5:0] left;                  // from the next byte on
   logic [1:0] gone;                  // used-up words
   logic [2:0] place, placed;         // full words from the first one on; before words are used up
@@ -180,7 +192,8 @@ module http_ahead
   assign came_one = head[which] != tail[which];
   assign pop = !start && came_one && (place != 3'(WORDS) || (!SPARE && gone != '0));
   assign slot = shows[0] + W'(place);
-  // The used-up bytes of the first word are computed immediately if their number is constant, otherwise where it is needed.
+  // The used-up bytes of the first word are computed immediately if their number is constant,
+  // otherwise where it is needed.
   assign filled = pop ? {place, oldest[66:64]} + 6'd1 - (WHOLE ? 6'(lane) : '0) : held;
   assign left = WHOLE ? held : held - 6'(lane);
   assign placed = place + 3'(pop && oldest[66:64] == '1);

@@ -1,13 +1,16 @@
-// One call of a function: moves a request's body from its session's receive ring into a region, and the
-// reply into the transmit ring. There is one instance for each region, so that regions run in parallel.
+// One call of a function: moves a request's body from its session's receive ring into a region, and
+// the reply into the transmit ring. There is one instance for each region,
+// so that regions run in parallel.
 //
-// The reply's head is written first, with blanks for the length, while the body's first bytes are read from memory;
-// the length is filled in at the end. The reply counts as written only at `taken`. The unit that aligns the reply's beats
-// to words of the ring (http_writer) is shared, like the ring's port.
+// The reply's head is written first, with blanks for the length, while the body's first bytes are
+// read from memory; the length is filled in at the end. The reply counts as written only at
+// `taken`. The unit that aligns the reply's beats to words of the ring (http_writer) is shared,
+// like the ring's port.
 //
 // Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
-// Latency: 3 cycles from `start` to the body's first beat if it was prefetched, otherwise 5 and the memory's; 4 from the
-// reply's last beat to `complete`. Throughput: 8 bytes per cycle in each direction, if the rings' ports are free.
+// Latency: 3 cycles from `start` to the body's first beat if it was prefetched, otherwise 5 and the
+// memory's; 4 from the reply's last beat to `complete`. Throughput: 8 bytes per cycle in each
+// direction, if the rings' ports are free.
 module http_call
   import http_pkg::*;
 #(
@@ -26,7 +29,8 @@ module http_call
     input  logic [RX_POSITION_BITS-1:0]            body_at,
     input  logic [23:0]                            body_bytes,
     input  logic [TX_POSITION_BITS-1:0]            answer_at,
-    input  logic [23:0]                            room,        // maximum bytes of the reply, including its head
+    // Maximum bytes of the reply, including its head.
+    input  logic [23:0]                            room,
     input  text_t                                  ending,      // last part of the reply's head
     input  logic [5:0]                             id_bytes,    // of an id for the reply; 0: none
     // The id: eight bytes of it, a cycle after they are requested.
@@ -85,8 +89,8 @@ module http_call
     Over
   } state_t;
 
-  // The head as text, its first character on top, with blanks in place of the length. The last blank begins
-  // the next part, so that the first part consists of full words.
+  // The head as text, its first character on top, with blanks in place of the length. The last
+  // blank begins the next part, so that the first part consists of full words.
   localparam logic [15:0] Line = 16'h0d0a;
   localparam logic [40*8-1:0] Front = {"HTTP/1.1 200 OK", Line, "Content-Length: ", {7{8'h20}}};
   localparam logic [17*8-1:0] Tag = {8'h20, Line, "X-Request-Id: "};
@@ -176,8 +180,8 @@ module http_call
   assign next_part = !shown.part_over ? part : part == PartTag ? PartId :
       part == PartFront && has_tag ? PartTag : PartEnd;
 
-  // The id's words are read from memory two cycles before they are written, into the output register: `id_data`
-  // is the next word, if there is one.
+  // The id's words are read from memory two cycles before they are written, into the output
+  // register: `id_data` is the next word, if there is one.
   logic moves_on;
   assign moves_on = state == Head && tx_may;
   assign id_read = state == Head;
@@ -225,7 +229,8 @@ module http_call
       .count,
       .drained      (unused_drained),
       .lane,
-      .onward       ({1'b0, k_valid && k_ready, lane}),  // no bytes are consumed after the last beat
+      .onward       ({1'b0, k_valid && k_ready, lane}),  // no bytes are consumed after the last
+                                                         // beat
       .busy         (reads)
   );
 
@@ -251,7 +256,8 @@ module http_call
   assign tx_from = from + (rewound ? TX_POSITION_BITS'(LengthAt) : '0);
 
   assign r_ready = state == Body && tx_may;
-  // Not in the cycle in which its last part is written: this is on a critical path, and the write grant is late.
+  // Not in the cycle in which its last part is written: this is on a critical path,
+  // and the write grant is late.
   assign complete = state == Over;
   assign over = no_room;
 

@@ -1,19 +1,19 @@
 // The HTTP server. Serves the sessions with pending work in turn, parses their requests,
 // sends the replies of the board itself, and requests calls of functions.
 //
-// A function's name is looked up in the function table while the rest of the head is parsed. A call is
-// requested only when the whole body is in the receive ring and there is space for its reply in the
-// transmit ring, so that neither a slow sender nor a slow reader can hold a region. From then on the session
-// waits and others are served, until the function engine has granted a region, whose http_call
-// moves body and reply, and has reported the result. A session therefore has one call in progress, which keeps its
-// replies in order, and there are as many calls as regions.
+// A function's name is looked up in the function table while the rest of the head is parsed. A call
+// is requested only when the whole body is in the receive ring and there is space for its reply in
+// the transmit ring, so that neither a slow sender nor a slow reader can hold a region. From then
+// on the session waits and others are served, until the function engine has granted a region, whose
+// http_call moves body and reply, and has reported the result. A session therefore has one call in
+// progress, which keeps its replies in order, and there are as many calls as regions.
 //
 // If a request is incomplete, its state is saved and the next session is served.
 //
 // Positions in streams are TCP's, with the width of the rings (net_pkg::position_bits).
 //
-// Parameters: SESSIONS; REGIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body; METRICS, as
-// counted by http_text.
+// Parameters: SESSIONS; REGIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body;
+// METRICS, as counted by http_text.
 module http_engine
   import http_pkg::*;
   import functions_pkg::*;
@@ -56,8 +56,10 @@ module http_engine
     output logic                notify_finish,    // no more data will be written
     output logic                release_valid,
     output logic [S-1:0]        release_at,
-    output logic [SESSIONS-1:0] working,          // their requests wait for the engine, or for the end of a call
-    output logic [SESSIONS-1:0] mid_request,      // a request has begun, and waits for its rest, or for space for its reply
+    output logic [SESSIONS-1:0] working,          // their requests wait for the engine, or for the
+                                                  // end of a call
+    output logic [SESSIONS-1:0] mid_request,      // a request has begun, and waits for its rest, or
+                                                  // for space for its reply
     // rings
     output logic                rx_next,          // there is a read in the next cycle
     output logic                rx_read,
@@ -69,7 +71,8 @@ module http_engine
     output logic [7:0]          tx_write_keep,
     // into a receive ring: an assembled chunked body
     output logic                fill_write,
-    input  logic                fill_ready,       // for one word more than those of the two previous cycles
+    input  logic                fill_ready,       // for one word more than those of the two
+                                                  // previous cycles
     input  logic                fill_waits,       // a word is not written yet
     output logic [S+RX_RING_BITS-4:0] fill_address,
     output logic [63:0]         fill_data,
@@ -198,7 +201,8 @@ module http_engine
   logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
   logic [SESSIONS-1:0] finish;       // no more data will be written,
   logic ends;                        // also by the served session once it is saved
-  logic [RxP-1:0] begun_at;          // of the served session: the consumed position, as notified to TCP,
+  logic [RxP-1:0] begun_at;          // of the served session: the consumed position, as notified to
+                                     // TCP,
   logic [TxP-1:0] written_at;        // and the written position
 
   // ---- the rings' ports: the engine's own, and those of the regions' calls ----
@@ -233,7 +237,8 @@ module http_engine
   seen_t looked, seen;   // their classification, and that of the previous cycle
   logic seen_valid, seen_drained, seen_all;
   logic may_step;        // the classification is valid for a step,
-  logic steps;           // and the parser moves: the present classification is then for a wrong position
+  logic steps;           // and the parser moves: the present classification is then for a wrong
+                         // position
   logic ruined;          // the request is malformed,
   logic too_big_then;    // because its head is too big,
   logic version_then;    // or of another version
@@ -257,8 +262,8 @@ module http_engine
   logic body_begun;      // a cycle late
   logic own_turn;        // the engine's turn to write
 
-  // A peer's FIN takes a sequence number but is not a byte. One multiplexer serves the current session and, every
-  // other cycle, the session that is served next.
+  // A peer's FIN takes a sequence number but is not a byte. One multiplexer serves the current
+  // session and, every other cycle, the session that is served next.
   logic hints, hinted, opening, opens;
   logic [S-1:0] opening_at;
   logic [S-1:0] look, pick_then, hint_session;
@@ -355,7 +360,8 @@ module http_engine
   );
 
   // ---- skipped bytes: of a chunk, of a discarded body, after the end ----
-  // Eight per cycle while enough remain, both visible and of their part. Otherwise a step takes two cycles, like the parser's.
+  // Eight per cycle while enough remain, both visible and of their part. Otherwise a step takes two
+  // cycles, like the parser's.
   typedef struct packed {
     logic       valid;
     logic       all;  // these are the last ones:
@@ -372,7 +378,8 @@ module http_engine
   assign eight = |count[4:3];
 
   always_ff @(posedge own_clk) begin
-    many <= state == PARSE && !reader_start && (c.place == AT_END || c.chunk[23:5] != '0);  // also valid with eight less
+    // Also valid with eight less.
+    many <= state == PARSE && !reader_start && (c.place == AT_END || c.chunk[23:5] != '0);
     seen_pass.valid <= state == PARSE && !reader_start && passes && !moves;
     seen_pass.all <= c.place != AT_END && c.chunk[23:4] == '0 &&
         (c.chunk[3] ? eight && c.chunk[2:0] == '0 : eight || c.chunk[2:0] <= count[2:0]);
@@ -380,8 +387,8 @@ module http_engine
         eight ? 4'd8 : {1'b0, count[2:0]};
   end
 
-  // A step of the parser takes two cycles: classification, then decision. The classification is valid if
-  // no bytes were consumed since, and the parser's state is the same.
+  // A step of the parser takes two cycles: classification, then decision. The classification is
+  // valid if no bytes were consumed since, and the parser's state is the same.
   always_ff @(posedge own_clk) begin
     seen <= looked;
     seen_drained <= drained;
@@ -397,8 +404,10 @@ module http_engine
       !(looking ? seen.at[AT_KEY] : (seen.at[AT_NAME] || seen.at[AT_ENCODED]) && c.route == ROUTE_FUNCTION && !find_ready);
   assign steps = may_step && moved;
 
-  // ---- assembling a chunked body: its start in the ring, and the consumed position until it is complete ----
-  localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));  // maximum bytes of chunks in the ring
+  // ---- assembling a chunked body ----
+  // Its start in the ring, and the consumed position until it is complete.
+  // Maximum bytes of chunks in the ring.
+  localparam int RawMost = (1 << RX_RING_BITS) - (1 << (RX_RING_BITS - 3));
   logic [RxP-1:0] raw;  // bytes of the ring used for it, a cycle ago, if known
   logic raw_known, in_chunks, chunk_moves, chunks_over, fill_start, fill_flush, fill_dirty;
   assign in_chunks = c.place inside {AT_CHUNK_SIZE, AT_CHUNK_REST, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_TRAILER_REST};
@@ -592,7 +601,8 @@ module http_engine
   text_t refusal;
   logic [5:0] id_left;
   localparam int RingBytes = 1 << TX_RING_BITS;
-  // Minimum free space for a reply. The longest own replies, /metrics and the list of functions, are shorter.
+  // Minimum free space for a reply. The longest own replies, /metrics and the list of functions,
+  // are shorter.
   localparam int Least = RingBytes < 8192 ? RingBytes / 2 : 4096;
   if (TX_RING_BITS < 12) $error("TX_RING_BITS must be at least 12: a ring must hold the list of functions");
 
@@ -645,7 +655,8 @@ module http_engine
   body_t hint_body[REGIONS];
   always_ff @(posedge clk) begin
     for (int i = 0; i < REGIONS; i++) begin
-      hint_valid[i] <= next_valid[i] && !starts[i] && !rst;  // a call granted now is no longer expected
+      hint_valid[i] <= next_valid[i] && !starts[i] && !rst;  // a call granted now is no longer
+                                                             // expected
       hint_tag[i]   <= next_tag[i];
       hint_body[i]  <= bodies[next_tag[i]];
     end
@@ -720,7 +731,8 @@ module http_engine
     assign values_here[k] = values[s];
   end
 
-  // ---- requests' ids, for the calls and for the engine; before an id, the decoded name of a function ----
+  // ---- requests' ids, for the calls and for the engine ----
+  // Before an id, the memory holds the decoded name of a function.
   logic id_write;
   assign id_write = id_put && may_step;
   assign id_reads[REGIONS] = state inside {TAG, TAG_ID} || c.place == AT_ENCODED;
@@ -749,7 +761,8 @@ module http_engine
     );
   end
 
-  // ---- marks: the consumed and written positions of a session, set by the engine, the end of a call or a new connection ----
+  // ---- marks: the consumed and written positions of a session ----
+  // Set by the engine, the end of a call or a new connection.
   // The end of a call is processed after its reply was moved, in a cycle without other marks.
   logic finish_well, chunks_due, called_now, own_mark, mark_begin, mark_resume, mark_written;
   logic [S-1:0] mark_at;
@@ -800,7 +813,8 @@ module http_engine
   assign notify_written_to = written_of[notify_at];
   assign notify_finish = finish[notify_at];
 
-  // A malformed request is dropped in any case. Bytes visible while the reader starts belong to another session.
+  // A malformed request is dropped in any case. Bytes visible while the reader starts belong to
+  // another session.
   assign onward = moves ? (plenty ? {2'b01, at[2:0]} : 5'(at[2:0]) + 5'(seen_pass.take)) : may_step ? parse_onward : 5'(at[2:0]);
 
   always_comb begin
@@ -879,7 +893,8 @@ module http_engine
     if (chunk_moves) fill_dirty <= 1'b1;
     else if (fill_flush) fill_dirty <= 1'b0;
     state_before <= state;
-    // If the session is saved in this state: its peer has closed, and no more data will be written. Other states set this themselves.
+    // If the session is saved in this state: its peer has closed, and no more data will be written.
+    // Other states set this themselves.
     if (state == PARSE) ends <= seen_all && c.place != AT_END;
 
     case (state)
@@ -930,7 +945,8 @@ module http_engine
           state <= HEAD;
           writer_start <= 1'b1;
           writer_from <= written_at;
-          if (32'(free_space) < 32'(Least)) begin  // no space: the session is closed without a reply
+          if (32'(free_space) < 32'(Least)) begin  // no space: the session is closed without a
+                                                   // reply
             ends <= 1'b1;
             writer_start <= 1'b0;
             state <= SAVE;
@@ -993,7 +1009,8 @@ module http_engine
         writer_start <= 1'b1;
         if (refusal != TEXT_END) begin
           text <= refusal;
-          // The start of a next request is unknown, and so is whether a client that expects 100 sends the body.
+          // The start of a next request is unknown, and so is whether a client that expects 100
+          // sends the body.
           if (c.coded || c.too_long || length_over || (pending && (c.http10 || c.has_length)) || c.unexpected) begin
             closing <= 1'b1;
             ending <= TEXT_END_CLOSE;
@@ -1051,8 +1068,8 @@ module http_engine
         if (request_ready) state <= PICK;
       end
 
-      // Listed twice: for its length, and for its text. The table does not change meanwhile, once a pending change
-      // has completed.
+      // Listed twice: for its length, and for its text. The table does not change meanwhile, once a
+      // pending change has completed.
       LIST: begin
         list_waits <= list_waits && !find_ready;
         list_start <= list_waits && find_ready;

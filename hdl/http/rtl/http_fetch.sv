@@ -1,8 +1,10 @@
-// Fetches a file from an HTTP server: opens a connection, sends the request, checks status and length, and passes the body on.
-// The reply must be a 200 with a Content-Length of at most `most`; chunked or longer replies are refused.
+// Fetches a file from an HTTP server: opens a connection, sends the request, checks status and
+// length, and passes the body on. The reply must be a 200 with a Content-Length of at most `most`;
+// chunked or longer replies are refused.
 //
-// Time is bounded: by the connection's own limits, QUIET_MS without data from the server, and TOTAL_MS in all.
-// After `done` the connection is closed in the background; then `ready` is set again.
+// Time is bounded: by the connection's own limits, QUIET_MS without data from the server, and
+// TOTAL_MS in all. After `done` the connection is closed in the background;
+// then `ready` is set again.
 //
 // Parameters: the rings' bits and MEMORY_LATENCY as in net_stack; PATH_BYTES; QUIET_MS, TOTAL_MS.
 // Throughput: one byte of the head, or 8 bytes of the body, per cycle.
@@ -24,7 +26,8 @@ module http_fetch
     input  logic                    tick,
     input  logic [31:0]             server_ip,
     input  logic [15:0]             server_port,
-    input  logic [8*PATH_BYTES-1:0] path,         // prefix of the file; its first character in bits 7:0, padded with zeros
+    input  logic [8*PATH_BYTES-1:0] path,         // prefix of the file; its first character in bits
+                                                  // 7:0, padded with zeros
     // FILE.img, with the maximum of its bytes
     input  logic                    start,
     output logic                    ready,

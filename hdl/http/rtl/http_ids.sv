@@ -1,5 +1,5 @@
-// The ids of requests (X-Request-Id), one per session: written one byte at a time while it is parsed, and
-// read eight bytes at a time for replies. There is one copy per reader.
+// The ids of requests (X-Request-Id), one per session: written one byte at a time while it is
+// parsed, and read eight bytes at a time for replies. There is one copy per reader.
 //
 // Parameters: SESSIONS. Latency: 1 cycle.
 module http_ids #(

@@ -1,8 +1,9 @@
-// The list of functions as JSON: `[{"name":"echo"},{"name":"sobel"}]` and a newline, in words of up to
-// eight bytes. Names are copied from the table without escaping; the host that enters them omits other characters.
+// The list of functions as JSON: `[{"name":"echo"},{"name":"sobel"}]` and a newline, in words of up
+// to eight bytes. Names are copied from the table without escaping;
+// the host that enters them omits other characters.
 //
-// Parameters: SLOTS of the table. Latency: 4 cycles to the first word. Throughput: a slot in 3 cycles, and a
-// word per cycle.
+// Parameters: SLOTS of the table. Latency: 4 cycles to the first word. Throughput: a slot in 3
+// cycles, and a word per cycle.
 module http_list #(
     parameter int SLOTS = 64,
     localparam int S = $clog2(SLOTS)

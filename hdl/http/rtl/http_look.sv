@@ -1,5 +1,6 @@
-// Classifies the next bytes of a stream for the state `from` of the parser: all inputs of http_parse's decisions, so that
-// they can be registered. Words are compared 16 bytes at a time, and the end of a part is searched in all 16.
+// Classifies the next bytes of a stream for the state `from` of the parser: all inputs of
+// http_parse's decisions, so that they can be registered. Words are compared 16 bytes at a time,
+// and the end of a part is searched in all 16.
 //
 // Latency: combinational.
 module http_look
@@ -39,7 +40,8 @@ module http_look
   logic [15:0] valid;
   logic [7:0] b0, b1, key_next;
 
-  // ---- stops: bytes that end the current part, selected by the state's bits (http_pkg::place_t) ----
+  // ---- stops: bytes that end the current part ----
+  // Selected by the state's bits (http_pkg::place_t).
   logic by_control, by_mark, by_blank;
   logic [2:0] mark;
   assign {by_control, by_mark} = from.place[4:3];
@@ -85,11 +87,13 @@ module http_look
   endfunction
 
   // ---- the first stop, and its kind ----
-  // Searched in place, in the three words that contain the visible bytes, because aligning them is as long a path as the search,
-  // and only the found position needs alignment. First within each four bytes, then among those.
+  // Searched in place, in the three words that contain the visible bytes, because aligning them is
+  // as long a path as the search, and only the found position needs alignment. First within each
+  // four bytes, then among those.
   localparam int Near = 24, Fours = Near / 4;
   typedef struct packed {
-    logic [4:0] at, at_1, at_2, at_4;  // from the first byte of the first word; and that many bytes after it
+    logic [4:0] at, at_1, at_2, at_4;  // from the first byte of the first word; and that many bytes
+                                       // after it
     // Its kind, computed for each byte in parallel with the search.
     logic is_space, is_feed, is_end, is_end_end, is_colon, is_query, is_equal, is_percent, is_word_end;
   } stop_t;
@@ -234,7 +238,8 @@ module http_look
         end
       end
 
-      // Encoded characters other than the unreserved ones have a different meaning (RFC 3986 section 2.2).
+      // Encoded characters other than the unreserved ones have a different meaning (RFC 3986
+      // section 2.2).
       seen.encoded = b0 == "%";
       seen.encoded_there = valid[2];
       seen.character = seen.encoded ? {nibble(b1), nibble(bytes[23:16])} : b0;

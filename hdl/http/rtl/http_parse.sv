@@ -1,10 +1,12 @@
-// One step of parsing a request's head (RFC 9110, RFC 9112): from the state of the request and the classification of the
-// next bytes (http_look, for the same state) to the next state and the position of the next byte. The
-// user counts `head_bytes`. Ignored lines are skipped 16 bytes at a time.
+// One step of parsing a request's head (RFC 9110, RFC 9112): from the state of the request and the
+// classification of the next bytes (http_look, for the same state) to the next state and the
+// position of the next byte. The user counts `head_bytes`.
+// Ignored lines are skipped 16 bytes at a time.
 //
 // Strict where leniency helps request smuggling: no space before a colon, no folded lines, one
-// Content-Length, digits only, nothing except an extension after a chunk's size. Percent-encoded characters of a path are decoded
-// one per step; those of a function's name are stored outside until it is complete. Latency: combinational.
+// Content-Length, digits only, nothing except an extension after a chunk's size. Percent-encoded
+// characters of a path are decoded one per step; those of a function's name are stored outside
+// until it is complete. Latency: combinational.
 module http_parse
   import http_pkg::*;
   import functions_pkg::*;
@@ -19,19 +21,21 @@ module http_parse
     input  name_t          stored,   // at AT_ENCODED: the name so far
     output name_t          word,     // the function's name;
     output logic           word_over,  // its end is at this position
-    output logic           id_put,   // the next byte of the request's id, or of a name that is encoded:
+    output logic           id_put,   // the next byte of the request's id, or of a name that is
+                                     // encoded:
     output logic [7:0]     id_byte,
     output logic           scalar_put,  // the scalar at `from.key` is now:
     output logic   [ 31:0] scalar,
-    output logic   [  4:0] onward,   // position of the next byte, from the first byte of the word that contained the previous one
+    output logic   [  4:0] onward,   // position of the next byte, from the first byte of the word
+                                     // that contained the previous one
     output logic           moved,    // otherwise more bytes are needed
     output logic           broken,   // malformed
     output logic           other_version,  // unsupported version
     output logic           too_big   // the head
 );
 
-  // The user compares lengths with no more bits than the longest body. A length of more than 21 bits has no space for
-  // another digit (http_look), because it would exceed 24 bits.
+  // The user compares lengths with no more bits than the longest body. A length of more than 21
+  // bits has no space for another digit (http_look), because it would exceed 24 bits.
   localparam int LengthBits = $clog2(BODY_BYTES + 1);
   localparam int ChunkBits = (LengthBits + 3) / 4 * 4;  // whole digits
   if (LengthBits > 24) $error("BODY_BYTES must be below 2^24");
@@ -83,7 +87,8 @@ module http_parse
       seen.at[AT_START]:
       if (seen.line0) begin
         if (seen.feed0 || two) begin
-          onward = seen.feed0 ? taking(lane, 5'd1) : taking(lane, 5'd2);  // an empty line before a request is ignored (RFC 9112 section 2.2)
+          // An empty line before a request is ignored (RFC 9112 section 2.2).
+          onward = seen.feed0 ? taking(lane, 5'd1) : taking(lane, 5'd2);
           moved = 1'b1;
           if (!seen.feed0 && !seen.end0) broken = 1'b1;
         end
@@ -146,8 +151,8 @@ module http_parse
         end else if (b0 != "/" && !(from.digits && seen.target_end0)) broken = 1'b1;
       end
 
-      // The absolute form, as sent to a proxy: the authority is skipped. The path after it may be missing; `digits` is set
-      // once the authority has characters.
+      // The absolute form, as sent to a proxy: the authority is skipped. The path after it may be
+      // missing; `digits` is set once the authority has characters.
       seen.at[AT_AUTHORITY]: begin
         onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
@@ -357,8 +362,8 @@ module http_parse
         end
       end
 
-      // A host is only checked for its syntax (RFC 9112 section 3.2). `digits`: it has characters, and `number_over`: followed by
-      // a blank.
+      // A host is only checked for its syntax (RFC 9112 section 3.2). `digits`: it has characters,
+      // and `number_over`: followed by a blank.
       seen.at[AT_HOST]: begin
         onward = seen.stopped ? seen.stop_at : seen.all_at;
         moved = any;
@@ -421,8 +426,8 @@ module http_parse
         if (!seen.line0) to.coded = 1'b1;
       end
 
-      // Chunks (RFC 9112 section 7.1): lines must end in CR LF. Extensions may follow a size, but not the blanks that
-      // some parsers skip and others do not.
+      // Chunks (RFC 9112 section 7.1): lines must end in CR LF. Extensions may follow a size, but
+      // not the blanks that some parsers skip and others do not.
       seen.at[AT_CHUNK_SIZE]:
       if (seen.hexadecimal0) begin
         onward = taking(lane, 5'd1);

@@ -20,11 +20,13 @@ package http_pkg;
     ROUTE_SERVER      // the target is "*"
   } route_t;
 
-  // State of the parser: the position of the next byte in a request (RFC 9112). For states in which a part ends at a byte of certain
-  // kinds (kind_t), the bits encode these kinds for http_look: a blank, a line's end or a byte outside of words, if bit 4 is set; a mark,
-  // if bit 3 is set: a COMMA without bit 4, and blanks if bit 2 is set; with bit 4, by bits 2 to 0, bytes outside of tokens (x01), the
-  // end of a host (x00), of a name (010) or of a query's key (110). A line's end and a control character end every part. Bit 5 only
-  // distinguishes states. The other states use the remaining numbers.
+  // State of the parser: the position of the next byte in a request (RFC 9112). For states in which
+  // a part ends at a byte of certain kinds (kind_t), the bits encode these kinds for http_look: a
+  // blank, a line's end or a byte outside of words, if bit 4 is set; a mark, if bit 3 is set: a
+  // COMMA without bit 4, and blanks if bit 2 is set; with bit 4, by bits 2 to 0, bytes outside of
+  // tokens (x01), the end of a host (x00), of a name (010) or of a query's key (110). A line's end
+  // and a control character end every part. Bit 5 only distinguishes states.
+  // The other states use the remaining numbers.
   localparam int PLACES = 64;
   typedef enum logic [5:0] {
     AT_START        = 6'b0_00_000,  // of a request: the state after reset
@@ -67,8 +69,9 @@ package http_pkg;
   localparam int KEY_BYTES = 32;  // maximum of an API key
   localparam int ID_BYTES = 40;   // maximum of an X-Request-Id; longer ones are ignored
 
-  // The kind of a byte for the parser, computed when it is read from memory. Kinds without bit 3 may be part of a target. Tokens (RFC 9110
-  // section 5.6.2) consist of PLAIN, PERCENT and HASH; hosts (RFC 3986) of kinds without bit 3, except SLASH and QUERY.
+  // The kind of a byte for the parser, computed when it is read from memory. Kinds without bit 3
+  // may be part of a target. Tokens (RFC 9110 section 5.6.2) consist of PLAIN, PERCENT and HASH;
+  // hosts (RFC 3986) of kinds without bit 3, except SLASH and QUERY.
   typedef enum logic [3:0] {
     KIND_PLAIN   = 4'b0000,
     KIND_COLON   = 4'b0001,
@@ -145,10 +148,11 @@ package http_pkg;
     logic [5:0]   id_bytes;       // of X-Request-Id, and before that, of an encoded path
   } request_t;
 
-  // The classification of the next bytes for a state of the parser, computed a cycle before the decision
-  // (http_look). `stop` is the end of the current part, if `stopped`.
+  // The classification of the next bytes for a state of the parser, computed a cycle before the
+  // decision (http_look). `stop` is the end of the current part, if `stopped`.
   typedef struct packed {
-    logic [PLACES-1:0] at;                                 // the state, one-hot, because the longest paths begin here
+    logic [PLACES-1:0] at;                                 // the state, one-hot, because the
+                                                           // longest paths begin here
     logic [127:0] bytes;
     logic [4:0]   count;
     logic         eight, nine, ten;                        // at least that many bytes are valid
@@ -157,27 +161,33 @@ package http_pkg;
     logic [3:0]   end_at;                                  // and those from byte 1 to 4 on
     logic         any_line, any_control, any_target_end;
     logic [3:0]   stop;
-    // Positions from the first byte of the word that contains the next byte: of the stop, and one, two, four bytes after it; after all
-    // visible bytes.
+    // Positions from the first byte of the word that contains the next byte: of the stop, and one,
+    // two, four bytes after it; after all visible bytes.
     logic [4:0]   stop_at, stop_1, stop_2, stop_4, all_at;
     logic         stopped, stop_first;                     // it is visible; it is the first byte
     logic         stop_space, stop_feed, stop_end, stop_colon, stop_query, stop_equal, stop_percent, stop_word_end;
     logic         stop_end_end;                            // CR LF CR LF is at the stop
     // Words that are completely visible. Words of a whole part match only if the part ends there.
     logic         post_function, get, post, head, options, other_method, server, function_, system, http, functions, healthz, metrics;
-    logic         version, version_0, version_end;         // " HTTP/1." and a digit; that is 0; a line's end behind it
-    logic         version_other;                           // " HTTP/", and two digits with a point between them
+    logic         version, version_0, version_end;         // " HTTP/1." and a digit; that is 0; a
+                                                           // line's end behind it
+    logic         version_other;                           // " HTTP/", and two digits with a point
+                                                           // between them
     logic         content_length, content_length_space, host, host_space, connection, expect_, api_key, request_id, coding, coding_name;
     logic         chunked, close, keep_alive, continue_;
-    logic [3:0]   scalar_same;                             // each of the function's scalars: its name is at this position
+    logic [3:0]   scalar_same;                             // each of the function's scalars: its
+                                                           // name is at this position
     logic [3:0][3:0] scalar_stop;                          // if the part ends there
-    logic         encoded, encoded_there, decodes;         // "%"; two more bytes are visible; they encode an unreserved character
-    logic [7:0]   character;                               // the first byte, or the character encoded there
+    logic         encoded, encoded_there, decodes;         // "%"; two more bytes are visible; they
+                                                           // encode an unreserved character
+    logic [7:0]   character;                               // the first byte, or the character
+                                                           // encoded there
     // Of the request so far: its numbers after further digits.
     logic [27:0]  length_10, length_100;
     logic [6:0]   two_digits;
     logic [35:0]  scalar_10;
-    logic         key_same, key_ends;                      // the first byte continues the API key; the key ends
+    logic         key_same, key_ends;                      // the first byte continues the API key;
+                                                           // the key ends
   } seen_t;
 
   typedef enum logic [4:0] {
@@ -213,8 +223,9 @@ package http_pkg;
   } text_t;
 
   // The reason for refusing a request with a complete head before it is routed; TEXT_END: none.
-  // `pending`: its body is chunked, and not assembled yet. With a length and chunks, a parser that uses only one of them would read
-  // another request (RFC 9112 section 6.3). The connection ends after the first three.
+  // `pending`: its body is chunked, and not assembled yet. With a length and chunks, a parser that
+  // uses only one of them would read another request (RFC 9112 section 6.3).
+  // The connection ends after the first three.
   function automatic text_t refusal_of(input request_t r, input logic pending, input logic length_over);
     if (r.coded) return TEXT_501;
     if (r.too_long || length_over) return TEXT_413;

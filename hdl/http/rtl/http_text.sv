@@ -2,8 +2,8 @@
 // body; the length is computed here at elaboration.
 //
 // Parameters: REGIONS; METRICS, the number of values of /metrics: eight, and two per region.
-// Latency: 2 cycles from another part, or from `wanted`, to its first word. Throughput: one word per cycle. Words are read
-// from block RAM before they are requested.
+// Latency: 2 cycles from another part, or from `wanted`, to its first word. Throughput: one word
+// per cycle. Words are read from block RAM before they are requested.
 module http_text
   import http_pkg::*;
   import functions_pkg::*;
@@ -143,7 +143,8 @@ module http_text
     t.start = '0;
     t.size = '0;
     t.fill = '0;
-    // The list's length follows, eight digits (http_engine); http_call writes the replies of functions.
+    // The list's length follows, eight digits (http_engine);
+    // http_call writes the replies of functions.
     t = piece(t, TEXT_FUNCTIONS, "HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: ");
     t = piece(t, TEXT_END, "\n\n");
     t = piece(t, TEXT_END_CLOSE, "\nConnection: close\n\n");

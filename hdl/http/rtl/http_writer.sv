@@ -1,8 +1,10 @@
-// Writes streams of bytes into sessions' transmit rings at any byte position: rotates each beat by the
-// position in a word and joins the remainder with the source's next beat. Each source has a
-// position and a remainder, and at most one source at a time has a beat, because the rotation is expensive.
+// Writes streams of bytes into sessions' transmit rings at any byte position: rotates each beat by
+// the position in a word and joins the remainder with the source's next beat. Each source has a
+// position and a remainder, and at most one source at a time has a beat,
+// because the rotation is expensive.
 //
-// Parameters: SOURCES; SESSION_BITS; RING_BITS, log2 of a ring's bytes; POSITION_BITS. Latency: 2 cycles.
+// Parameters: SOURCES; SESSION_BITS; RING_BITS, log2 of a ring's bytes; POSITION_BITS. Latency:
+// 2 cycles.
 // Throughput: 8 bytes per cycle.
 module http_writer #(
     parameter int SOURCES = 3,
@@ -16,12 +18,13 @@ module http_writer #(
     input  logic [             SOURCES-1:0]     flush,   // instead: writes out the remainder
     input  logic [                    63:0]     data    [SOURCES],
     input  logic [                     3:0]     length  [SOURCES],  // bytes, 0 to 8
-    // In the cycle after a beat or a flush: moves the source to `from` when that is done. The source's session stays until
-    // the remainder is written out.
+    // In the cycle after a beat or a flush: moves the source to `from` when that is done. The
+    // source's session stays until the remainder is written out.
     input  logic [             SOURCES-1:0]     start,
     input  logic [       POSITION_BITS-1:0]     from    [SOURCES],
     input  logic [        SESSION_BITS-1:0]     session [SOURCES],
-    output logic [       POSITION_BITS-1:0]     position[SOURCES],  // two cycles after a beat, including it
+    // Two cycles after a beat, including it.
+    output logic [       POSITION_BITS-1:0]     position[SOURCES],
     output logic                                write,
     output logic [             SOURCES-1:0]     writes,  // source of the write
     output logic [SESSION_BITS+RING_BITS-4:0]   write_address,

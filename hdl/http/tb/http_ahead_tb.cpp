@@ -1,5 +1,5 @@
-// Streams of several sessions, one after another, with hints that are right, wrong, late or missing: the bytes
-// are correct, and data hinted in time is available without waiting for memory.
+// Streams of several sessions, one after another, with hints that are right, wrong, late or
+// missing: the bytes are correct, and data hinted in time is available without waiting for memory.
 #include <array>
 #include <deque>
 

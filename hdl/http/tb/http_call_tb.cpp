@@ -1,5 +1,6 @@
-// Calls of any size, at any position of their rings, with ports that are granted at any time and a region that accepts
-// and sends at any time: the reply is in its ring, the head's length is right, and no other data is changed.
+// Calls of any size, at any position of their rings, with ports that are granted at any time and a
+// region that accepts and sends at any time: the reply is in its ring, the head's length is right,
+// and no other data is changed.
 #include <deque>
 #include <map>
 
@@ -25,7 +26,8 @@ struct Call {
 
 struct Lane : Clocked {
     unsigned may = 70, region = 70;
-    uint64_t first_beat = 0, to_complete = 0;  // cycles from the start; and from the reply's last beat
+    uint64_t first_beat = 0, to_complete = 0;  // cycles from the start; and from the reply's last
+                                               // beat
 
     Lane() {
         auto &dut = *this;

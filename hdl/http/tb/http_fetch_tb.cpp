@@ -1,5 +1,6 @@
-// Files of any size from a server that replies in any pieces, and malformed replies: the body is passed on
-// completely or the result has the error, and the connection is closed and released each time.
+// Files of any size from a server that replies in any pieces, and malformed replies: the body is
+// passed on completely or the result has the error,
+// and the connection is closed and released each time.
 #include "store_server.hpp"
 
 using namespace bench;
@@ -62,7 +63,8 @@ struct Fetch : Clocked {
                 check(result < 0, "ends twice");
                 result = dut->result;
             }
-            // While a reply is awaited, the session must not count as idle; a connection being closed may be closed as idle.
+            // While a reply is awaited, the session must not count as idle; a connection being
+            // closed may be closed as idle.
             if (result >= 0) check(!dut->working, "waits for what is over");
             else if (server.requests.size() > asked) check(dut->working, "is idle while its server is to answer");
             check(cycles - began < 400000, "hangs");

@@ -45,7 +45,8 @@ Parsed parse(Random &random, const Bytes &text, size_t most, bool bodies = false
     for (int still = 0; still < 3;) {
         size_t left = there - p.used, show = std::min<size_t>(16, left);
         for (size_t w = 0; w < words; w++) dut.from[w] = p.state[w];
-        for (int w = 0; w < 4; w++) dut.bytes[w] = static_cast<uint32_t>(random.next());  // random after the valid bytes
+        // Random after the valid bytes.
+        for (int w = 0; w < 4; w++) dut.bytes[w] = static_cast<uint32_t>(random.next());
         for (size_t i = 0; i < show; i++) dut.bytes[i / 4] &= ~(0xffu << (8 * (i % 4)));
         for (size_t i = 0; i < show; i++) dut.bytes[i / 4] |= static_cast<uint32_t>(text[p.used + i]) << (8 * (i % 4));
         dut.count = static_cast<uint8_t>(show);
@@ -323,7 +324,8 @@ TEST(refusals) {
         }
 }
 
-// For reference_test.py: a line for each request, bytes that come at once and the text in hexadecimal, with a line as the reply.
+// For reference_test.py: a line for each request, bytes that come at once and the text in
+// hexadecimal, with a line as the reply.
 int serve() {
     Random random(1);
     std::string line;

@@ -1,5 +1,6 @@
-// The parser as used by the engine: one step from the visible bytes, here in one cycle. The engine's operations between steps for a
-// chunked body: `begin_chunks`, after its head; `passing`, the number of consumed bytes of a chunk.
+// The parser as used by the engine: one step from the visible bytes, here in one cycle. The
+// engine's operations between steps for a chunked body: `begin_chunks`, after its head; `passing`,
+// the number of consumed bytes of a chunk.
 module http_parse_top
   import http_pkg::*;
   import functions_pkg::*;

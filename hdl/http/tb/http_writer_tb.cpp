@@ -1,5 +1,5 @@
-// Streams of beats of any length, from any position, with flushes in between, of several sources in turn: the memory
-// holds them.
+// Streams of beats of any length, from any position, with flushes in between, of several sources in
+// turn: the memory holds them.
 #include <map>
 
 #include "clocked.hpp"

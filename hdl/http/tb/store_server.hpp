@@ -1,5 +1,5 @@
-// The environment of http_fetch: a stack that opens one connection, rings, and a server that replies as set by the test, in
-// pieces of any size at any time. One step() per cycle.
+// The environment of http_fetch: a stack that opens one connection, rings, and a server that
+// replies as set by the test, in pieces of any size at any time. One step() per cycle.
 #pragma once
 
 #include <deque>
@@ -27,7 +27,8 @@ public:
     unsigned pieces = 300;   // maximum bytes of a segment
     uint64_t connected = 0, released = 0;
     std::vector<std::string> requests;
-    std::function<Answer(const std::string &request)> answers;  // called with "" for the result of opening
+    // Called with "" for the result of opening.
+    std::function<Answer(const std::string &request)> answers;
 
     StoreServer(Dut &dut, Random &random) : dut_(dut), random_(random), pipe_(kLatency, 0) {}
 
@@ -63,7 +64,8 @@ public:
         if (dut_.app_valid && dut_.app_ready) said();
         uint64_t word = 0;
         if (dut_.rx_read) {
-            bool ours = up_ && dut_.rx_read_address >> 18 == session_;  // it may continue to read in a session that has ended
+            // It may continue to read in a session that has ended.
+            bool ours = up_ && dut_.rx_read_address >> 18 == session_;
             for (unsigned i = 0; i < 8; i++) {
                 uint32_t k = (dut_.rx_read_address * 8u + i - at_) & (kRing - 1);
                 bool there = ours && k < answer_.bytes.size() && k < notified_ - at_;
@@ -147,7 +149,8 @@ private:
     bool up_ = false, answered_ = false, report_finish_ = false, dead_ = false, opened_ = false, reads_ = false, read_next_ = false;
     unsigned waits_ = 0;
     uint8_t session_ = 0;
-    uint64_t at_ = 0, notified_ = 0;  // the reply's first byte; the position after the last received byte
+    uint64_t at_ = 0, notified_ = 0;  // the reply's first byte; the position after the last
+                                      // received byte
     uint32_t una_ = 0, read_to_ = 0;
 };
 

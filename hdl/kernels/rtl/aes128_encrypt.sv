@@ -1,7 +1,8 @@
-// AES-128 encryption of one block (FIPS 197), one round per cycle, with round keys computed alongside.
+// AES-128 encryption of one block (FIPS 197), one round per cycle,
+// with round keys computed alongside.
 //
-// Byte 0 of key and blocks is in bits 7:0. `start` samples `block`; `valid` is high for one cycle when
-// `result` is ready, and `result` stays until the next `start`.
+// Byte 0 of key and blocks is in bits 7:0. `start` samples `block`; `valid` is high for one cycle
+// when `result` is ready, and `result` stays until the next `start`.
 //
 // Parameters: none. Latency: 11 cycles. Throughput: one block per 11 cycles (`start` with `valid`).
 module aes128_encrypt (

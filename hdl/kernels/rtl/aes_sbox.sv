@@ -1,4 +1,5 @@
-// AES substitution of one byte (FIPS 197, section 5.1.1): the inverse in GF(2^8), then an affine map.
+// AES substitution of one byte (FIPS 197, section 5.1.1): the inverse in GF(2^8),
+// then an affine map.
 //
 // Parameters: none. Latency: combinational.
 module aes_sbox (

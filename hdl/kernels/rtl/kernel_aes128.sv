@@ -1,12 +1,14 @@
 // AES-128 in counter mode (FIPS 197; NIST SP 800-38A, section 6.5).
 //
 // The body is the first counter block (16 bytes, incremented as one number, most significant byte
-// first) followed by any number of bytes; the reply is the same counter block and the encrypted bytes.
-// A call with a reply as its body therefore decrypts it. The reply to a body of less than 16 bytes is empty.
+// first) followed by any number of bytes; the reply is the same counter block and the encrypted
+// bytes. A call with a reply as its body therefore decrypts it.
+// The reply to a body of less than 16 bytes is empty.
 //
-// Scalars: 0 to 3, the key, its first byte in bits 7:0 of scalar 0. Parameters: W, stream width in bits.
-// Latency: 2 cycles to the counter block, 12 more to the first encrypted beat. Throughput: 16 bytes in
-// 11 cycles.
+// Scalars: 0 to 3, the key, its first byte in bits 7:0 of scalar 0. Parameters: W,
+// stream width in bits.
+// Latency: 2 cycles to the counter block, 12 more to the first encrypted beat. Throughput: 16 bytes
+// in 11 cycles.
 module kernel_aes128 #(
     parameter int W = 64
 ) (

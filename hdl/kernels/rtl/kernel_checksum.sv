@@ -3,7 +3,8 @@
 // Scalars: 0, form of the reply: 0 is four bytes, least significant first (as in a gzip trailer);
 // any other value is eight hexadecimal digits in lower case, most significant first.
 // Parameters: W, stream width in bits (32 or 64).
-// Latency: 2 cycles from the last input beat to the first output beat. Throughput: W / 8 bytes per cycle.
+// Latency: 2 cycles from the last input beat to the first output beat. Throughput:
+// W / 8 bytes per cycle.
 module kernel_checksum #(
     parameter int W = 64
 ) (

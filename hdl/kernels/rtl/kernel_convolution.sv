@@ -1,18 +1,18 @@
 // A layer of a convolutional network: 3x3 convolution in 8-bit integers, and ReLU.
 //
-// The body is the weights (channels out x 3 x 3 x channels in, signed bytes), the biases (channels out, signed
-// 32-bit, least significant byte first), and then the picture, row by row, each pixel with its channels, signed
-// bytes. The reply is a picture of the same size with the output channels: each is
-// (bias + sum of 9 x channels in products), divided by 2^shift, halves rounded up, clamped to 0…127. Outside
-// the picture is zero. A body that ends within a row is padded with zeros; the reply to a scalar out of range, or a
-// body without a pixel, is empty.
+// The body is the weights (channels out x 3 x 3 x channels in, signed bytes), the biases (channels
+// out, signed 32-bit, least significant byte first), and then the picture, row by row, each pixel
+// with its channels, signed bytes. The reply is a picture of the same size with the output
+// channels: each is (bias + sum of 9 x channels in products), divided by 2^shift, halves rounded
+// up, clamped to 0…127. Outside the picture is zero. A body that ends within a row is padded with
+// zeros; the reply to a scalar out of range, or a body without a pixel, is empty.
 //
-// Scalars: 0, width in pixels, 1 to MAX_WIDTH; 1, channels in, 1 to MAX_IN; 2, channels out, 1 to MAX_OUT;
-// 3, shift, 0 to 31. The height follows from the body's length.
-// Parameters: W, stream width in bits (32 or 64); MAX_IN and MAX_OUT, powers of two; MAX_WIDTH; LANES, channels
-// computed at once, a power of two, at most 4.
-// Latency: one row and 10 cycles. Throughput: for each row, one byte per cycle of input, and then for each pixel
-// channels in x (channels out / LANES, rounded up) cycles.
+// Scalars: 0, width in pixels, 1 to MAX_WIDTH; 1, channels in, 1 to MAX_IN; 2, channels out, 1 to
+// MAX_OUT; 3, shift, 0 to 31. The height follows from the body's length.
+// Parameters: W, stream width in bits (32 or 64); MAX_IN and MAX_OUT, powers of two; MAX_WIDTH;
+// LANES, channels computed at once, a power of two, at most 4.
+// Latency: one row and 10 cycles. Throughput: for each row, one byte per cycle of input, and then
+// for each pixel channels in x (channels out / LANES, rounded up) cycles.
 module kernel_convolution #(
     parameter int W = 64,
     parameter int MAX_WIDTH = 256,
@@ -104,7 +104,8 @@ module kernel_convolution #(
   assign out_last = OutBits'(params[95:64] - 1'b1);
   assign shift    = params[100:96];
 
-  // The states of a run. Rows go to three slots in turn; a row is computed when the one below it has arrived.
+  // The states of a run. Rows go to three slots in turn;
+  // a row is computed when the one below it has arrived.
 
   logic                 ended;        // the body has ended: missing bytes of a row are zeros
   logic                 row_starts, row_ends, load_go, filling, first_row, final_row, row_made, empty_go, go;
@@ -211,8 +212,8 @@ module kernel_convolution #(
     end
   end
 
-  // Stage 1: nine bytes from nine banks, one for each slot and each third of the columns, so that three
-  // neighbors in three rows are read at once; and the weights for them.
+  // Stage 1: nine bytes from nine banks, one for each slot and each third of the columns, so that
+  // three neighbors in three rows are read at once; and the weights for them.
 
   typedef struct packed {
     logic                 valid;

@@ -1,14 +1,14 @@
 // Matrix multiplication in 8-bit integers with exact sums, on a systolic array.
 //
-// The body is a (rows x inner) and then b (inner x columns), signed bytes, row by row; the reply is a b, signed
-// 32-bit numbers, least significant byte first, row by row. The reply to a body of another length, or a size out of range,
-// is empty.
+// The body is a (rows x inner) and then b (inner x columns), signed bytes, row by row; the reply is
+// a b, signed 32-bit numbers, least significant byte first, row by row. The reply to a body of
+// another length, or a size out of range, is empty.
 //
 // Scalars: 0, rows; 1, inner; 2, columns; each 1 to MAX.
-// Parameters: W, stream width in bits (32 or 64); N, edge of the array, a power of two; MAX, largest size, a
-// multiple of N and a power of two.
-// Latency and throughput: one byte per cycle of input; then for each N rows of the reply, inner + 3 N cycles for each N
-// columns, and one cycle for each output number.
+// Parameters: W, stream width in bits (32 or 64); N, edge of the array, a power of two; MAX,
+// largest size, a multiple of N and a power of two.
+// Latency and throughput: one byte per cycle of input; then for each N rows of the reply, inner + 3
+// N cycles for each N columns, and one cycle for each output number.
 module kernel_matmul #(
     parameter int W = 64,
     parameter int N = 8,
@@ -37,7 +37,8 @@ module kernel_matmul #(
   localparam int IndexBits = $clog2(MAX);
   localparam int BlockBits = IndexBits - EdgeBits;        // of a block of N rows or columns
   localparam int SumBits = 16 + IndexBits;
-  localparam int Settle = 2 * N;                          // cycles from the last address to the last sum
+  localparam int Settle = 2 * N;                          // cycles from the last address to the
+                                                          // last sum
 
   if (W != 32 && W != 64) $error("W must be 32 or 64");
   if (N != 1 << EdgeBits || MAX != 1 << IndexBits || MAX <= N) $error("N and MAX must be powers of two, N the smaller");
@@ -109,8 +110,8 @@ module kernel_matmul #(
   assign column_last = IndexBits'(columns - 1'b1);
   assign line_ends   = column == (state == LoadA ? inner_last : column_last);
 
-  // Bank i of a has the rows i, i + N, …; bank j of b the columns j, j + N, …: each supplies one value per cycle, of
-  // the same position in the sum.
+  // Bank i of a has the rows i, i + N, …; bank j of b the columns j, j + N, …: each supplies one
+  // value per cycle, of the same position in the sum.
 
   logic [BlockBits-1:0]  row_block, column_block;
   logic [IndexBits-1:0]  place;            // in the sum

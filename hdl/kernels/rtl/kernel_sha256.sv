@@ -1,8 +1,8 @@
 // SHA-256 of the body (FIPS 180-4): 32 bytes, equal to apps/functions/sha256 for one message.
 //
 // Scalars: none. Parameters: W, stream width in bits (32 or 64).
-// Latency: 69 or 70 cycles after the last input beat, or 65 more if the padding needs a block of its
-// own. Throughput: 64 bytes in 65 cycles.
+// Latency: 69 or 70 cycles after the last input beat, or 65 more if the padding needs a block of
+// its own. Throughput: 64 bytes in 65 cycles.
 module kernel_sha256 #(
     parameter int W = 64
 ) (

@@ -1,14 +1,15 @@
 // Sobel's edge detector on gray pixels: |gx| + |gy|, saturated, of every pixel.
 //
-// The bytes equal those of apps/functions/sobel (8-bit gray, one byte per pixel, rows from the top):
-// border pixels extend the picture; gx and gy are exact, only their sum saturates.
+// The bytes equal those of apps/functions/sobel (8-bit gray, one byte per pixel, rows from the
+// top): border pixels extend the picture; gx and gy are exact, only their sum saturates.
 // (apps/sobel does the same to each channel of four-byte pixels.)
 //
-// Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height follows from the body's length. A body that
-// ends within a row is padded with zeros; the reply to a width out of range is empty.
-// Parameters: W, stream width in bits (32 or 64); MAX_WIDTH, maximum pixels of a row (two rows are stored).
-// Latency: one row and 10 cycles. Throughput: W / 8 pixels per cycle; a row's last beat may be short, and
-// the time of one row is spent after the last input.
+// Scalars: 0, width in pixels, 1 to MAX_WIDTH; the height follows from the body's length. A body
+// that ends within a row is padded with zeros; the reply to a width out of range is empty.
+// Parameters: W, stream width in bits (32 or 64); MAX_WIDTH,
+// maximum pixels of a row (two rows are stored).
+// Latency: one row and 10 cycles. Throughput: W / 8 pixels per cycle; a row's last beat may be
+// short, and the time of one row is spent after the last input.
 module kernel_sobel #(
     parameter int W = 64,
     parameter int MAX_WIDTH = 4096
@@ -162,8 +163,8 @@ module kernel_sobel #(
   end
 
   // Stage B: the same piece of the two rows above, from the line buffers. In a picture of one piece
-  // per row the data to read is still on its way to the buffers, and is forwarded. The first row is also the row
-  // above itself.
+  // per row the data to read is still on its way to the buffers, and is forwarded. The first row is
+  // also the row above itself.
 
   (* no_rw_check = 1 *) logic [W-1:0] line_mid[Beats];
   (* no_rw_check = 1 *) logic [W-1:0] line_above[Beats];
@@ -226,9 +227,10 @@ module kernel_sobel #(
     end
   end
 
-  // Stage D: for each column, and those on both sides, the weighted sum and the difference. The last one's pixels have just been read
-  // from the line buffers and are passed to the next stage unchanged. A sum's lowest bit is that of the outer pixels' sum, which
-  // is kept out of the second addition: adding three numbers at once would take half as much again.
+  // Stage D: for each column, and those on both sides, the weighted sum and the difference. The
+  // last one's pixels have just been read from the line buffers and are passed to the next stage
+  // unchanged. A sum's lowest bit is that of the outer pixels' sum, which is kept out of the second
+  // addition: adding three numbers at once would take half as much again.
 
   function automatic logic [9:0] weighted(input logic [8:0] outer, input logic [7:0] middle);
     logic [8:0] upper;
@@ -271,8 +273,9 @@ module kernel_sobel #(
     end
   end
 
-  // Stages E and F: both gradients, then the sum of their magnitudes. This is the magnitude of their sum, or of their difference
-  // if one of them is negative; it has the sign of the first. Negation flips each bit above the lowest set one.
+  // Stages E and F: both gradients, then the sum of their magnitudes. This is the magnitude of
+  // their sum, or of their difference if one of them is negative; it has the sign of the first.
+  // Negation flips each bit above the lowest set one.
 
   logic        [9:0]   sum[B+2];
   logic signed [8:0]   difference[B+2];
@@ -337,7 +340,8 @@ module kernel_sobel #(
     end
   end
 
-  // Rows that are not a multiple of a beat produce pieces, which are packed again. The packer's outputs depend only on registers.
+  // Rows that are not a multiple of a beat produce pieces, which are packed again. The packer's
+  // outputs depend only on registers.
 
   logic packer_ready;
 

@@ -52,7 +52,7 @@ module kernel_template #(
       .done
   );
 
-  // ------------------------------------------------------------------------------------------------
+  // ------------------------------------------------------------------------------
   // Input may be accepted while `taking`; output leaves through a register (here a skid buffer), so
   // that a region has no combinational path from one of its sides to the other.
   assign s_ready = taking && skid_ready;
@@ -73,6 +73,6 @@ module kernel_template #(
   assign m_data = out.data;
   assign m_keep = out.keep;
   assign m_last = out.last;
-  // ------------------------------------------------------------------------------------------------
+  // ------------------------------------------------------------------------------
 
 endmodule

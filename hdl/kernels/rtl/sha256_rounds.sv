@@ -1,10 +1,12 @@
-// SHA-256's compression function (FIPS 180-4, section 6.2): words in, digest out, one round per cycle.
+// SHA-256's compression function (FIPS 180-4, section 6.2): words in, digest out,
+// one round per cycle.
 //
-// The sixteen words of each block come over a handshake; the words of rounds 16 to 63 are computed here,
-// while the input waits. With the last word of a block the caller sets `last` if the
+// The sixteen words of each block come over a handshake; the words of rounds 16 to 63 are computed
+// here, while the input waits. With the last word of a block the caller sets `last` if the
 // message ends with it; then `digest_valid` is high for one cycle. `start` begins a new message.
 //
-// Parameters: none. Latency: 67 cycles from a block's first word. Throughput: one block per 65 cycles.
+// Parameters: none. Latency: 67 cycles from a block's first word. Throughput:
+// one block per 65 cycles.
 module sha256_rounds (
     input  logic         clk,
     input  logic         rst,

@@ -1,9 +1,10 @@
 // One cell of a systolic array: multiplies the passing values and accumulates the products.
 //
-// Values of a move right and values of b move down, one cell per cycle. `first` moves with a: its product begins a
-// new sum. While `shift` is high the sums move up by one row per cycle.
+// Values of a move right and values of b move down, one cell per cycle. `first` moves with a: its
+// product begins a new sum. While `shift` is high the sums move up by one row per cycle.
 //
-// Parameters: SUM_BITS. Latency: 1 cycle to the next cell, 2 to the sum. Throughput: one product per cycle.
+// Parameters: SUM_BITS. Latency: 1 cycle to the next cell, 2 to the sum. Throughput:
+// one product per cycle.
 module systolic_cell #(
     parameter int SUM_BITS = 22
 ) (

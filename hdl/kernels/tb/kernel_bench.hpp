@@ -23,8 +23,10 @@ inline const std::vector<Traffic> &traffics() {
 }
 
 struct Timing {
-    uint64_t first = 0;    // cycles from the first input beat accepted to the first output beat offered
-    uint64_t last = 0;     // cycles from the last input beat accepted to the first output beat offered, if later
+    uint64_t first = 0;    // cycles from the first input beat accepted to the first output beat
+                           // offered
+    uint64_t last = 0;     // cycles from the last input beat accepted to the first output beat
+                           // offered, if later
     uint64_t total = 0;    // cycles from start to done
 };
 
@@ -52,7 +54,8 @@ public:
         dut_->rst = 0;
     }
 
-    // One run: start, body in, output out, done. `abort_after` resets the kernel after that many cycles.
+    // One run: start, body in, output out, done. `abort_after` resets the kernel after that many
+    // cycles.
     Bytes run(const Bytes &body, Params params = {}, Traffic traffic = {}, uint64_t abort_after = ~0ull) {
         Bytes out;
         size_t sent = 0;

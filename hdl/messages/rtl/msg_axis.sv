@@ -1,15 +1,18 @@
 // A kernel without engines: its AXI streams ↔ its port of the router.
 //
-// Out: a packet of AXI4-Stream is sent to rank TDEST as STREAM packets of at most PacketBytes. Each is sent when it is complete,
-// because its envelope contains its size; all except the last have FlagMore. TUSER is the tag. All beats except the last are
-// full. In: payload is passed on unchanged, with the sender in TID, its tag in TUSER, and TLAST at the end of a message;
-// pieces of several senders may alternate. An empty message is a beat without bytes. Senders with engines get their replies
-// from here, so every kind of send reaches such a kernel; it takes no part in collectives.
+// Out: a packet of AXI4-Stream is sent to rank TDEST as STREAM packets of at most PacketBytes. Each
+// is sent when it is complete, because its envelope contains its size; all except the last have
+// FlagMore. TUSER is the tag. All beats except the last are full. In: payload is passed on
+// unchanged, with the sender in TID, its tag in TUSER, and TLAST at the end of a message; pieces of
+// several senders may alternate. An empty message is a beat without bytes. Senders with engines get
+// their replies from here, so every kind of send reaches such a kernel;
+// it takes no part in collectives.
 //
-// Only the back-pressure of the streams blocks a sender. `fault`: a packet is missing, a receiver refused one, or TDEST
-// is not another rank; the envelope's number of the fault, until reset.
+// Only the back-pressure of the streams blocks a sender. `fault`: a packet is missing, a receiver
+// refused one, or TDEST is not another rank; the envelope's number of the fault, until reset.
 //
-// Latency: out 2 cycles from a packet's last beat, in 2. Throughput: one beat per cycle, plus the packets' envelopes.
+// Latency: out 2 cycles from a packet's last beat, in 2. Throughput: one beat per cycle,
+// plus the packets' envelopes.
 module msg_axis
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -97,7 +100,8 @@ module msg_axis
     end
   end
 
-  // A last beat without bytes belongs to no piece, unless it is the only one: then it is an empty message, which is only an envelope.
+  // A last beat without bytes belongs to no piece, unless it is the only one: then it is an empty
+  // message, which is only an envelope.
   fifo #(
       .T    (logic [63:0]),
       .DEPTH(512),

@@ -1,6 +1,7 @@
 // The fabric of the message door for the live model: 16 kernels, with plain ports for streams.
 //
-// Parameter NET: 1, stations use TCP (msg_fabric_tcp), and the ports of raw Ethernet are unused; 0, raw Ethernet; 2, UDP.
+// Parameter NET: 1, stations use TCP (msg_fabric_tcp), and the ports of raw Ethernet are unused;
+// 0, raw Ethernet; 2, UDP.
 module msg_board
   import msg_pkg::*;
 #(

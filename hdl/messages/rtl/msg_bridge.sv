@@ -1,7 +1,8 @@
 // Communication bridge: a kernel's two engines ↔ its port of the router.
 //
-// Out: the receive engine's control packets have priority over the send engine's next packet. In: replies go to the send engine,
-// other packets to the receive engine, errors to both. Every handshake on the router's side is registered.
+// Out: the receive engine's control packets have priority over the send engine's next packet. In:
+// replies go to the send engine, other packets to the receive engine, errors to both. Every
+// handshake on the router's side is registered.
 //
 // Latency: 1 cycle in each direction. Throughput: one beat per cycle.
 module msg_bridge

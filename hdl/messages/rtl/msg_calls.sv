@@ -1,7 +1,8 @@
 // A synthesized kernel's calls ↔ its engines' ports.
 //
-// A call completes in the cycle in which `port_ready` is high; the word of a load is valid in that cycle. The fields of commands
-// are those of msg_core's registers. A refused send accepts no payload.
+// A call completes in the cycle in which `port_ready` is high; the word of a load is valid in that
+// cycle. The fields of commands are those of msg_core's registers.
+// A refused send accepts no payload.
 module msg_calls
   import hum_envelope_pkg::*;
   import msg_pkg::*;

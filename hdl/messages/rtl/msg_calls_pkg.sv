@@ -1,4 +1,5 @@
-// The operations of a synthesized kernel on its engines and on off-chip memory, one at a time (msg_calls).
+// The operations of a synthesized kernel on its engines and on off-chip memory,
+// one at a time (msg_calls).
 package msg_calls_pkg;
 
   typedef enum logic [3:0] {

@@ -1,13 +1,16 @@
-// A kernel that is a processor: RISC-V (RV32IM) with its own memory and the message engines in its address space.
+// A kernel that is a processor: RISC-V (RV32IM) with its own memory and the message engines in its
+// address space.
 //
-// The program is loaded while `rst` is set. From 0x10000000 on, words (R: read, W: written; an access that has to wait stalls):
-//   00 W destination, tag << 8, type << 20, collective << 24, eager << 25; 04 W bytes: begins a send
-//   08 W low and 0c W high half of a beat of payload; 10 R the fault, after the end of the send
-//   20 W source, tag << 8, type << 20, collective << 24, any source << 26, any tag << 27, once << 28; 24 W buffer size: begins a receive
-//   30 R 1: a beat of payload is valid, 0: the receive has ended; 28 R its low and 2c R its high half
-//   34 R fault, source << 8, tag << 16; 38 R bytes
-//   40 W a character; 44 W the end, with a code; 48 R this rank, ranks << 16; 4c R and 50 R cycles, low and high
-//   54 R operations that would not wait: 1 begin of a send, 2 a beat of its payload, 4 its end; 8 a beat of a receive, 16 its end
+// The program is loaded while `rst` is set. From 0x10000000 on, words (R: read, W: written; an
+// access that has to wait stalls):
+//   00 W destination, tag << 8, type << 20, collective << 24, eager << 25; 04 W bytes: begins a
+//   send 08 W low and 0c W high half of a beat of payload; 10 R the fault, after the end of the
+//   send 20 W source, tag << 8, type << 20, collective << 24, any source << 26, any tag << 27, once
+//   << 28; 24 W buffer size: begins a receive 30 R 1: a beat of payload is valid, 0: the receive
+//   has ended; 28 R its low and 2c R its high half 34 R fault, source << 8, tag << 16; 38 R bytes
+//   40 W a character; 44 W the end, with a code; 48 R this rank, ranks << 16; 4c R and 50 R cycles,
+//   low and high 54 R operations that would not wait: 1 begin of a send, 2 a beat of its payload, 4
+//   its end; 8 a beat of a receive, 16 its end
 // Off-chip memory, if present, starts at 0x40000000.
 //
 // Parameters: WORDS, of memory.
@@ -71,7 +74,8 @@ module msg_core
 
   // ---- ports ----
 
-  logic        sending, receiving, over;  // over: the processor has exited, or stopped at an invalid instruction
+  logic        sending, receiving, over;  // over: the processor has exited, or stopped at an
+                                          // invalid instruction
   logic [7:0]  send_outcome;
   outcome_t    outcome;
   send_t       to;

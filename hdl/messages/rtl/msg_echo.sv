@@ -1,7 +1,7 @@
 // A kernel that returns every message to its sender, with its tag: a minimal example in RTL.
 //
-// Ports: those of every kernel of a live board, see README.md. Messages of up to DEPTH beats; a longer one, or a
-// fault, ends the kernel with the fault's number. It never ends by itself.
+// Ports: those of every kernel of a live board, see README.md. Messages of up to DEPTH beats; a
+// longer one, or a fault, ends the kernel with the fault's number. It never ends by itself.
 module msg_echo
   import hum_envelope_pkg::*;
   import msg_pkg::*;

@@ -1,13 +1,14 @@
 // Ethernet bridge, in: frames → packets.
 //
-// Frames for other boards, of another type, or for a rank that is not on this board are dropped. Packets of a pair of ranks are
-// numbered: duplicates and late ones are dropped; if some are missing, the kernel gets an error (LOST) from
-// that rank instead of the packet. A frame that ends before its packet is padded with zeros. A PROBE about a pair is
-// passed to msg_eth_tx.
+// Frames for other boards, of another type, or for a rank that is not on this board are dropped.
+// Packets of a pair of ranks are numbered: duplicates and late ones are dropped; if some are
+// missing, the kernel gets an error (LOST) from that rank instead of the packet. A frame that ends
+// before its packet is padded with zeros. A PROBE about a pair is passed to msg_eth_tx.
 //
-// Parameter UDP: 1, frames are UDP datagrams as from msg_eth_tx. IPv4's header must be valid, without options and fragments; a
-// datagram's checksum is ignored.
-// Latency: 4 cycles from a frame's first beat (three are its head), with UDP 8 (seven). Throughput: one beat per cycle.
+// Parameter UDP: 1, frames are UDP datagrams as from msg_eth_tx. IPv4's header must be valid,
+// without options and fragments; a datagram's checksum is ignored.
+// Latency: 4 cycles from a frame's first beat (three are its head), with UDP 8 (seven).
+// Throughput: one beat per cycle.
 module msg_eth_rx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -35,7 +36,8 @@ module msg_eth_rx
     output logic [7:0]  a_rank,
     output logic [15:0] a_count,
     output logic [1:0]  a_state,
-    output logic [15:0] lost,       // lost packets, and dropped ones: duplicates, or not for this board
+    output logic [15:0] lost,       // lost packets, and dropped ones: duplicates, or not for this
+                                    // board
     output logic [15:0] repeated,
     output logic [15:0] strange
 );

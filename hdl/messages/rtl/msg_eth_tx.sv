@@ -1,12 +1,14 @@
 // Ethernet bridge, out: packets → frames.
 //
-// A frame consists of the two hardware addresses, the Ethernet type, a 16-bit number of the packets from this rank to that one, and
-// the packet; short frames are padded to 64 bytes. The reply to a PROBE about a pair of ranks (msg_eth_rx) is sent between two
-// packets, with both numbers and the state of the kernel.
+// A frame consists of the two hardware addresses, the Ethernet type, a 16-bit number of the packets
+// from this rank to that one, and the packet; short frames are padded to 64 bytes. The reply to a
+// PROBE about a pair of ranks (msg_eth_rx) is sent between two packets,
+// with both numbers and the state of the kernel.
 //
-// Parameter UDP: 1, frames are UDP over IPv4 (RFC 768, 791), one datagram each: its payload is the number, four zero
-// bytes, and the packet. It has no checksum; the IPv4 header does.
-// Latency: 2 cycles. Throughput: one beat per cycle, plus two beats for each frame's head, six with UDP.
+// Parameter UDP: 1, frames are UDP over IPv4 (RFC 768, 791), one datagram each: its payload is the
+// number, four zero bytes, and the packet. It has no checksum; the IPv4 header does.
+// Latency: 2 cycles. Throughput: one beat per cycle, plus two beats for each frame's head,
+// six with UDP.
 module msg_eth_tx
   import hum_envelope_pkg::*;
   import msg_pkg::*;

@@ -1,4 +1,5 @@
-// The fabric of a board for messages, without its kernels: the router and the bridges of raw Ethernet or (parameter UDP) of UDP.
+// The fabric of a board for messages, without its kernels: the router and the bridges of raw
+// Ethernet or (parameter UDP) of UDP.
 module msg_fabric
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -10,7 +11,8 @@ module msg_fabric
     input  logic             rst,
     input  logic [47:0]      own,
     input  logic [31:0]      own_ip,
-    input  logic             put,          // a rank: its port (16: on another station), and the address of its station
+    input  logic             put,          // a rank: its port (16: on another station), and the
+                                           // address of its station
     input  logic [7:0]       put_rank,
     input  logic [4:0]       put_port,
     input  logic [47:0]      put_address,

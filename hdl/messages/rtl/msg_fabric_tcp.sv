@@ -1,4 +1,5 @@
-// The fabric of a board for messages, without its kernels, with TCP between stations: the router and the TCP network bridge.
+// The fabric of a board for messages, without its kernels, with TCP between stations: the router
+// and the TCP network bridge.
 module msg_fabric_tcp
   import msg_pkg::*;
 #(
@@ -15,7 +16,8 @@ module msg_fabric_tcp
     input  logic [15:0]      tcp_port,
     input  logic [63:0]      secret,
     input  logic [1:0][63:0] job_key,
-    input  logic             put,          // a rank: its port (16: on another station), and its station
+    input  logic             put,          // a rank: its port (16: on another station), and its
+                                           // station
     input  logic [7:0]       put_rank,
     input  logic [4:0]       put_port,
     input  logic [7:0]       put_station,

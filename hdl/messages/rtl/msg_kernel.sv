@@ -1,8 +1,8 @@
-// A kernel of a live board of any form (the macro KERNEL is its module), with its port. With the macro STREAMS it has AXI
-// streams, and no engines.
+// A kernel of a live board of any form (the macro KERNEL is its module), with its port. With the
+// macro STREAMS it has AXI streams, and no engines.
 //
-// Parameters: PROBE, a capture core on its streams; MEMORY, off-chip memory (msg_memory); without it, the AXI4 port is
-// unused. A kernel that accesses missing memory ends with 139.
+// Parameters: PROBE, a capture core on its streams; MEMORY, off-chip memory (msg_memory); without
+// it, the AXI4 port is unused. A kernel that accesses missing memory ends with 139.
 `ifndef KERNEL
 `define KERNEL msg_echo
 `endif

@@ -1,11 +1,12 @@
 // A kernel's access to off-chip memory: a cache (direct-mapped, write-back) with an AXI4 port.
 //
-// The kernel issues one request at a time and holds it until `mem_ready`: a read of a 64-bit word, which is valid in that
-// cycle, or a write of bytes of a word. A request that the memory refuses completes with `mem_fault`.
+// The kernel issues one request at a time and holds it until `mem_ready`: a read of a 64-bit word,
+// which is valid in that cycle, or a write of bytes of a word. A request that the memory refuses
+// completes with `mem_fault`.
 //
 // Parameters: LINES of the cache; BEATS, words of a line, which is a burst. Both powers of two.
-// Latency: two cycles for a hit; otherwise four cycles and the line's words in addition to the memory's latency, plus one cycle and
-// the words of the evicted line if it has to be written back.
+// Latency: two cycles for a hit; otherwise four cycles and the line's words in addition to the
+// memory's latency, plus one cycle and the words of the evicted line if it has to be written back.
 module msg_memory #(
     parameter int LINES = 64,
     parameter int BEATS = 8
@@ -66,7 +67,8 @@ module msg_memory #(
     if (state == Fetch && rvalid && rlast) tags[line] <= tag;
   end
 
-  // The next line may be read while the previous one is being written, but not before that has completed if it is the same line.
+  // The next line may be read while the previous one is being written, but not before that has
+  // completed if it is the same line.
   assign rready = 1'b1;
   assign bready = 1'b1;
 

@@ -1,7 +1,8 @@
 // Types shared by the message modules: beats, commands of kernels, and outcomes.
 package msg_pkg;
 
-  // A beat of a packet. The first one is the envelope, whose SIZE is the number of bytes that follow.
+  // A beat of a packet. The first one is the envelope,
+  // whose SIZE is the number of bytes that follow.
   typedef struct packed {
     logic        last;
     logic [63:0] data;
@@ -24,7 +25,8 @@ package msg_pkg;
     logic        eager;
   } send_t;
 
-  // Receive a message of at most `room` bytes. `once`: only if it has begun to arrive; otherwise the outcome is FaultNothing.
+  // Receive a message of at most `room` bytes. `once`: only if it has begun to arrive; otherwise
+  // the outcome is FaultNothing.
   typedef struct packed {
     logic        once;
     logic        any_source;
@@ -48,7 +50,8 @@ package msg_pkg;
 
   localparam logic [23:0] PacketBytes = 24'(hum_envelope_pkg::LimitPacketBytes);
 
-  // The first bytes of a session with a board: HUMFAB, from the lowest byte on, and the version; a station's number follows.
+  // The first bytes of a session with a board: HUMFAB, from the lowest byte on, and the version; a
+  // station's number follows.
   localparam logic [55:0] Greeting = 56'h01_4241464d5548;
 
   // Whether SIZE bytes follow the envelope.

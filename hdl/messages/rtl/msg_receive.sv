@@ -1,12 +1,13 @@
 // Receive engine: packets → a kernel's messages.
 //
-// An envelope without a matching receive is recorded, one for each rank: a rank sends one message at a time. Eager packets
-// wait in SLOTS slots, in order; a further one is refused (FULL), but a packet of a stream waits, and blocks later ones. `done` is
-// a pulse when a message has been received, with its outcome; a fault's payload may be incomplete. A receive with `once` ends if
+// An envelope without a matching receive is recorded, one for each rank: a rank sends one message
+// at a time. Eager packets wait in SLOTS slots, in order; a further one is refused (FULL), but a
+// packet of a stream waits, and blocks later ones. `done` is a pulse when a message has been
+// received, with its outcome; a fault's payload may be incomplete. A receive with `once` ends if
 // there is no message for it. From any source: the lowest rank with an envelope has priority.
 //
-// Parameters: SLOTS, eager packets that may wait. Latency: 1 cycle from an envelope to its reply, 3 from an eager packet
-// to `done`. Throughput: one beat per cycle, plus the packets' envelopes.
+// Parameters: SLOTS, eager packets that may wait. Latency: 1 cycle from an envelope to its reply, 3
+// from an eager packet to `done`. Throughput: one beat per cycle, plus the packets' envelopes.
 module msg_receive
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -134,7 +135,8 @@ module msg_receive
     end
   end
 
-  // A slot is free again when its payload has been read; the end of the ring must not pass its beginning.
+  // A slot is free again when its payload has been read;
+  // the end of the ring must not pass its beginning.
   assign room  = !used[newest] && !(oldest == newest && used != '0) && !(phase == Eager && read_place == newest);
   assign store = taken && (head.kind == PacketEager || head.kind == PacketStream) && room && head.size <= PacketBytes;
   assign start = hit && !offer && (phase == Wait || phase == Next || phase == Search);

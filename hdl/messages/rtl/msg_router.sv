@@ -1,12 +1,16 @@
-// Router: PORTS kernels and the network, by a table of the ranks' ports. A packet's first beat has its destination.
+// Router: PORTS kernels and the network, by a table of the ranks' ports.
+// A packet's first beat has its destination.
 //
-// Traffic within a board stays on it: beats of any input go to any output. The beginnings of packets pass one by one through the
-// shared parts, the table and the arbitration; an output belongs to one input until the end of its packet. Inputs that were
-// served have lower priority than waiting inputs that were not. A packet for a rank without a port, back to its source, or
+// Traffic within a board stays on it: beats of any input go to any output. The beginnings of
+// packets pass one by one through the shared parts, the table and the arbitration; an output
+// belongs to one input until the end of its packet. Inputs that were served have lower priority
+// than waiting inputs that were not. A packet for a rank without a port, back to its source, or
 // from the network to the network is dropped and counted.
 //
-// Ports: 0 to PORTS - 1 are kernels, PORTS is the network; `net_from` is the kernel that sent the network's packet.
-// Latency: 2 cycles. Throughput: one beat per cycle at each output, one cycle between packets, one beginning of a packet per cycle.
+// Ports: 0 to PORTS - 1 are kernels, PORTS is the network;
+// `net_from` is the kernel that sent the network's packet.
+// Latency: 2 cycles. Throughput: one beat per cycle at each output, one cycle between packets, one
+// beginning of a packet per cycle.
 module msg_router
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -33,8 +37,8 @@ module msg_router
 
   if (PORTS != 1 << C || PORTS > 16) $error("PORTS must be a power of two up to 16");
 
-  // An input's PORTS outputs are numbered in C bits, and so are an output's inputs: a kernel's own number represents the
-  // network, because no packet goes back to its source.
+  // An input's PORTS outputs are numbered in C bits, and so are an output's inputs: a kernel's own
+  // number represents the network, because no packet goes back to its source.
   logic [4:0]   ports[256];
   logic [N-1:0] waits, goes, lost;   // inputs: waiting for their output, sending to it, dropping
   logic [N-1:0] served;              // lower priority than other waiting inputs

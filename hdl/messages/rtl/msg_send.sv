@@ -1,10 +1,12 @@
 // Send engine: a kernel's command and payload → packets.
 //
-// A message takes four packets: envelope, clear to send, data (in as many as needed), done; an eager one is sent as data at
-// once. `done` is a pulse at the end, with `fault` (0: success): an invalid rank, or a fault of the receiver. The receiver's
-// reply to an eager message comes late: the next command ends with its fault, and is not carried out.
+// A message takes four packets: envelope, clear to send, data (in as many as needed), done; an
+// eager one is sent as data at once. `done` is a pulse at the end, with `fault` (0: success): an
+// invalid rank, or a fault of the receiver. The receiver's reply to an eager message comes late:
+// the next command ends with its fault, and is not carried out.
 //
-// Latency: 1 cycle from command to the first packet. Throughput: one beat per cycle, plus the packets' envelopes.
+// Latency: 1 cycle from command to the first packet. Throughput: one beat per cycle,
+// plus the packets' envelopes.
 module msg_send
   import hum_envelope_pkg::*;
   import msg_pkg::*;

@@ -1,10 +1,11 @@
 // TCP network bridge: packets ↔ TCP sessions, one for each pair of stations, and their frames.
 //
-// A station is a board, or a process that has a rank. One of two stations opens the session and sends a hello: its number and the
-// job's key. TCP retransmits losses; a session that is reset or times out is reported (`failed`).
+// A station is a board, or a process that has a rank. One of two stations opens the session and
+// sends a hello: its number and the job's key. TCP retransmits losses; a session that is reset or
+// times out is reported (`failed`).
 //
-// `tick` pulses once per millisecond. `station_put` configures a station: 1, open a connection to it, at `station_ip`;
-// 2, it opens the connection; not within 256 cycles of the reset.
+// `tick` pulses once per millisecond. `station_put` configures a station: 1, open a connection to
+// it, at `station_ip`; 2, it opens the connection; not within 256 cycles of the reset.
 //
 // Parameters: SESSIONS; RING_BITS, log2 of the bytes of each session's ring, in each direction.
 module msg_tcp
@@ -24,7 +25,8 @@ module msg_tcp
     input  logic [15:0]      tcp_port,      // of all stations
     input  logic [63:0]      secret,        // of the SYN cookies
     input  logic [1:0][63:0] job_key,
-    input  logic             put,           // a rank: its port (16: on another station), and its station
+    input  logic             put,           // a rank: its port (16: on another station), and its
+                                            // station
     input  logic [7:0]       put_rank,
     input  logic [4:0]       put_port,
     input  logic [7:0]       put_station,
@@ -46,7 +48,8 @@ module msg_tcp
     output logic             tx_valid,
     input  logic             tx_ready,
     output net_pkg::beat_t   tx,
-    output logic             owed,          // data is not acknowledged, or a station has not connected yet
+    output logic             owed,          // data is not acknowledged, or a station has not
+                                            // connected yet
     output logic             failed,        // this station's session ended without a FIN
     output logic [7:0]       failed_station,
     output logic [31:0]      repeated,      // segments

@@ -1,11 +1,12 @@
 // TCP bridge, in: receive rings → packets.
 //
-// A session opened by the peer begins with a hello: a peer without the job's key, or that is not an expected station, is
-// closed. Then a packet leaves its ring when it is complete. A session with a malformed packet is closed; a packet whose
-// rank does not belong to the session's station is dropped. A PROBE about a kernel is passed to msg_tcp_tx.
+// A session opened by the peer begins with a hello: a peer without the job's key, or that is not an
+// expected station, is closed. Then a packet leaves its ring when it is complete. A session with a
+// malformed packet is closed; a packet whose rank does not belong to the session's station is
+// dropped. A PROBE about a kernel is passed to msg_tcp_tx.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 7 cycles from `rcv_notify` to the first beat. Throughput: one
-// beat per cycle, plus one cycle per packet.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 7 cycles from `rcv_notify` to
+// the first beat. Throughput: one beat per cycle, plus one cycle per packet.
 module msg_tcp_rx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -16,13 +17,16 @@ module msg_tcp_rx
 ) (
     input  logic                   clk,
     input  logic                   rst,
-    input  logic                   put,           // a rank's station, and its port if it is on this board
+    input  logic                   put,           // a rank's station, and its port if it is on this
+                                                  // board
     input  logic [7:0]             put_rank,
     input  logic [7:0]             put_station,
     input  logic [4:0]             put_port,
-    input  logic [31:0]            states,        // two bits per kernel: 0 running, 1 ended, 2 failed
+    input  logic [31:0]            states,        // two bits per kernel: 0 running, 1 ended, 2
+                                                  // failed
     input  logic [1:0][63:0]       job_key,
-    input  logic                   open,          // a session begins: opened by this board to this station, or by the peer
+    input  logic                   open,          // a session begins: opened by this board to this
+                                                  // station, or by the peer
     input  logic                   open_active,
     input  logic [S-1:0]           open_at,
     input  logic [7:0]             open_station,
@@ -33,7 +37,8 @@ module msg_tcp_rx
     input  logic                   close,         // the session has ended
     input  logic [S-1:0]           close_at,
     input  logic                   late,          // closes sessions without a hello
-    output logic                   friend_valid,  // a station that has sent its hello: held until the decision
+    output logic                   friend_valid,  // a station that has sent its hello: held until
+                                                  // the decision
     input  logic                   friend_ready,
     input  logic                   friend_good,
     output logic [7:0]             friend_station,
@@ -52,7 +57,8 @@ module msg_tcp_rx
     output logic                   busy,          // with this session
     output logic [S-1:0]           at,
     input  logic [31:0]            at_read,       // its read position
-    output logic                   report_valid,    // its new read position; no more data will be written if `finish`
+    output logic                   report_valid,    // its new read position; no more data will be
+                                                    // written if `finish`
     input  logic                   report_ready,
     output logic [31:0]            report_to,
     output logic                   report_finish,

@@ -1,11 +1,12 @@
 // TCP bridge, out: packets → transmit rings.
 //
-// A packet is appended to the ring of the session of its rank's station as soon as it fits completely.
-// Packets wait until the station has a session; after the end of the session, they are dropped. Hellos and replies to
-// PROBEs (msg_tcp_rx) are sent between two packets. A packet to the same rank as the previous one needs no lookup.
+// A packet is appended to the ring of the session of its rank's station as soon as it fits
+// completely. Packets wait until the station has a session; after the end of the session, they are
+// dropped. Hellos and replies to PROBEs (msg_tcp_rx) are sent between two packets. A packet to the
+// same rank as the previous one needs no lookup.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 5 cycles, to the same rank 1. Throughput: one beat per cycle,
-// plus a cycle more than the latency for each packet.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes. Latency: 5 cycles, to the same rank
+// 1. Throughput: one beat per cycle, plus a cycle more than the latency for each packet.
 module msg_tcp_tx
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -26,7 +27,8 @@ module msg_tcp_tx
     input  logic                   open,          // a session begins with this byte
     input  logic [S-1:0]           open_at,
     input  logic [31:0]            open_una,
-    input  logic                   acked,         // its peer has acknowledged all bytes before this one
+    input  logic                   acked,         // its peer has acknowledged all bytes before this
+                                                  // one
     input  logic [S-1:0]           acked_at,
     input  logic [31:0]            acked_to,
     input  logic                   hello_valid,
@@ -151,7 +153,8 @@ module msg_tcp_tx
         to    <= at_written;
       end
       Check: begin
-        // Packets without space in their ring, or without a session yet, wait; others may pass them.
+        // Packets without space in their ring, or without a session yet, wait;
+        // others may pass them.
         to <= at_written;
         if (first) first <= 1'b0;
         else begin

@@ -1,9 +1,11 @@
-// A live board of the message door: the Verilated fabric, its kernels, and a wire of Unix datagram sockets, which is
-// lossless and needs no device or root. `baltra cluster run` starts it with the configuration of the map file. BOARD_TCP:
-// its network is TCP (tcp.hpp), BOARD_UDP: UDP, otherwise raw Ethernet (both ethernet.hpp).
+// A live board of the message door: the Verilated fabric, its kernels, and a wire of Unix datagram
+// sockets, which is lossless and needs no device or root. `baltra cluster run` starts it with the
+// configuration of the map file. BOARD_TCP: its network is TCP (tcp.hpp), BOARD_UDP: UDP, otherwise
+// raw Ethernet (both ethernet.hpp).
 //
-// Each cycle exchanges the streams between fabric and kernels like one netlist: kernels have registered outputs, and the fabric's
-// `ready` follows from them. A waiting kernel, and a board on which all kernels wait, cost no time.
+// Each cycle exchanges the streams between fabric and kernels like one netlist: kernels have
+// registered outputs, and the fabric's `ready` follows from them. A waiting kernel, and a board on
+// which all kernels wait, cost no time.
 #include <dlfcn.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -60,7 +62,8 @@ constexpr int kImageWords = 32768;
 constexpr uint64_t kMemoryMax = 1u << 30;  // of a kernel
 constexpr int kLookMs = 250;           // between two polls of an idle wire
 
-// The launcher's page (humboldt/src/internal.h, crates/cluster/src/job.rs): a block of 512 bytes per rank after the first 4,096.
+// The launcher's page (humboldt/src/internal.h, crates/cluster/src/job.rs): a block of 512 bytes
+// per rank after the first 4,096.
 struct Block {
   uint32_t state, pid, asleep, bound;
   uint64_t looks, waits, out, in;  // only for kernels: see note()
@@ -269,8 +272,9 @@ bool Board::quiet() const {
   return asleep() && network_.in.empty() && network_.out.empty() && sending_.empty() && !top_.tx_valid && top_.m_valid == 0;
 }
 
-// For the detection of stalls: whether all kernels here wait, for which ranks, how often the wire has been polled
-// meanwhile, and the packets received from and sent to other boards. PROBE packets of processes wake no kernel.
+// For the detection of stalls: whether all kernels here wait, for which ranks, how often the wire
+// has been polled meanwhile, and the packets received from and sent to other boards. PROBE packets
+// of processes wake no kernel.
 void Board::note() {
   for (Kernel& kernel : kernels_) {
     Block& block = *kernel.block;

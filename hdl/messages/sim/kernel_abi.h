@@ -1,4 +1,5 @@
-/* The interface of a live board to a kernel: a library with a Verilated msg_kernel, one instance for each rank. */
+/* The interface of a live board to a kernel: a library with a Verilated msg_kernel,
+ * one instance for each rank. */
 #ifndef KERNEL_ABI_H
 #define KERNEL_ABI_H
 
@@ -24,12 +25,14 @@ typedef struct {
     * each; receives from any rank, any tag; two zero bits; destination and tag, source and tag: 8
     * and 12 bits each. */
     uint64_t waits;
-    /* A record of its capture core, if it has one: the cycle, and the sample from then on. Flags, from bit 0 on: m's valid, ready and
+    /* A record of its capture core, if it has one: the cycle, and the sample from then on. Flags,
+     * from bit 0 on: m's valid, ready and
     * last, those of s, and whether it sends, receives. */
     uint8_t note_valid, note_gap, note_flags;
     uint32_t note_at;
     uint64_t note_out, note_in;
-    /* A kernel without off-chip memory makes no requests; a kernel always accepts requested data. */
+    /* A kernel without off-chip memory makes no requests;
+     * a kernel always accepts requested data. */
     uint8_t arvalid, awvalid, wvalid, wlast;
     uint32_t araddr, awaddr;
     uint64_t wdata;

@@ -1,7 +1,9 @@
-// A live board's memory: each kernel's own part, behind the AXI4 port of msg_memory, and one channel for all.
+// A live board's memory: each kernel's own part, behind the AXI4 port of msg_memory,
+// and one channel for all.
 //
-// The channel moves a 64-bit word per cycle. Read data arrives kLatency cycles after its request, or when the
-// channel is free. Memory is initially zero; accesses outside of a part are refused (SLVERR).
+// The channel moves a 64-bit word per cycle. Read data arrives kLatency cycles after its request,
+// or when the channel is free. Memory is initially zero;
+// accesses outside of a part are refused (SLVERR).
 #pragma once
 
 #include <sys/mman.h>
@@ -20,7 +22,8 @@ class Memory {
     words_ = static_cast<uint64_t*>(at);
   }
 
-  // The kernel's inputs for its next cycle, from its outputs after the last one. `free`: when the channel of all kernels is free.
+  // The kernel's inputs for its next cycle, from its outputs after the last one. `free`: when the
+  // channel of all kernels is free.
   void clock(uint64_t now, uint64_t& free, const kernel_out& out, kernel_in& in) {
     if (words_ == nullptr) return;
     // Transfers of the last cycle.

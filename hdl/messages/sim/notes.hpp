@@ -1,12 +1,12 @@
-// The records of a kernel's capture core, in a file that `baltra cluster probe` reads during the run and afterwards
-// (crates/cluster/src/probe.rs). All numbers are little-endian:
+// The records of a kernel's capture core, in a file that `baltra cluster probe` reads during the
+// run and afterwards (crates/cluster/src/probe.rs). All numbers are little-endian:
 //
 //   0   "BALTRAPB"
 //   8   4 bytes: the format's version, 1; 4 bytes: the rank
 //   16  8 bytes: capacity in records; the oldest is overwritten by the newest
 //   24  8 bytes: total number of written records
-//   64  records of 32 bytes: the board's cycle, the beat to the router, the one from it, flags (kernel_abi.h; bit 8: records before
-//       this one were lost)
+//   64  records of 32 bytes: the board's cycle, the beat to the router, the one from it, flags
+//       (kernel_abi.h; bit 8: records before this one were lost)
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>

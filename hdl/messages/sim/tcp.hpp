@@ -1,5 +1,5 @@
-// A board's network with TCP: other boards are reached by frames, processes by connections to a port of this host,
-// for which user_net.hpp runs TCP with the board.
+// A board's network with TCP: other boards are reached by frames, processes by connections to a
+// port of this host, for which user_net.hpp runs TCP with the board.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -61,7 +61,8 @@ class Network : public Wire {
     top.station_put = 0;
     const int listener = inherited("HUM_LISTEN");
     if (listener < 0) return;
-    constexpr uint32_t kHostIp = 0x0a630001;  // address of this end of the line, different from the boards'
+    constexpr uint32_t kHostIp = 0x0a630001;  // address of this end of the line, different from the
+                                              // boards'
     network_ = std::make_unique<UserNetwork>(Route{top.own, own_ip_, port_, kHostIp, 0}, listener, [this](Frame frame) {
       fill(frame);
       deliver(std::move(frame), true);
@@ -91,7 +92,8 @@ class Network : public Wire {
       uint64_t to = 0;
       for (int i = 0; i < 6; i++) to = to << 8 | frame[i];
       if (to == 0xffffffffffff) {
-        for (const auto& [mac, address] : boards_) send(frame, address);  // PROBE packets are repeated
+        // PROBE packets are repeated.
+        for (const auto& [mac, address] : boards_) send(frame, address);
       } else if (const auto board = boards_.find(to); board != boards_.end()) {
         if (!send(frame, board->second)) return false;
       } else if (network_) {
@@ -101,8 +103,8 @@ class Network : public Wire {
     return true;
   }
 
-  // A millisecond's tick lasts one cycle. Timers run while data is unacknowledged, and a little longer, because received
-  // data is acknowledged after a delay.
+  // A millisecond's tick lasts one cycle. Timers run while data is unacknowledged, and a little
+  // longer, because received data is acknowledged after a delay.
   bool pass(Vmsg_board& top) {
     const uint64_t now = static_cast<uint64_t>(now_ms());
     top.tick = 0;

@@ -1,10 +1,12 @@
-// HUM_TRACE names a file that gets a line for each packet that enters or leaves the model, with the host's time and the model's
-// cycle. bench/messages uses it to divide a message's time into the host's and the model's.
+// HUM_TRACE names a file that gets a line for each packet that enters or leaves the model, with the
+// host's time and the model's cycle. bench/messages uses it to divide a message's time into the
+// host's and the model's.
 //
 //   in|out NANOSECONDS CYCLE TYPE BYTES SOURCE DESTINATION
 //
-// Time is CLOCK_REALTIME: when the kernel had the packet in the board's socket, or when the model is about to write it. A
-// TCP segment has a line for each packet that begins at the end of another; one that begins within a packet is omitted.
+// Time is CLOCK_REALTIME: when the kernel had the packet in the board's socket, or when the model
+// is about to write it. A TCP segment has a line for each packet that begins at the end of another;
+// one that begins within a packet is omitted.
 #pragma once
 #include <sys/socket.h>
 

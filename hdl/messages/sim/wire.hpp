@@ -79,7 +79,8 @@ class Wire {
 
   Wire() : fd(descriptor("HUM_WIRE")) { fcntl(fd, F_SETFL, O_NONBLOCK); }
 
-  // "fault KIND N": lose, repeat, swap or vanish at the Nth frame; loss: N percent of them, at random.
+  // "fault KIND N": lose, repeat, swap or vanish at the Nth frame; loss: N percent of them,
+  // at random.
   bool fault(const std::string& kind, uint64_t n) {
     if (kind != "lose" && kind != "repeat" && kind != "swap" && kind != "vanish" && kind != "loss") return false;
     faults_[kind] = n;
@@ -114,7 +115,8 @@ class Wire {
     return true;
   }
 
-  // False: the receiver's queue is full. A frame to a receiver that has gone is dropped, as on a wire.
+  // False: the receiver's queue is full. A frame to a receiver that has gone is dropped,
+  // as on a wire.
   bool send(const Frame& frame, const sockaddr_un& to) {
     const ssize_t n = sendto(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), sizeof to);
     return n >= 0 || (errno != EAGAIN && errno != ENOBUFS);

@@ -1,4 +1,5 @@
-// A kernel without engines: its streams arrive as packets, and received packets are streamed, for every sender and kind of send.
+// A kernel without engines: its streams arrive as packets, and received packets are streamed, for
+// every sender and kind of send.
 #include "clocked.hpp"
 
 #include <array>

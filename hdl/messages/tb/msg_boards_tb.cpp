@@ -1,5 +1,6 @@
-// 96 kernels on six boards, all of them sending and receiving at once: the share of line rate of each, on the boards and between
-// them over raw Ethernet. Six models of one board; a store-and-forward switch between them.
+// 96 kernels on six boards, all of them sending and receiving at once: the share of line rate of
+// each, on the boards and between them over raw Ethernet. Six models of one board; a
+// store-and-forward switch between them.
 #include "clocked.hpp"
 
 #include <algorithm>
@@ -99,7 +100,8 @@ private:
     unsigned messages_, size_;
 };
 
-// On the boards: from the end of each kernel's first message to that of its last, as in msg_fabric_tb.
+// On the boards: from the end of each kernel's first message to that of its last,
+// as in msg_fabric_tb.
 double on_boards(bool eager, unsigned messages, unsigned size) {
     Cluster c(false, eager, messages, size);
     c.run();
@@ -109,8 +111,8 @@ double on_boards(bool eager, unsigned messages, unsigned size) {
     return least;
 }
 
-// Between boards: the share of packets with payload and their heads of each board's line, while all kernels send, and for
-// `most` cycles.
+// Between boards: the share of packets with payload and their heads of each board's line, while all
+// kernels send, and for `most` cycles.
 double between_boards(bool eager, unsigned messages, unsigned size, uint64_t most) {
     Cluster c(true, eager, messages, size);
     while (c.done() == 0 && c.cycles < most) c.step();

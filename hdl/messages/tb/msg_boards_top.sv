@@ -1,4 +1,5 @@
-// One of six boards with sixteen kernels that only send and receive; board B has ranks 16 B to 16 B + 15.
+// One of six boards with sixteen kernels that only send and receive;
+// board B has ranks 16 B to 16 B + 15.
 module msg_boards_top
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -9,7 +10,8 @@ module msg_boards_top
     input  logic [7:0]  put_rank,
     input  logic        go,
     input  logic [2:0]  board,
-    input  logic        away,       // to the same kernel of the next board, otherwise to the next kernel of this one
+    input  logic        away,       // to the same kernel of the next board, otherwise to the next
+                                    // kernel of this one
     input  logic        eager,
     input  logic [15:0] messages,
     input  logic [23:0] size,

@@ -1,5 +1,5 @@
-// The message fabric of two boards over raw Ethernet (W 0), TCP (W 1) and UDP (W 2): the protocol between kernels of one board and of
-// two, the effect of faults, and cycles.
+// The message fabric of two boards over raw Ethernet (W 0), TCP (W 1) and UDP (W 2): the protocol
+// between kernels of one board and of two, the effect of faults, and cycles.
 #include "clocked.hpp"
 
 #include <array>
@@ -55,8 +55,8 @@ public:
     std::array<std::deque<Receive *>, kRanks> receives;
     std::array<std::deque<Frame>, 2> wire;  // to each board
     std::function<void(int, Frame)> carry;  // to a board
-    // The boards are connected by a cable: beats come out as they go in, at the line's rate, and a frame must have no gap.
-    // Otherwise by a store-and-forward switch.
+    // The boards are connected by a cable: beats come out as they go in, at the line's rate, and a
+    // frame must have no gap. Otherwise by a store-and-forward switch.
     bool cable = false;
     uint64_t frames = 0, first_in = 0, first_out = 0, first_frame = 0, first_packet = 0;
 
@@ -158,7 +158,8 @@ public:
                     frames++;
                     check(W == 1 || out_[b].beats.size() >= 8, "a frame is too short");
                     out_[b].keep = d->tx_keep[b];
-                    if (out_[b].beats.size() < 8) out_[b].beats.resize(8), out_[b].keep = 0x0f;  // a MAC's padding
+                    // A MAC's padding.
+                    if (out_[b].beats.size() < 8) out_[b].beats.resize(8), out_[b].keep = 0x0f;
                     if (cable) {
                         taken_by_line(1 - b, out_[b].bytes());
                         wire[1 - b].back() = std::move(out_[b]);
@@ -214,7 +215,8 @@ private:
     std::array<uint64_t, 2> free_{};  // time from which the wire is free for a frame, in byte times
     std::array<Frame, 2> out_;
 
-    // A frame occupies the line to a board: `cable`, its last beat has arrived; otherwise its first.
+    // A frame occupies the line to a board: `cable`, its last beat has arrived;
+    // otherwise its first.
     void taken_by_line(int to, uint64_t bytes) {
         const uint64_t now = cable ? 8 * cycles - std::min(8 * cycles, 8 * ((bytes + 7) / 8 - 1)) : 8 * cycles;
         free_[to] = std::max(free_[to] + 7, now) - 7 + bytes + kGap;
@@ -517,7 +519,8 @@ TEST(a_question_about_a_pair_is_answered_with_its_counts) {
     b.carry = [&](int to, Frame f) {
         if (to == 1) answers.push_back(f);
     };
-    // From rank 5 to rank 0, on board 0: two packets were received (clear, done), two were sent (envelope, data).
+    // From rank 5 to rank 0, on board 0: two packets were received (clear, done),
+    // two were sent (envelope, data).
     Frame ask = to_board_0(0x00'00'000000'08'05'00ull);
     b.wire[0].push_back(ask);
     b.wire[0].push_back(ask);  // one after another
@@ -556,13 +559,15 @@ TEST(datagrams_are_by_the_book_and_damaged_ones_are_left) {
         check(byte(f, 20) == 0x40 && byte(f, 23) == 17 && byte(f, 29) == 0x10 && byte(f, 33) == 0x11, "the header is wrong");
         check((byte(f, 34) << 8 | byte(f, 35)) == 9000 && (byte(f, 36) << 8 | byte(f, 37)) == 9000 && byte(f, 40) == 0 && byte(f, 41) == 0, "ports");
     }
-    // Each checked bit of the header: protocol, addresses, port, fragments, and the checksum for the rest.
+    // Each checked bit of the header: protocol, addresses, port, fragments,
+    // and the checksum for the rest.
     const auto before = b->strange[0];
     std::vector<Frame> answers;
     b.carry = [&](int, Frame f) { answers.push_back(f); };
     const Frame ask = to_board_0(0x00'00'000000'08'05'00ull);
     for (size_t bit = 12 * 8; bit < 38 * 8; bit++) {
-        if ((bit >= 15 * 8 && bit < 16 * 8) || (bit >= 34 * 8 && bit < 36 * 8)) continue;  // service and sender
+        // Service and sender.
+        if ((bit >= 15 * 8 && bit < 16 * 8) || (bit >= 34 * 8 && bit < 36 * 8)) continue;
         Frame f = ask;
         f.beats[bit / 64] ^= 1ull << bit % 64;
         b.wire[0].push_back(f);
@@ -620,7 +625,8 @@ TEST(a_session_that_is_reset_is_said) {
     b.go(0, s), b.go(5, r);
     b.run();
     got(r, s, 0);
-    // Board 0's last segment, an acknowledgment of all data, as a reset at its next sequence number.
+    // Board 0's last segment, an acknowledgment of all data,
+    // as a reset at its next sequence number.
     b.run();
     Frame f = last;
     auto byte = [&](size_t i) { return static_cast<uint8_t>(f.beats[i / 8] >> 8 * (i % 8)); };
@@ -693,7 +699,8 @@ TEST(cycles_and_throughput) {
         // 0.7 and 2.5 µs at 156.25 MHz.
         check(all <= (W == 1 ? 390 : 109), "a message between two boards takes " + std::to_string(all) + " cycles");
     }
-    // Messages one after another: payload beats relative to beats at line rate, without the packets' envelopes.
+    // Messages one after another: payload beats relative to beats at line rate,
+    // without the packets' envelopes.
     for (bool eager : {false, true})
         for (size_t size : {size_t(4) << 10, size_t(16) << 10, size_t(128) << 10}) {
             Boards b;
@@ -716,8 +723,9 @@ TEST(cycles_and_throughput) {
         }
 }
 
-// Messages one after another from one kernel of a board to one of the other, or from four to four, each with its own: percent of what
-// the frames' heads and gaps and the envelopes leave of the line.
+// Messages one after another from one kernel of a board to one of the other, or from four to four,
+// each with its own: percent of what the frames' heads and gaps and the envelopes leave of the
+// line.
 double share_between_boards(bool cable, bool eager, int kernels, size_t size) {
     // Beats of 1,448 bytes of payload on the wire.
     const double frame = W == 0 ? 24 + 16 + 8 + 1448 : W == 1 ? 1538.0 / 1460 * (8 + 1448) : 24 + 48 + 8 + 1448;
@@ -766,15 +774,16 @@ TEST(throughput_between_boards) {
                     const double share = share_between_boards(cable, eager, kernels, size);
                     number((std::string(cable ? "cable " : "switch ") + kName + ", " + (eager ? "eager" : "four packets") + ", " + std::to_string(kernels) +
                             (kernels == 1 ? " kernel" : " kernels") + ", percent of its ceiling at " + std::to_string(size)).c_str(), 100 * share);
-                    // A message of four packets waits for replies. A switch stores these and the last frame completely; with TCP, both
-                    // ends store the last segment, for its checksum.
+                    // A message of four packets waits for replies. A switch stores these and the
+                    // last frame completely; with TCP, both ends store the last segment,
+                    // for its checksum.
                     const bool waits = !eager && size == 131072 && (W == 1 || (!cable && kernels == 1));
                     if (!waits) check(share >= 0.99, "throughput is " + std::to_string(share));
                 }
 }
 
-// The paper's figures 11 and 12: four messages of each size one after another, in percent of 10 Gb/s (8 bytes a cycle): to a kernel on
-// the same board and to one on the other.
+// The paper's figures 11 and 12: four messages of each size one after another, in percent of 10
+// Gb/s (8 bytes a cycle): to a kernel on the same board and to one on the other.
 TEST(curves) {
     for (unsigned to : {1u, 5u})
         for (size_t size = 64; size <= size_t(1) << 20; size *= 4) {

@@ -1,4 +1,5 @@
-// Two boards of four kernels each, ranks 0 to 3 and 4 to 7; frames between them pass through the bench.
+// Two boards of four kernels each, ranks 0 to 3 and 4 to 7;
+// frames between them pass through the bench.
 //
 // Parameter W: 0, raw Ethernet; 1, TCP, with a connection from board 1 to board 0; 2, UDP.
 module msg_fabric_top

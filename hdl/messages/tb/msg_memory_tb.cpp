@@ -1,4 +1,5 @@
-// A kernel's access to memory: each read returns the last written word, for any sequence of requests; and its cycles.
+// A kernel's access to memory: each read returns the last written word, for any sequence of
+// requests; and its cycles.
 #include "clocked.hpp"
 
 using namespace bench;
@@ -80,7 +81,8 @@ TEST(words_are_what_was_written_last) {
 
 TEST(a_line_that_left_comes_back_as_it_was) {
     Memory memory;
-    // Two lines with the same place, written alternately without pause: each fetch follows the other's eviction.
+    // Two lines with the same place, written alternately without pause:
+    // each fetch follows the other's eviction.
     for (int i = 0; i < 500; i++) {
         const uint32_t at = memory.random.below(kLine) + (i % 2) * kCache;
         memory.write(at, 0xff, memory.random.next());

@@ -1,4 +1,5 @@
-// The router with all its ports at once, as on a board of sixteen kernels: no packet is lost, and every output has line rate.
+// The router with all its ports at once, as on a board of sixteen kernels: no packet is lost, and
+// every output has line rate.
 #include "clocked.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// A kernel that only sends messages to one rank and receives the same number from another, and checks them.
+// A kernel that only sends messages to one rank and receives the same number from another,
+// and checks them.
 module msg_traffic
   import hum_envelope_pkg::*;
   import msg_pkg::*;

@@ -1,9 +1,12 @@
-// Sends ARP (RFC 826): replies to requests for the board's address, and requests other addresses. One frame at a time: a
-// request that arrives while a frame is being sent is dropped; its sender repeats it.
+// Sends ARP (RFC 826): replies to requests for the board's address, and requests other addresses.
+// One frame at a time: a request that arrives while a frame is being sent is dropped;
+// its sender repeats it.
 //
-// A frame leaves from the cycle after `m_go`; otherwise `m` is zero, so that it can be ORed with other sources.
+// A frame leaves from the cycle after `m_go`; otherwise `m` is zero,
+// so that it can be ORed with other sources.
 //
-// Connections to the board need no ARP table: replies are sent to the address of the received frame.
+// Connections to the board need no ARP table: replies are sent to the address of the received
+// frame.
 module net_arp
   import net_pkg::*;
 (
@@ -30,7 +33,8 @@ module net_arp
 
   assign ask_ready = !m_valid && !request;
 
-  // Values that are in several beats are selected once. While no frame leaves, the model skips this.
+  // Values that are in several beats are selected once. While no frame leaves,
+  // the model skips this.
   logic [47:0] peer_mac;
   logic [63:0] constants;
   always_comb begin

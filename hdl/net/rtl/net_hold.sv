@@ -1,5 +1,6 @@
 // Holds received frames back while `hold`, so that a segment does not overtake the opening of its
-// session: the ACK that opens a session takes several cycles to check, and data may follow directly.
+// session: the ACK that opens a session takes several cycles to check,
+// and data may follow directly.
 //
 // Otherwise passes frames on beat by beat. A frame that might not fit is dropped as a whole.
 //
@@ -23,7 +24,8 @@ module net_hold
 
   if (DEPTH != 1 << A) $error("DEPTH must be a power of two");
 
-  // No bypass for a read of the written address: the store is empty then, because a frame is begun only if all of it fits.
+  // No bypass for a read of the written address: the store is empty then,
+  // because a frame is begun only if all of it fits.
   (* no_rw_check = 1 *) beat_t store[DEPTH];
   logic [A:0] head, tail, used;
   logic inside_frame, dropping, drop_now, keep, pass;

@@ -1,7 +1,8 @@
 // Replies to echo requests (RFC 792): stores the frame while it arrives, and sends it back with its
 // addresses swapped after its checksums were verified. Two frames fit; a third is dropped.
 //
-// ARP's frames (net_arp) leave through the same register, each as a whole; waiting frames of both alternate.
+// ARP's frames (net_arp) leave through the same register, each as a whole;
+// waiting frames of both alternate.
 //
 // Parameters: BEATS, the longest frame kept. Latency: 6 cycles from the verdict.
 module net_icmp
@@ -35,7 +36,8 @@ module net_icmp
   logic [1:0] full;
   logic drain;  // the slot being sent
 
-  // Every frame changes the slot, so that the next one does not overwrite a frame that waits for its verdict.
+  // Every frame changes the slot, so that the next one does not overwrite a frame that waits for
+  // its verdict.
   assign slot_now = beat_index == '0 ? !slot : slot;
   assign keep_now = beat_index == '0 ? !full[slot_now] : keep;
 
@@ -61,12 +63,13 @@ module net_icmp
   end
 
   // ---- sending ----
-  // The requester's addresses are in the frame: the Ethernet address in the first two beats, of which the second follows
-  // directly, the IP address in the fourth.
+  // The requester's addresses are in the frame: the Ethernet address in the first two beats, of
+  // which the second follows directly, the IP address in the fourth.
   logic running, fetched, ready, free;
   logic arp_running, arp_last;  // an ARP frame leaves; the last frame was ARP's
   logic [A-1:0] at;
-  logic [5:0] place;  // one-hot number of the next beat: one of the first five, or a later one; zero while no frame leaves
+  logic [5:0] place;  // one-hot number of the next beat: one of the first five, or a later one;
+                      // zero while no frame leaves
   beat_t read, raw;
   logic [15:0] from_ip_low;
   logic advance, move;
@@ -77,8 +80,9 @@ module net_icmp
   assign arp_go = free && arp_valid && !(|full && arp_last);
   assign arp_ready = arp_running && advance;
 
-  // RFC 1624: a checksum changes by the change of the word. The lower byte of the IP header's word is unchanged; the ICMP
-  // header's word is 0800 before and 0 after, so that its checksum grows by 0800, plus the carry.
+  // RFC 1624: a checksum changes by the change of the word. The lower byte of the IP header's word
+  // is unchanged; the ICMP header's word is 0800 before and 0 after,
+  // so that its checksum grows by 0800, plus the carry.
   logic [16:0] ttl_change;
   function automatic logic [15:0] ip_check();
     return ~fold(32'(16'(~word(raw.data, 0))) + 32'(ttl_change));

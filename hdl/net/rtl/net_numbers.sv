@@ -1,5 +1,6 @@
-// Stores the notifications of net_stack about sessions, for an application that reads one session at a time: positions are
-// in memories with one write port and one read port, flags in a register per session.
+// Stores the notifications of net_stack about sessions, for an application that reads one session
+// at a time: positions are in memories with one write port and one read port,
+// flags in a register per session.
 //
 // Parameters: SESSIONS. Latency: one cycle.
 module net_numbers #(
@@ -23,7 +24,8 @@ module net_numbers #(
     input  logic                notify_dead,
     input  logic                notify_shut,
     input  logic                notify_wake,
-    // the application: the received stream of one session, the acknowledged position of one, and changes
+    // the application: the received stream of one session, the acknowledged position of one,
+    // and changes
     input  logic [S-1:0]        rcv_of,
     output logic [31:0]         rcv_next,
     output logic                rcv_ended,

@@ -1,11 +1,11 @@
-// Parses frames: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP and UDP headers;
-// verifies the IPv4, ICMP, TCP and UDP checksums. All other frames, and damaged ones, are FRAME_OTHER, and so is
-// a TCP frame of fewer than eight beats, which is below Ethernet's minimum.
+// Parses frames: Ethernet II, ARP, IPv4 (RFC 791, no options, no fragments), ICMP, TCP and UDP
+// headers; verifies the IPv4, ICMP, TCP and UDP checksums. All other frames, and damaged ones, are
+// FRAME_OTHER, and so is a TCP frame of fewer than eight beats, which is below Ethernet's minimum.
 //
 // Beats leave one cycle after they arrive, with their number in the frame. `head` fills meanwhile:
-// addresses and ports are valid when beat 5 leaves, the other fields when beat 6 does. `verdict` comes with
-// a pulse of `done`, three cycles after the last beat, together with the final head, which stays.
-// The port never stalls, because a MAC cannot wait.
+// addresses and ports are valid when beat 5 leaves, the other fields when beat 6 does. `verdict`
+// comes with a pulse of `done`, three cycles after the last beat, together with the final head,
+// which stays. The port never stalls, because a MAC cannot wait.
 module net_parse
   import net_pkg::*;
 (
@@ -42,8 +42,8 @@ module net_parse
   end
 
   // ---- options: two aligned words a beat from byte 54 on ----
-  // The usual layouts of TCP's options are supported: each starts with an option, or with a word that
-  // gives the number of words to skip. Parsing stops at the first other word.
+  // The usual layouts of TCP's options are supported: each starts with an option, or with a word
+  // that gives the number of words to skip. Parsing stops at the first other word.
   typedef struct packed {
     logic        over;
     logic [3:0]  left;    // words
@@ -129,7 +129,8 @@ module net_parse
           h.port <= word(beat.data, 1);
           h.own_port <= word(beat.data, 2);
           h.seq[31:16] <= word(beat.data, 3);
-          // The board's own address, the null address and groups cannot be senders (RFC 1122 section 3.2.1.3).
+          // The board's own address, the null address and groups cannot be senders (RFC 1122
+          // section 3.2.1.3).
           if (h.ip == own_ip || h.ip[31:24] == 8'd0 || h.ip[31:29] == 3'b111)
             source_ok <= 1'b0;
         end
@@ -156,8 +157,8 @@ module net_parse
   end
 
   // ---- checksums ----
-  // `left` is the number of bytes of the IP packet from the next beat on. The words of each beat are added
-  // first, and then, a cycle later, to the sum of the frame.
+  // `left` is the number of bytes of the IP packet from the next beat on. The words of each beat
+  // are added first, and then, a cycle later, to the sum of the frame.
   logic [15:0] left, left_now;
   logic [ 7:0] l4_keep;
   logic [63:0] ip_data, l4_data;

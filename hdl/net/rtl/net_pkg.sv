@@ -1,5 +1,5 @@
-// Types and constants of the network modules. Numbers are in host order: the first byte on the wire is
-// the most significant byte of a field. A beat's byte 0 is data[7:0].
+// Types and constants of the network modules. Numbers are in host order: the first byte on the wire
+// is the most significant byte of a field. A beat's byte 0 is data[7:0].
 package net_pkg;
 
   typedef struct packed {
@@ -96,7 +96,8 @@ package net_pkg;
     return {data[16*i+:8], data[16*i+8+:8]};
   endfunction
 
-  // A beat rotated so that byte `by` is byte 0: in three steps, which is less logic than a choice of eight for each byte.
+  // A beat rotated so that byte `by` is byte 0: in three steps,
+  // which is less logic than a choice of eight for each byte.
   function automatic logic [63:0] turned_by(input logic [63:0] data, input logic [2:0] by);
     turned_by = by[0] ? {data[55:0], data[63:56]} : data;
     turned_by = by[1] ? {turned_by[47:0], turned_by[63:48]} : turned_by;
@@ -119,13 +120,15 @@ package net_pkg;
     return once[15:0] + 16'(once[16]);
   endfunction
 
-  // Positions near a stream's end are within this number of bits: the reach of a window, scaled or not.
+  // Positions near a stream's end are within this number of bits: the reach of a window,
+  // scaled or not.
   function automatic int near_bits(input int ring_bits);
     return ring_bits > 16 ? ring_bits : 16;
   endfunction
 
-  // Width of the stream positions that TCP and the application exchange. The distance between received data and the read
-  // position is bounded by the ring, the reach of a window (tcp_rx), and a frame.
+  // Width of the stream positions that TCP and the application exchange. The distance between
+  // received data and the read position is bounded by the ring, the reach of a window (tcp_rx),
+  // and a frame.
   function automatic int position_bits(input int ring_bits);
     return near_bits(ring_bits) + 2;
   endfunction

@@ -1,10 +1,12 @@
-// Finds the hardware address of an IPv4 address: in a small cache, or by ARP (RFC 826) with up to TRIES requests, a
-// second apart. An address outside of the own network uses the gateway. Only replies to pending requests are accepted.
+// Finds the hardware address of an IPv4 address: in a small cache, or by ARP (RFC 826) with up to
+// TRIES requests, a second apart. An address outside of the own network uses the gateway. Only
+// replies to pending requests are accepted.
 //
-// One lookup at a time: `valid` and `ip` are held until `done`. Entries expire after LIFE_MS, or by `forget` if
-// their address has stopped responding; a new entry replaces the oldest.
+// One lookup at a time: `valid` and `ip` are held until `done`. Entries expire after LIFE_MS, or by
+// `forget` if their address has stopped responding; a new entry replaces the oldest.
 //
-// Parameters: ENTRIES, a power of two; TRIES; RETRY_MS; LIFE_MS. Latency: 3 cycles for a cached address.
+// Parameters: ENTRIES, a power of two; TRIES; RETRY_MS; LIFE_MS. Latency:
+// 3 cycles for a cached address.
 module net_resolve #(
     parameter int ENTRIES = 4,
     parameter int TRIES = 3,

@@ -1,16 +1,17 @@
 // A network host up to TCP: Ethernet frames in and out; ARP, ICMP echo, IPv4, UDP and TCP in
-// between. The application accesses sessions, each with a receive and a transmit ring of bytes in external
-// memory; both sides notify each other of changes of the positions. A session is opened by a peer, at
-// `listen_port`, or by the application: `connect_valid` and its operands are held until
+// between. The application accesses sessions, each with a receive and a transmit ring of bytes in
+// external memory; both sides notify each other of changes of the positions. A session is opened by
+// a peer, at `listen_port`, or by the application: `connect_valid` and its operands are held until
 // `connect_done`; if it succeeds, `open` in the previous cycle gives the session.
 //
 // The Ethernet port is the stream side of a MAC: no preamble, no check sequence, no padding on
 // output. `tick` pulses once per millisecond of the network's time.
 //
-// Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each session's
-// receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`; MSS; IDLE_MS, as in
-// tcp_engine; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether the application can open connections, and
-// whether datagrams are supported; otherwise their ports are idle.
+// Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each
+// session's receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`;
+// MSS; IDLE_MS, as in tcp_engine; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether the
+// application can open connections, and whether datagrams are supported;
+// otherwise their ports are idle.
 module net_stack
   import net_pkg::*;
 #(
@@ -68,8 +69,10 @@ module net_stack
     input  logic                      app_finish,
     input  logic                      release_valid,
     input  logic [S-1:0]              release_at,
-    input  logic [SESSIONS-1:0]       working,      // the application works on these, which does not count as idle time
-    input  logic [SESSIONS-1:0]       mid_request,  // a request of these has begun, without a complete reply
+    input  logic [SESSIONS-1:0]       working,      // the application works on these, which does
+                                                    // not count as idle time
+    input  logic [SESSIONS-1:0]       mid_request,  // a request of these has begun, without a
+                                                    // complete reply
     input  logic                      connect_valid,
     input  logic [31:0]               connect_ip,
     input  logic [15:0]               connect_port,
@@ -170,8 +173,8 @@ module net_stack
       .refused
   );
 
-  // If only peers open connections, all sessions have the same port, which keys need not contain: the port of a segment is
-  // compared in parallel with the lookup.
+  // If only peers open connections, all sessions have the same port, which keys need not contain:
+  // the port of a segment is compared in parallel with the lookup.
   logic to_listener, listener_hit;
   always_ff @(posedge clk) begin
     to_listener <= query_key[15:0] == listen_port;

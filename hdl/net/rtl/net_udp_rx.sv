@@ -1,9 +1,11 @@
-// Receives UDP (RFC 768) for one port: stores a datagram's payload while its frame arrives, and passes it on after the
-// checksums were verified. Two datagrams fit; further ones are dropped, which UDP permits.
+// Receives UDP (RFC 768) for one port: stores a datagram's payload while its frame arrives, and
+// passes it on after the checksums were verified. Two datagrams fit; further ones are dropped,
+// which UDP permits.
 //
 // A port of 0 receives nothing. A datagram without a checksum is accepted, as in RFC 768.
 //
-// Parameters: BYTES, the longest payload. Latency: 2 cycles from the verdict. Throughput: 8 bytes a cycle.
+// Parameters: BYTES, the longest payload. Latency: 2 cycles from the verdict. Throughput:
+// 8 bytes a cycle.
 module net_udp_rx
   import net_pkg::*;
 #(
@@ -18,7 +20,8 @@ module net_udp_rx
     input  logic [10:0] beat_index,
     input  logic        good,        // the frame that ended three cycles ago is a valid datagram
     input  head_t       head,        // its head
-    // datagrams: the source stays valid until the last beat; an empty datagram has one beat without bytes
+    // datagrams: the source stays valid until the last beat;
+    // an empty datagram has one beat without bytes
     output datagram_t   from,
     output logic        m_valid,
     input  logic        m_ready,
@@ -40,7 +43,8 @@ module net_udp_rx
   logic flush, write;
   logic [63:0] word_now;
 
-  // Every frame changes the slot, so that the next one does not overwrite a frame that waits for its verdict.
+  // Every frame changes the slot, so that the next one does not overwrite a frame that waits for
+  // its verdict.
   assign slot_now = beat_index == '0 ? !slot : slot;
   assign keep_now = beat_index == '0 ? !full[slot_now] : keep;
   assign write = flush || (beat_valid && beat_index >= 11'd6);

@@ -1,7 +1,8 @@
-// Sends UDP (RFC 768) datagrams, with their checksum: the payload is stored until its checksum is complete, because the
-// checksum is sent first. One datagram at a time.
+// Sends UDP (RFC 768) datagrams, with their checksum: the payload is stored until its checksum is
+// complete, because the checksum is sent first. One datagram at a time.
 //
-// Parameters: BYTES, the longest payload. Latency: 5 cycles from the payload's last beat. Throughput: 8 bytes a cycle, each way.
+// Parameters: BYTES, the longest payload. Latency: 5 cycles from the payload's last beat.
+// Throughput: 8 bytes a cycle, each way.
 module net_udp_tx
   import net_pkg::*;
 #(

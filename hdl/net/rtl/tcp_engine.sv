@@ -1,41 +1,50 @@
-// Holds the TCP state of every session, and makes all decisions about it (RFC 9293). One event at a time: a
-// received segment, an application that has written, read or closed, or a tick of the timers. An event
-// reads the session's record, updates it, writes it back, and sends at most one segment.
+// Holds the TCP state of every session, and makes all decisions about it (RFC 9293). One event at a
+// time: a received segment, an application that has written, read or closed, or a tick of the
+// timers. An event reads the session's record, updates it, writes it back,
+// and sends at most one segment.
 //
-// Peers open connections with SYN cookies (RFC 4987 section 3.6): a SYN is replied to without storing state,
-// so that SYN floods exhaust no memory. A session exists from the first valid ACK on.
+// Peers open connections with SYN cookies (RFC 4987 section 3.6): a SYN is replied to without
+// storing state, so that SYN floods exhaust no memory.
+// A session exists from the first valid ACK on.
 // The board opens connections one at a time: initial sequence numbers by RFC 6528, ports by
-// algorithm 3 of RFC 6056; simultaneous open is supported. `connect_valid` and its operands are held
-// until `connect_done`.
+// algorithm 3 of RFC 6056; simultaneous open is supported. `connect_valid` and its operands are
+// held until `connect_done`.
 //
-// Loss: fast retransmit after three duplicate ACKs with NewReno's partial ACKs (RFC 6582), once for the data sent
-// before it or before a timeout; go-back-N after a timeout (RFC 6298, minimum 200 ms as in Linux). Congestion window: RFC 5681,
-// initial window RFC 6928. Resets and SYNs into a session are checked by RFC 5961.
+// Loss: fast retransmit after three duplicate ACKs with NewReno's partial ACKs (RFC 6582), once for
+// the data sent before it or before a timeout; go-back-N after a timeout (RFC 6298, minimum 200 ms
+// as in Linux). Congestion window: RFC 5681, initial window RFC 6928. Resets and SYNs into a
+// session are checked by RFC 5961.
 //
 // Time is the input `tick`, once per millisecond of the peers' time: from a clock divider on a real
-// board, from the wall clock in the live model. Each tick scans the sessions with running timers, and every 64th
-// tick all sessions, to count time without progress. Progress is: data that begins a request; 4 KB of data
-// within a request (`mid_request`); an acknowledgment of all data that the application has written, or of 4 KB of it.
-// Single bytes are not progress. The idle timeout is IDLE_MS, and REQUEST_MS within a request.
+// board, from the wall clock in the live model. Each tick scans the sessions with running timers,
+// and every 64th tick all sessions, to count time without progress. Progress is: data that begins a
+// request; 4 KB of data within a request (`mid_request`); an acknowledgment of all data that the
+// application has written, or of 4 KB of it. Single bytes are not progress. The idle timeout is
+// IDLE_MS, and REQUEST_MS within a request.
 //
-// A connection that finds no free session evicts the session with the longest time without progress, if that is at least
-// IDLE_WANTED_MS. The session is closed if data of a reply is in flight, otherwise reset; then the engine waits up to 128
-// cycles for the application to release the session, and opens it for the new connection. Otherwise the peer retransmits.
+// A connection that finds no free session evicts the session with the longest time without
+// progress, if that is at least IDLE_WANTED_MS. The session is closed if data of a reply is in
+// flight, otherwise reset; then the engine waits up to 128 cycles for the application to release
+// the session, and opens it for the new connection. Otherwise the peer retransmits.
 //
-// The engine and the application notify each other of changes of a session's positions, and each stores the values that it
-// needs, so that all state is in memories, each of which is written in one place.
+// The engine and the application notify each other of changes of a session's positions, and each
+// stores the values that it needs, so that all state is in memories,
+// each of which is written in one place.
 //
-// An event takes eight pipeline steps of a cycle each, so that no step is longer than two additions: values
-// compared in a step are registered before the next step uses the result.
+// An event takes eight pipeline steps of a cycle each, so that no step is longer than two
+// additions: values compared in a step are registered before the next step uses the result.
 //
-// Windows are scaled (RFC 7323) if the peer supports it: the own shift follows from the ring's size; for the peer's shift, the
-// cookie stores 0, 4 or 7, rounded down, which makes the peer's windows appear smaller than they are.
+// Windows are scaled (RFC 7323) if the peer supports it: the own shift follows from the ring's
+// size; for the peer's shift, the cookie stores 0, 4 or 7, rounded down, which makes the peer's
+// windows appear smaller than they are.
 //
 // Sequence comparisons use ring-width arithmetic, except on wire fields.
 //
-// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS and TX_RING_BITS, log2 of a ring's bytes; MSS; SCALE, the own
-// shift; ACTIVE_OPEN, whether the board opens connections (otherwise `connect_valid` is ignored); the limits in ms.
-// Latency: 8 cycles from a descriptor to the segment; 8 cycles per event, 20 with a cookie, 26 to open a session.
+// Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS and TX_RING_BITS, log2 of a
+// ring's bytes; MSS; SCALE, the own shift; ACTIVE_OPEN, whether the board opens connections
+// (otherwise `connect_valid` is ignored); the limits in ms.
+// Latency: 8 cycles from a descriptor to the segment; 8 cycles per event, 20 with a cookie,
+// 26 to open a session.
 module tcp_engine
   import net_pkg::*;
 #(
@@ -49,7 +58,8 @@ module tcp_engine
     parameter  int REQUEST_MS = 10000,      // the same within a request
     parameter  int IDLE_WANTED_MS = 1000,   // after which a session may be evicted
     parameter  int LINGER_MS = 5000,        // after the own FIN; then the session is reset
-    parameter  int LINGER_WANTED_MS = 1500, // the same for eviction: long enough for a retransmission (RTO_FIRST_MS)
+    parameter  int LINGER_WANTED_MS = 1500, // the same for eviction: long enough for a
+                                            // retransmission (RTO_FIRST_MS)
     parameter  int TIME_WAIT_MS = 500,
     parameter  int DELAYED_ACK_MS = 5,
     localparam int S = $clog2(SESSIONS)
@@ -59,7 +69,8 @@ module tcp_engine
     input  logic                tick,
     input  logic         [63:0] secret,     // of the cookies
     input  logic         [15:0] listen_port,
-    input  logic                reserve,    // one session is kept free for connections that the board opens
+    input  logic                reserve,    // one session is kept free for connections that the
+                                            // board opens
     // descriptors from tcp_rx
     input  logic                desc_valid,
     output logic                desc_ready,
@@ -72,7 +83,8 @@ module tcp_engine
     input  logic                desc_exact,
     input  logic                desc_inside,
     input  logic                desc_near,
-    // to tcp_rx: the position at which a stream begins, or that there is none; the sent and read positions
+    // to tcp_rx: the position at which a stream begins, or that there is none;
+    // the sent and read positions
     output logic                begun,
     output logic                begun_ended,
     output logic         [S-1:0] begun_at,
@@ -117,7 +129,8 @@ module tcp_engine
     input  logic                release_valid,
     input  logic        [S-1:0] release_at,
     input  logic [SESSIONS-1:0] working,      // the application works on these: they are not idle
-    input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, without a complete reply
+    input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, without a complete
+                                              // reply
     // connections that the board opens
     input  logic                connect_valid,
     input  logic         [47:0] connect_mac,
@@ -128,7 +141,8 @@ module tcp_engine
     // segments to tcp_tx
     output logic                seg_valid,
     input  logic                seg_ready,  // space for two
-    input  logic                seg_free,   // and enough that replies without a session may fill some of it
+    input  logic                seg_free,   // and enough that replies without a session may fill
+                                            // some of it
     output segment_t            seg,
     output logic        [S-1:0] seg_session,
     output logic                busy,       // processing an event, or opening a session
@@ -167,7 +181,8 @@ module tcp_engine
     return 10'((ms + 63) / 64);
   endfunction
 
-  // Differences of positions in the received and in the sent stream, whose FIN counts as a byte; they may be negative.
+  // Differences of positions in the received and in the sent stream, whose FIN counts as a byte;
+  // they may be negative.
   localparam int RxBits = RX_RING_BITS + 2;
   localparam int TxBits = TX_RING_BITS + 2;
   typedef logic [RxBits-1:0] rx_t;
@@ -180,7 +195,8 @@ module tcp_engine
 
   typedef struct packed {
     state_t      state;
-    logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever sent
+    logic [31:0] una, nxt, max;    // oldest not acknowledged; next to send; after the last ever
+                                   // sent
     logic [31:0] wl1;              // the segment that last updated the window
     logic [15:0] window;           // unscaled, as received
     logic [1:0]  scaling;          // 0: no scaling, otherwise index of `shift_of`
@@ -189,8 +205,10 @@ module tcp_engine
     cwnd_t       cwnd, ssthresh, grown;
     logic [1:0]  dups;
     logic        recovering;       // by fast retransmit
-    logic        repeating;        // until more than `recover` is acknowledged: duplicate ACKs may result from retransmitted data
-    logic [RecoverBits-1:0] recover;  // the end of the data sent before a loss; until the session is open, the peer's first byte
+    logic        repeating;        // until more than `recover` is acknowledged: duplicate ACKs may
+                                   // result from retransmitted data
+    logic [RecoverBits-1:0] recover;  // the end of the data sent before a loss; until the session
+                                      // is open, the peer's first byte
     logic        closing, active;  // the own stream ends at fin_at; this side closed first
     tx_t         fin_at;
     logic        timing;           // a segment is being timed
@@ -254,16 +272,17 @@ module tcp_engine
   logic [S-1:0] laggard;
   logic [9:0] laggard_idle;
   logic laggard_over;
-  // Few sessions are free. Sessions in TIME_WAIT then end at the next tick: a peer that has not received the last ACK
-  // gets a reset for its FIN, which ends a connection that it has closed.
+  // Few sessions are free. Sessions in TIME_WAIT then end at the next tick: a peer that has not
+  // received the last ACK gets a reset for its FIN, which ends a connection that it has closed.
   logic crowded;
 
   // The record when read, after STEP, after ENDS, and after sending.
   tcb_t t, n, settled, m, o;
 
-  // Records are written in one place, so that they fit a memory with one write port: block RAM, because records are wide, and
-  // distributed memory would take more logic than the processing. Block RAM has a read latency: a record is read in
-  // the cycle in which its event is chosen, in which no record is written.
+  // Records are written in one place, so that they fit a memory with one write port: block RAM,
+  // because records are wide, and distributed memory would take more logic than the processing.
+  // Block RAM has a read latency: a record is read in the cycle in which its event is chosen, in
+  // which no record is written.
   (* ram_style = "block", no_rw_check = 1 *) tcb_t tcbs[SESSIONS];
   logic tcb_write, births;  // births: in this cycle, of a session
   logic [S-1:0] tcb_at, chosen;
@@ -313,7 +332,8 @@ module tcp_engine
   assign read_at = report_at;
   assign read_to = report_read_to;
 
-  // ---- sessions with a pending event of the application: a queue with each session at most once ----
+  // ---- sessions with a pending event of the application ----
+  // A queue with each session at most once.
   // A session is in the queue if its two bits differ: one is toggled on entry, the other on exit.
   logic [S-1:0] queue[SESSIONS];
   logic came[SESSIONS], went[SESSIONS];
@@ -478,7 +498,8 @@ module tcp_engine
   logic idle_over, wanted_over, linger_over, wait_over, in_work, timing_out, timer_runs, ack_due, shut, opens;  // shut: the peer's window; opens: it does
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // difference from the mean round trip
-  logic signed [CwndBits:0] to_grow;    // data to be acknowledged until the window grows by a segment
+  logic signed [CwndBits:0] to_grow;    // data to be acknowledged until the window grows by a
+                                        // segment
   logic ours;
 
   // A session may have ended, and its slot been reused, since the segment arrived.
@@ -536,7 +557,8 @@ module tcp_engine
       stream_ended <= stream_read.ended;
       out_end <= report.written_to;
       finished <= report.finish;
-      // The peer's SYN gives the start of its stream. No data is accepted before the session is open.
+      // The peer's SYN gives the start of its stream.
+      // No data is accepted before the session is open.
       if (ACTIVE_OPEN && t.state == SYN_SENT) stream <= d.seq + 32'd1;
       if (ACTIVE_OPEN && t.state inside {SYN_SENT, SYN_RECEIVED}) begin
         stream_ended <= 1'b0;
@@ -590,7 +612,8 @@ module tcp_engine
       case (kind)
         EVENT_SEGMENT: begin
           if (ACTIVE_OPEN && t.state == SYN_SENT) begin
-            // RFC 9293 section 3.10.7.3. An acknowledgment of anything except the own SYN is invalid.
+            // RFC 9293 section 3.10.7.3. An acknowledgment of anything except the own SYN is
+            // invalid.
             if (d.flags[RST]) die = d.flags[ACK];
             else if (d.flags[SYN]) begin
               begin_now = 1'b1;
@@ -611,7 +634,8 @@ module tcp_engine
             else if (d.flags[ACK]) establish = acked_any && !acked_far && acked == tx_t'(1);
             else syn = d.flags[SYN];
           end else if (d.flags[RST]) begin
-            // RFC 5961 section 3: only the exact position resets; another position in the window gets a challenge ACK.
+            // RFC 5961 section 3: only the exact position resets;
+            // another position in the window gets a challenge ACK.
             if (exact) die = 1'b1;
             else if (in_window) ack_now = 1'b1;
           end else if (d.flags[SYN]) begin
@@ -656,7 +680,8 @@ module tcp_engine
             if (newer && some_acked) begin
               stepped.window = d.window;
               stepped.wl1 = d.seq;
-              // A peer that acknowledges a probe is alive. Data sent into the closed window is retransmitted.
+              // A peer that acknowledges a probe is alive.
+              // Data sent into the closed window is retransmitted.
               if (shut) stepped.retries = '0;
               if (opens) stepped.nxt = stepped.una;
             end
@@ -667,11 +692,13 @@ module tcp_engine
               end
               stepped.unacked = t.unacked + 2'd1;
               if (t.unacked == '0) stepped.ack_wait = 8'(DELAYED_ACK_MS);
-              // An ACK at least for every second segment, and for segments that fill a gap (RFC 5681 section 4.2).
+              // An ACK at least for every second segment,
+              // and for segments that fill a gap (RFC 5681 section 4.2).
               if (t.unacked != '0 || gap) ack_now = 1'b1;
             end
             if (fin_in) ack_now = 1'b1;
-            // After a gap, a repetition or a probe: acknowledge the expected position (RFC 9293 section 3.10.7.4).
+            // After a gap, a repetition or a probe: acknowledge the expected position (RFC 9293
+            // section 3.10.7.4).
             if (!kept && !fin_in && (d.length != '0 || d.flags[FIN] || !exact)) ack_now = 1'b1;
           end
         end
@@ -772,7 +799,8 @@ module tcp_engine
   logic dies, wakes, wakes_q;
   logic [18:0] rto;
   tx_t tx_end, unsent, owed;  // the differences negative once the FIN is out
-  tx_t avail, inflight, inflight_more, unacknowledged, sent_out, may_fly;  // inflight_more: with a segment
+  // inflight_more: with a segment.
+  tx_t avail, inflight, inflight_more, unacknowledged, sent_out, may_fly;
   rx_t right;
   logic past_end, ack_q, again_q, probe_q, die_q, reset_q, syn_q, begin_q, establish_q, opening_q;
 
@@ -831,7 +859,8 @@ module tcp_engine
   tx_t limit;
   logic blocked, beyond_limit, segment_fits;
   logic [15:0] length, oldest, length_q;
-  tx_t unreached;                        // previously sent data from the start of this transmission on
+  tx_t unreached;                        // previously sent data from the start of this transmission
+                                         // on
   logic resend, resend_q, send_data, window_opens, widened;
   logic [31:0] from;
 
@@ -843,7 +872,8 @@ module tcp_engine
     beyond_limit = unacknowledged > may_fly;
     segment_fits = may_fly >= inflight_more;
     length = avail > tx_t'(m.mss) && segment_fits ? 16'(m.mss) : beyond_limit ? 16'(limit) : 16'(avail);
-    // No small segments while more data follows (RFC 9293 section 3.8.6.2.1), unless no data is in flight.
+    // No small segments while more data follows (RFC 9293 section 3.8.6.2.1),
+    // unless no data is in flight.
     if (blocked || (inflight != '0 && beyond_limit && !segment_fits)) length = '0;
     oldest = unacknowledged < sent_out ? 16'(unacknowledged) : 16'(sent_out);
     if (unacknowledged > tx_t'(m.mss) && sent_out > tx_t'(m.mss)) oldest = 16'(m.mss);
@@ -974,11 +1004,13 @@ module tcp_engine
   logic [13:0] port_from;
   logic [23:0] cookie_given;
   tcb_t fresh;
-  // If segments of application and timers filled the output, received segments would wait for it and be dropped.
+  // If segments of application and timers filled the output,
+  // received segments would wait for it and be dropped.
   assign choose_other = (app_chosen || tick_chosen) && seg_free;
   assign choose_connect = ACTIVE_OPEN && connect_valid && !connecting && !connect_done && !desc_valid;
   assign choose_segment = desc_valid && (turn || !choose_other);
-  // A change of the lookup, or an unfinished part of an event, completes before the next event begins.
+  // A change of the lookup, or an unfinished part of an event,
+  // completes before the next event begins.
   assign settled_down = !change_valid && !kick;
   assign desc_ready = phase == IDLE && seg_ready && choose_segment && settled_down;
   assign app_taken = phase == IDLE && seg_ready && settled_down && !choose_segment && choose_other && !takes_tick;
@@ -1125,7 +1157,8 @@ module tcp_engine
       STEP: begin
         phase <= ENDS;
         if (kind == EVENT_TICK && tick_slow) begin
-          // A closed session also ends once its FIN is acknowledged, because its peer may never close.
+          // A closed session also ends once its FIN is acknowledged,
+          // because its peer may never close.
           if (t.state == OPEN && (!t.closing || flight == '0) && !in_work) begin
             if (t.idle > laggard_idle || index == laggard) begin
               laggard <= index;

@@ -1,15 +1,18 @@
-// Finds the session of a segment: a cuckoo hash table of the sessions' addresses and ports. Every key has
-// two places, one in each table, by two keyed hashes; keys that find neither free are in a stash, which
-// is searched in parallel. A new key takes its first free place, or displaces another key to that key's other
-// place, and so on; a key without a place after MOVES moves goes to the stash. A key in transit is found, too.
+// Finds the session of a segment: a cuckoo hash table of the sessions' addresses and ports. Every
+// key has two places, one in each table, by two keyed hashes; keys that find neither free are in a
+// stash, which is searched in parallel. A new key takes its first free place, or displaces another
+// key to that key's other place, and so on; a key without a place after MOVES moves goes to the
+// stash. A key in transit is found, too.
 // No key is lost: while the stash is full no key is displaced, and a key that needs it is refused.
 //
-// The hash is linear, and the secret selects it: without the secret, nobody can choose colliding ports.
+// The hash is linear, and the secret selects it: without the secret,
+// nobody can choose colliding ports.
 //
-// Parameters: SESSIONS; PLACES in each table, a power of two; KEY_BITS, the upper bits of a key, which distinguish keys;
-// the others are ignored; STASH; MOVES.
-// Latency: `found` one cycle after `query`, `hit` two, until two after the next; a change 3 cycles, plus 3 per
-// move. No key is found in the first PLACES cycles after a reset, while the tables are emptied.
+// Parameters: SESSIONS; PLACES in each table, a power of two; KEY_BITS, the upper bits of a key,
+// which distinguish keys; the others are ignored; STASH; MOVES.
+// Latency: `found` one cycle after `query`, `hit` two, until two after the next; a change 3 cycles,
+// plus 3 per move. No key is found in the first PLACES cycles after a reset,
+// while the tables are emptied.
 module tcp_lookup #(
     parameter  int SESSIONS = 16,
     parameter  int PLACES = SESSIONS > 64 ? 2 * SESSIONS : SESSIONS,

@@ -1,19 +1,21 @@
 // Receives TCP payload: finds the session and writes the bytes within its window directly to the
 // session's receive ring, while the frame is still arriving. The ring position of a byte is its
-// sequence number modulo the ring's size. Data counts only after the frame's checksum was verified: then
-// `next` of the session moves, or, after a gap, an island of bytes is recorded.
+// sequence number modulo the ring's size. Data counts only after the frame's checksum was verified:
+// then `next` of the session moves, or, after a gap, an island of bytes is recorded.
 //
-// A frame may turn out damaged only at its end, so it never overwrites valid bytes: the accepted part of a
-// segment is that from the first missing byte to the next island.
+// A frame may turn out damaged only at its end, so it never overwrites valid bytes: the accepted
+// part of a segment is that from the first missing byte to the next island.
 //
 // Every good TCP frame, kept or not, results in one descriptor for the engine.
 //
-// The state of a session is in memories that are read with the lookup's result and written in one place.
+// The state of a session is in memories that are read with the lookup's result and written in one
+// place.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, the number of recorded islands, an even
-// number; with none, data after a gap has to be retransmitted; POSITION_BITS, the width of read positions.
-// Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `rcv_notify` (7 if a session is opened at that
-// moment). The ring may be read two cycles after `rcv_notify`.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; ISLANDS, the number of recorded islands,
+// an even number; with none, data after a gap has to be retransmitted; POSITION_BITS,
+// the width of read positions.
+// Latency: 6 cycles from a frame's last beat to the descriptor, 6 to `rcv_notify` (7 if a session
+// is opened at that moment). The ring may be read two cycles after `rcv_notify`.
 module tcp_rx
   import net_pkg::*;
 #(
@@ -142,7 +144,8 @@ module tcp_rx
 
   assign step_1 = asked[1];
 
-  // The stream has advanced in the cycle in which it was read: a frame followed directly while another session was opened.
+  // The stream has advanced in the cycle in which it was read: a frame followed directly while
+  // another session was opened.
   logic late;
   stream_t stream_now;
   assign stream_now = late ? moved_in : stream;
@@ -193,7 +196,8 @@ module tcp_rx
   always_comb begin
     start_now = begin_at;
     for (int i = 0; i < PLACES; i++) begin
-      // Islands are disjoint and not adjacent: at most one contains this byte, and the byte after that island is missing.
+      // Islands are disjoint and not adjacent: at most one contains this byte,
+      // and the byte after that island is missing.
       if (noted[i].valid && !precedes(begin_at, noted[i].from) && precedes(begin_at, noted[i].to))
         start_now = noted[i].to;
       ahead_now[i] = noted[i].valid && precedes(begin_at, noted[i].from) && precedes(noted[i].from, seq_end);
@@ -249,7 +253,8 @@ module tcp_rx
   assign writable = usable && taken && !another;
   always_ff @(posedge clk) if (step_4) stop <= base + 32'(limit);
 
-  // ---- realigns the payload, four cycles later: selects its bytes, then rotates by the position of byte 0 in its word ----
+  // ---- realigning the payload, four cycles later ----
+  // Selects its bytes, then rotates by the position of byte 0 in its word.
   localparam int BEHIND = 4;
   logic [BEHIND:1] valid_behind;
   beat_t beat_behind[BEHIND+1];
@@ -377,7 +382,8 @@ module tcp_rx
   assign fin_ok = usable && !another && judged_head.flags[FIN] && reaches && (!taken || joins_above == '0);
   assign islands_write = judged && judged_hit && writable && (in_order || free_there);
 
-  // ---- notifications of the stream's position: an opening has priority, others wait for a cycle ----
+  // ---- notifications of the stream's position ----
+  // An opening has priority, others wait for a cycle.
   logic some_after;
 
   always_comb begin

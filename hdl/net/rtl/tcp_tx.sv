@@ -1,12 +1,13 @@
 // Builds TCP segments (RFC 9293) in IPv4 in Ethernet: reads the payload from the session's transmit
-// ring, computes the checksum, and sends headers and payload. One segment is read while another is sent.
+// ring, computes the checksum, and sends headers and payload.
+// One segment is read while another is sent.
 //
-// The first header beats leave while the end of the payload is still being summed: the checksum is not
-// needed before beat 6. Frames are not padded to Ethernet's 60 bytes; the MAC does that.
+// The first header beats leave while the end of the payload is still being summed: the checksum is
+// not needed before beat 6. Frames are not padded to Ethernet's 60 bytes; the MAC does that.
 //
 // Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to
-// `read_data`; MSS, the maximum payload; SCALE. Latency: 6 cycles, plus the memory's, plus one per beat
-// beyond six. A beat is assembled in one cycle and summed in the next.
+// `read_data`; MSS, the maximum payload; SCALE. Latency: 6 cycles, plus the memory's, plus one per
+// beat beyond six. A beat is assembled in one cycle and summed in the next.
 module tcp_tx
   import net_pkg::*;
 #(
@@ -37,8 +38,8 @@ module tcp_tx
 
   localparam int BEATS_BITS = $clog2(MSS + 14) - 3;
 
-  // Two slots: the reader fills one while the sender empties the other. The sender copies a slot's header fields with its first
-  // beat, before which no other segment arrives.
+  // Two slots: the reader fills one while the sender empties the other. The sender copies a slot's
+  // header fields with its first beat, before which no other segment arrives.
   logic fill, drain;                 // which slot
   logic [1:0] full;
   segment_t segment;
@@ -67,7 +68,8 @@ module tcp_tx
   logic [16:0] to_end;  // bytes from the beat's first one on
   logic [63:0] merged;
   logic produce, tail;
-  logic early, produced, summed;      // the checksum will be ready in time; all words have arrived; the checksum is ready
+  logic early, produced, summed;      // the checksum will be ready in time; all words have arrived;
+                                      // the checksum is ready
   logic adding, add_last;
   logic [BEATS_BITS-1:0] add_at;
   logic [63:0] added;
@@ -171,8 +173,8 @@ module tcp_tx
   assign take = !sending && (full[drain] || (fill == drain && early && read_state != READ_IDLE));
   assign advance = sending && (!m_valid || m_ready);
 
-  // The constant part of the checksums is summed in the first cycles of sending, one step per cycle: the
-  // IPv4 header's is needed for beat 3, the segment's for beat 6.
+  // The constant part of the checksums is summed in the first cycles of sending, one step per
+  // cycle: the IPv4 header's is needed for beat 3, the segment's for beat 6.
   always_ff @(posedge own_clk) begin
     own_part <= 32'(own_ip[31:16]) + 32'(own_ip[15:0]);
     ip_part <= 32'(out.ip[31:16]) + 32'(out.ip[15:0]) + own_part;

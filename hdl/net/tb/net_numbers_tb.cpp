@@ -25,7 +25,8 @@ TEST(the_last_notification_is_visible) {
         dut->open = dut.random.percent(10) && !sessions[opens].opened;
         dut->open_at = opens;
         dut->open_una = static_cast<uint32_t>(dut.random.next());
-        // A session is notified once it is open, and there is no other notification in the cycle in which a session is opened.
+        // A session is notified once it is open, and there is no other notification in the cycle in
+        // which a session is opened.
         dut->notify = !dut->open && sessions[notifies].opened && dut.random.percent(40);
         dut->notify_at = notifies;
         dut->notify_una = static_cast<uint32_t>(dut.random.next());

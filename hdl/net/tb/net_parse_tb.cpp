@@ -1,5 +1,5 @@
-// Valid frames are classified; frames with a flipped bit in a protected field, or that end too early,
-// are FRAME_OTHER.
+// Valid frames are classified; frames with a flipped bit in a protected field, or that end too
+// early, are FRAME_OTHER.
 #include "frames.hpp"
 
 using namespace bench;
@@ -80,7 +80,8 @@ TEST(any_flipped_bit) {
     Parser p;
     Bytes good = tcp(1, 2, 0x10, {}, p.dut.random.bytes(40));
     for (size_t bit = 0; bit < 8 * good.size(); bit++) {
-        if (bit >= 6 * 8 && bit < 12 * 8) continue;  // the sender's hardware address may be anything
+        if (bit >= 6 * 8 && bit < 12 * 8) continue;  // the sender's hardware address may be
+                                                     // anything
         Bytes f = good;
         f[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
         check(p.verdict(f) == Other, "bit " + std::to_string(bit) + " of a TCP frame");

@@ -1,5 +1,5 @@
-// The stack as a host that opens connections: its requests, its replies, and its time limits. The bench plays the
-// peer, frame by frame; a tick occurs every kTick cycles.
+// The stack as a host that opens connections: its requests, its replies, and its time limits. The
+// bench plays the peer, frame by frame; a tick occurs every kTick cycles.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -387,8 +387,8 @@ TEST(full) {
     check(s.result == Full, "no session is free");
 }
 
-// A connection that finds no session evicts one that was idle for a second, but not one for which the
-// application works; its idle time starts when the work ends.
+// A connection that finds no session evicts one that was idle for a second, but not one for which
+// the application works; its idle time starts when the work ends.
 TEST(idle_while_the_application_works) {
     Stack s;
     std::vector<uint16_t> ports;
@@ -459,8 +459,9 @@ struct Peer {
     }
 };
 
-// Single bytes within a request do not hold a session: a new connection evicts the session with the longest time without
-// progress and is opened at once. A session with progress stays, and so does one whose reply is being acknowledged.
+// Single bytes within a request do not hold a session: a new connection evicts the session with the
+// longest time without progress and is opened at once. A session with progress stays, and so does
+// one whose reply is being acknowledged.
 TEST(bytes_that_trickle_hold_no_session) {
     Stack s;
     s.releases = true;
@@ -597,8 +598,9 @@ TEST(answers_that_trickle_hold_no_session) {
     check(s.accepted.size() == 17, "the newcomer is not opened");
 }
 
-// Three duplicate ACKs request a retransmission, but not of a segment that a timeout or other ACKs have already caused: the
-// acknowledged position must be beyond the data sent then (RFC 6582 section 3.2).
+// Three duplicate ACKs request a retransmission, but not of a segment that a timeout or other ACKs
+// have already caused: the acknowledged position must be beyond the data sent then (RFC 6582
+// section 3.2).
 TEST(duplicate_acks_after_a_timeout) {
     Stack s;
     constexpr uint32_t kSegment = 1460;

@@ -1,5 +1,5 @@
-// UDP in both directions, through receiver and transmitter connected directly (net_udp_top): each datagram returns
-// to its sender, like an echo, with any length and any pace of the wire.
+// UDP in both directions, through receiver and transmitter connected directly (net_udp_top): each
+// datagram returns to its sender, like an echo, with any length and any pace of the wire.
 #include <deque>
 
 #include "frames.hpp"

@@ -1,5 +1,5 @@
-// Compares the lookup with a plain map: keys are added and removed, at any load up to all sessions, and every key is found
-// at any time, also while others are moved.
+// Compares the lookup with a plain map: keys are added and removed, at any load up to all sessions,
+// and every key is found at any time, also while others are moved.
 #include <map>
 
 #include "clocked.hpp"

@@ -1,4 +1,5 @@
-// Segments directly after each other, sessions that begin in any cycle meanwhile, and damaged lengths.
+// Segments directly after each other, sessions that begin in any cycle meanwhile,
+// and damaged lengths.
 #include "frames.hpp"
 
 using namespace bench;

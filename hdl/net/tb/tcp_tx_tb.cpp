@@ -1,5 +1,5 @@
-// Segments of every length from every position of the ring: headers, checksums and payload are correct
-// at any pace of the wire.
+// Segments of every length from every position of the ring: headers, checksums and payload are
+// correct at any pace of the wire.
 #include <deque>
 
 #include "frames.hpp"
@@ -49,7 +49,8 @@ struct Transmitter {
         pipe.pop_front();
         dut->read_data = pipe.front();
     }
-    // segment_t: mac, ip, port, own_port, seq, ack, window, flags, with_mss, with_scale, length from the top.
+    // segment_t: mac, ip, port, own_port, seq, ack, window, flags, with_mss, with_scale,
+    // length from the top.
     void order(uint32_t session, uint32_t seq, uint32_t length, uint8_t flags, bool mss, bool scale) {
         Bytes bits;  // one byte per bit, lowest first
         auto put = [&](uint64_t v, int n) {
