@@ -43,7 +43,7 @@ while (($#)); do
     --native-only) native_only=1; shift ;;
     --built) built=1; shift ;;
     --prefix | --groups | --only | --skip | --native-from | --out | --timeout | --jobs | --at-once)
-      (($# > 1)) || { echo "error: $1 wants a value" >&2; exit 2; }
+      (($# > 1)) || { echo "error: $1 needs a value" >&2; exit 2; }
       case $1 in
         --prefix) prefix=$2 ;;
         --groups) groups=$2 ;;

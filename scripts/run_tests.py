@@ -95,8 +95,8 @@ def describe(pid, stacks):
         debug = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all backtrace 24"]
         options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         try:
-            said = subprocess.run(debug, stdout=subprocess.PIPE, timeout=60, **options).stdout
-            lines += [f"    {line}" for line in said.decode(errors="replace").splitlines() if line]
+            text = subprocess.run(debug, stdout=subprocess.PIPE, timeout=60, **options).stdout
+            lines += [f"    {line}" for line in text.decode(errors="replace").splitlines() if line]
         except subprocess.TimeoutExpired:
             lines.append("    gdb did not respond")
     return "\n".join(lines)
@@ -105,13 +105,13 @@ def describe(pid, stacks):
 def end(session, stacks):
     """Ends the remaining processes of a session, and describes them."""
     left = list(processes(session))
-    said = [describe(pid, stacks) for pid in left]
+    descriptions = [describe(pid, stacks) for pid in left]
     for pid in left:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    return said
+    return descriptions
 
 
 def run(executable, directory, arguments):

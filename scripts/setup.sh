@@ -82,7 +82,7 @@ missing_packages() {
   # shellcheck disable=SC2086 # a list
   have=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $packages 2> /dev/null || true)
   for name in $packages; do
-    # opencl-headers is a name that other packages may provide; having the header is what counts.
+    # Other packages provide opencl-headers, too: this checks for the header itself.
     [[ $name == opencl-headers && -e /usr/include/CL/cl.h ]] && continue
     # Any compiler set will do: a host with cc, c++ and make needs no meta-package.
     [[ $name == build-essential ]] && command -v cc c++ make > /dev/null && continue

@@ -456,15 +456,15 @@ def load(clients, seconds, seed):
     threads = [threading.Thread(target=work, args=(number,)) for number in range(WORKERS)]
     for thread in threads:
         thread.start()
-    began = said = time.monotonic()
+    began = reported_at = time.monotonic()
     while any(thread.is_alive() for thread in threads):
         time.sleep(0.5)
-        if time.monotonic() - said >= 60:
-            said = time.monotonic()
+        if time.monotonic() - reported_at >= 60:
+            reported_at = time.monotonic()
             with clients.lock:
                 done = sum(clients.counted[kind] for kind in KINDS)
             print(
-                f"{said - began:.0f} of {seconds} s: {done} clients, {len(failures)} failures",
+                f"{reported_at - began:.0f} of {seconds} s: {done} clients, {len(failures)} failures",
                 flush=True,
             )
     return failures

@@ -34,8 +34,8 @@ count() {
     if [[ $2 -ne 0 && $f -eq 0 ]]; then failed=$((failed + 1)); fi
 }
 
-# The longest that a group may take, in seconds, so that a group that hangs does not hide the others' results. The longest
-# takes 11 minutes on two idle cores.
+# Maximum time of a group in seconds, so that a group that hangs does not hide the others' results. The
+# longest takes 11 minutes on two idle cores.
 LIMIT=${BALTRA_TEST_LIMIT:-5400}
 
 # Sets `processor` to the processor seconds of all commands so far. `times` of a subshell is its own.
@@ -79,7 +79,7 @@ skip() {
     say "$1: skipped: $2"
 }
 
-# What all groups need from others comes while clippy, which needs nothing of it, compiles.
+# Installs the packages that the groups need while clippy, which needs none of them, compiles.
 ahead=
 if [[ $# -eq 0 ]]; then
     timeout --foreground "$LIMIT" scripts/setup.sh base test drivers fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
@@ -91,8 +91,8 @@ setup() {
     run setup scripts/setup.sh "$@"
 }
 
-# Builds, once for all groups, what the tests are and what they run. Naming packages to cargo would
-# choose other features of their dependencies, and build those again.
+# Builds the tests and the programs that they run, once for all groups. Cargo's -p would select other
+# features of their dependencies, and build those again.
 tests=$logs/tests.json
 is_built=
 built() {
@@ -117,7 +117,8 @@ for group in "${groups[@]}"; do
         crates) run crates scripts/check_crates.py ;;
         clippy) run clippy cargo clippy --release --workspace --all-targets --locked -- -D warnings ;;
         deny)
-            # Built once and kept, and without what makes it fast: its one check takes seconds, its release profile minutes of linking.
+            # Built once and kept, as a debug build without symbols: the check takes seconds, linking a
+            # release build takes minutes.
             if ! command -v target/tools/bin/cargo-deny >/dev/null; then
                 run deny-install env CARGO_PROFILE_DEV_DEBUG=false cargo install cargo-deny --debug --locked --root target/tools
             fi
@@ -161,7 +162,7 @@ for group in "${groups[@]}"; do
             setup base vm
             run functions make -s -C apps/functions
             run apps make -s -C apps
-            # Within all tests everything is built already.
+            # `make test` has built everything before.
             [[ -n $is_built ]] || compile
             run guest scripts/guest.sh
             run vm crates/vfun/tests/vm_test.py
@@ -180,13 +181,13 @@ for group in "${groups[@]}"; do
             run board-gates hdl/board/tests/gates_test.py
             run board-two-regions make -s -C hdl/board REGIONS=2
             run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
-            # Within all tests everything is built already.
+            # `make test` has built everything before.
             [[ -n $is_built ]] || compile
             run board-device hdl/board/tests/device_test.py
             ;;
         kubernetes)
             setup base kubernetes
-            # Within all tests everything is built already.
+            # `make test` has built everything before.
             [[ -n $is_built ]] || compile
             if [[ $EUID -eq 0 ]]; then
                 run kubernetes-build scripts/kubernetes/build.sh control node

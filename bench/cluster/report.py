@@ -246,15 +246,15 @@ def use_section(result, use):
         held = limits(baltra, native)
         for system, row in (("Baltra", baltra), ("native", native)):
             for number, f in row.functions.items():
-                asked, verdict = "", ""
+                promise, verdict = "", ""
                 if system == "Baltra" and number in held:
-                    asked, verdict = f"≤ {held[number]:.2f}", mark(f["p95"] <= held[number])
+                    promise, verdict = f"≤ {held[number]:.2f}", mark(f["p95"] <= held[number])
                 elif system == "Baltra":
-                    asked = f"(native {f['p95'] - native.functions[number]['p95']:+.2f})"
+                    promise = f"(native {f['p95'] - native.functions[number]['p95']:+.2f})"
                 functions.append(
                     f"| {load} | {use.name}-{number} | {f['device']} | {system} | "
                     f"{f['utilization']:.2f} | {f['mean']:.2f} | {f['p50']:.2f} | "
-                    f"{f['p95']:.2f} | {f['served']:.2f} | {f['target']:g} | {asked} | {verdict} |"
+                    f"{f['p95']:.2f} | {f['served']:.2f} | {f['target']:g} | {promise} | {verdict} |"
                 )
         task = max(d["task_ms"] for d in baltra.devices.values())
         for system, row, (served, mean, utilization) in zip(

@@ -335,7 +335,7 @@ def render(result):
         f"{result['options']['rounds']} alternating rounds; pipeline "
         f"{result['options']['pipeline']}.",
         "",
-        "| what | requests/s | × nginx | p50 µs | p99 µs | errors | asked | |",
+        "| what | requests/s | × nginx | p50 µs | p99 µs | errors | promise | |",
         "|---|--:|--:|--:|--:|--:|---|---|",
     ]
     rates, base = result["rates"], median(result["rates"]["nginx, fixed 200"], "per_s")
@@ -343,11 +343,11 @@ def render(result):
         share = median(rows, "per_s") / base
         promised = PROMISED.get(name)
         verdict = "" if promised is None else "met" if share >= promised else "**not met**"
-        asked = "" if promised is None else f"≥ {promised} × nginx"
+        promise = "" if promised is None else f"≥ {promised} × nginx"
         lines.append(
             f"| {name} | {median(rows, 'per_s'):,.0f} | {share:.2f} | {median(rows, 'p50_us'):.0f} "
             f"| {median(rows, 'p99_us'):.0f} | "
-            f"{sum(row['errors'] for row in rows)} | {asked} | {verdict} |"
+            f"{sum(row['errors'] for row in rows)} | {promise} | {verdict} |"
         )
     lines += [
         "",
@@ -381,7 +381,7 @@ def render(result):
     mark = lambda good: "met" if good else "**not met**"
     lines += [
         "",
-        "| what | measured | asked | |",
+        "| what | measured | promise | |",
         "|---|--:|---|---|",
         f"| added by the gateway to the direct task, p50 | {added[0]:.0f} µs | ≤ 60 µs | "
         f"{mark(added[0] <= 60)} |",

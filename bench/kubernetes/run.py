@@ -36,7 +36,7 @@ from pool import Manager, Managers  # noqa: E402
 DEVICES = 4
 # Percentage of a device's time that an instance uses.
 LOAD = 10.0
-ASKED = {"baltra.io/device": "vendor=Example"}
+ANNOTATIONS = {"baltra.io/device": "vendor=Example"}
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/baltra-controller"
@@ -89,11 +89,11 @@ class Api:
             return body
 
 
-def pod(name, asked=ASKED):
+def pod(name, annotations=ANNOTATIONS):
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": asked},
+        "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "containers": [{"name": "it", "image": "none"}],
@@ -101,12 +101,12 @@ def pod(name, asked=ASKED):
     }
 
 
-def deployment(name, replicas, asked=ASKED):
+def deployment(name, replicas, annotations=ANNOTATIONS):
     template = {"metadata": {"labels": {"app": name}}, "spec": pod(name)["spec"]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "annotations": asked},
+        "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": {"app": name}},
@@ -231,10 +231,10 @@ class Bench:
             ), name
         return pods
 
-    def deploy(self, name, replicas, asked=ASKED):
+    def deploy(self, name, replicas, annotations=ANNOTATIONS):
         """Seconds until all run, and the counts over time."""
         began, seen = time.monotonic(), []
-        self.api.create(DEPLOYMENTS, deployment(name, replicas, asked))
+        self.api.create(DEPLOYMENTS, deployment(name, replicas, annotations))
 
         def all_run():
             ready = self.api.call("GET", f"{DEPLOYMENTS}/{name}")["status"].get("readyReplicas", 0)
@@ -335,7 +335,7 @@ class Bench:
     def moves(self, rounds, nodes, pods=50, budget=45):
         """A board holds an accelerator that many Pods use;
         another Pod requests this board with another accelerator."""
-        asked = {"baltra.io/device": "model=example-board", "baltra.io/accelerator": "sobel"}
+        annotations = {"baltra.io/device": "model=example-board", "baltra.io/accelerator": "sobel"}
         self.cluster.fake_nodes(2, first=nodes)
 
         def board(number):
@@ -351,7 +351,7 @@ class Bench:
         result = {"pods": pods, "budget": budget, "rounds": []}
         for turn in range(rounds):
             board(nodes)
-            self.deploy("moves", pods, asked)
+            self.deploy("moves", pods, annotations)
             self.api.create(
                 "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
                 {

@@ -317,7 +317,7 @@ def report(result):
         trip = result["trip"]
         out.append("The empty function, a round trip:\n")
         out.append(
-            "| what | min µs | p50 µs | p90 µs | p99 µs | asked, p50 | "
+            "| what | min µs | p50 µs | p90 µs | p99 µs | promise, p50 | "
             "|\n|---|--:|--:|--:|--:|---|---|"
         )
         asked = {"guest awake": 0.5, "guest slept": 60.0}

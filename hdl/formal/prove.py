@@ -67,10 +67,10 @@ def induced(name, commands):
             "300",
         ]
     )
-    said = answer.read_text()
-    if "Induction step proven: SUCCESS!" in said:
+    log = answer.read_text()
+    if "Induction step proven: SUCCESS!" in log:
         return None
-    return next((line for line in said.splitlines() if "failed" in line), said[-300:])
+    return next((line for line in log.splitlines() if "failed" in line), log[-300:])
 
 
 def modeled(name, commands):

@@ -312,7 +312,7 @@ module tcp_rx_f
         for (int k = 1; k < 6; k++) if (left_valid[k] && left_index[k] >= 11'd6) assert (had && age > 4'(k) && (age < 4'd3 || fresh));
         if (beat_index >= 11'd6) assert (had && 11'(age) + 11'd5 >= (beat_index > 11'd20 ? 11'd20 : beat_index));
         if (past >= 11'd6 && !past_last) assert (had && age >= 4'd6);
-        assert (dut.asked[0] == (age == 4'd1) && dut.asked[1] == (age == 4'd2) && dut.step_2 == (age == 4'd3) &&
+        assert (dut.queried[0] == (age == 4'd1) && dut.queried[1] == (age == 4'd2) && dut.step_2 == (age == 4'd3) &&
                 dut.step_3 == (age == 4'd4) && dut.step_4 == (age == 4'd5));
         assert (age != '0);
         if (!had) assert (age == 4'd15 && !fresh && !current && !got);

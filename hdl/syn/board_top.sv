@@ -93,7 +93,7 @@ module board_top #(
     output logic [R-1:0] swap_region,
     output logic [31:0]  swap_kernel,
     output logic [REGIONS-1:0] decouple,
-    output logic         call_asked,
+    output logic         call_requested,
     output logic         call_granted,
     output logic         call_ended
 );

@@ -168,10 +168,10 @@ def measure(design, seeds, mhz, logs):
     mhz = CLOCKS.get(design, {}).get("clk", mhz)
     each = {
         clock: {
-            "asked": asked,
+            "asked": target,
             "clocks": {seed: result["clocks"][clock] for seed, result in zip(seeds, results)},
         }
-        for clock, asked in CLOCKS.get(design, {}).items()
+        for clock, target in CLOCKS.get(design, {}).items()
     }
     for seed, result in zip(seeds, results):
         clocks = result.pop("clocks")
@@ -381,11 +381,11 @@ def main():
             {} if options.mapped else measure(design, options.seeds, options.mhz, options.logs)
         )
         if r:
-            asked = CLOCKS.get(design, {}).get("clk", options.mhz)
+            target = CLOCKS.get(design, {}).get("clk", options.mhz)
             print(
                 f"{design}: {r['LUT']} LUT, {r['FF']} FF, {r['RAM']} block RAM, {r['DSP']} DSP; "
                 f"{r['clock']:.1f} MHz, slack "
-                f"{r['slack_ns']} ns at {asked:g} MHz; {r['synthesis_s']} s + "
+                f"{r['slack_ns']} ns at {target:g} MHz; {r['synthesis_s']} s + "
                 f"{r.get('placement_s', '-')} s",
                 flush=True,
             )

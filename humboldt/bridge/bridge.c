@@ -33,7 +33,7 @@ static int class_of(int error)
     }
 }
 
-static int said(int error, MPI_Comm comm, const char *text)
+static int report(int error, MPI_Comm comm, const char *text)
 {
     fprintf(stderr, "humboldt: %s\n", text);
     fflush(stderr);
@@ -41,7 +41,7 @@ static int said(int error, MPI_Comm comm, const char *text)
     return class_of(error);
 }
 
-int bridge_result(int error, MPI_Comm comm) { return error == HUM_SUCCESS ? MPI_SUCCESS : said(error, comm, HUM_Last_error()); }
+int bridge_result(int error, MPI_Comm comm) { return error == HUM_SUCCESS ? MPI_SUCCESS : report(error, comm, HUM_Last_error()); }
 
 int bridge_refuse(int error, MPI_Comm comm, const char *format, ...)
 {
@@ -51,7 +51,7 @@ int bridge_refuse(int error, MPI_Comm comm, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
     va_end(arguments);
-    return said(error, comm, text);
+    return report(error, comm, text);
 }
 
 /* ---- types and operations ---- */

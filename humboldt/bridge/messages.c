@@ -169,20 +169,20 @@ static int progress(void)
 }
 
 struct patience {
-    uint64_t since_ns, asked_ns;
+    uint64_t since_ns, probed_ns;
 };
 
 /* Without progress: spins, then sleeps for a short time,
  * and occasionally checks that boards live. */
 static void idle(struct patience *wait)
 {
-    enum { SPIN_NS = 2000000, NAP_US = 50, ASK_NS = 1000000000 };
+    enum { SPIN_NS = 2000000, NAP_US = 50, PROBE_NS = 1000000000 };
     uint64_t now = hum_now_ns();
-    if (wait->since_ns == 0) wait->since_ns = wait->asked_ns = now;
+    if (wait->since_ns == 0) wait->since_ns = wait->probed_ns = now;
     if (now - wait->since_ns < SPIN_NS) sched_yield();
     else usleep(NAP_US);
-    if (now - wait->asked_ns < ASK_NS) return;
-    wait->asked_ns = now;
+    if (now - wait->probed_ns < PROBE_NS) return;
+    wait->probed_ns = now;
     hum_job_events(0);
     hum_fabric_look();
 }

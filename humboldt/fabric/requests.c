@@ -12,7 +12,7 @@
 
 static struct hum_request *sends, *receives; /* in order; the first send is in the engine if it is
                                               * live */
-static struct hum_request *asked, *last;     /* the receive in the engine; the previous one, without
+static struct hum_request *current, *last;   /* the receive in the engine; the previous one, without
                                               * a message */
 
 bool hum_kernel_pending(void) { return sends != NULL || receives != NULL; }
@@ -64,7 +64,7 @@ static void begin_receive(struct hum_request *r, uint32_t once)
 {
     port_take(command_of(r) | once, r->bytes);
     r->offset = 0;
-    asked = r;
+    current = r;
 }
 
 /* Beats of a receive, of which the engine delivers no more than fit. */
@@ -84,8 +84,8 @@ static void get(struct hum_request *r, bool waits)
 static void received(void)
 {
     uint32_t outcome = port_outcome();
-    struct hum_request *r = asked, **at = &receives;
-    asked = NULL;
+    struct hum_request *r = current, **at = &receives;
+    current = NULL;
     last = r;
     if ((outcome & 0xff) == PORT_NOTHING) return;
     last = NULL;
@@ -117,12 +117,12 @@ static struct hum_request *next_receive(struct hum_request *after)
 
 static void pull(void)
 {
-    if (asked == NULL) {
+    if (current == NULL) {
         struct hum_request *next = next_receive(last);
         if (next == NULL) return;
         begin_receive(next, PORT_TAKE_ONCE);
     }
-    get(asked, false);
+    get(current, false);
     if (port_free() & PORT_FREE_TAKEN) received();
 }
 
@@ -136,7 +136,7 @@ static void look(void)
 static void finish(struct hum_request *r)
 {
     while (!r->done) {
-        if (sends == NULL && receives == r && r->next == NULL && asked == NULL) {
+        if (sends == NULL && receives == r && r->next == NULL && current == NULL) {
             begin_receive(r, 0);
             get(r, true);
             received();

@@ -25,7 +25,7 @@ enum {
     HEAD_BYTES = 24,
     FRAME_BYTES_MIN = 64,
     FRAMES_AT_ONCE = 64,
-    QUESTIONS_MAX = 16,
+    PROBES_MAX = 16,
 };
 
 struct frame {
@@ -57,9 +57,9 @@ struct place {
     uint16_t in, out; /* the sequence numbers of the next packets */
     /* `out` at the time of each PROBE without a reply;
      * a slow board may get another PROBE before it replies. */
-    uint16_t asked[QUESTIONS_MAX];
-    int questions;
-    uint16_t asked_out; /* of the last PROBE */
+    uint16_t probed[PROBES_MAX];
+    int probes;
+    uint16_t probed_out; /* of the last PROBE */
 };
 static struct place *places;
 static uint8_t own[6], own_ip[4];
@@ -124,7 +124,7 @@ bool hum_eth_ready(void)
     return late_first == NULL;
 }
 
-bool hum_eth_asks_again(int rank) { return places[rank].out == places[rank].asked_out; }
+bool hum_eth_repeats_probe(int rank) { return places[rank].out == places[rank].probed_out; }
 
 bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes)
 {
@@ -136,8 +136,8 @@ bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes)
     if (bytes > 0) memcpy(frame.data, data, bytes);
     int type = (int)HUM_FIELD(word, TYPE);
     if (type == HUM_PACKET_PROBE) {
-        if (p->questions == QUESTIONS_MAX) memmove(p->asked, p->asked + 1, sizeof p->asked - sizeof *p->asked), p->questions--;
-        p->asked[p->questions++] = p->asked_out = p->out;
+        if (p->probes == PROBES_MAX) memmove(p->probed, p->probed + 1, sizeof p->probed - sizeof *p->probed), p->probes--;
+        p->probed[p->probes++] = p->probed_out = p->out;
     }
     if (type != HUM_PACKET_PROBE && type != HUM_PACKET_STATE) frame.count = p->out++;
     if (all < FRAME_BYTES_MIN) all = FRAME_BYTES_MIN;
@@ -157,10 +157,10 @@ bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes)
  * were replied to, or lost. */
 static bool answers(struct place *p, uint16_t in)
 {
-    for (int i = 0; i < p->questions; i++)
-        if (p->asked[i] == in) {
-            p->questions -= i + 1;
-            memmove(p->asked, p->asked + i + 1, (size_t)p->questions * sizeof *p->asked);
+    for (int i = 0; i < p->probes; i++)
+        if (p->probed[i] == in) {
+            p->probes -= i + 1;
+            memmove(p->probed, p->probed + i + 1, (size_t)p->probes * sizeof *p->probed);
             return true;
         }
     return false;

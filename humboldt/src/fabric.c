@@ -27,7 +27,7 @@ struct waiting {
 
 struct station {
     bool link;         /* reached over TCP */
-    uint64_t asked_ns; /* time of the PROBE without a reply; 0: none */
+    uint64_t probed_ns; /* time of the PROBE without a reply; 0: none */
     bool known;
     /* The message to the peer that is in flight, and those after it. */
     bool sending;
@@ -163,7 +163,7 @@ static void eager(int rank, uint64_t word, const uint8_t *data, size_t bytes, un
 void hum_fabric_state(int rank, unsigned state)
 {
     struct station *s = &stations[rank];
-    s->asked_ns = 0;
+    s->probed_ns = 0;
     s->known = true;
     if (state == 2)
         hum_peer_lost(rank, "has failed");
@@ -244,10 +244,10 @@ int hum_fabric_poll(void) { return hum_eth_poll() + hum_link_poll(); }
 
 /* ---- liveness of peers ---- */
 
-static void ask(int rank)
+static void probe(int rank)
 {
     struct station *s = &stations[rank];
-    if (s->asked_ns == 0) s->asked_ns = hum_now_ns();
+    if (s->probed_ns == 0) s->probed_ns = hum_now_ns();
     put(rank, word_of(HUM_PACKET_PROBE, rank, 0, 0, 0, 0), NULL, 0);
 }
 
@@ -259,10 +259,10 @@ void hum_fabric_look(void)
     for (int rank = 0; rank < hum_job.size; rank++) {
         if (!mine(rank) || gone(rank)) continue;
         const struct station *s = &stations[rank];
-        if (s->asked_ns != 0 && hum_now_ns() - s->asked_ns > hum_job.silent_ns)
+        if (s->probed_ns != 0 && hum_now_ns() - s->probed_ns > hum_job.silent_ns)
             hum_peer_lost(rank, "does not respond: its board or its host has vanished");
-        else if (!hum_fabric_blocked() && (s->asked_ns == 0 || (!s->link && hum_eth_asks_again(rank))))
-            ask(rank);
+        else if (!hum_fabric_blocked() && (s->probed_ns == 0 || (!s->link && hum_eth_repeats_probe(rank))))
+            probe(rank);
     }
 }
 
@@ -291,7 +291,7 @@ int hum_fabric_start(uint64_t deadline_ns, char *text, size_t room)
             if (!mine(rank) || s->known) continue;
             missing = rank;
             /* Packets over TCP are not lost. */
-            if (now >= next && !hum_fabric_blocked() && !(s->link && s->asked_ns != 0)) ask(rank);
+            if (now >= next && !hum_fabric_blocked() && !(s->link && s->probed_ns != 0)) probe(rank);
         }
         if (missing < 0) return HUM_SUCCESS;
         if (hum_job.peers[missing].lost) {

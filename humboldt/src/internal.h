@@ -328,7 +328,7 @@ int hum_eth_poll(void);
 bool hum_eth_put(int rank, uint64_t word, const void *data, size_t bytes);
 bool hum_eth_ready(void); /* for more than control packets */
 bool hum_eth_blocked(void);
-bool hum_eth_asks_again(int rank); /* no packet was sent since the last PROBE */
+bool hum_eth_repeats_probe(int rank); /* no packet was sent since the last PROBE */
 int hum_link_start(uint64_t deadline_ns, char *text, size_t room);
 int hum_link_poll(void);
 bool hum_link_put(int rank, uint64_t word, const void *data, size_t bytes);

@@ -391,7 +391,7 @@ def strangers_do_not_keep_ranks_apart():
     want(code == 1 and "rank 1 has closed its connection" in err, (code, err))
 
 
-NONSENSE = {
+MALFORMED = {
     "type": pack(99),
     "source": pack(EAGER, source=0, size=4, payload=b"1234"),
     "destination": pack(EAGER, destination=1, size=4, payload=b"1234"),
@@ -419,7 +419,7 @@ def malformed(name, bytes_):
     case(f"malformed_{name}", run)
 
 
-for each in NONSENSE.items():
+for each in MALFORMED.items():
     malformed(*each)
 
 

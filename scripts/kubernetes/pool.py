@@ -47,14 +47,14 @@ class Registry:
 
     def call(self, service, method, timeout_s=10, **fields):
         described = self.pool.FindServiceByName(f"{PACKAGE}.{service}").FindMethodByName(method)
-        asked = message_factory.GetMessageClass(described.input_type)
+        request = message_factory.GetMessageClass(described.input_type)
         answered = message_factory.GetMessageClass(described.output_type)
         call = self.channel.unary_unary(
             f"/{PACKAGE}.{service}/{method}",
-            request_serializer=asked.SerializeToString,
+            request_serializer=request.SerializeToString,
             response_deserializer=answered.FromString,
         )
-        return call(asked(**fields), metadata=self.metadata, timeout=timeout_s)
+        return call(request(**fields), metadata=self.metadata, timeout=timeout_s)
 
 
 class Manager:

@@ -142,7 +142,7 @@ module board_shell
     input  logic [ 7:0]        k_m_keep  [REGIONS],
     input  logic [REGIONS-1:0] k_m_last,
     // Events of calls, for measurements.
-    output logic         call_asked,
+    output logic         call_requested,
     output logic         call_granted,
     output logic         call_ended
 );
@@ -670,7 +670,7 @@ module board_shell
       .region_busy
   );
 
-  assign call_asked = request_valid && request_ready;
+  assign call_requested = request_valid && request_ready;
   assign call_granted = grant;
   assign call_ended = finish_valid && finish_ready;
 

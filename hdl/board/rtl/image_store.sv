@@ -283,14 +283,14 @@ module image_store
   );
 
   // ---- writing: a burst begins with its first word, and is padded if it ends early ----
-  logic bursting, asked, answered, filling, memory_failed;
+  logic bursting, addressed, answered, filling, memory_failed;
   logic [$clog2(Beats)-1:0] beat;
   logic [31:0] burst_at;
 
-  assign awvalid = bursting && !asked;
+  assign awvalid = bursting && !addressed;
   assign awaddr = burst_at;
   assign awlen = 8'(Beats - 1);
-  assign wvalid = bursting && asked && !answered && (filling || body_valid);
+  assign wvalid = bursting && addressed && !answered && (filling || body_valid);
   assign wdata = body;
   assign wstrb = filling ? 8'h00 : 8'hff;
   assign wlast = beat == '1;
@@ -300,11 +300,11 @@ module image_store
   always_ff @(posedge own_clk) begin
     if (!bursting && state == FETCH && body_valid) begin
       bursting <= 1'b1;
-      asked <= 1'b0;
+      addressed <= 1'b0;
       answered <= 1'b0;
       beat <= '0;
     end
-    if (awvalid && awready) asked <= 1'b1;
+    if (awvalid && awready) addressed <= 1'b1;
     if (wvalid && wready) begin
       beat <= beat + 1'b1;
       if (wlast) answered <= 1'b1;

@@ -270,7 +270,7 @@ void steps(const char* which, size_t image_bytes) {
   const uint64_t loads = bench.board.loads, took = call(bench, peer, body), from = bench.board.last_byte_in;
   if ((bench.board.loads != loads) != cold) wrong("a call was unexpectedly cold or warm");
   const Board::Steps& s = bench.board.steps;
-  printf("{\"measure\": \"steps\", \"call\": \"%s\", \"image_bytes\": %zu, \"asked\": %lu, ", which, image_bytes, s.asked - from);
+  printf("{\"measure\": \"steps\", \"call\": \"%s\", \"image_bytes\": %zu, \"asked\": %lu, ", which, image_bytes, s.requested - from);
   if (cold)
     printf("\"configuration_begins\": %lu, \"configuration_ends\": %lu, \"swapped\": %lu, ", s.configured_from - from,
            s.configured_to - from, s.swapped - from);

@@ -90,7 +90,7 @@ class Board {
   // The cycles of the steps of the latest call; with several calls in progress,
   // the latest of each step.
   struct Steps {
-    uint64_t asked = 0, granted = 0, swapped = 0, ended = 0;
+    uint64_t requested = 0, granted = 0, swapped = 0, ended = 0;
     uint64_t configured_from = 0, configured_to = 0;  // first and last word at the configuration
                                                       // port
   } steps;
@@ -325,7 +325,7 @@ class Board {
 
   // Events of the cycle that begins.
   void note() {
-    if (top_->call_asked) steps.asked = cycles;
+    if (top_->call_requested) steps.requested = cycles;
     if (top_->call_granted) steps.granted = cycles;
     if (top_->call_ended) steps.ended = cycles;
     if (top_->icap_valid) {

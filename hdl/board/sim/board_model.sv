@@ -86,7 +86,7 @@ module board_model #(
     input  logic [63:0]        k_m_data  [REGIONS],
     input  logic [ 7:0]        k_m_keep  [REGIONS],
     input  logic [REGIONS-1:0] k_m_last,
-    output logic         call_asked,
+    output logic         call_requested,
     output logic         call_granted,
     output logic         call_ended
 );

@@ -121,7 +121,7 @@ void print_stages(const Board& board, const Board::Steps& s, uint64_t first_in, 
     if (at >= first_in && at <= board.cycles) printf("%-44s %9ld\n", what, static_cast<long>(at) - static_cast<long>(last_in));
   };
   line("its first byte", first_in);
-  line("the call is requested", s.asked);
+  line("the call is requested", s.requested);
   line("the configuration port gets its first word", s.configured_from);
   line("and its last", s.configured_to);
   line("the region has the new kernel", s.swapped);

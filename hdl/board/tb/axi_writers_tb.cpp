@@ -24,7 +24,7 @@ struct Writer {
 
 }  // namespace
 
-TEST(bursts_come_whole_and_in_order) {
+TEST(bursts_arrive_whole_and_in_order) {
     Clocked dut;
     dut->s_awvalid = dut->s_wvalid = dut->s_wlast = dut->awready = dut->wready = dut->bvalid = 0;
     dut->s_bready = 3;

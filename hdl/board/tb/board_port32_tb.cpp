@@ -84,7 +84,7 @@ struct Port : Clocks {
             if (keep >> i & 1) taken.push_back(static_cast<uint8_t>(d->port_tx_data >> (8 * i)));
         inside = !d->port_tx_last;
         if (inside) return;
-        check(!sent.empty(), "a frame that nobody sent");
+        check(!sent.empty(), "a frame that was not sent arrives");
         expect(taken, sent.front(), "frame " + std::to_string(left) + " out");
         sent.pop_front(), taken.clear();
         left++;
@@ -189,7 +189,7 @@ TEST(a_line_of_the_longest_frames_may_be_a_percent_faster) {
     check(p.got == 2000 && p->rx_dropped == 0, "frames are missing");
 }
 
-TEST(what_is_too_long_is_cut) {
+TEST(long_frames_are_cut) {
     Port p({8, 0.05}, {16, 0.05});
     for (int i = 0; i < 60; i++) p.coming.push_back(p.random.bytes(i % 3 == 1 ? 1540 + p.random.below(5000) : 60 + p.random.below(1000)));
     p.drain();

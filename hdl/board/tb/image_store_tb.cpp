@@ -67,7 +67,7 @@ struct Store : Clocked {
     // Makes a request, and waits until it is accepted.
     void ask(uint8_t tag, uint8_t function, uint32_t image) {
         auto &dut = *this;
-        check(!calls.count(tag), "the test asks twice");
+        check(!calls.count(tag), "the test uses a tag twice");
         dut->request_valid = 1;
         dut->request_tag = tag;
         dut->request_function = function;
@@ -159,9 +159,9 @@ private:
     void forward() {
         auto &dut = *this;
         uint8_t tag = dut->e_request_tag;
-        check(calls.count(tag), "goes on with a call that nobody asked for");
+        check(calls.count(tag), "forwards a call that was not requested");
         Call &call = calls[tag];
-        check(!call.forwarded, "goes on twice with a call");
+        check(!call.forwarded, "forwards a call twice");
         call.forwarded = true;
         call.at = dut->e_request_image;
         check(dut->e_request_function == call.function && dut->e_request_cost == 100u + tag && dut->e_request_timeout == 200u + tag, "another call's");
@@ -190,7 +190,7 @@ private:
     void finish() {
         auto &dut = *this;
         uint8_t tag = dut->finish_tag;
-        check(calls.count(tag), "ends a call that nobody asked for");
+        check(calls.count(tag), "ends a call that was not requested");
         Call &call = calls[tag];
         call.fetched = dut->finish_fetch;
         if (dut->e_finish_valid && ending_ == tag) {
@@ -200,7 +200,7 @@ private:
             in_engine.erase(tag);
             ending_ = -1;
         } else {
-            check(!call.forwarded && call.image == kRemote && call.fetched != Ok && dut->finish_refused, "ends a call that goes on");
+            check(!call.forwarded && call.image == kRemote && call.fetched != Ok && dut->finish_refused, "ends a forwarded call");
         }
         last_ = call;
         calls.erase(tag);
@@ -246,7 +246,7 @@ TEST(an_image_is_fetched_once) {
     auto first = store.call(3), second = store.call(3);
     check(first.first == Ok && first.second == 1, "the first call does not fetch it");
     check(second.first == Ok && second.second == 0, "the second call fetches it again");
-    check(store.server.requests[0].rfind("GET /sobel.img ", 0) == 0, "asks for " + store.server.requests[0]);
+    check(store.server.requests[0].rfind("GET /sobel.img ", 0) == 0, "requests " + store.server.requests[0]);
 }
 
 TEST(other_calls_pass_while_one_is_fetched) {
@@ -264,7 +264,7 @@ TEST(other_calls_pass_while_one_is_fetched) {
     store.settle_all();
 }
 
-TEST(the_image_used_longest_ago_makes_room) {
+TEST(the_least_recently_used_image_is_evicted) {
     Store store;
     for (uint8_t f = 0; f < 9; f++) store.stored(f, "function" + std::to_string(f));
     for (uint8_t f = 0; f < 8; f++) check(store.call(f).second == 1, "is there already");
@@ -305,8 +305,8 @@ TEST(an_image_that_is_refused_is_fetched_anew) {
     store.refuses = {3};
     check(store.call(3) == std::make_pair(int(Ok), size_t(1)), "is not fetched");
     store.refuses = {};
-    check(store.call(3).second == 1, "what was refused is kept");
-    check(store.call(3).second == 0, "what was not is not kept");
+    check(store.call(3).second == 1, "a refused image is kept");
+    check(store.call(3).second == 0, "an accepted image is not kept");
 }
 
 TEST(a_function_that_changes_is_fetched_anew) {
@@ -317,7 +317,7 @@ TEST(a_function_that_changes_is_fetched_anew) {
     check(store.call(3).second == 1 && store.server.requests.back().rfind("GET /edges.img ", 0) == 0, "the old image is taken");
 }
 
-TEST(what_the_store_has_not_ends_its_own_calls_only) {
+TEST(a_missing_file_ends_only_the_calls_of_its_function) {
     Store store;
     store.stored(2, "there");
     store.name(3, "missing");
@@ -326,9 +326,9 @@ TEST(what_the_store_has_not_ends_its_own_calls_only) {
     store.ask(2, 2, kRemote);
     store.settle_all();
     check(store.last_.function == 2 && store.last_.fetched == Ok, "the other function's call ends too");
-    size_t asked = store.server.requests.size();
-    check(asked == 2, "calls that waited ask " + std::to_string(asked) + " times");
-    check(store.call(3) == std::make_pair(int(Missing), size_t(1)), "what is missing is not asked for again later");
+    size_t requests = store.server.requests.size();
+    check(requests == 2, "waiting calls cause " + std::to_string(requests) + " requests");
+    check(store.call(3) == std::make_pair(int(Missing), size_t(1)), "a missing image is not requested again later");
 }
 
 TEST(a_store_that_is_down_ends_all_that_wait) {
@@ -337,11 +337,11 @@ TEST(a_store_that_is_down_ends_all_that_wait) {
     store.down = true;
     for (uint8_t f = 0; f < 5; f++) store.ask(f, f, kRemote);
     store.settle_all();
-    check(store.last_.fetched == Silent && store.server.requests.empty(), "a call goes on");
+    check(store.last_.fetched == Silent && store.server.requests.empty(), "a call is forwarded without an image");
     store.down = false;
     check(store.call(4).first == Ok, "nothing is fetched afterwards");
     store->server_ip = 0;
-    check(store.call(3).first == Silent, "without a store one is asked");
+    check(store.call(3).first == Silent, "a request is sent without a store");
 }
 
 TEST(every_call_ends_once_whatever_the_store_does) {
@@ -349,7 +349,7 @@ TEST(every_call_ends_once_whatever_the_store_does) {
     for (uint8_t f = 0; f < 14; f++) store.stored(f, "function" + std::to_string(f));
     for (uint8_t f = 14; f < 18; f++) store.name(f, "missing" + std::to_string(f));
     store.ends = 3;
-    unsigned asked = 0;
+    unsigned made = 0;
     for (int i = 0; i < 600; i++) {
         store.down = store.random.percent(10);
         store.refuses.clear();
@@ -359,13 +359,13 @@ TEST(every_call_ends_once_whatever_the_store_does) {
             bool remote = store.random.percent(80);
             uint8_t function = static_cast<uint8_t>(remote ? store.random.below(18) : 40);
             store.ask(tag, function, remote ? kRemote : 0x20000u);
-            asked++;
+            made++;
         }
         for (uint32_t wait = store.random.below(600); wait; wait--) store.step();
     }
     store.down = false;
     store.settle_all();
-    check(store.calls.empty() && asked > 300, "a call is left");
+    check(store.calls.empty() && made > 300, "a call is left");
     check(store.server.connected == store.server.released || store.server.connected == store.server.released + 1, "connections are left");
 }
 

@@ -20,7 +20,7 @@
   do {                                                                        \
     cl_int code_ = (call);                                                    \
     if (code_ != CL_SUCCESS) {                                                \
-      fprintf(stderr, "device.c:%d: %s says %d\n", __LINE__, #call, code_);   \
+      fprintf(stderr, "device.c:%d: %s returns %d\n", __LINE__, #call, code_);   \
       exit(1);                                                                \
     }                                                                         \
   } while (0)
@@ -88,16 +88,16 @@ static void sobel(int image, const char *path, size_t width, size_t height) {
 }
 
 static void is_text(cl_device_id device, cl_device_info what, const char *text) {
-  char said[256] = "";
-  OK(clGetDeviceInfo(device, what, sizeof said, said, NULL));
-  if (strncmp(said, text, strlen(text)) != 0) fprintf(stderr, "'%s' instead of '%s'\n", said, text);
-  CHECK(strncmp(said, text, strlen(text)) == 0);
+  char result[256] = "";
+  OK(clGetDeviceInfo(device, what, sizeof result, result, NULL));
+  if (strncmp(result, text, strlen(text)) != 0) fprintf(stderr, "'%s' instead of '%s'\n", result, text);
+  CHECK(strncmp(result, text, strlen(text)) == 0);
 }
 
 static cl_uint number(cl_device_id device, cl_device_info what) {
-  cl_uint said = 77;
-  OK(clGetDeviceInfo(device, what, sizeof said, &said, NULL));
-  return said;
+  cl_uint result = 77;
+  OK(clGetDeviceInfo(device, what, sizeof result, &result, NULL));
+  return result;
 }
 
 static void facts(const char *path) {
@@ -152,11 +152,11 @@ static void facts(const char *path) {
   cl_uint args;
   OK(clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof args, &args, NULL));
   CHECK(args == 2);
-  char words[64], said[64] = "";
+  char words[64], result[64] = "";
   memset(words, 'w', sizeof words);
   cl_mem body = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof words, words, &e);
   OK(e);
-  cl_mem answer = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof said, NULL, &e);
+  cl_mem answer = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof result, NULL, &e);
   OK(e);
   CHECK(clSetKernelArg(kernel, 2, 4, words) == CL_INVALID_ARG_INDEX);
   CHECK(clSetKernelArg(kernel, 0, 4, words) == CL_INVALID_ARG_SIZE);
@@ -166,10 +166,10 @@ static void facts(const char *path) {
   OK(clSetKernelArg(kernel, 1, sizeof answer, &answer));
   /* The call is for 17 bytes: later bytes are unchanged. */
   char dots = '.';
-  OK(clEnqueueFillBuffer(queue, answer, &dots, 1, 0, sizeof said, 0, NULL, NULL));
+  OK(clEnqueueFillBuffer(queue, answer, &dots, 1, 0, sizeof result, 0, NULL, NULL));
   OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL));
-  OK(clEnqueueReadBuffer(queue, answer, CL_TRUE, 0, sizeof said, said, 0, NULL, NULL));
-  for (size_t i = 0; i < sizeof said; i++) CHECK(said[i] == (i < 17 ? 'w' : '.'));
+  OK(clEnqueueReadBuffer(queue, answer, CL_TRUE, 0, sizeof result, result, 0, NULL, NULL));
+  for (size_t i = 0; i < sizeof result; i++) CHECK(result[i] == (i < 17 ? 'w' : '.'));
   /* A reply that does not fit fails only its own event. */
   cl_mem small = clCreateBuffer(context, CL_MEM_READ_WRITE, 8, NULL, &e);
   OK(e);
@@ -185,8 +185,8 @@ static void facts(const char *path) {
   OK(clEnqueueReadBufferRect(queue, answer, CL_TRUE, origin, zero, part, 8, 0, 4, 0, four, 0, NULL, NULL));
   for (int i = 0; i < 12; i++) CHECK(four[i] == '.');
   OK(clEnqueueCopyBuffer(queue, body, answer, 0, 32, 32, 0, NULL, NULL));
-  OK(clEnqueueReadBuffer(queue, answer, CL_TRUE, 0, sizeof said, said, 0, NULL, NULL));
-  CHECK(said[31] == '.' && said[32] == 'w');
+  OK(clEnqueueReadBuffer(queue, answer, CL_TRUE, 0, sizeof result, result, 0, NULL, NULL));
+  CHECK(result[31] == '.' && result[32] == 'w');
   OK(clSetKernelArg(kernel, 1, sizeof answer, &answer));
   OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL));
   OK(clFinish(queue));

@@ -208,12 +208,12 @@ def test_the_same_bytes_by_dma_and_over_http():
     picture = random.Random(5).randbytes(width * height)
     with board() as running, Port(running.path) as port:
         sobel = port.bring(LOAD, image("sobel"))["number"]
-        status, edges, said = port.call(sobel, picture, params=[width])
+        status, edges, report = port.call(sobel, picture, params=[width])
         assert status == OK and http(running, "sobel", picture, f"?width={width}") == (200, edges)
-        assert said["loaded"] and said["kernel_cycles"] > width * height / 8, said
-        status, again, said = port.call(sobel, picture, params=[width])
-        assert (status, again, said["loaded"]) == (OK, edges, 0), said
-        assert said["cycles"] < said["kernel_cycles"] + 600, said
+        assert report["loaded"] and report["kernel_cycles"] > width * height / 8, report
+        status, again, report = port.call(sobel, picture, params=[width])
+        assert (status, again, report["loaded"]) == (OK, edges, 0), report
+        assert report["cycles"] < report["kernel_cycles"] + 600, report
         hashed = port.bring(LOAD, image("sha256"))["number"]
         for size in (0, 1, 7, 8, 63, 64, 65, 1000, 5000):
             body = os.urandom(size)
@@ -288,8 +288,8 @@ def test_answers_stay_in_their_room():
         echo = port.bring(LOAD, image("echo"))["number"]
         body = os.urandom(1000)
         port.window[ANSWER : ANSWER + 2000] = b"\xaa" * 2000
-        status, answer, said = port.call(echo, body, room=333)
-        assert status == ROOM and said["bytes"] == 1000 and answer == body[:333], said
+        status, answer, report = port.call(echo, body, room=333)
+        assert status == ROOM and report["bytes"] == 1000 and answer == body[:333], report
         assert port.window[ANSWER + 333 : ANSWER + 2000] == b"\xaa" * 1667
         is_well(running)
 

@@ -293,8 +293,8 @@ def test_stores_that_are_down_or_silent():
     with rude_store(silent) as mute:
         for name, address in {
             "refuses": f"{HOST_IP}:9/",
-            "is nobody": "10.99.0.200:80/",
-            "says nothing": mute,
+            "has no host": "10.99.0.200:80/",
+            "sends nothing": mute,
         }.items():
             with table(up="", other="") as directory:
                 with Board("--functions", directory, "--store", address, log="store-down"):
@@ -317,10 +317,10 @@ def test_a_slow_store_is_not_idle():
     and still supplies its image."""
     content = image("uppercase", 100000)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content)
-    asked, over = threading.Event(), threading.Event()
+    requested, over = threading.Event(), threading.Event()
 
     def slow(s, _):
-        asked.set()
+        requested.set()
         time.sleep(
             4
         )  # below http_fetch's QUIET_MS, above what closes an idle session and then resets it
@@ -338,7 +338,7 @@ def test_a_slow_store_is_not_idle():
         with Board("--functions", directory, "--store", address, log="store-slow"):
             with concurrent.futures.ThreadPoolExecutor(41) as pool:
                 up = pool.submit(call, "up", b"x", seconds=60)
-                assert asked.wait(10)
+                assert requested.wait(10)
                 crowd = [pool.submit(want_in) for _ in range(40)]
                 try:
                     assert up.result() == (200, b"X"), up.result()

@@ -458,14 +458,14 @@ def test_recordings_play_again():
     done = replayed(first, "--seed", 6, "--api-key", "sesame")
     assert done.returncode == 1 and "not as recorded" in done.stderr, done.stderr
     data = bytearray(first.read_bytes())
-    asked = data.index(b"POST /function/uppercase")
+    requested = data.index(b"POST /function/uppercase")
     with tempfile.TemporaryDirectory() as directory:
         other = Path(directory) / "other.pcap"
-        data[asked] ^= 1  # its checksum is wrong now: the board must not answer
+        data[requested] ^= 1  # its checksum is wrong now: the board must not answer
         other.write_bytes(data)
         done = replayed(other, *seeded)
         assert done.returncode == 1 and "not as recorded" in done.stderr, done.stderr
-        data[asked] ^= 1
+        data[requested] ^= 1
         # Invalid files are reported without a crash.
         draw = random.Random(6)
         for _ in range(60):
@@ -533,9 +533,9 @@ def check_waveform(path, stages, cold):
         assert any(name.endswith(f"u_shell.{handshake}") for name in signals), handshake
     # The printed cycles equal those of the signals.
     granted = rises(find("board_model.call_granted"))
-    asked = rises(find("board_model.call_asked"))
-    assert granted and asked, path
-    assert (granted[-1] - asked[-1]) // 10 == stages["the region is granted"] - stages[
+    requested = rises(find("board_model.call_requested"))
+    assert granted and requested, path
+    assert (granted[-1] - requested[-1]) // 10 == stages["the region is granted"] - stages[
         "the call is requested"
     ]
     assert bool(rises(find("board_model.swap"))) == cold

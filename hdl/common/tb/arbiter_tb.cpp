@@ -2,7 +2,7 @@
 
 using namespace bench;
 
-TEST(one_of_those_that_ask_and_each_in_its_turn) {
+TEST(grants_one_request_and_each_in_turn) {
     Clocked dut;
     dut->enable = dut->request = 0;
     dut.reset();
@@ -16,7 +16,7 @@ TEST(one_of_those_that_ask_and_each_in_its_turn) {
         unsigned request = dut->request, grant = dut->grant;
         check((grant & ~request) == 0, "given to one that did not ask");
         check((grant & (grant - 1)) == 0, "given to two");
-        check(!grant == (!dut->enable || !request), dut->enable ? "given to nobody" : "given although there is nothing to give");
+        check(!grant == (!dut->enable || !request), dut->enable ? "grants no request" : "grants while disabled");
         for (unsigned n = 0; n < 4; n++) {
             if (grant >> n & 1) waited[n] = 0;
             else if (grant && request >> n & 1) waited[n]++;

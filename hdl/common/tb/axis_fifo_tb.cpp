@@ -16,8 +16,8 @@ static uint64_t through(Clocked &dut, unsigned idle, unsigned stall, size_t coun
         dut->s_payload = static_cast<uint8_t>(dut.random.next());
         dut->m_ready = !dut.random.percent(stall);
         dut.settle();
-        check(dut->level == inside.size(), "level says " + std::to_string(dut->level));
-        if (held) check(dut->m_valid && dut->m_payload == held_value, "what was offered has changed");
+        check(dut->level == inside.size(), "level is " + std::to_string(dut->level));
+        if (held) check(dut->m_valid && dut->m_payload == held_value, "an offered word has changed");
         held = dut->m_valid && !dut->m_ready;
         held_value = dut->m_payload;
         if (dut->m_valid && dut->m_ready) {

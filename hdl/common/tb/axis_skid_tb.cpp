@@ -25,7 +25,7 @@ static uint64_t through(Clocked &dut, unsigned idle, unsigned stall, size_t coun
         dut->m_ready = !dut.random.percent(stall);
         dut.settle();
         check(ready_before == dut->s_ready, "s_ready depends on m_ready");
-        if (held) check(dut->m_valid && dut->m_payload == held_value, "what was offered has changed");
+        if (held) check(dut->m_valid && dut->m_payload == held_value, "an offered word has changed");
         held = dut->m_valid && !dut->m_ready;
         held_value = dut->m_payload;
         if (dut->m_valid && dut->m_ready) {

@@ -66,7 +66,7 @@ struct Fifo : Clocks {
         settle();
         if (d->m_rst) return;
         if (d->m_valid && !first_valid) first_valid = cycles(1);
-        if (held) check(d->m_valid && d->m_payload == held_value, "what was offered has changed");
+        if (held) check(d->m_valid && d->m_payload == held_value, "an offered word has changed");
         held = d->m_valid && !d->m_ready;
         held_value = d->m_payload;
         if (d->m_valid && d->m_ready) {

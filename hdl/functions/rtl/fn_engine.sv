@@ -208,19 +208,19 @@ module fn_engine
   // Loads, one after another. The image's address is read from memory in the cycle before the
   // request.
 
-  logic                  load_asked, load_ready, loaded;
+  logic                  load_requested, load_ready, loaded;
   logic [RegionBits-1:0] load_region;
   logic [ADDRESS-1:0]    load_address;
   load_result_t          result;
 
   always_ff @(posedge own_clk) begin
-    if (rst) load_asked <= 1'b0;
-    else if (load_asked && load_ready) load_asked <= 1'b0;
-    else if (!load_asked && loading == '0 && unloaded != '0) load_asked <= 1'b1;
+    if (rst) load_requested <= 1'b0;
+    else if (load_requested && load_ready) load_requested <= 1'b0;
+    else if (!load_requested && loading == '0 && unloaded != '0) load_requested <= 1'b1;
   end
 
   always_ff @(posedge own_clk) begin
-    if (!load_asked && unloaded != '0) begin
+    if (!load_requested && unloaded != '0) begin
       load_region  <= lowest(unloaded);
       load_address <= images[tag[lowest(unloaded)]];
     end
@@ -235,7 +235,7 @@ module fn_engine
   ) u_reconfig (
       .clk,
       .rst,
-      .load_valid(load_asked),
+      .load_valid(load_requested),
       .load_ready,
       .load_region,
       .load_address,
@@ -353,7 +353,7 @@ module fn_engine
       end else begin
         unique case (state[r])
           Free:     if (run_valid && run_region == RegionBits'(r)) state[r] <= run_load ? Unloaded : Ready;
-          Unloaded: if (load_asked && load_ready && load_region == RegionBits'(r)) state[r] <= Loading;
+          Unloaded: if (load_requested && load_ready && load_region == RegionBits'(r)) state[r] <= Loading;
           Loading:  if (loaded) state[r] <= result == LoadOk ? Ready : Over;
           Ready:    if (starting && grant_region == RegionBits'(r)) state[r] <= Running;
           Running:  if (region_done[r]) state[r] <= Over;
@@ -388,7 +388,7 @@ module fn_engine
   always_comb for (int r = 0; r < REGIONS; r++) works[r] = state[r] != Free;
   clock_gate u_gate (
       .clk,
-      .wake (rst || request_valid || run_valid || works != '0 || starting || load_asked || !stats_ready || loaded),
+      .wake (rst || request_valid || run_valid || works != '0 || starting || load_requested || !stats_ready || loaded),
       .gated(own_clk)
   );
 

@@ -23,7 +23,7 @@ struct Answer {
     bool granted = false, killed = false, marked = false, loaded = false;
     int load = 0;
     Bytes out;
-    uint64_t asked = 0, granted_at = 0, first_out = 0, finished_at = 0;
+    uint64_t requested_at = 0, granted_at = 0, first_out = 0, finished_at = 0;
 };
 
 // A shell in software: requests with their bodies, connected to the granted regions.
@@ -101,11 +101,11 @@ struct Engine : Clocked {
             dut->m_ready = ready;
             settle();
             swaps += dut->swap;
-            if (offer && dut->request_ready) answers[at++].asked = cycles;
+            if (offer && dut->request_ready) answers[at++].requested_at = cycles;
             for (size_t r = 0; r < regions; r++) {
                 auto &p = ports[r];
                 if (dut->m_valid >> r & ready >> r & 1) {
-                    check(p.out_tag >= 0, "output of a region that nobody was granted");
+                    check(p.out_tag >= 0, "output of a region that was not granted");
                     auto &a = answers[static_cast<size_t>(p.out_tag)];
                     if (!a.first_out) a.first_out = cycles;
                     for (size_t i = 0; i < beat_bytes; i++)
@@ -125,7 +125,7 @@ struct Engine : Clocked {
                 auto &p = ports[dut->grant_region];
                 check(p.tag < 0, "a region is granted twice");
                 check(dut->next_valid >> dut->grant_region & 1 && dut->next_tag[dut->grant_region] == dut->grant_tag,
-                      "is not granted what was announced");
+                      "the grant differs from the announced one");
                 pending_[dut->grant_region].push_back(dut->grant_tag);
                 auto &a = answers[dut->grant_tag];
                 a.granted = true;
@@ -182,10 +182,10 @@ TEST(a_function_is_loaded_once_and_then_answers_at_once) {
         auto warm = engine.serve({{3, 100, 0, text("again")}})[0];
         expect(warm.out, text("AGAIN"), "warm");
         check(!warm.loaded, "is loaded again");
-        check(warm.granted_at - warm.asked == 6, "granted after " + std::to_string(warm.granted_at - warm.asked));
+        check(warm.granted_at - warm.requested_at == 6, "granted after " + std::to_string(warm.granted_at - warm.requested_at));
         if (i == 0)
             std::printf("    cold, 4,000 bytes of image: %llu cycles to the answer; warm: %llu\n",
-                        (unsigned long long)(cold.first_out - cold.asked), (unsigned long long)(warm.first_out - warm.asked));
+                        (unsigned long long)(cold.first_out - cold.requested_at), (unsigned long long)(warm.first_out - warm.requested_at));
     }
     check(engine.swaps == 1, "is loaded again");
 }
@@ -213,7 +213,7 @@ TEST(many_functions_under_any_policy_and_traffic) {
         }
 }
 
-TEST(stuck_kernels_and_bad_images_hurt_nobody_else) {
+TEST(stuck_kernels_and_bad_images_affect_no_other_calls) {
     Engine engine;
     engine.define(0, Echo, 100);
     engine.define(1, Upper, 100);
@@ -247,7 +247,7 @@ TEST(loading_one_region_does_not_slow_the_others) {
     std::vector<Request> requests = {{1, 100, 0, text("y")}};
     for (int i = 0; i < 40; i++) requests.push_back({0, 100, 0, Bytes(64, 'x')});
     auto answers = engine.serve(requests);
-    uint64_t load = answers[0].granted_at - answers[0].asked;
+    uint64_t load = answers[0].granted_at - answers[0].requested_at;
     check(load < 20000 + 100, "the load takes " + std::to_string(load) + " cycles under load");
     for (size_t i = 1; i < answers.size(); i++) {
         check(answers[i].finished_at < answers[0].granted_at, "one waits for the load");

@@ -95,7 +95,7 @@ TEST(any_length_arrives_whole) {
         }
 }
 
-TEST(a_wrong_header_leaves_the_region_as_it_is) {
+TEST(a_wrong_header_leaves_the_region_unchanged) {
     Controller dut;
     ShellImage good;
     good.body = random_words(dut.random, 100);

@@ -127,12 +127,12 @@ TEST(four_functions_in_four_regions_load_once) {
         for (int round = 0; round < 20; round++) {
             uint32_t f = 7 * s.random.below(4);
             auto all = s.serve({{f, 0, 5}});
-            check(loads(all) == 0, "loads what is loaded");
+            check(loads(all) == 0, "loads a function that is loaded");
         }
     }
 }
 
-TEST(the_region_longest_unused_is_given_up) {
+TEST(the_least_recently_used_region_is_loaded) {
     Scheduler s(Fifo);
     uint32_t where[6];
     for (uint32_t f = 0; f < 4; f++) where[f] = s.serve({{f, 0, 1}})[0].region;
@@ -226,7 +226,7 @@ TEST(affinity_loads_no_second_copy_however_often_one_is_overtaken) {
     check(loads(s.serve(requests)) == 0, "takes another function's region");
 }
 
-TEST(a_function_that_is_forgotten_is_loaded_again) {
+TEST(an_outdated_function_is_loaded_again) {
     Scheduler s(Affinity);
     auto region = s.serve({{5, 0, 1}})[0].region;
     auto other = s.serve({{6, 0, 1}})[0].region;
@@ -240,7 +240,7 @@ TEST(a_function_that_is_forgotten_is_loaded_again) {
     check(region != other && loads(s.serve({{5, 0, 1}})) == 1, "is not loaded again");
 }
 
-TEST(what_is_loaded_for_a_request_from_before_a_change_serves_none_behind_it) {
+TEST(a_load_from_before_a_change_serves_no_later_request) {
     for (unsigned when = 0; when < 8; when++) {
         Scheduler s(Affinity);
         int changed = -1;

@@ -108,7 +108,7 @@ struct Table : Clocked {
 
 }  // namespace
 
-TEST(finds_what_was_added_and_nothing_else) {
+TEST(finds_added_names_and_no_others) {
     Table table;
     check(!table.find(padded("sobel")).hit, "finds in an empty table");
     auto added = table.change(padded("sobel"), false, 42);
@@ -191,7 +191,7 @@ TEST(a_lookup_takes_twelve_cycles) {
     }
 }
 
-TEST(a_reset_forgets_all) {
+TEST(a_reset_clears_the_table) {
     Table table;
     table.change(padded("echo"), false, 1);
     table.clear();

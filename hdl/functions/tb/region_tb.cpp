@@ -250,7 +250,7 @@ TEST(a_stuck_kernel_is_killed_and_its_streams_end) {
                 }
 }
 
-TEST(what_follows_the_last_beat_is_not_taken) {
+TEST(output_after_the_last_beat_is_ignored) {
     Region region;
     for (unsigned stall : {0, 50})
         for (size_t bytes : {8, 9, 100}) {
@@ -301,7 +301,7 @@ TEST(decoupling_silences_the_kernel) {
         check(o.failed && o.marked, "a run is not cut by decoupling");
         region.kernel.shouts = true;
         region.rest(200);
-        check(!region->idle, "a decoupled region says that it is idle");
+        check(!region->idle, "a decoupled region is idle");
         region->decouple = 0;
         region.decouple_after = ~0ull;
         region.rest(20);
@@ -309,7 +309,7 @@ TEST(decoupling_silences_the_kernel) {
     }
 }
 
-TEST(what_a_kernel_says_outside_of_a_run_is_ignored) {
+TEST(output_outside_of_a_run_is_ignored) {
     Region region;
     for (int i = 0; i < 100; i++) {
         region.kernel.shouts = true;

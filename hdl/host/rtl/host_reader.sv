@@ -42,14 +42,14 @@ module host_reader #(
   logic [28-LowBits:0]      bursts;       // full bursts to request, and beats after them
   logic [LowBits-1:0]       rest;
   logic [RoomBits-1:0]      room;
-  logic                     asked, taken, unused_ready;
+  logic                     requested, taken, unused_ready;
   logic [$clog2(DEPTH+2)-1:0] unused_level;
 
   // All space is free again when all requested beats have been consumed.
   assign over       = bursts == '0 && rest == '0 && room[RoomBits-1];
   assign read_beats = bursts != '0 ? BeatBits'(BURST) : BeatBits'(rest);
   assign read_valid = bursts != '0 ? |room[RoomBits-1:LowBits] : rest != '0 && room >= RoomBits'(rest);
-  assign asked      = read_valid && read_ready;
+  assign requested      = read_valid && read_ready;
   assign taken      = m_valid && m_ready;
 
   axis_fifo #(
@@ -73,10 +73,10 @@ module host_reader #(
       rest   <= '0;
       room   <= RoomBits'(DEPTH);
     end else begin
-      room <= room - (asked ? RoomBits'(read_beats) : '0) + RoomBits'(taken);
+      room <= room - (requested ? RoomBits'(read_beats) : '0) + RoomBits'(taken);
       if (start) begin
         {bursts, rest} <= beats;
-      end else if (asked) begin
+      end else if (requested) begin
         if (bursts != '0) bursts <= bursts - 1'b1;
         else rest <= '0;
       end
@@ -86,7 +86,7 @@ module host_reader #(
   always_ff @(posedge clk) begin
     // After the last beats there are no requests.
     if (start) read_address <= address;
-    else if (asked) read_address[63:LowBits+3] <= read_address[63:LowBits+3] + 1'b1;
+    else if (requested) read_address[63:LowBits+3] <= read_address[63:LowBits+3] + 1'b1;
   end
 
   // A beat arrives only for a request, for which there was space.

@@ -53,7 +53,7 @@ struct Port : Clocked {
         unsigned function = 999, count = 0;
         uint32_t cost = 0, timeout = 0, image = 0, params[4] = {};
         Bytes body;
-    } asked;
+    } requested;
     struct {
         Bytes name, entry;
         bool remove = false;
@@ -142,7 +142,7 @@ struct Port : Clocked {
         } else if (d->wvalid && d->wready) {
             for (size_t i = 0; i < 8 && !burst_fails_; i++) board[burst_at_ + i] = static_cast<uint8_t>(d->wdata >> (8 * i));
             burst_at_ += 8;
-            check(d->wlast == (burst_left_ == 1), "a burst's end is not said");
+            check(d->wlast == (burst_left_ == 1), "the last beat of a burst is not marked");
             if (--burst_left_ == 0) answering_ = true;
         } else if (d->bvalid) {
             answering_ = false;
@@ -166,13 +166,13 @@ struct Port : Clocked {
         if (d->forget) forgotten.push_back(d->forget_function);
         if (d->request_valid && d->request_ready) {
             check(running_ == 0, "a second request while one runs");
-            asked.function = d->request_function;
-            asked.cost = d->request_cost;
-            asked.timeout = d->request_timeout;
-            asked.image = d->request_image;
-            for (int i = 0; i < 4; i++) asked.params[i] = d->request_params[i];
-            asked.count++;
-            asked.body.clear();
+            requested.function = d->request_function;
+            requested.cost = d->request_cost;
+            requested.timeout = d->request_timeout;
+            requested.image = d->request_image;
+            for (int i = 0; i < 4; i++) requested.params[i] = d->request_params[i];
+            requested.count++;
+            requested.body.clear();
             running_ = 1;
             grant_at_ = cycles + grant_delay;
         } else if (d->grant) {
@@ -189,7 +189,7 @@ struct Port : Clocked {
             if (d->s_ready) {
                 if (!first_in) first_in = cycles;
                 for (size_t i = 0; i < 8; i++)
-                    if (d->s_keep >> i & 1) asked.body.push_back(static_cast<uint8_t>(d->s_data >> (8 * i)));
+                    if (d->s_keep >> i & 1) requested.body.push_back(static_cast<uint8_t>(d->s_data >> (8 * i)));
                 check(d->s_last || d->s_keep == 0xff, "a beat that is not full");
                 if (d->s_last) in_ended_ = true;
                 if (!killed)
@@ -265,7 +265,7 @@ void is_well(Port &port, const std::string &after) {
 
 }  // namespace
 
-TEST(registers_say_what_the_board_is) {
+TEST(registers_describe_the_board) {
     Port port;
     check(port.read(Magic) == 0x50484C42 && port.read(Version) == 1, "magic and version");
     check(port.read(Shell) == 1 && port.read(Sizes) == (64u << 16 | 4) && port.read(Image) == 1 << 26, "shell and sizes");
@@ -279,7 +279,7 @@ TEST(registers_say_what_the_board_is) {
     check((high << 32 | low) + 102 == (static_cast<uint64_t>(port.read(Cycles)) | high << 32), "cycles");
 }
 
-TEST(the_table_gets_what_was_written) {
+TEST(the_table_gets_the_written_entry) {
     Port port;
     for (unsigned traffic : {0, 60}) {
         port.stall = traffic;
@@ -327,9 +327,9 @@ TEST(calls_of_any_length_under_any_traffic) {
                 const Report r = port.run(d);
                 check(r.status == Ok && r.bytes == bytes && r.loaded == 1 && r.region == port.region && r.kernel_cycles == 1234,
                       "the report of " + std::to_string(bytes) + " bytes: status " + std::to_string(r.status));
-                check(port.asked.function == (d.function == 5 ? 5 : 64 + 6) && port.asked.image == d.board && port.asked.timeout == 77 &&
-                          port.asked.cost == 55 && port.asked.params[0] == 1 && port.asked.params[3] == 0xffffffff,
-                      "what was asked for");
+                check(port.requested.function == (d.function == 5 ? 5 : 64 + 6) && port.requested.image == d.board && port.requested.timeout == 77 &&
+                          port.requested.cost == 55 && port.requested.params[0] == 1 && port.requested.params[3] == 0xffffffff,
+                      "the request's operands");
                 expect(port.part(d.answer, bytes), port.part(d.source, bytes), "the answer");
                 // No other memory is written.
                 Bytes rest = port.host;
@@ -359,7 +359,7 @@ TEST(copies_reach_board_memory) {
         }
 }
 
-TEST(whatever_fails_is_said_and_hurts_nothing_later) {
+TEST(failures_are_reported_and_affect_no_later_calls) {
     Port port;
     for (unsigned traffic : {0, 40}) {
         port.idle = port.stall = traffic;
@@ -397,13 +397,13 @@ TEST(whatever_fails_is_said_and_hurts_nothing_later) {
         copy.source = kHostBytes - 512;
         check(port.run(copy).status == HostError, "a copy from beyond host memory");
         is_well(port, "a copy from beyond host memory");
-        const unsigned asked = port.asked.count;
+        const unsigned requested = port.requested.count;
         std::vector<Descriptor> wrong(8);
         wrong[0].kind = 0, wrong[1].kind = 3, wrong[2].source = 0x1004, wrong[3].answer = 0x8001;
         for (int i = 4; i < 8; i++) wrong[i].kind = 1, wrong[i].bytes = 256;
         wrong[4].bytes = 0, wrong[5].bytes = 255, wrong[6].board = 128, wrong[7].source = 0x1002;
         for (size_t i = 0; i < wrong.size(); i++) check(port.run(wrong[i]).status == Malformed, "descriptor " + std::to_string(i) + " is taken");
-        check(port.asked.count == asked, "a malformed call is asked for");
+        check(port.requested.count == requested, "a malformed call is requested");
         is_well(port, "malformed descriptors");
     }
 }
@@ -431,7 +431,7 @@ TEST(descriptors_wait_in_order) {
     }
 }
 
-TEST(a_call_takes_what_is_said) {
+TEST(a_call_takes_the_documented_cycles) {
     Port port;
     Descriptor d;
     d.bytes = 8;

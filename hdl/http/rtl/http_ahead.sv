@@ -103,7 +103,7 @@ module http_ahead
     logic [2:0] last;    // the last received byte
   } part_t;
 
-  logic [1:0] running, starts, due, asks;
+  logic [1:0] running, starts, due, requests;
   logic [SESSION_BITS-1:0] sessions[2];
   logic [P-1:0] fetch_at[2], to[2], waiting[2];
   logic [A:0] reserved[2], head[2], tail[2];
@@ -116,14 +116,14 @@ module http_ahead
       starts[i] = which == 1'(i) ? start && !hit : begin_other;
       to[i] = which == 1'(i) ? up_to[P-1:0] : begun_to;
       waiting[i] = to[i] - fetch_at[i];
-      asks[i] = running[i] && due[i] && reserved[i] < (A + 1)'(DEPTH) && (which == 1'(i) ? !start && !pause : begun);
+      requests[i] = running[i] && due[i] && reserved[i] < (A + 1)'(DEPTH) && (which == 1'(i) ? !start && !pause : begun);
     end
   end
 
   // The current stream has priority. A read in the cycle in which a stream starts again is
   // discarded.
-  assign wants = |asks;
-  assign of = asks[which] ? which : !which;
+  assign wants = |requests;
+  assign of = requests[which] ? which : !which;
   assign fetch = wants && may;
   assign partial = fetch_at[of][P-1:3] == to[of][P-1:3];
 

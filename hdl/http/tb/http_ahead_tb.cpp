@@ -137,7 +137,7 @@ TEST(any_order_and_any_hints) {
     }
 }
 
-TEST(what_was_hinted_is_there_soon) {
+TEST(hinted_streams_are_prefetched) {
     Ahead dut;
     dut.streams[0].arrived = dut.streams[1].arrived = 400;
     dut.step(true, 0);

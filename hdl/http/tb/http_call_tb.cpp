@@ -154,7 +154,7 @@ private:
 
 }  // namespace
 
-TEST(the_answer_stands_in_its_ring) {
+TEST(the_answer_is_in_its_ring) {
     Lane lane;
     for (int i = 0; i < 400; i++) {
         lane.may = 20 + lane.random.below(81);
@@ -182,7 +182,7 @@ TEST(an_answer_without_room_ends_too) {
         c.answer = lane.random.bytes(1000 + lane.random.below(1000));
         c.room = lane.random.below(1000);
         auto memory = lane.run(c);
-        check(lane->over, "says nothing");
+        check(lane->over, "the excess is not reported");
         check(memory.size() <= std::max(c.room, 136u), "writes " + std::to_string(memory.size()) + " bytes into " + std::to_string(c.room));
     }
 }

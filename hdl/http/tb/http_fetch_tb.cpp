@@ -52,7 +52,7 @@ struct Fetch : Clocked {
         last_ = false;
         put(dut->file, name);
         uint64_t released = server.released, began = cycles;
-        size_t asked = server.requests.size();
+        size_t requests_before = server.requests.size();
         dut->start = 1;
         step();
         dut->start = 0;
@@ -65,8 +65,8 @@ struct Fetch : Clocked {
             }
             // While a reply is awaited, the session must not count as idle; a connection being
             // closed may be closed as idle.
-            if (result >= 0) check(!dut->working, "waits for what is over");
-            else if (server.requests.size() > asked) check(dut->working, "is idle while its server is to answer");
+            if (result >= 0) check(!dut->working, "is working after its result");
+            else if (server.requests.size() > requests_before) check(dut->working, "is idle while its server has a request");
             check(cycles - began < 400000, "hangs");
         } while (result < 0 || !dut->ready);
         check(server.released == released + (answer.connect == 0), "the connection is not released");
@@ -81,7 +81,7 @@ private:
 
 }  // namespace
 
-TEST(a_file_comes_whole) {
+TEST(a_file_arrives_complete) {
     Fetch fetch;
     for (int i = 0; i < 200; i++) {
         fetch.ready = 20 + fetch.random.below(81);
@@ -99,19 +99,19 @@ TEST(a_file_comes_whole) {
         want.resize((want.size() + 7) / 8 * 8);  // padded with zeros
         expect(fetch.body, want, "the body");
         check(fetch.server.requests.back() == "GET /images/sobel.img HTTP/1.1\r\nHost: store\r\nConnection: close\r\n\r\n",
-              "asks for " + fetch.server.requests.back());
+              "requests " + fetch.server.requests.back());
     }
 }
 
-TEST(the_longest_name_and_path_are_asked_for) {
+TEST(the_longest_name_and_path_are_requested) {
     Fetch fetch;
     std::string path = "/" + std::string(62, 'p') + "/";
     put(fetch->path, path);
     check(fetch.fetch("fifteen-letters", file(text("x"))) == Ok, "is refused");
-    check(fetch.server.requests.back().rfind("GET " + path + "fifteen-letters.img HTTP/1.1\r\n", 0) == 0, "asks for " + fetch.server.requests.back());
+    check(fetch.server.requests.back().rfind("GET " + path + "fifteen-letters.img HTTP/1.1\r\n", 0) == 0, "requests " + fetch.server.requests.back());
 }
 
-TEST(what_is_no_file_is_refused) {
+TEST(replies_without_a_file_are_refused) {
     Fetch fetch;
     const Bytes body = text("0123456789");
     const std::pair<const char *, Result> heads[] = {
@@ -150,12 +150,12 @@ TEST(a_body_that_is_cut_off_is_broken) {
         answer.closes = fetch.random.percent(50);
         answer.resets = !answer.closes;
         check(fetch.fetch("sobel", answer) == Broken, "is taken for whole");
-        check(!fetch.whole(), "its last beat is said to be there");
+        check(!fetch.whole(), "a file without its last beat is reported as complete");
     }
     check(fetch.fetch("sobel", file(text("whole"))) == Ok, "takes nothing afterwards");
 }
 
-TEST(a_store_that_is_not_there_or_says_nothing_is_silent) {
+TEST(an_absent_or_mute_store_is_silent) {
     Fetch fetch;
     Answer refused;
     refused.connect = kRefused;

@@ -220,7 +220,7 @@ TEST(request_ids) {
     }
 }
 
-TEST(nonsense_never_hangs) {
+TEST(malformed_requests_never_hang) {
     Random random(seed());
     for (int i = 0; i < 3000; i++) {
         Bytes text = bench::text(kGood[random.below(10)]);
@@ -235,7 +235,7 @@ TEST(endless_heads_are_too_big) {
         Bytes text = bench::text(s);
         text.resize(20000, '0');
         Parsed p = parse(random, text, 100);
-        check(p.too_big, std::string("goes on indefinitely: ") + s);
+        check(p.too_big, std::string("accepts an endless head: ") + s);
     }
 }
 
@@ -255,7 +255,7 @@ TEST(encoded_paths) {
                 Parsed p = parse(random, bench::text(text), most, true);
                 check(p.complete && p.status() == 0, "refused: " + text);
                 check(p.route == c.route && p.name == c.name, "taken for another path: " + text);
-                check(id(p) == "7" && p.keys == (c.route == 1 && *query ? 1 : 0), "what is kept of a path is left over: " + text);
+                check(id(p) == "7" && p.keys == (c.route == 1 && *query ? 1 : 0), "state of a path is left: " + text);
             }
 }
 

@@ -61,7 +61,7 @@ public:
             for (unsigned i = 0; i < 8; i++)
                 if (dut_.tx_write_keep >> i & 1) sent_[dut_.tx_write_address * 8u + i] = static_cast<char>(dut_.tx_write_data >> (8 * i));
         }
-        if (dut_.app_valid && dut_.app_ready) said();
+        if (dut_.app_valid && dut_.app_ready) accept_report();
         uint64_t word = 0;
         if (dut_.rx_read) {
             // It may continue to read in a session that has ended.
@@ -74,7 +74,7 @@ public:
         }
         pipe_.push_back(word);
         if (dut_.release_valid && dut_.release_ready) {
-            check(up_ && dead_ && dut_.session == session_, "releases what is not over");
+            check(up_ && dead_ && dut_.session == session_, "releases a session that has not ended");
             up_ = false;
             released++;
         }
@@ -126,7 +126,7 @@ private:
         dut_.notify_at = session_;
     }
 
-    void said() {
+    void accept_report() {
         check(up_ && dut_.session == session_, "speaks of another session");
         read_to_ = dut_.app_read_to;
         check(static_cast<uint32_t>(notified_ - read_to_) <= kRing, "has read what has not come");

@@ -99,7 +99,7 @@ TEST(a_row_that_is_not_full_ends_in_zeros) {
     for (size_t n = 0; n <= 3 * 10; n++) one(kernel, {5, 2, 3, 8}, n, {20, 20});
 }
 
-TEST(nonsense_gets_an_empty_answer) {
+TEST(malformed_bodies_get_an_empty_answer) {
     Kernel kernel;
     for (Params p : {Params{0, 1, 1, 0}, Params{257, 1, 1, 0}, Params{5, 0, 1, 0}, Params{5, 17, 1, 0}, Params{5, 1, 0, 0},
                      Params{5, 1, 17, 0}, Params{5, 1, 1, 32}, Params{0x10005, 1, 1, 0}})

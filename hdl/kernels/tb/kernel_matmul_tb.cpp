@@ -44,7 +44,7 @@ TEST(the_largest_and_the_extremes) {
     one(kernel, 64, 64, 64, {}, &lowest);
 }
 
-TEST(nonsense_gets_an_empty_answer) {
+TEST(malformed_bodies_get_an_empty_answer) {
     Kernel kernel;
     for (Params p : {Params{0, 4, 4}, Params{4, 0, 4}, Params{4, 4, 0}, Params{65, 4, 4}, Params{4, 0x10004, 4}, Params{4, 4, 0xffffffff}})
         expect(kernel.run(Bytes(32, 1), p, {30, 30}), {}, "a size out of range");

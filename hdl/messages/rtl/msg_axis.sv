@@ -179,7 +179,7 @@ module msg_axis
 
   // ---- in ----
 
-  logic          in_valid, in_ready, midway, taken, payload, asked;
+  logic          in_valid, in_ready, midway, taken, payload, requested;
   beat_t         in;
   hum_envelope_t in_head, of;   // of the incoming packet; of the packet of the present beats
   logic [10:0]   in_left;       // its bytes that have not arrived
@@ -206,7 +206,7 @@ module msg_axis
   assign in_ready = midway ? free : free && (!c_valid || c_ready);
   assign taken    = in_valid && in_ready && !midway;
   assign in_more  = in_left > 11'd8;
-  assign asked    = taken && in_head.kind == PacketEnvelope;
+  assign requested    = taken && in_head.kind == PacketEnvelope;
 
   task automatic answer(input logic [7:0] to_rank, input logic [3:0] kind, input logic [7:0] fault_of);
     c_valid     <= 1'b1;
@@ -224,7 +224,7 @@ module msg_axis
 
   assign in_tag = in_head.kind == PacketData ? tags[in_head.src] : tag_of(in_head);
 
-  always_ff @(posedge clk) if (asked) tags[in_head.src] <= tag_of(in_head);
+  always_ff @(posedge clk) if (requested) tags[in_head.src] <= tag_of(in_head);
 
   always_ff @(posedge clk) begin
     if (c_ready) c_valid <= 1'b0;
@@ -247,7 +247,7 @@ module msg_axis
       if (has_payload(in_head.kind) && !payload) answer(in_head.src, PacketError, FaultRank);
       if (in_head.kind == PacketError) fault <= in_head.tag;
     end
-    if (asked) answer(in_head.src, (in_head.flag & FlagCollective) == '0 ? PacketClear : PacketError,
+    if (requested) answer(in_head.src, (in_head.flag & FlagCollective) == '0 ? PacketClear : PacketError,
                       (in_head.flag & FlagCollective) == '0 ? FaultNone : FaultRank);
     if (midway && in_valid && in_ready) begin
       midway    <= !in.last;

@@ -50,7 +50,7 @@ module msg_router
 
   // ---- beginnings of packets: one per cycle ----
 
-  logic [N-1:0] fresh, asks, first, pick, target;
+  logic [N-1:0] fresh, requests, first, pick, target;
   logic [C:0]   who;
   logic [7:0]   rank;
   logic [4:0]   port;
@@ -61,9 +61,9 @@ module msg_router
   endfunction
 
   assign fresh = s_valid & ~(waits | goes | lost);
-  assign asks  = fresh | (waits & open);
-  assign first = asks & ~served;
-  assign pick  = first != '0 ? lowest(first) : lowest(asks);
+  assign requests  = fresh | (waits & open);
+  assign first = requests & ~served;
+  assign pick  = first != '0 ? lowest(first) : lowest(requests);
 
   always_comb begin
     who = '0;
@@ -83,12 +83,12 @@ module msg_router
     target = '0;
     for (int o = 0; o < N; o++) target[o] = port == 5'(o);
   end
-  assign grant = asks != '0 && known && (target & busy) == '0;
+  assign grant = requests != '0 && known && (target & busy) == '0;
 
   always_ff @(posedge clk) begin
     if (put) ports[put_rank] <= put_port;
-    if (asks != '0 && (grant || !known)) served <= first != '0 ? served | pick : (waits & ~served) != '0 ? served : pick;
-    if (asks != '0 && !known) dropped <= dropped + 1'b1;
+    if (requests != '0 && (grant || !known)) served <= first != '0 ? served | pick : (waits & ~served) != '0 ? served : pick;
+    if (requests != '0 && !known) dropped <= dropped + 1'b1;
     if (rst) begin
       served  <= '0;
       dropped <= '0;

@@ -409,9 +409,9 @@ void Board::run() {
 
 int main(int argc, char** argv) {
   if (argc != 2 || argv[1][0] == '-') {
-    const bool asked = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-    fputs(kUsage, asked ? stdout : stderr);
-    return asked ? 0 : 2;
+    const bool help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    fputs(kUsage, help ? stdout : stderr);
+    return help ? 0 : 2;
   }
   Board(argv[1]).run();
   return 0;

@@ -186,12 +186,12 @@ TEST(packets_of_a_stream_arrive_whole_in_order_and_where_they_are_to_go) {
         for (int i = 0; i < 200; i++) all.push_back(any(axis, i % 4 == 0 ? 5000 : 64));
         axis.to_send = all;
         axis.run();
-        check(axis.sent == all, "what arrives is not what was streamed");
+        check(axis.sent == all, "the packets differ from the stream");
         check(axis->fault == 0, "a fault");
     }
 }
 
-TEST(what_is_sent_with_engines_or_without_is_streamed_and_answered) {
+TEST(all_kinds_of_sends_are_streamed_and_answered) {
     for (unsigned wait : {0, 30}) {
         Axis axis;
         axis.idle = axis.stall = wait;
@@ -208,7 +208,7 @@ TEST(what_is_sent_with_engines_or_without_is_streamed_and_answered) {
             }
             for (const auto &packet : axis.packets(m, kind)) axis.put(packet);
             axis.run();
-            check(axis.came.size() == 1 && axis.came[0] == m, "what is streamed is not what was sent");
+            check(axis.came.size() == 1 && axis.came[0] == m, "the stream differs from the message");
             check(axis.answers.size() == (kind == kData), "answers");
             if (kind == kData) check(axis.answers[0] == envelope(m.peer, kOwn, kDone, 0, 0, 0), "it is not done");
         }
@@ -244,7 +244,7 @@ TEST(a_stream_that_is_not_taken_waits_and_loses_nothing) {
     check(axis.came == all, "something is missing");
 }
 
-TEST(what_cannot_be_is_refused_and_noted) {
+TEST(impossible_packets_are_refused_and_reported) {
     {
         Axis axis;
         axis.put(envelope(kOwn, 1, kEnvelope, 8, 0, kCollective));
@@ -252,8 +252,8 @@ TEST(what_cannot_be_is_refused_and_noted) {
         axis.put({{envelope(kOwn, 1, kStream, 2000, 0, 0), false}, {0, false}, {0, true}});
         axis.run();
         const uint64_t refusal = envelope(1, kOwn, kError, 0, kRank, 0);
-        check(axis.answers == std::deque<uint64_t>(3, refusal), "it is not refused");
-        check(axis.came.empty() && axis->fault == 0, "it goes on");
+        check(axis.answers == std::deque<uint64_t>(3, refusal), "the refusal is missing");
+        check(axis.came.empty() && axis->fault == 0, "it continues after the fault");
     }
     for (unsigned to : {kOwn, kRanks, 255u}) {
         Axis axis;
@@ -269,7 +269,7 @@ TEST(what_cannot_be_is_refused_and_noted) {
     }
 }
 
-TEST(clocks_are_those_it_says) {
+TEST(clocks_are_as_documented) {
     Axis axis;
     axis.to_send.push_back({1, 0, Bytes(8)});
     axis.run();

@@ -65,7 +65,7 @@ public:
                     const unsigned kind = d.out[kHead] >> 16 & 0xf;
                     if (kind == 2 || kind == 3) d.carried += d.out.size() + kGap;
                     const unsigned to = d.out[0] >> 40 & 0xff;
-                    check(to < kBoards, "a frame to nobody");
+                    check(to < kBoards, "a frame to an unknown board");
                     boards[to]->in.push_back(std::move(d.out));
                     d.out.clear();
                 }

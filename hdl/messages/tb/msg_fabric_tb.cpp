@@ -137,7 +137,7 @@ public:
             out_shown_[r] = d->out_valid[r] && !d->out_ready[r];
             if (d->out_valid[r] && d->out_ready[r]) out_at_[r] += 8;
             if (d->in_valid[r] && d->in_ready[r]) {
-                check(!receives[r].empty() && receiving_[r], "payload that no receive wants");
+                check(!receives[r].empty() && receiving_[r], "payload without a receive");
                 for (int i = 0; i < 8; i++) receives[r].front()->data.push_back(static_cast<uint8_t>(d->in_data[r] >> 8 * i));
             }
         }
@@ -308,7 +308,7 @@ TEST(any_traffic_between_all_ranks_arrives_once_and_in_order) {
     for (auto &[r, s] : pairs) got(*r, *s.first, static_cast<unsigned>(s.second));
 }
 
-TEST(a_receive_from_anybody_takes_what_is_there_and_what_comes) {
+TEST(a_receive_from_any_rank_takes_present_and_later_messages) {
     Boards b;
     Send s5{0, 1, b.random.bytes(100)}, s2{0, 2, b.random.bytes(50)}, late{0, 3, b.random.bytes(10)};
     b.go(5, s5);
@@ -327,14 +327,14 @@ TEST(a_receive_from_anybody_takes_what_is_there_and_what_comes) {
     got(third, late, 7);
 }
 
-TEST(a_receive_that_may_not_wait_takes_what_is_there) {
+TEST(a_receive_that_may_not_wait_takes_a_present_message) {
     Boards b;
-    Send asked{0, 1, b.random.bytes(3000)}, eager{0, 2, b.random.bytes(100), true};
+    Send announced{0, 1, b.random.bytes(3000)}, eager{0, 2, b.random.bytes(100), true};
     Receive nothing{-1, -1, 4000, 0, true}, other{5, 2, 4000, 0, true}, first{5, 1, 4000, 0, true}, second{-1, 2, 4000, 0, true};
     b.go(0, nothing);
     b.run();
     check(nothing.done && nothing.fault == 255, "something out of nothing");
-    b.go(5, asked);
+    b.go(5, announced);
     b.go(6, eager);
     for (int i = 0; i < 2000; i++) b.step();
     b.go(0, other);
@@ -342,7 +342,7 @@ TEST(a_receive_that_may_not_wait_takes_what_is_there) {
     b.go(0, second);
     b.run();
     check(other.done && other.fault == 255 && other.data.empty(), "a message of another tag");
-    got(first, asked, 5);
+    got(first, announced, 5);
     got(second, eager, 6);
 }
 
@@ -373,7 +373,7 @@ TEST(eager_messages_wait_and_are_taken_by_tag) {
     }
 }
 
-TEST(a_full_receive_queue_is_said_to_the_sender) {
+TEST(a_full_receive_queue_is_reported_to_the_sender) {
     Boards b;
     std::deque<Send> sends;
     for (unsigned i = 0; i < 5; i++) {
@@ -428,7 +428,7 @@ TEST(truncated_mistyped_and_no_such_rank_are_faults_on_both_sides) {
 }
 
 #if W != 1
-TEST(a_lost_frame_is_a_fault_and_a_repeated_one_is_left) {
+TEST(a_lost_frame_is_a_fault_and_a_repeated_one_is_ignored) {
     for (unsigned gone = 0; gone < 4; gone++) {
         Boards b;
         unsigned n = 0;
@@ -448,17 +448,17 @@ TEST(a_lost_frame_is_a_fault_and_a_repeated_one_is_left) {
         for (int i = 0; i < 20000; i++) b.step();
         check(b->lost[1] == 1, "lost: " + std::to_string(b->lost[1]));
         check(b->repeated[1] > 0, "none was repeated");
-        bool said = false;
+        bool fault_reported = false;
         for (auto &r : receives) {
             if (!r.done) break;
-            said |= r.fault == kLost;
-            if (!said && r.fault == 0) expect(r.data, sends[static_cast<size_t>(&r - &receives[0])].data, "payload before the loss");
+            fault_reported |= r.fault == kLost;
+            if (!fault_reported && r.fault == 0) expect(r.data, sends[static_cast<size_t>(&r - &receives[0])].data, "payload before the loss");
         }
-        check(said, "a lost frame of " + std::to_string(gone) + " is reported to no kernel");
+        check(fault_reported, "a lost frame of " + std::to_string(gone) + " is reported to no kernel");
     }
 }
 
-TEST(frames_that_come_in_another_order_are_a_fault) {
+TEST(reordered_frames_are_a_fault) {
     Boards b;
     Frame kept;
     unsigned n = 0;
@@ -477,7 +477,7 @@ TEST(frames_that_come_in_another_order_are_a_fault) {
     check(b->lost[1] == 1 && b->repeated[1] == 1, "not counted");
 }
 
-TEST(frames_of_others_and_broken_ones_are_left) {
+TEST(foreign_and_broken_frames_are_ignored) {
     Boards b;
     Frame good;
     b.carry = [&](int to, Frame f) {
@@ -509,7 +509,7 @@ TEST(frames_of_others_and_broken_ones_are_left) {
     }
 }
 
-TEST(a_question_about_a_pair_is_answered_with_its_counts) {
+TEST(a_query_of_a_pair_gets_its_counts) {
     Boards b;
     std::vector<Frame> answers;
     Send s{5, 1, b.random.bytes(20)};
@@ -533,7 +533,7 @@ TEST(a_question_about_a_pair_is_answered_with_its_counts) {
 }
 
 #if W == 2
-TEST(datagrams_are_by_the_book_and_damaged_ones_are_left) {
+TEST(datagrams_are_standard_and_damaged_ones_are_ignored) {
     Boards b;
     std::vector<Frame> sent;
     b.carry = [&](int to, Frame f) {
@@ -582,7 +582,7 @@ TEST(datagrams_are_by_the_book_and_damaged_ones_are_left) {
 #endif
 
 #else
-TEST(what_the_wire_loses_repeats_and_reorders_arrives_once_and_in_order) {
+TEST(packets_lost_repeated_or_reordered_arrive_once_and_in_order) {
     for (int kind = 0; kind < 3; kind++) {
         Boards b;
         b.millisecond = 100;
@@ -613,7 +613,7 @@ TEST(what_the_wire_loses_repeats_and_reorders_arrives_once_and_in_order) {
     }
 }
 
-TEST(a_session_that_is_reset_is_said) {
+TEST(a_reset_of_a_session_is_reported) {
     Boards b;
     Frame last;
     b.carry = [&](int to, Frame f) {
@@ -651,9 +651,9 @@ TEST(a_session_that_is_reset_is_said) {
     const uint32_t tcp = sum(26, 54, 6 + 20);
     set(50, tcp >> 8), set(51, tcp);
     b.wire[1].push_back(f);
-    bool said = false;
-    for (int i = 0; i < 2000; i++) b.step(), said |= b->failed[1];
-    check(said, "the fault is not reported");
+    bool fault_reported = false;
+    for (int i = 0; i < 2000; i++) b.step(), fault_reported |= b->failed[1];
+    check(fault_reported, "the fault is not reported");
 }
 #endif
 

@@ -62,10 +62,10 @@ private:
 };
 
 void compare(Memory &memory, uint32_t address) {
-    check(memory.read(address) == memory.expected(address), "the word at " + std::to_string(address) + " is not what was written");
+    check(memory.read(address) == memory.expected(address), "the word at " + std::to_string(address) + " differs from the written one");
 }
 
-TEST(words_are_what_was_written_last) {
+TEST(words_have_the_last_written_value) {
     Memory memory;
     for (uint32_t range : {kCache / 2, 4 * kCache, kBytes}) {
         for (int i = 0; i < 6000; i++) {
@@ -79,7 +79,7 @@ TEST(words_are_what_was_written_last) {
     check(memory.faults == 0, "the memory refused");
 }
 
-TEST(a_line_that_left_comes_back_as_it_was) {
+TEST(an_evicted_line_returns_unchanged) {
     Memory memory;
     // Two lines with the same place, written alternately without pause:
     // each fetch follows the other's eviction.
@@ -101,7 +101,7 @@ TEST(an_address_without_memory_is_a_fault_and_stops_nothing) {
 }
 
 #if W == 0
-TEST(clocks_are_those_it_says) {
+TEST(clocks_are_as_documented) {
     Memory memory;
     memory.idle(200);
     memory.read(0);

@@ -138,7 +138,7 @@ TEST(the_network_is_at_line_rate_for_sixteen_kernels_in_turn) {
     for (unsigned k = 0; k < 16; k++) check(r.out[kNet][k].from != r.out[kNet][(k + 1) % 16].from, "not in turn");
 }
 
-TEST(two_that_want_one_output_have_it_by_turns_whatever_others_do) {
+TEST(two_inputs_share_an_output_in_turn_under_any_traffic) {
     for (unsigned length = 1; length <= 12; length++)
         for (unsigned others = 0; others < 4; others++) {
             Router r;

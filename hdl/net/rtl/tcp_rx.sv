@@ -140,9 +140,9 @@ module tcp_rx
   island_t [PLACES-1:0] noted;
   logic [13:0] whole_end;
   logic taking, acking, plain, step_1, step_2, step_3, step_4;
-  logic [1:0] asked;
+  logic [1:0] queried;
 
-  assign step_1 = asked[1];
+  assign step_1 = queried[1];
 
   // The stream has advanced in the cycle in which it was read: a frame followed directly while
   // another session was opened.
@@ -152,7 +152,7 @@ module tcp_rx
 
   always_ff @(posedge clk) begin
     late <= moved && !open && moved_at == found_index;
-    asked <= rst ? '0 : {asked[0], query};
+    queried <= rst ? '0 : {queried[0], query};
     step_2 <= step_1 && !rst;
     if (step_1) begin
       wanted <= stream_now.next;

@@ -127,7 +127,7 @@ TEST(truncated_frames) {
     }
 }
 
-TEST(lengths_that_lie) {
+TEST(false_lengths) {
     Parser p;
     for (uint32_t length = 0; length < 65536; length += 7) {
         Bytes f = tcp(1, 2, 0x10, {}, p.dut.random.bytes(100));

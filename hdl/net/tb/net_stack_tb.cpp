@@ -40,7 +40,7 @@ struct Stack {
     uint32_t session = 0, next = 0, una = 0, read_to = 0, written_to = 0;
     bool dead = false;
     uint64_t ms = 0;
-    uint32_t asked_ip = 0;
+    uint32_t requested_ip = 0;
     std::vector<uint32_t> accepted;    // sessions that peers have opened
     std::deque<uint32_t> to_release;   // and ended ones, which are released at once
     bool releases = false;
@@ -115,8 +115,8 @@ struct Stack {
             if (get16(f, 20) != 1) return;
             for (int i = 0; i < 6; i++) check(f[i] == 0xff, "an ARP request is for one host");
             arps.push_back(f);
-            asked_ip = get32(f, 38);
-            if (answers_arp) in.push_back(arp_reply(asked_ip));
+            requested_ip = get32(f, 38);
+            if (answers_arp) in.push_back(arp_reply(requested_ip));
             return;
         }
         check(checksum(f, 14, 34) == 0, "IPv4 checksum");
@@ -193,11 +193,11 @@ const Bytes kMss1460{2, 4, 5, 0xb4};
 
 }  // namespace
 
-TEST(opens_and_talks) {
+TEST(opens_a_session_and_exchanges_data) {
     Stack s;
     s.connect(8080);
     const Got syn = s.segment();
-    check(s.arps.size() == 1 && s.asked_ip == kPeerIp, "the address is asked for once");
+    check(s.arps.size() == 1 && s.requested_ip == kPeerIp, "the address is requested once");
     check(syn.flags == kSyn && syn.to == 8080 && syn.from >= 49152 && syn.payload.empty(), "a SYN");
     check(syn.options.size() == 8 && get32(syn.options, 0) == 0x020405b4 && get32(syn.options, 4) == 0x01030300, "with its options");
     s.send(8080, syn.from, 7000, syn.seq + 1, kSyn | kAck, kMss1460);
@@ -312,7 +312,7 @@ TEST(unreachable) {
     s.arps.clear();
     s.connect(80, 0x0a6300ee);
     s.run_ms(5);
-    check(s.arps.size() == 1, "it is asked for again");
+    check(s.arps.size() == 1, "the address is requested again");
     s.in.push_back(Stack::arp_reply(0x0a6300ef));  // of another
     s.run_ms(5);
     check(s.got.empty(), "another's answer is believed");
@@ -325,7 +325,7 @@ TEST(through_a_gateway) {
     s.dut->netmask = 0xffffff00, s.dut->gateway = kPeerIp;
     s.connect(80, 0x08080808);
     s.segment();
-    check(s.asked_ip == kPeerIp, "the gateway is asked for");
+    check(s.requested_ip == kPeerIp, "the gateway's address is requested");
     s.dut->connect_valid = 0;
 }
 
@@ -353,14 +353,14 @@ TEST(simultaneous_open) {
     }
 }
 
-TEST(what_does_not_belong) {
+TEST(wrong_replies_do_not_open_a_session) {
     Stack s;
     s.connect(85);
     const Got syn = s.segment();
     // Acknowledges another number: refused (RFC 9293 section 3.10.7.3), and the attempt continues.
     s.send(85, syn.from, 1, syn.seq + 9, kSyn | kAck, kMss1460);
     const Got reset = s.segment();
-    check((reset.flags & kRst) && reset.seq == syn.seq + 9, "a reset where it said");
+    check((reset.flags & kRst) && reset.seq == syn.seq + 9, "a reset at the announced position");
     s.send(85, syn.from, 1, syn.seq + 9, kRst | kAck);
     s.send(85, syn.from, 1, 0, kRst);
     s.send(85, syn.from, 1, syn.seq + 1, kAck, {}, text("no SYN yet"));
@@ -418,7 +418,7 @@ TEST(idle_while_the_application_works) {
     check(look() == 0, "one is closed that was not idle for a second");
     s.dut->working = 1u << worked_for;
     s.run_ms(1100);
-    check(look() == 0, "one is closed though nobody wants its place");
+    check(look() == 0, "a session is closed without contention");
     for (size_t i = 0; i < 15; i++) {
         attempt();
         check(look() == i + 1, "an attempt does not close one");

@@ -105,7 +105,7 @@ TEST(checksums_that_look_like_none) {
     e.echoed(Bytes{static_cast<uint8_t>(left >> 8), static_cast<uint8_t>(left)}, true);
 }
 
-TEST(what_is_not_for_it) {
+TEST(foreign_datagrams_are_ignored) {
     Echo e;
     const Bytes payload = e.dut.random.bytes(33);
     e.in.push_back(udp(payload, true, 8));       // another port

@@ -35,18 +35,18 @@ struct Lookup {
         if (dut->hit) check(dut->index == it->second, "another session is found");
     }
     // Changes a key, and queries present keys meanwhile. True if the change was not refused.
-    bool change(bool remove, uint64_t key, uint32_t index, bool asking) {
+    bool change(bool remove, uint64_t key, uint32_t index, bool querying) {
         dut->change_valid = 1, dut->change_remove = remove, dut->change_key = key, dut->change_index = index;
         std::vector<std::pair<uint64_t, uint32_t>> others;
         for (auto &k : keys) if (k.first != key) others.push_back(k);
         const std::pair<uint64_t, uint32_t> *one = nullptr, *two = nullptr;
         for (int i = 0; i < 5000; i++) {
-            const auto *asked = asking && !others.empty() && dut.random.percent(30) ? &others[dut.random.below(static_cast<uint32_t>(others.size()))] : nullptr;
-            dut->query = asked != nullptr;
-            if (asked) dut->query_key = asked->first;
+            const auto *queried = querying && !others.empty() && dut.random.percent(30) ? &others[dut.random.below(static_cast<uint32_t>(others.size()))] : nullptr;
+            dut->query = queried != nullptr;
+            if (queried) dut->query_key = queried->first;
             dut.settle();
             if (two) check(dut->hit && dut->index == two->second, "a key is not found while another one comes or goes");
-            two = one, one = asked;
+            two = one, one = queried;
             const bool done = dut->changed, refused = dut->refused;
             dut.rise();
             if (done) {
@@ -95,7 +95,7 @@ TEST(comes_and_goes) {
     }
 }
 
-TEST(removing_what_is_not_there) {
+TEST(removing_an_absent_key_changes_nothing) {
     Lookup l;
     check(l.change(false, 5, 1, false), "refused");
     l.keys[5] = 1;

@@ -34,7 +34,7 @@ module tcp_rx_top
     output logic                   desc_kept
 );
 
-  logic beat_valid, done, query, asked, hit;
+  logic beat_valid, done, query, queried, hit;
   beat_t beat;
   logic [10:0] beat_index;
   head_t head, verdict_head;
@@ -43,9 +43,9 @@ module tcp_rx_top
   logic [S-1:0] found_index, index;
 
   always_ff @(posedge clk) begin
-    asked <= query;
+    queried <= query;
     if (query) found_index <= finds_index;
-    if (asked) begin
+    if (queried) begin
       index <= found_index;
       hit   <= finds;
     end

@@ -175,7 +175,7 @@ class Tests:
         self.cluster.end()
 
     def between(self):
-        """Each test begins with no Pod that asks."""
+        """Each test begins without Pods that request devices."""
         self.cluster.kubectl(
             "delete",
             "horizontalpodautoscalers,deployments,pods,poddisruptionbudgets,functions",
@@ -224,7 +224,7 @@ class Tests:
         )
 
     def refused(self, *wanted, **what):
-        """A Pod is refused, with a reason that says all these words."""
+        """A Pod is refused, with a reason that contains all these words."""
         try:
             self.create(pod("refused", **what))
         except Failed as error:
@@ -420,14 +420,14 @@ class Tests:
             "--web.listen-address=127.0.0.1:9090",
         )
 
-        def asked(path):
+        def fetch(path):
             with urlopen(f"http://127.0.0.1:9090/api/v1/{path}", timeout=5) as answer:
                 return json.load(answer)["data"]
 
         def values(query):
             return {
                 item["metric"].get("job"): float(item["value"][1])
-                for item in asked(f"query?query={quote(f'sum by (job) ({query})')}")["result"]
+                for item in fetch(f"query?query={quote(f'sum by (job) ({query})')}")["result"]
             }
 
         try:
@@ -445,7 +445,7 @@ class Tests:
             )
 
             def evaluated():
-                found = [rule for group in asked("rules")["groups"] for rule in group["rules"]]
+                found = [rule for group in fetch("rules")["groups"] for rule in group["rules"]]
                 assert len(found) == sum(len(group["rules"]) for group in rules["groups"])
                 return all(rule["health"] == "ok" for rule in found)
 
@@ -507,8 +507,8 @@ class Tests:
         finally:
             self.works(LOAD)
         self.running(1, "app=edges")
-        said = {c["type"]: c["status"] for c in self.scaler()["conditions"]}
-        assert said["AbleToScale"] == said["ScalingActive"] == "True", said
+        conditions = {c["type"]: c["status"] for c in self.scaler()["conditions"]}
+        assert conditions["AbleToScale"] == conditions["ScalingActive"] == "True", conditions
 
     def scaler(self):
         return self.cluster.get("horizontalpodautoscaler", "-n", "default", "edges")["status"]
@@ -541,7 +541,7 @@ class Tests:
             ) as answer:
                 return answer.status, answer.headers, json.load(answer)
 
-        def said():
+        def conditions():
             conditions = (
                 self.cluster.get("function", "-n", "default", "echo")
                 .get("status", {})
@@ -607,7 +607,8 @@ class Tests:
                 until(
                     "the object is Serving",
                     lambda: (
-                        said() == {"Ready": ("True", "Registered"), "Active": ("True", "Serving")}
+                        conditions()
+                        == {"Ready": ("True", "Registered"), "Active": ("True", "Serving")}
                     ),
                 )
                 until(
@@ -622,7 +623,9 @@ class Tests:
                     lambda: replicas() == 0 and not self.pods("app=echo"),
                 )
                 assert self.counted("containers_stopped") == stopped + 1
-                until("the object is Stopped", lambda: said()["Active"] == ("False", "Stopped"))
+                until(
+                    "the object is Stopped", lambda: conditions()["Active"] == ("False", "Stopped")
+                )
 
                 # Many calls at once for one replica; requests and replies pass through unchanged.
                 for status, headers, body in pool.map(called, [f"/a/{i}?b=c" for i in range(20)]):
@@ -723,12 +726,12 @@ class Tests:
         """Two Pods get 6 and 2 of a device's 8 GiB; a third waits for 4, with the reason;
         more than 8 is refused."""
 
-        def asks(size):
+        def memory(size):
             return {"baltra.io/device": "fake-0/device0", "baltra.io/memory": size}
 
-        self.create(pod("six", annotations=asks("6Gi")), pod("two", annotations=asks("2Gi")))
+        self.create(pod("six", annotations=memory("6Gi")), pod("two", annotations=memory("2Gi")))
         self.running(2)
-        self.create(pod("four", annotations=asks("4Gi")))
+        self.create(pod("four", annotations=memory("4Gi")))
         self.gated("four")
         until(
             "the reason is shown",
@@ -737,7 +740,7 @@ class Tests:
                 in self.cluster.kubectl("describe", "pod", "four")
             ),
         )
-        self.refused("fake-0/device0", "memory", annotations=asks("9Gi"))
+        self.refused("fake-0/device0", "memory", annotations=memory("9Gi"))
         self.cluster.kubectl("delete", "pod", "six")
         assert [self.allocated(p) for p in self.running(2)] == [["fake-0/device0"]] * 2
 
@@ -852,15 +855,15 @@ class Tests:
                 "the service account",
                 lambda: self.cluster.get("-n", name, "serviceaccount", "default"),
             )
-        asked = {"baltra.io/device": "vendor=Example"}
+        request = {"baltra.io/device": "vendor=Example"}
         until(
             "the rule is in force",
-            lambda: self.refused("closed", namespace="closed", annotations=asked),
+            lambda: self.refused("closed", namespace="closed", annotations=request),
         )
         for i in range(2):
-            self.create(pod(f"p{i}", namespace="bounded", annotations=asked))
-        self.refused("2", namespace="bounded", annotations=asked)
-        self.create(pod("there", namespace="elsewhere", annotations=asked))
+            self.create(pod(f"p{i}", namespace="bounded", annotations=request))
+        self.refused("2", namespace="bounded", annotations=request)
+        self.create(pod("there", namespace="elsewhere", annotations=request))
         placed = self.cluster.get("pod", "-n", "elsewhere", "there")
         assert self.allocated(placed)[0].startswith("fake-1/"), placed["metadata"]
         for name in ("closed", "bounded", "elsewhere"):
@@ -930,7 +933,7 @@ class Tests:
         webhook.kill()
         self.create(pod("plain"))
         try:
-            self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"}))
+            self.create(pod("requester", annotations={"baltra.io/device": "vendor=Example"}))
         except Failed as error:
             assert "baltra" in str(error), error
         else:
@@ -940,7 +943,7 @@ class Tests:
         until(
             "the Pod is admitted",
             lambda: (
-                self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"}))
+                self.create(pod("requester", annotations={"baltra.io/device": "vendor=Example"}))
                 or True
             ),
         )
@@ -977,7 +980,7 @@ class Tests:
         until(
             "Pods are admitted",
             lambda: (
-                self.create(pod("asked", annotations={"baltra.io/device": "vendor=Example"}))
+                self.create(pod("requester", annotations={"baltra.io/device": "vendor=Example"}))
                 or True
             ),
             patience_s=10,

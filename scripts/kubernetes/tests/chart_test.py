@@ -79,7 +79,7 @@ class Tests:
         self.cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(what))
 
     def may(self, account, *what):
-        asked = subprocess.run(
+        result = subprocess.run(
             [
                 BIN / "kubectl",
                 "auth",
@@ -90,7 +90,7 @@ class Tests:
             ],
             stderr=subprocess.DEVNULL,
         )
-        return asked.returncode == 0
+        return result.returncode == 0
 
     def test_helm_finds_nothing_wrong(self):
         assert "0 chart(s) failed" in run(BIN / "helm", "lint", "--strict", CHART)

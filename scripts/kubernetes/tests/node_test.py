@@ -248,13 +248,13 @@ class Tests:
             assert "baltra" not in self.inside(
                 pod, "ls", "/usr/local/bin", "/usr/lib/x86_64-linux-gnu"
             )
-        said = self.cluster.kubectl(
+        shown = self.cluster.kubectl(
             "describe", "pod", "-n", "default", self.pods("edges")[0]["metadata"]["name"]
         )
         assert re.search(
             r"Allocated .* given node1/device0, the least used that fits 'platform=Portable\*'",
-            said,
-        ), said
+            shown,
+        ), shown
 
     def test_a_pod_that_asks_for_nothing_gets_nothing(self):
         self.cluster.apply([deployment("plain", "ls / && exec sleep infinity")])
@@ -497,8 +497,8 @@ class Tests:
     def test_what_runs_runs_on_without_the_api_server(self):
         """The API server is killed while a Pod computes: the Pod continues, and the next Pod gets
         its device once the server is back."""
-        asked = {"baltra.io/device": "platform=Portable*"}
-        self.cluster.apply([deployment("busy", BUSY, annotations=asked)])
+        request = {"baltra.io/device": "platform=Portable*"}
+        self.cluster.apply([deployment("busy", BUSY, annotations=request)])
         [busy] = self.running("busy")
         address = self.manager()["status"]["podIP"]
         total = lambda: sum(self.used(address).values())
@@ -514,7 +514,7 @@ class Tests:
             self.cluster.ready()
         until(
             "Pods are admitted again",
-            lambda: self.cluster.apply([deployment("edges", PICTURE, annotations=asked)]),
+            lambda: self.cluster.apply([deployment("edges", PICTURE, annotations=request)]),
         )
         [edges] = self.running("edges")
         self.right(edges)
