@@ -4,7 +4,7 @@ use crate::model::{Cluster, Kernel, NodeKind, Place};
 use crate::rtl::Module;
 use crate::sources::{c_sources, verilog_sources, Build};
 use anyhow::{bail, Context, Result};
-use baltra_hls::{synthesise, Hardware, Refusal};
+use baltra_hls::{synthesize, Hardware};
 use std::fs;
 use std::path::PathBuf;
 
@@ -236,8 +236,8 @@ fn in_hardware(
         }
         // What the C lacks is for the processor's compiler to say.
         Err(error) => {
-            choice.why = match error.downcast_ref::<Refusal>() {
-                Some(refusal) => refusal.to_string(),
+            choice.why = match error.downcast_ref::<baltra_hls::Error>() {
+                Some(error) => error.to_string(),
                 None => format!("{error:#}"),
             };
         }
@@ -258,7 +258,7 @@ fn hardware(
         .iter()
         .map(|(name, value, _)| (format!("HUM_CONST_{name}"), value.clone()));
     let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
-    synthesise(&baltra_hls::Kernel {
+    synthesize(&baltra_hls::Kernel {
         name: choice.module(cluster),
         sources: c_sources(cluster, kernel)?,
         first: kernel.num,

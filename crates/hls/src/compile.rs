@@ -1,10 +1,9 @@
 //! Compiles C to LLVM's IR: clang compiles a kernel and its library for a target whose types have
 //! the sizes that they have on the hosts.
 
-use crate::{from_ir, Hardware};
 use anyhow::{ensure, Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// The compiler; `parse` reads the IR of this version.
@@ -168,25 +167,4 @@ impl Kernel {
         done?;
         fs::read_to_string(&out).with_context(|| out.display().to_string())
     }
-}
-
-/// Synthesizes a kernel.
-///
-/// # Errors
-///
-/// A [`crate::Refusal`] if the kernel cannot be synthesized; any other error if clang is missing or
-/// fails.
-pub fn synthesise(kernel: &Kernel) -> Result<Hardware> {
-    let name = |path: &PathBuf| {
-        Path::new(path)
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-    };
-    let sources: Vec<String> = kernel.sources.iter().filter_map(name).collect();
-    Ok(from_ir(
-        &kernel.ir()?,
-        &kernel.name,
-        &sources.join(", "),
-        kernel.memory,
-    )?)
 }

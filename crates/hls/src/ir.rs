@@ -1,6 +1,34 @@
-//! The subset of LLVM's intermediate representation that can be synthesized.
+//! The typed intermediate representation: the subset of LLVM's IR that can be synthesized.
 
-use std::fmt;
+use crate::error::Position;
+use std::ops::{Index, IndexMut};
+
+/// The entry function of a kernel (humboldt/fabric/hls.c).
+pub const ENTRY: &str = "hum_main";
+/// The exit status of a kernel that reaches unreachable code: that of a process after SIGILL.
+pub const TRAP_STATUS: u64 = 128 + 4;
+
+/// Declares indices into tables, which cannot be confused with each other.
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub usize);)*
+    };
+}
+
+ids! {
+    /// A value of a function.
+    ValueId
+    /// A block of a function.
+    BlockId
+    /// A function of a module.
+    FunctionId
+    /// A global variable of a module.
+    GlobalId
+    /// A constant structure of a module.
+    AggregateId
+}
 
 /// A type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,22 +129,22 @@ impl Type {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// The result of an instruction, or a parameter, by its index in the function.
-    Local(usize),
+    Local(ValueId),
     /// The bits of a constant integer or float.
     Bits(u64),
     /// A global, by its index in the module, and an offset in bytes.
-    Global(usize, i64),
+    Global(GlobalId, i64),
     Null,
     /// Any value.
     Undef,
     /// A constant structure or array, by its index in [`Module::aggregates`]; `aggregate` replaces
     /// it.
-    Aggregate(usize),
+    Aggregate(AggregateId),
 }
 
 /// Operations with two operands and a result of their type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binary {
+pub enum BinaryOp {
     Add,
     Sub,
     Mul,
@@ -155,20 +183,147 @@ pub enum Cast {
     Fptrunc,
 }
 
+/// A comparison of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntPredicate {
+    Equal,
+    NotEqual,
+    Less { signed: bool },
+    LessEqual { signed: bool },
+    Greater { signed: bool },
+    GreaterEqual { signed: bool },
+}
+
+/// A comparison of floats. The result is that of the order, or `unordered` if an operand is NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FloatPredicate {
+    pub order: FloatOrder,
+    pub unordered: bool,
+}
+
+/// The order of two floats for which a comparison is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatOrder {
+    Never,
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    Always,
+}
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predicate {
+    Int(IntPredicate),
+    Float(FloatPredicate),
+}
+
+impl Predicate {
+    /// Whether it compares for equality or inequality of integers.
+    pub fn is_equality(self) -> bool {
+        matches!(
+            self,
+            Predicate::Int(IntPredicate::Equal | IntPredicate::NotEqual)
+        )
+    }
+}
+
+/// A call that the message engines execute (`hum_port_NAME` in humboldt/fabric/port.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineCall {
+    Rank,
+    Cycles,
+    Send,
+    Put,
+    Sent,
+    Take,
+    Get,
+    Beat,
+    Outcome,
+    Bytes,
+    Text,
+    End,
+}
+
+impl EngineCall {
+    /// The call with a function's name.
+    pub fn named(name: &str) -> Option<EngineCall> {
+        Some(match name.strip_prefix("hum_port_")? {
+            "rank" => EngineCall::Rank,
+            "cycles" => EngineCall::Cycles,
+            "send" => EngineCall::Send,
+            "put" => EngineCall::Put,
+            "sent" => EngineCall::Sent,
+            "take" => EngineCall::Take,
+            "get" => EngineCall::Get,
+            "beat" => EngineCall::Beat,
+            "outcome" => EngineCall::Outcome,
+            "bytes" => EngineCall::Bytes,
+            "text" => EngineCall::Text,
+            "end" => EngineCall::End,
+            _ => return None,
+        })
+    }
+
+    /// Number of arguments.
+    pub fn arguments(self) -> usize {
+        match self {
+            EngineCall::Send | EngineCall::Take => 2,
+            EngineCall::Put | EngineCall::Text | EngineCall::End => 1,
+            _ => 0,
+        }
+    }
+
+    /// Whether it waits for its engine, so that its step has no other call.
+    pub fn waits(self) -> bool {
+        matches!(
+            self,
+            EngineCall::Send
+                | EngineCall::Put
+                | EngineCall::Sent
+                | EngineCall::Take
+                | EngineCall::Get
+                | EngineCall::Text
+                | EngineCall::End
+        )
+    }
+}
+
+/// The function that a call executes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// A function that is not resolved yet; gone after `passes`.
+    Named(String),
+    /// A function of the module.
+    Function(FunctionId),
+    Engine(EngineCall),
+}
+
+/// An index of an address: its width in bits, and the bytes that it counts.
+#[derive(Clone, Copy, Debug)]
+pub struct ScaledIndex {
+    pub value: Value,
+    pub bits: u32,
+    pub scale: i64,
+}
+
 /// The operation of an instruction.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Binary(Binary, Value, Value),
-    /// A comparison: LLVM's predicate (`slt`, `oeq` …), width of the operands in bits, operands.
-    Compare(String, u32, Value, Value),
+    Binary(BinaryOp, Value, Value),
+    /// A comparison: width of the operands in bits, operands.
+    Compare(Predicate, u32, Value, Value),
     Select(Value, Value, Value),
     /// A conversion of a value of this width in bits.
     Cast(Cast, u32, Value),
     /// A float with its sign inverted, or cleared.
     Fneg(Value),
     Fabs(Value),
-    /// An address: base, offset in bytes, and indices with their width in bits and scale in bytes.
-    Address(Value, i64, Vec<(Value, u32, i64)>),
+    /// An address: base, offset in bytes, indices.
+    Address(Value, i64, Vec<ScaledIndex>),
     /// A load from an address, of this size in bytes.
     Load(Value, u64),
     /// A store of a value to an address, of this size in bytes, if the condition holds.
@@ -179,13 +334,13 @@ pub enum Op {
     /// this index on.
     Insert(Value, Value, usize),
     Extract(Value, usize),
-    Call(String, Vec<(Type, Value)>),
-    Phi(Vec<(usize, Value)>),
+    Call(Callee, Vec<(Type, Value)>),
+    Phi(Vec<(BlockId, Value)>),
     /// The operand unchanged.
     Copy(Value),
-    Jump(usize),
-    Branch(Value, usize, usize),
-    Switch(Value, u32, Vec<(u64, usize)>, usize),
+    Jump(BlockId),
+    Branch(Value, BlockId, BlockId),
+    Switch(Value, u32, Vec<(u64, BlockId)>, BlockId),
     Return(Option<Value>),
     Unreachable,
 }
@@ -223,13 +378,30 @@ impl Op {
             | Op::Branch(a, _, _)
             | Op::Switch(a, _, _, _)
             | Op::Return(Some(a)) => each(a),
-            Op::Address(base, _, parts) => {
+            Op::Address(base, _, indices) => {
                 each(base);
-                parts.iter_mut().for_each(|p| each(&mut p.0));
+                indices.iter_mut().for_each(|i| each(&mut i.value));
             }
             Op::Call(_, arguments) => arguments.iter_mut().for_each(|a| each(&mut a.1)),
             Op::Phi(from) => from.iter_mut().for_each(|f| each(&mut f.1)),
             Op::Local(_) | Op::Jump(_) | Op::Return(None) | Op::Unreachable => {}
+        }
+    }
+
+    /// Visits all blocks that it refers to.
+    pub fn blocks(&mut self, each: &mut dyn FnMut(&mut BlockId)) {
+        match self {
+            Op::Phi(sources) => sources.iter_mut().for_each(|s| each(&mut s.0)),
+            Op::Jump(to) => each(to),
+            Op::Branch(_, a, b) => {
+                each(a);
+                each(b);
+            }
+            Op::Switch(_, _, cases, to) => {
+                cases.iter_mut().for_each(|c| each(&mut c.1));
+                each(to);
+            }
+            _ => {}
         }
     }
 
@@ -244,33 +416,23 @@ impl Op {
 /// An instruction.
 #[derive(Clone, Debug)]
 pub struct Instruction {
-    /// The index of its result.
-    pub result: Option<usize>,
+    pub result: Option<ValueId>,
     pub op: Op,
-    pub place: Place,
+    pub position: Position,
     /// Whether a load or store accesses an object of an arithmetic type, which holds no address by
     /// C's aliasing rules.
     pub numeric: bool,
 }
 
 impl Instruction {
-    pub fn new(result: Option<usize>, op: Op, place: &Place) -> Instruction {
+    pub fn new(result: Option<ValueId>, op: Op, position: &Position) -> Instruction {
         Instruction {
             result,
             op,
-            place: place.clone(),
+            position: position.clone(),
             numeric: false,
         }
     }
-}
-
-/// A position in the source.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The file's name, as given to the compiler.
-    pub file: String,
-    /// From 1; 0 if unknown.
-    pub line: usize,
 }
 
 /// A value's name and type.
@@ -282,7 +444,6 @@ pub struct Local {
 
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    pub name: String,
     pub code: Vec<Instruction>,
 }
 
@@ -294,7 +455,7 @@ pub struct Function {
     pub parameters: usize,
     pub values: Vec<Local>,
     pub blocks: Vec<Block>,
-    pub place: Place,
+    pub position: Position,
 }
 
 impl Function {
@@ -306,17 +467,60 @@ impl Function {
             parameters: 0,
             values: Vec::new(),
             blocks: Vec::new(),
-            place: Place::default(),
+            position: Position::default(),
         }
     }
 
     /// Adds a value.
-    pub fn value(&mut self, name: &str, ty: Type) -> usize {
+    pub fn value(&mut self, name: &str, ty: Type) -> ValueId {
         self.values.push(Local {
             name: name.to_owned(),
             ty,
         });
-        self.values.len() - 1
+        ValueId(self.values.len() - 1)
+    }
+}
+
+impl Function {
+    /// All instructions.
+    pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
+        self.blocks.iter().flat_map(|b| &b.code)
+    }
+
+    /// Bits of an operand; `other` for a constant.
+    pub fn bits_of(&self, value: Value, other: u32) -> u32 {
+        match value {
+            Value::Local(v) => self[v].ty.bits().unwrap_or(32),
+            _ => other,
+        }
+    }
+}
+
+impl Index<ValueId> for Function {
+    type Output = Local;
+
+    fn index(&self, value: ValueId) -> &Local {
+        &self.values[value.0]
+    }
+}
+
+impl IndexMut<ValueId> for Function {
+    fn index_mut(&mut self, value: ValueId) -> &mut Local {
+        &mut self.values[value.0]
+    }
+}
+
+impl Index<BlockId> for Function {
+    type Output = Block;
+
+    fn index(&self, block: BlockId) -> &Block {
+        &self.blocks[block.0]
+    }
+}
+
+impl IndexMut<BlockId> for Function {
+    fn index_mut(&mut self, block: BlockId) -> &mut Block {
+        &mut self.blocks[block.0]
     }
 }
 
@@ -331,6 +535,19 @@ pub struct Global {
     pub external: bool,
 }
 
+impl Global {
+    /// A variable of this size.
+    pub fn zeroed(name: String, bytes: usize) -> Global {
+        Global {
+            name,
+            bytes: vec![0; bytes],
+            pointers: Vec::new(),
+            constant: false,
+            external: false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Module {
     pub globals: Vec<Global>,
@@ -339,31 +556,41 @@ pub struct Module {
     pub aggregates: Vec<(Type, Vec<Value>)>,
 }
 
-/// The reason why a kernel cannot be synthesized.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The position in the source.
-    pub place: Place,
-    /// The reason.
-    pub why: String,
-}
+impl Index<FunctionId> for Module {
+    type Output = Function;
 
-impl Refusal {
-    pub(crate) fn new(place: &Place, why: impl Into<String>) -> Refusal {
-        Refusal {
-            place: place.clone(),
-            why: why.into(),
-        }
+    fn index(&self, function: FunctionId) -> &Function {
+        &self.functions[function.0]
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place.line {
-            0 => write!(f, "{}", self.why),
-            line => write!(f, "{}:{line}: {}", self.place.file, self.why),
-        }
+impl IndexMut<FunctionId> for Module {
+    fn index_mut(&mut self, function: FunctionId) -> &mut Function {
+        &mut self.functions[function.0]
     }
 }
 
-impl std::error::Error for Refusal {}
+impl Index<GlobalId> for Module {
+    type Output = Global;
+
+    fn index(&self, global: GlobalId) -> &Global {
+        &self.globals[global.0]
+    }
+}
+
+/// Clears all but the lower `bits` of a number.
+pub fn masked(value: u64, bits: u32) -> u64 {
+    match bits {
+        0..=63 => value & ((1 << bits) - 1),
+        _ => value,
+    }
+}
+
+/// Sign-extends the lower `bits` of a number.
+pub fn signed(value: u64, bits: u32) -> i64 {
+    match bits {
+        0 => 0,
+        1..=63 => ((value << (64 - bits)) as i64) >> (64 - bits),
+        _ => value as i64,
+    }
+}

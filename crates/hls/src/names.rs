@@ -264,3 +264,24 @@ fn ending(name: &str) -> bool {
         ]
         .contains(&end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_names_are_unique_and_legal() {
+        let mut names = Names::new();
+        for (like, name) in [
+            ("x", "x"),
+            ("x", "x_2"),
+            ("x.i.i", "x_3"),
+            ("7", "v7"),
+            ("always", "always_2"),
+            ("sum_d", "sum_d_2"),
+            ("sum_p3", "sum_p3_2"),
+        ] {
+            assert_eq!(names.new_name(like), name, "{like}");
+        }
+    }
+}

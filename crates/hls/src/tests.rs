@@ -3,7 +3,8 @@
 mod chance;
 mod interpret;
 
-use crate::{from_ir, Hardware, Refusal};
+use crate::error::Result;
+use crate::{from_ir, Hardware};
 
 const HEAD: &str = "@a = internal global [100 x i32] zeroinitializer, align 4\n@b = internal global [100 x float] zeroinitializer, align 4\n";
 const TAIL: &str = r#"
@@ -15,7 +16,7 @@ declare i32 @hum_port_rank()
 !8 = !DILocation(line: 8, column: 3, scope: !1)
 "#;
 
-fn made(body: &str) -> Result<Hardware, Refusal> {
+fn made(body: &str) -> Result<Hardware> {
     from_ir(
         &format!("{HEAD}define i32 @hum_main() !dbg !1 {{\n{body}\n}}\n{TAIL}"),
         "msg_test",
@@ -111,7 +112,7 @@ fn test_rejects_unsupported_code_with_its_line() {
 const POINTERS: &str = "@p = internal global { ptr, i64 } { ptr @a, i64 7 }, align 8\n@q = internal global [2 x { ptr, i64 }] zeroinitializer, align 8\n";
 const TAGS: &str = "!20 = !{!21, !21, i64 0}\n!21 = !{!\"long\", !22, i64 0}\n!22 = !{!\"omnipotent char\", !23, i64 0}\n!23 = !{!\"Simple C/C++ TBAA\"}\n!24 = !{!22, !22, i64 0}\n";
 
-fn pointers(body: &str, more: &str) -> Result<Hardware, Refusal> {
+fn pointers(body: &str, more: &str) -> Result<Hardware> {
     let text = format!("{POINTERS}{HEAD}{more}define i32 @hum_main() !dbg !1 {{\n{body}\n}}\n{TAIL}{TAGS}declare i64 @hum_port_beat()\n");
     from_ir(&text, "msg_test", "k.c", 0)
 }

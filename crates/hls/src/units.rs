@@ -1,6 +1,6 @@
 //! Arithmetic units that take more than a clock (`hdl/hls/rtl`): modules, parameters and latencies.
 
-use crate::ir::{Binary, Cast, Function, Instruction, Op, Value};
+use crate::ir::{BinaryOp, Cast, Function, Instruction, Op, Value};
 
 /// A kind of unit; each accepts operands every clock, except for division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,22 +39,21 @@ impl Unit {
     }
 
     /// The module's name and parameters.
-    pub fn module(self) -> (&'static str, String) {
+    pub fn module(self) -> (&'static str, Vec<(&'static str, u32)>) {
+        let converter = |integer: u32, signed: bool, float: u32| {
+            let mut parameters = vec![("I", integer), ("SIGNED", u32::from(signed))];
+            parameters.extend(float_parameters(float));
+            parameters
+        };
         match self {
-            Unit::Multiply(w) => ("hls_multiply", format!(".W({w})")),
-            Unit::Divide(w) => ("hls_divide", format!(".W({w})")),
-            Unit::Fadd(w) => ("hls_fadd", shape(w)),
-            Unit::Fmul(w) => ("hls_fmul", shape(w)),
-            Unit::FromInteger(i, signed, w) => (
-                "hls_from_integer",
-                format!(".I({i}), .SIGNED({}), {}", u8::from(signed), shape(w)),
-            ),
-            Unit::ToInteger(w, i, signed) => (
-                "hls_to_integer",
-                format!(".I({i}), .SIGNED({}), {}", u8::from(signed), shape(w)),
-            ),
-            Unit::Widen => ("hls_widen", String::new()),
-            Unit::Narrow => ("hls_narrow", String::new()),
+            Unit::Multiply(w) => ("hls_multiply", vec![("W", w)]),
+            Unit::Divide(w) => ("hls_divide", vec![("W", w)]),
+            Unit::Fadd(w) => ("hls_fadd", float_parameters(w)),
+            Unit::Fmul(w) => ("hls_fmul", float_parameters(w)),
+            Unit::FromInteger(i, signed, w) => ("hls_from_integer", converter(i, signed, w)),
+            Unit::ToInteger(w, i, signed) => ("hls_to_integer", converter(i, signed, w)),
+            Unit::Widen => ("hls_widen", Vec::new()),
+            Unit::Narrow => ("hls_narrow", Vec::new()),
         }
     }
 
@@ -95,10 +94,11 @@ impl Unit {
     }
 }
 
-fn shape(bits: u32) -> String {
+/// The parameters of a module on floats of N bits.
+pub fn float_parameters(bits: u32) -> Vec<(&'static str, u32)> {
     match bits {
-        32 => ".EXP(8), .MAN(23)".to_owned(),
-        _ => ".EXP(11), .MAN(52)".to_owned(),
+        32 => vec![("EXP", 8), ("MAN", 23)],
+        _ => vec![("EXP", 11), ("MAN", 52)],
     }
 }
 
@@ -112,17 +112,19 @@ fn integer(bits: u32) -> u32 {
 
 /// The unit that executes an instruction, if any.
 pub fn unit(function: &Function, instruction: &Instruction) -> Option<Unit> {
-    let ty = instruction.result.map(|r| &function.values[r].ty)?;
+    let ty = instruction.result.map(|r| &function[r].ty)?;
     let bits = ty.bits()?;
     Some(match &instruction.op {
         // A product with a power of two is a shift.
-        Op::Binary(Binary::Mul, _, Value::Bits(n)) if n.count_ones() <= 1 => return None,
-        Op::Binary(Binary::Mul, ..) => Unit::Multiply(if bits <= 18 { 18 } else { integer(bits) }),
-        Op::Binary(Binary::Udiv | Binary::Sdiv | Binary::Urem | Binary::Srem, ..) => {
+        Op::Binary(BinaryOp::Mul, _, Value::Bits(n)) if n.count_ones() <= 1 => return None,
+        Op::Binary(BinaryOp::Mul, ..) => {
+            Unit::Multiply(if bits <= 18 { 18 } else { integer(bits) })
+        }
+        Op::Binary(BinaryOp::Udiv | BinaryOp::Sdiv | BinaryOp::Urem | BinaryOp::Srem, ..) => {
             Unit::Divide(integer(bits))
         }
-        Op::Binary(Binary::Fadd | Binary::Fsub, ..) => Unit::Fadd(bits),
-        Op::Binary(Binary::Fmul, ..) => Unit::Fmul(bits),
+        Op::Binary(BinaryOp::Fadd | BinaryOp::Fsub, ..) => Unit::Fadd(bits),
+        Op::Binary(BinaryOp::Fmul, ..) => Unit::Fmul(bits),
         Op::Cast(Cast::Sitofp, from, _) => Unit::FromInteger(integer(*from), true, bits),
         Op::Cast(Cast::Uitofp, from, _) => Unit::FromInteger(integer(*from), false, bits),
         Op::Cast(Cast::Fptosi, from, _) => Unit::ToInteger(*from, integer(bits), true),

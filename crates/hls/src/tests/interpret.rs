@@ -2,10 +2,13 @@
 //! Random programs print the same as processes and when interpreted.
 
 use super::chance::Chance;
-use crate::ir::{Binary, Cast, Module, Op, Type, Value};
-use crate::memory::Memories;
-use crate::parse::{masked, signed};
-use crate::{instructions, Kernel};
+use crate::ir::{
+    masked, signed, BinaryOp, BlockId, Callee, Cast, EngineCall, FloatOrder, FloatPredicate,
+    FunctionId, Instruction, IntPredicate, Module, Op, Predicate, Type, Value, ValueId,
+};
+use crate::memory::{Memories, MemoryId};
+use crate::synthesis::instructions;
+use crate::Kernel;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,14 +45,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn call(&mut self, at: usize, arguments: &[u64]) -> Result<u64, End> {
-        let function = &self.module.functions[at];
+    fn call(&mut self, at: FunctionId, arguments: &[u64]) -> Result<u64, End> {
+        let function = &self.module[at];
         let mut values = vec![0_u64; function.values.len()];
         values[..arguments.len()].copy_from_slice(arguments);
-        let bits = |v: usize| function.values[v].ty.bits().unwrap_or(64);
-        let (mut block, mut before) = (0, 0);
+        let bits = |v: ValueId| function[v].ty.bits().unwrap_or(64);
+        let (mut block, mut before) = (BlockId(0), BlockId(0));
         'blocks: loop {
-            let code = &function.blocks[block].code;
+            let code = &function[block].code;
             // Phis are evaluated before any of them changes.
             let mut phis = Vec::new();
             for instruction in code {
@@ -61,99 +64,118 @@ impl<'a> Machine<'a> {
                 phis.push((result, self.value(&values, value, bits(result))));
             }
             for &(result, value) in &phis {
-                values[result] = value;
+                values[result.0] = value;
             }
             for instruction in &code[phis.len()..] {
                 self.steps += 1;
                 assert!(self.steps < STEPS_MAX, "an endless program");
-                let see = |m: &Self, value: Value, bits: u32| m.value(&values, value, bits);
-                let own = instruction.result.map_or(64, bits);
-                let wide = |value: Value, other: u32| match value {
-                    Value::Local(v) => bits(v),
-                    _ => other,
-                };
-                let result = match &instruction.op {
+                let see = |value: Value, bits: u32| self.value(&values, value, bits);
+                match &instruction.op {
                     Op::Jump(to) => {
                         (before, block) = (block, *to);
                         continue 'blocks;
                     }
                     Op::Branch(c, yes, no) => {
-                        let to = if see(self, *c, 1) == 1 { *yes } else { *no };
+                        let to = if see(*c, 1) == 1 { *yes } else { *no };
                         (before, block) = (block, to);
                         continue 'blocks;
                     }
                     Op::Switch(v, bits, cases, default) => {
-                        let value = see(self, *v, *bits);
+                        let value = see(*v, *bits);
                         let case = cases.iter().find(|c| masked(c.0, *bits) == value);
                         (before, block) = (block, case.map_or(*default, |c| c.1));
                         continue 'blocks;
                     }
                     Op::Return(value) => {
                         let bits = function.result.bits().unwrap_or(64);
-                        return Ok(value.map_or(0, |v| see(self, v, bits)));
+                        return Ok(value.map_or(0, |v| see(v, bits)));
                     }
                     Op::Unreachable => panic!("{}: unreachable code is reached", function.name),
-                    Op::Call(name, arguments) => {
-                        let of = |(i, (ty, value)): (usize, &(Type, Value))| {
-                            let _ = i;
-                            see(self, *value, ty.bits().unwrap_or(64))
-                        };
-                        let arguments: Vec<u64> = arguments.iter().enumerate().map(of).collect();
-                        self.called(name, &arguments)?
-                    }
-                    Op::Load(from, size) => self.load(at, *from, see(self, *from, 32), *size),
-                    Op::Store(value, to, size, when) => {
-                        let address = see(self, *to, 32);
-                        let value = see(self, *value, *size as u32 * 8);
-                        if when.is_none_or(|w| see(self, w, 1) == 1) {
-                            self.store(at, *to, address, *size, value);
-                        }
-                        0
-                    }
-                    Op::Address(base, offset, parts) => {
-                        let mut sum = see(self, *base, 32).wrapping_add(*offset as u64);
-                        for (part, bits, scale) in parts {
-                            let index = signed(see(self, *part, *bits), *bits) as u64;
-                            sum = sum.wrapping_add(index.wrapping_mul(*scale as u64));
-                        }
-                        sum
-                    }
-                    Op::Binary(op, a, b) => {
-                        let ty = instruction.result.map(|r| &function.values[r].ty);
-                        let (a, b) = (see(self, *a, own), see(self, *b, own));
-                        match ty {
-                            Some(Type::Float(_)) => floats(*op, own, a, b),
-                            _ => integers(*op, own, a, b),
-                        }
-                    }
-                    Op::Compare(predicate, bits, a, b) => {
-                        let (a, b) = (see(self, *a, *bits), see(self, *b, *bits));
-                        u64::from(compare(predicate, *bits, a, b))
-                    }
-                    Op::Select(c, a, b) => {
-                        let chosen = if see(self, *c, 1) == 1 { *a } else { *b };
-                        see(self, chosen, own)
-                    }
-                    Op::Cast(cast, from, a) => {
-                        let from = wide(*a, *from);
-                        convert(*cast, from, own, see(self, *a, from))
-                    }
-                    Op::Fneg(a) => see(self, *a, own) ^ 1 << (own - 1),
-                    Op::Fabs(a) => see(self, *a, own) & !(1 << (own - 1)),
-                    Op::Copy(a) => see(self, *a, own),
-                    other => panic!("{other:?}"),
-                };
+                    _ => {}
+                }
+                let result = self.result(at, &values, instruction)?;
                 if let Some(v) = instruction.result {
-                    values[v] = masked(result, own);
+                    values[v.0] = masked(result, bits(v));
                 }
             }
             panic!("{}: a block without an end", function.name);
         }
     }
 
+    /// The result of an instruction that does not end a block.
+    fn result(
+        &mut self,
+        at: FunctionId,
+        values: &[u64],
+        instruction: &Instruction,
+    ) -> Result<u64, End> {
+        let function = &self.module[at];
+        let bits = |v: ValueId| function[v].ty.bits().unwrap_or(64);
+        let own = instruction.result.map_or(64, bits);
+        let wide = |value: Value, other: u32| match value {
+            Value::Local(v) => bits(v),
+            _ => other,
+        };
+        let see = |m: &Self, value: Value, bits: u32| m.value(values, value, bits);
+        Ok(match &instruction.op {
+            Op::Call(callee, arguments) => {
+                let value =
+                    |(ty, value): &(Type, Value)| see(self, *value, ty.bits().unwrap_or(64));
+                let arguments: Vec<u64> = arguments.iter().map(value).collect();
+                match callee {
+                    Callee::Function(f) => self.call(*f, &arguments)?,
+                    Callee::Engine(call) => self.engine_call(*call, &arguments)?,
+                    Callee::Named(name) => panic!("call of '{name}' is not resolved"),
+                }
+            }
+            Op::Load(from, size) => self.load(at, *from, see(self, *from, 32), *size),
+            Op::Store(value, to, size, when) => {
+                let address = see(self, *to, 32);
+                let value = see(self, *value, *size as u32 * 8);
+                if when.is_none_or(|w| see(self, w, 1) == 1) {
+                    self.store(at, *to, address, *size, value);
+                }
+                0
+            }
+            Op::Address(base, offset, indices) => {
+                let mut sum = see(self, *base, 32).wrapping_add(*offset as u64);
+                for index in indices {
+                    let value = see(self, index.value, index.bits);
+                    let value = signed(value, index.bits) as u64;
+                    sum = sum.wrapping_add(value.wrapping_mul(index.scale as u64));
+                }
+                sum
+            }
+            Op::Binary(op, a, b) => {
+                let ty = instruction.result.map(|r| &function[r].ty);
+                let (a, b) = (see(self, *a, own), see(self, *b, own));
+                match ty {
+                    Some(Type::Float(_)) => floats(*op, own, a, b),
+                    _ => integers(*op, own, a, b),
+                }
+            }
+            Op::Compare(predicate, bits, a, b) => {
+                let (a, b) = (see(self, *a, *bits), see(self, *b, *bits));
+                u64::from(compare(*predicate, *bits, a, b))
+            }
+            Op::Select(c, a, b) => {
+                let chosen = if see(self, *c, 1) == 1 { *a } else { *b };
+                see(self, chosen, own)
+            }
+            Op::Cast(cast, from, a) => {
+                let from = wide(*a, *from);
+                convert(*cast, from, own, see(self, *a, from))
+            }
+            Op::Fneg(a) => see(self, *a, own) ^ 1 << (own - 1),
+            Op::Fabs(a) => see(self, *a, own) & !(1 << (own - 1)),
+            Op::Copy(a) => see(self, *a, own),
+            other => panic!("{other:?}"),
+        })
+    }
+
     fn value(&self, values: &[u64], value: Value, bits: u32) -> u64 {
         let value = match value {
-            Value::Local(v) => values[v],
+            Value::Local(v) => values[v.0],
             Value::Bits(n) => n,
             Value::Global(g, o) => self.memories.offset(g).wrapping_add(o as u64),
             Value::Null | Value::Undef => 0,
@@ -162,117 +184,114 @@ impl<'a> Machine<'a> {
         masked(value, bits)
     }
 
-    fn called(&mut self, name: &str, arguments: &[u64]) -> Result<u64, End> {
-        match name {
-            "hum_port_text" => self.text.push(arguments[0] as u8),
-            "hum_port_end" => return Err(End(arguments[0])),
-            "hum_port_rank" => {}
-            "hum_port_cycles" => return Ok(self.steps),
-            _ => {
-                let index = self.module.functions.iter().position(|f| f.name == name);
-                return self.call(index.unwrap_or_else(|| panic!("{name}")), arguments);
-            }
+    fn engine_call(&mut self, call: EngineCall, arguments: &[u64]) -> Result<u64, End> {
+        match call {
+            EngineCall::Text => self.text.push(arguments[0] as u8),
+            EngineCall::End => return Err(End(arguments[0])),
+            EngineCall::Rank => {}
+            EngineCall::Cycles => return Ok(self.steps),
+            other => panic!("{other:?} without an engine"),
         }
         Ok(0)
     }
 
-    fn memory(&self, at: usize, address: Value) -> usize {
+    fn memory(&self, at: FunctionId, address: Value) -> MemoryId {
         self.memories.of(at, address).expect("a memory")
     }
 
     /// A speculative load may be outside of its memory.
-    fn load(&self, at: usize, from: Value, address: u64, size: u64) -> u64 {
-        let memory = &self.contents[self.memory(at, from)];
+    fn load(&self, at: FunctionId, from: Value, address: u64, size: u64) -> u64 {
+        let memory = &self.contents[self.memory(at, from).0];
         let bytes = memory.get(address as usize..(address + size) as usize);
         let bytes = bytes.unwrap_or_default().iter().rev();
         bytes.fold(0, |all, byte| all << 8 | u64::from(*byte))
     }
 
-    fn store(&mut self, at: usize, to: Value, address: u64, size: u64, value: u64) {
+    fn store(&mut self, at: FunctionId, to: Value, address: u64, size: u64, value: u64) {
         let memory = self.memory(at, to);
         let place = address as usize..(address + size) as usize;
-        let bytes = self.contents[memory].get_mut(place);
+        let bytes = self.contents[memory.0].get_mut(place);
         let bytes = bytes.expect("an address in its memory");
         bytes.copy_from_slice(&value.to_le_bytes()[..size as usize]);
     }
 }
 
-fn integers(op: Binary, bits: u32, a: u64, b: u64) -> u64 {
+fn integers(op: BinaryOp, bits: u32, a: u64, b: u64) -> u64 {
     let (x, y) = (signed(a, bits), signed(b, bits));
     let out = b >= u64::from(bits);
     match op {
-        Binary::Add => a.wrapping_add(b),
-        Binary::Sub => a.wrapping_sub(b),
-        Binary::Mul => a.wrapping_mul(b),
-        Binary::Udiv => a.checked_div(b).unwrap_or(0),
-        Binary::Urem => a.checked_rem(b).unwrap_or(0),
-        Binary::Sdiv => x.checked_div(y).unwrap_or(0) as u64,
-        Binary::Srem => x.checked_rem(y).unwrap_or(0) as u64,
-        Binary::And => a & b,
-        Binary::Or => a | b,
-        Binary::Xor => a ^ b,
-        Binary::Shl | Binary::Lshr if out => 0,
-        Binary::Shl => a << b,
-        Binary::Lshr => a >> b,
-        Binary::Ashr => (x >> b.min(63)) as u64,
-        Binary::Umin => a.min(b),
-        Binary::Umax => a.max(b),
-        Binary::Smin => x.min(y) as u64,
-        Binary::Smax => x.max(y) as u64,
+        BinaryOp::Add => a.wrapping_add(b),
+        BinaryOp::Sub => a.wrapping_sub(b),
+        BinaryOp::Mul => a.wrapping_mul(b),
+        BinaryOp::Udiv => a.checked_div(b).unwrap_or(0),
+        BinaryOp::Urem => a.checked_rem(b).unwrap_or(0),
+        BinaryOp::Sdiv => x.checked_div(y).unwrap_or(0) as u64,
+        BinaryOp::Srem => x.checked_rem(y).unwrap_or(0) as u64,
+        BinaryOp::And => a & b,
+        BinaryOp::Or => a | b,
+        BinaryOp::Xor => a ^ b,
+        BinaryOp::Shl | BinaryOp::Lshr if out => 0,
+        BinaryOp::Shl => a << b,
+        BinaryOp::Lshr => a >> b,
+        BinaryOp::Ashr => (x >> b.min(63)) as u64,
+        BinaryOp::Umin => a.min(b),
+        BinaryOp::Umax => a.max(b),
+        BinaryOp::Smin => x.min(y) as u64,
+        BinaryOp::Smax => x.max(y) as u64,
         other => panic!("{other:?} of integers"),
     }
 }
 
-fn floats(op: Binary, bits: u32, a: u64, b: u64) -> u64 {
+fn floats(op: BinaryOp, bits: u32, a: u64, b: u64) -> u64 {
     if bits == 32 {
         let (a, b) = (f32::from_bits(a as u32), f32::from_bits(b as u32));
         let value = match op {
-            Binary::Fadd => a + b,
-            Binary::Fsub => a - b,
+            BinaryOp::Fadd => a + b,
+            BinaryOp::Fsub => a - b,
             _ => a * b,
         };
         return u64::from(value.to_bits());
     }
     let (a, b) = (f64::from_bits(a), f64::from_bits(b));
     let value = match op {
-        Binary::Fadd => a + b,
-        Binary::Fsub => a - b,
+        BinaryOp::Fadd => a + b,
+        BinaryOp::Fsub => a - b,
         _ => a * b,
     };
     value.to_bits()
 }
 
-fn compare(predicate: &str, bits: u32, a: u64, b: u64) -> bool {
-    if let Some(predicate) = predicate.strip_prefix('f') {
-        let order = float(bits, a).partial_cmp(&float(bits, b));
-        let Some(order) = order else {
-            return predicate.starts_with('u');
-        };
-        return match &predicate[1..] {
-            "eq" => order.is_eq(),
-            "ne" => order.is_ne(),
-            "lt" => order.is_lt(),
-            "le" => order.is_le(),
-            "gt" => order.is_gt(),
-            "ge" => order.is_ge(),
-            // `ord` and `uno`.
-            "rd" => true,
-            "no" => false,
-            other => panic!("a comparison of floats: {other}"),
-        };
-    }
-    let order = match predicate.strip_prefix('s') {
-        Some(_) => signed(a, bits).cmp(&signed(b, bits)),
-        None => a.cmp(&b),
-    };
-    match predicate.trim_start_matches(['s', 'u']) {
-        "eq" => order.is_eq(),
-        "ne" => order.is_ne(),
-        "lt" => order.is_lt(),
-        "le" => order.is_le(),
-        "gt" => order.is_gt(),
-        "ge" => order.is_ge(),
-        other => panic!("a comparison: {other}"),
+fn compare(predicate: Predicate, bits: u32, a: u64, b: u64) -> bool {
+    match predicate {
+        Predicate::Float(FloatPredicate { order, unordered }) => {
+            let Some(found) = float(bits, a).partial_cmp(&float(bits, b)) else {
+                return unordered;
+            };
+            match order {
+                FloatOrder::Never => false,
+                FloatOrder::Equal => found.is_eq(),
+                FloatOrder::NotEqual => found.is_ne(),
+                FloatOrder::Less => found.is_lt(),
+                FloatOrder::LessEqual => found.is_le(),
+                FloatOrder::Greater => found.is_gt(),
+                FloatOrder::GreaterEqual => found.is_ge(),
+                FloatOrder::Always => true,
+            }
+        }
+        Predicate::Int(predicate) => {
+            let order = |is_signed: bool| match is_signed {
+                true => signed(a, bits).cmp(&signed(b, bits)),
+                false => a.cmp(&b),
+            };
+            match predicate {
+                IntPredicate::Equal => a == b,
+                IntPredicate::NotEqual => a != b,
+                IntPredicate::Less { signed } => order(signed).is_lt(),
+                IntPredicate::LessEqual { signed } => order(signed).is_le(),
+                IntPredicate::Greater { signed } => order(signed).is_gt(),
+                IntPredicate::GreaterEqual { signed } => order(signed).is_ge(),
+            }
+        }
     }
 }
 
@@ -314,7 +333,7 @@ fn interpreted(source: &Path, work: &Path) -> String {
     let ir = kernel.ir().unwrap_or_else(|e| panic!("{e:#}"));
     let (module, memories) = instructions(&ir, 0).unwrap_or_else(|e| panic!("{e}"));
     let mut machine = Machine::new(&module, &memories);
-    if let Err(End(code)) = machine.call(0, &[]) {
+    if let Err(End(code)) = machine.call(FunctionId(0), &[]) {
         assert_eq!(code, 0);
     }
     String::from_utf8_lossy(&machine.text).into_owned()

@@ -1,61 +1,62 @@
 //! Splits structures in registers, which functions take and return by value, into a value for each
 //! member. A structure that a function returns goes through a memory of its own.
 
-use crate::ir::{Function, Global, Instruction, Module, Op, Refusal, Type, Value};
+use crate::error::{Error, Result};
+use crate::ir::{
+    Callee, Function, FunctionId, Global, GlobalId, Instruction, Module, Op, Type, Value, ValueId,
+};
 use std::collections::HashMap;
 
+/// Bytes of the largest structure that a function returns.
+const RESULT_BYTES_MAX: usize = 1 << 16;
+
 /// By function that returns a structure: the global that holds the result, and its type.
-type Results = HashMap<String, (usize, Type)>;
+type Results = HashMap<FunctionId, (GlobalId, Type)>;
 
 /// Splits the structures of the functions with these indices.
-pub fn split(module: &mut Module, reached: &[usize]) -> Result<(), Refusal> {
+pub fn split(module: &mut Module, reached: &[FunctionId]) -> Result<()> {
     let mut results = Results::new();
     for &at in reached {
-        let function = &mut module.functions[at];
+        let function = &mut module[at];
         if !function.result.is_aggregate() {
             continue;
         }
         let ty = std::mem::replace(&mut function.result, Type::Void);
         let bytes = usize::try_from(ty.size()).unwrap_or(usize::MAX);
-        results.insert(function.name.clone(), (module.globals.len(), ty));
-        module.globals.push(Global {
-            name: format!("{}.result", function.name),
-            bytes: vec![0; bytes.min(1 << 16)],
-            pointers: Vec::new(),
-            constant: false,
-            external: false,
-        });
+        let name = format!("{}.result", function.name);
+        results.insert(at, (GlobalId(module.globals.len()), ty));
+        module
+            .globals
+            .push(Global::zeroed(name, bytes.min(RESULT_BYTES_MAX)));
     }
     for &at in reached {
-        let function = std::mem::replace(&mut module.functions[at], Function::empty());
-        module.functions[at] = Splitter::new(function, &module.aggregates, &results).function()?;
+        let function = std::mem::replace(&mut module[at], Function::empty());
+        module[at] = Splitter::new(at, function, &module.aggregates, &results).function()?;
     }
     Ok(())
 }
 
 struct Splitter<'a> {
+    at: FunctionId,
     old: Function,
     new: Function,
     /// The new values of each old value.
-    parts: Vec<Vec<usize>>,
+    parts: Vec<Vec<ValueId>>,
     constants: &'a [(Type, Vec<Value>)],
     results: &'a Results,
 }
 
 impl<'a> Splitter<'a> {
     fn new(
+        at: FunctionId,
         old: Function,
         constants: &'a [(Type, Vec<Value>)],
         results: &'a Results,
     ) -> Splitter<'a> {
-        let mut new = Function {
-            name: old.name.clone(),
-            result: old.result.clone(),
-            parameters: 0,
-            values: Vec::new(),
-            blocks: Vec::new(),
-            place: old.place.clone(),
-        };
+        let mut new = Function::empty();
+        new.name = old.name.clone();
+        new.result = old.result.clone();
+        new.position = old.position.clone();
         let mut parts = Vec::new();
         for (at, value) in old.values.iter().enumerate() {
             parts.push(match value.ty.is_aggregate() {
@@ -69,6 +70,7 @@ impl<'a> Splitter<'a> {
             }
         }
         Splitter {
+            at,
             old,
             new,
             parts,
@@ -79,8 +81,8 @@ impl<'a> Splitter<'a> {
 
     fn values(&self, value: Value) -> Vec<Value> {
         match value {
-            Value::Local(v) => self.parts[v].iter().map(|p| Value::Local(*p)).collect(),
-            Value::Aggregate(a) => self.constants[a].1.clone(),
+            Value::Local(v) => self.parts[v.0].iter().map(|p| Value::Local(*p)).collect(),
+            Value::Aggregate(a) => self.constants[a.0].1.clone(),
             plain => vec![plain],
         }
     }
@@ -88,14 +90,14 @@ impl<'a> Splitter<'a> {
     /// An operand's type, if it is a structure.
     fn structure(&self, value: Value) -> Option<&Type> {
         let ty = match value {
-            Value::Local(v) => &self.old.values[v].ty,
-            Value::Aggregate(a) => &self.constants[a].0,
+            Value::Local(v) => &self.old[v].ty,
+            Value::Aggregate(a) => &self.constants[a.0].0,
             _ => return None,
         };
         ty.is_aggregate().then_some(ty)
     }
 
-    fn function(mut self) -> Result<Function, Refusal> {
+    fn function(mut self) -> Result<Function> {
         for mut block in std::mem::take(&mut self.old.blocks) {
             let mut code = Vec::new();
             for instruction in std::mem::take(&mut block.code) {
@@ -107,24 +109,17 @@ impl<'a> Splitter<'a> {
         Ok(self.new)
     }
 
-    fn instruction(
-        &mut self,
-        instruction: Instruction,
-        code: &mut Vec<Instruction>,
-    ) -> Result<(), Refusal> {
-        let place = instruction.place.clone();
+    fn instruction(&mut self, instruction: Instruction, code: &mut Vec<Instruction>) -> Result<()> {
+        let position = instruction.position.clone();
         let whole = instruction
             .result
-            .filter(|r| self.old.values[*r].ty.is_aggregate());
-        let add = |code: &mut Vec<Instruction>, result: Option<usize>, op: Op| {
-            code.push(Instruction::new(result, op, &place));
+            .filter(|r| self.old[*r].ty.is_aggregate());
+        let add = |code: &mut Vec<Instruction>, result: Option<ValueId>, op: Op| {
+            code.push(Instruction::new(result, op, &position));
         };
         match (instruction.op.clone(), whole) {
             (Op::Load(from, _), Some(result)) => {
-                let (parts, ty) = (
-                    self.parts[result].clone(),
-                    self.old.values[result].ty.clone(),
-                );
+                let (parts, ty) = (self.parts[result.0].clone(), self.old[result].ty.clone());
                 for (part, (member, offset)) in parts.into_iter().zip(ty.members()) {
                     let at = self.at(code, &instruction, from, offset);
                     add(code, Some(part), Op::Load(at, member.size()));
@@ -142,39 +137,39 @@ impl<'a> Splitter<'a> {
                 for (slot, part) in all.iter_mut().skip(first).zip(self.values(value)) {
                     *slot = part;
                 }
-                for (part, value) in self.parts[result].clone().into_iter().zip(all) {
+                for (part, value) in self.parts[result.0].clone().into_iter().zip(all) {
                     add(code, Some(part), Op::Copy(value));
                 }
             }
             (Op::Extract(base, first), _) => {
-                let parts = instruction.result.map(|r| self.parts[r].clone());
+                let parts = instruction.result.map(|r| self.parts[r.0].clone());
                 let from = self.values(base).into_iter().skip(first);
                 for (part, value) in parts.unwrap_or_default().into_iter().zip(from) {
                     add(code, Some(part), Op::Copy(value));
                 }
             }
             (Op::Copy(a), Some(result)) => {
-                for (part, a) in self.parts[result].clone().into_iter().zip(self.values(a)) {
+                for (part, a) in self.parts[result.0].clone().into_iter().zip(self.values(a)) {
                     add(code, Some(part), Op::Copy(a));
                 }
             }
             (Op::Select(c, a, b), Some(result)) => {
                 let both = self.values(a).into_iter().zip(self.values(b));
                 let c = self.plain(c);
-                for (part, (a, b)) in self.parts[result].clone().into_iter().zip(both) {
+                for (part, (a, b)) in self.parts[result.0].clone().into_iter().zip(both) {
                     add(code, Some(part), Op::Select(c, a, b));
                 }
             }
             (Op::Phi(from), Some(result)) => {
-                for (i, part) in self.parts[result].clone().into_iter().enumerate() {
+                for (i, part) in self.parts[result.0].clone().into_iter().enumerate() {
                     let of = |v: Value| self.values(v).get(i).copied().unwrap_or(Value::Undef);
                     let from = from.iter().map(|(b, v)| (*b, of(*v))).collect();
                     add(code, Some(part), Op::Phi(from));
                 }
             }
-            (Op::Call(name, arguments), _) => self.call(&instruction, code, &name, arguments)?,
-            (Op::Return(Some(value)), _) if self.results.contains_key(&self.old.name) => {
-                let (global, ty) = self.results[&self.old.name].clone();
+            (Op::Call(callee, arguments), _) => self.call(&instruction, code, callee, arguments)?,
+            (Op::Return(Some(value)), _) if self.results.contains_key(&self.at) => {
+                let (global, ty) = self.results[&self.at].clone();
                 for (part, (ty, offset)) in self.values(value).into_iter().zip(ty.members()) {
                     let to = Value::Global(global, offset as i64);
                     add(code, None, Op::Store(part, to, ty.size(), None));
@@ -183,15 +178,14 @@ impl<'a> Splitter<'a> {
             }
             (_, None) => {
                 let mut same = instruction;
-                same.result = same.result.and_then(|r| self.parts[r].first().copied());
+                same.result = same.result.and_then(|r| self.parts[r.0].first().copied());
                 same.op.operands(&mut |v| *v = self.plain(*v));
                 code.push(same);
             }
             (_, Some(_)) => {
-                return Err(Refusal::new(
-                    &place,
-                    "operation on a whole structure (use its members)",
-                ))
+                return Err(Error::unsupported("operation on a whole structure")
+                    .remedy("use its members")
+                    .at(&position))
             }
         }
         Ok(())
@@ -201,9 +195,9 @@ impl<'a> Splitter<'a> {
         &mut self,
         instruction: &Instruction,
         code: &mut Vec<Instruction>,
-        name: &str,
+        callee: Callee,
         arguments: Vec<(Type, Value)>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         let mut plain = Vec::new();
         for (ty, value) in arguments {
             match self.structure(value) {
@@ -214,22 +208,29 @@ impl<'a> Splitter<'a> {
                 None => plain.push((ty, self.plain(value))),
             }
         }
-        let call = Op::Call(name.to_owned(), plain);
-        let result = (instruction.result).map(|r| (r, self.old.values[r].ty.is_aggregate()));
+        let returned = match &callee {
+            Callee::Function(f) => self.results.get(f).cloned(),
+            _ => None,
+        };
+        let call = Op::Call(callee, plain);
+        let result = (instruction.result).map(|r| (r, self.old[r].ty.is_aggregate()));
         let Some((result, true)) = result else {
-            let result = result.and_then(|r| self.parts[r.0].first().copied());
-            code.push(Instruction::new(result, call, &instruction.place));
+            let result = result.and_then(|r| self.parts[r.0 .0].first().copied());
+            code.push(Instruction::new(result, call, &instruction.position));
             return Ok(());
         };
-        let Some((global, ty)) = self.results.get(name).cloned() else {
-            let why = crate::lower::unknown_function(name);
-            return Err(Refusal::new(&instruction.place, why));
+        let Some((global, ty)) = returned else {
+            return Err(
+                Error::unsupported("call of an intrinsic that returns a structure")
+                    .remedy("use operators instead of a builtin function")
+                    .at(&instruction.position),
+            );
         };
-        code.push(Instruction::new(None, call, &instruction.place));
-        for (part, (ty, offset)) in self.parts[result].clone().into_iter().zip(ty.members()) {
+        code.push(Instruction::new(None, call, &instruction.position));
+        for (part, (ty, offset)) in self.parts[result.0].clone().into_iter().zip(ty.members()) {
             let from = Value::Global(global, offset as i64);
             let load = Op::Load(from, ty.size());
-            code.push(Instruction::new(Some(part), load, &instruction.place));
+            code.push(Instruction::new(Some(part), load, &instruction.position));
         }
         Ok(())
     }
@@ -237,7 +238,7 @@ impl<'a> Splitter<'a> {
     /// An operand that is not a structure.
     fn plain(&self, value: Value) -> Value {
         match value {
-            Value::Local(v) => self.parts[v]
+            Value::Local(v) => self.parts[v.0]
                 .first()
                 .map_or(Value::Undef, |p| Value::Local(*p)),
             other => other,
@@ -258,9 +259,34 @@ impl<'a> Splitter<'a> {
             base => {
                 let result = self.new.value("member", Type::Ptr);
                 let op = Op::Address(base, offset as i64, Vec::new());
-                code.push(Instruction::new(Some(result), op, &instruction.place));
+                code.push(Instruction::new(Some(result), op, &instruction.position));
                 Value::Local(result)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    #[test]
+    fn test_structures_become_a_value_for_each_member() {
+        let text = "define { i32, ptr } @f(i32 %x, { i32, ptr } %s) {\n  \
+                    %t = insertvalue { i32, ptr } %s, i32 %x, 0\n  ret { i32, ptr } %t\n}\n";
+        let mut module = parse::module(text).unwrap();
+        split(&mut module, &[FunctionId(0)]).unwrap();
+        let function = &module.functions[0];
+        assert_eq!((function.parameters, &function.result), (3, &Type::Void));
+        // The result goes through a memory.
+        assert_eq!(module.globals[0].name, "f.result");
+        let stores = function.instructions().filter_map(|i| match i.op {
+            Op::Store(_, to, size, None) => Some((to, size)),
+            _ => None,
+        });
+        let result = |offset| Value::Global(GlobalId(0), offset);
+        let stores: Vec<_> = stores.collect();
+        assert_eq!(stores, [(result(0), 4), (result(8), 8)]);
     }
 }

@@ -1,0 +1,208 @@
+//! Loads and stores, in memories on the chip and off it.
+
+use super::emitter::{Emitter, Lane, Read, Spot, Write};
+use crate::ir::Value;
+use crate::memory::MemoryId;
+use crate::verilog::{BinaryOperator, Expression, Statement};
+
+/// Bytes of a word of memory off the chip.
+const FAR_WORD: u64 = 8;
+
+/// The lane of an access in a word, in units of the access.
+enum LaneIndex {
+    Constant(u64),
+    Variable(Expression),
+}
+
+/// Bits of an index of this many words.
+fn index_bits(words: usize) -> u32 {
+    (usize::BITS - (words.max(2) - 1).leading_zeros()).max(1)
+}
+
+/// A mask of the lowest `count` bits.
+fn ones(count: u64) -> u64 {
+    (1 << count) - 1
+}
+
+impl Emitter<'_> {
+    /// Bits of the index of a memory's words.
+    pub fn word_bits(&self, memory: MemoryId) -> u32 {
+        index_bits(self.memories[memory].words())
+    }
+
+    /// An address's memory, word and lane.
+    fn word(&mut self, spot: Spot, address: Value, size: u64) -> (MemoryId, Expression, LaneIndex) {
+        let Some(m) = self.memories.of(spot.function, address) else {
+            unreachable!("memory::analyze rejects accesses without a memory");
+        };
+        let width = self.memories[m].width;
+        let index = self.word_bits(m);
+        let low = width.trailing_zeros();
+        if let Value::Global(g, o) = address {
+            let at = (self.memories.offset(g) as i64 + o) as u64;
+            let lane = LaneIndex::Constant(at % width / size);
+            return (m, Expression::Literal(at >> low, index), lane);
+        }
+        let view = self.view(spot, address, 32);
+        let lane = match width / size {
+            1 => LaneIndex::Constant(0),
+            _ => LaneIndex::Variable(view.clone().slice(low - 1, size.trailing_zeros())),
+        };
+        (m, view.slice(low + index - 1, low), lane)
+    }
+
+    pub fn load(
+        &mut self,
+        spot: Spot,
+        index: usize,
+        from: Value,
+        size: u64,
+        when: Expression,
+    ) -> Expression {
+        let f = spot.function;
+        let (_, bits) = self.operation(spot, index);
+        let (m, word, lane) = self.word(spot, from, size);
+        self.reads.entry(m).or_default().push(Read { when, word });
+        let q = Expression::name(format!("{}_q", self.memory_name(m)));
+        let width = self.memories[m].width;
+        let wide = size as u32 * 8;
+        match lane {
+            _ if width == size && bits == wide => q,
+            _ if width == size => q.resized(bits),
+            LaneIndex::Constant(lane) => {
+                let low = lane as u32 * wide;
+                q.slice(low + bits - 1, low)
+            }
+            LaneIndex::Variable(value) => {
+                let result = self.code(f, spot.block).code[index].result;
+                let value_name = result.map_or("", |v| self.value_name(f, v));
+                let name = format!("{value_name}_lane");
+                self.lanes.push(Lane {
+                    name: name.clone(),
+                    bits: (width / size).trailing_zeros(),
+                    value,
+                });
+                q.part(Expression::name(name).scaled(u64::from(wide)), bits)
+            }
+        }
+    }
+
+    pub fn store(
+        &mut self,
+        spot: Spot,
+        value: Value,
+        to: Value,
+        size: u64,
+        condition: Option<Value>,
+        when: Expression,
+    ) {
+        let (m, word, lane) = self.word(spot, to, size);
+        let width = self.memories[m].width;
+        let wide = size as u32 * 8;
+        let bits = self.operand_bits(spot.function, value, wide);
+        let mut data = self.view(spot, value, bits);
+        if bits < wide {
+            data = data.resized(wide);
+        }
+        let copies = width / size;
+        if copies > 1 {
+            data = data.repeated(copies);
+        }
+        let mask = match lane {
+            _ if copies == 1 => Expression::Fill(true),
+            LaneIndex::Constant(lane) => {
+                Expression::Literal(ones(size) << (lane * size), width as u32)
+            }
+            LaneIndex::Variable(lane) => {
+                let by = match size.trailing_zeros() {
+                    0 => lane,
+                    zeroes => Expression::Concatenation(vec![lane, Expression::Zeroes(zeroes)]),
+                };
+                let first = Expression::Literal(ones(size), width as u32);
+                first.binary(BinaryOperator::ShiftLeft, by)
+            }
+        };
+        let when = self.if_condition(spot, when, condition);
+        self.writes.entry(m).or_default().push(Write {
+            when,
+            word,
+            mask,
+            data,
+        });
+    }
+
+    fn if_condition(
+        &mut self,
+        spot: Spot,
+        when: Expression,
+        condition: Option<Value>,
+    ) -> Expression {
+        match condition {
+            Some(condition) => when.and(self.view(spot, condition, 1)),
+            None => when,
+        }
+    }
+
+    /// An address off the chip, and its lane in a word in units of the access.
+    fn far_place(&mut self, spot: Spot, address: Value, size: u64) -> (Expression, Expression) {
+        let view = self.view(spot, address, 32);
+        let lane = match (size, address) {
+            (FAR_WORD, _) => Expression::Number(0),
+            (_, Value::Global(g, o)) => {
+                let offset = (self.memories.offset(g) as i64 + o) as u64;
+                Expression::Number(offset % FAR_WORD / size)
+            }
+            _ => view.clone().slice(2, size.trailing_zeros()),
+        };
+        (view, lane)
+    }
+
+    pub fn far_load(
+        &mut self,
+        spot: Spot,
+        from: Value,
+        size: u64,
+        bits: u32,
+        when: Expression,
+    ) -> Expression {
+        let (address, lane) = self.far_place(spot, from, size);
+        let set = |name: &str, value| Statement::assign(Expression::name(name), value);
+        let call = Expression::name("CallLoad");
+        let drive = vec![set("call", call), set("call_command", address)];
+        self.calls.push((when, drive));
+        let word = Expression::name("port_word");
+        let wide = size * 8;
+        let part = match size {
+            FAR_WORD => word,
+            _ => word.part(lane.scaled(wide), wide as u32),
+        };
+        part.resized(bits)
+    }
+
+    pub fn far_store(
+        &mut self,
+        spot: Spot,
+        value: Value,
+        to: Value,
+        size: u64,
+        condition: Option<Value>,
+        when: Expression,
+    ) {
+        let (address, lane) = self.far_place(spot, to, size);
+        let wide = size as u32 * 8;
+        let bits = self.operand_bits(spot.function, value, wide);
+        let view = self.view(spot, value, bits);
+        let when = self.if_condition(spot, when, condition);
+        let mask = Expression::Literal(ones(size), 32);
+        let mask = mask.binary(BinaryOperator::ShiftLeft, lane.scaled(size));
+        let data = view.resized(wide).repeated(FAR_WORD / size);
+        let set = |name: &str, value| Statement::assign(Expression::name(name), value);
+        let drive = vec![
+            set("call", Expression::name("CallStore")),
+            set("call_command", address),
+            set("call_bytes", mask),
+            set("call_data", data),
+        ];
+        self.calls.push((when, drive));
+    }
+}

@@ -1,0 +1,335 @@
+//! The state of the emission: names, the values that need registers, and what has been emitted.
+
+use crate::error::Position;
+use crate::ir::{BlockId, Function, FunctionId, Op, Value, ValueId};
+use crate::memory::{Memories, MemoryId};
+use crate::names::Names;
+use crate::schedule::{Code, End};
+use crate::units::Unit;
+use crate::verilog::{DataType, Declaration, Expression, Item, Statement, Variant};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A function with its scheduled blocks.
+pub struct Body<'a> {
+    pub function: &'a Function,
+    pub codes: Vec<Code>,
+}
+
+/// The definition of a value.
+#[derive(Clone, Copy)]
+enum Origin {
+    Parameter,
+    Phi(BlockId),
+    Operation(BlockId),
+    /// A call's result, in the block that follows it.
+    Result(BlockId),
+}
+
+/// The point at which a value is read: function, block and step, or after a pipeline.
+#[derive(Clone, Copy)]
+pub struct Spot {
+    pub function: FunctionId,
+    pub block: BlockId,
+    pub step: u32,
+    pub after: bool,
+}
+
+/// A value of a function.
+type Key = (FunctionId, ValueId);
+
+/// The values that need registers, and the last step to which pipelines carry values.
+#[derive(Default, PartialEq, Eq, Clone)]
+pub struct Marks {
+    pub registers: BTreeSet<Key>,
+    pub chains: BTreeMap<Key, u32>,
+}
+
+/// A use of a unit: the condition of its step, its operands.
+#[derive(Clone)]
+pub struct Use {
+    pub when: Expression,
+    pub operands: Vec<Expression>,
+    /// Whether a division is of signed numbers.
+    pub signed: bool,
+}
+
+/// A read of a memory: the condition of its step, the word.
+pub struct Read {
+    pub when: Expression,
+    pub word: Expression,
+}
+
+/// A write of a memory: the condition of its step, the word, the bytes that are enabled, the data.
+pub struct Write {
+    pub when: Expression,
+    pub word: Expression,
+    pub mask: Expression,
+    pub data: Expression,
+}
+
+/// A register with the lane of the access of the step before.
+pub struct Lane {
+    pub name: String,
+    pub bits: u32,
+    pub value: Expression,
+}
+
+pub struct Emitter<'a> {
+    pub bodies: &'a [Body<'a>],
+    pub memories: &'a Memories,
+    pub marks: Marks,
+    values: Vec<Vec<String>>,
+    functions: Vec<String>,
+    memory_names: Vec<String>,
+    origins: Vec<HashMap<ValueId, Origin>>,
+    states: HashMap<(FunctionId, BlockId, u32), String>,
+    pub variants: Vec<Variant>,
+    /// Declarations, and the assignments and instances that drive them.
+    pub declared: Vec<Item>,
+    pub wires: Vec<Item>,
+    pub units: BTreeMap<(Unit, u32), Vec<Use>>,
+    pub reads: BTreeMap<MemoryId, Vec<Read>>,
+    pub writes: BTreeMap<MemoryId, Vec<Write>>,
+    /// Calls of the engines: the condition of the step, the inputs.
+    pub calls: Vec<(Expression, Vec<Statement>)>,
+    /// By unit: the states that wait for it.
+    pub waiting: BTreeMap<Unit, Vec<Expression>>,
+    pub lanes: Vec<Lane>,
+    /// By state: its statements.
+    pub steps: Vec<(Expression, Vec<Statement>)>,
+}
+
+/// The name of an instance of a unit.
+pub fn unit_name(kind: Unit, instance: u32) -> String {
+    match instance {
+        0 => kind.name(),
+        n => format!("{}_{n}", kind.name()),
+    }
+}
+
+/// A step's position in the source: that of its first instruction.
+fn position(code: &Code, step: u32) -> &Position {
+    let mut steps = code.code.iter().zip(&code.schedule.steps);
+    let found = steps.find(|(i, s)| s.0 == step && !i.position.is_unknown());
+    found.map_or(&code.position, |(i, _)| &i.position)
+}
+
+/// By value of a function: its definition.
+fn origins(body: &Body<'_>) -> HashMap<ValueId, Origin> {
+    let mut of = HashMap::new();
+    for v in (0..body.function.parameters).map(ValueId) {
+        of.insert(v, Origin::Parameter);
+    }
+    for (b, code) in body.codes.iter().enumerate() {
+        let b = BlockId(b);
+        for (v, _) in &code.phis {
+            of.insert(*v, Origin::Phi(b));
+        }
+        for v in code.code.iter().filter_map(|i| i.result) {
+            of.insert(v, Origin::Operation(b));
+        }
+        if let End::Call(_, _, Some(v), next) = &code.end {
+            of.insert(*v, Origin::Result(*next));
+        }
+    }
+    of
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(bodies: &'a [Body<'a>], memories: &'a Memories, marks: Marks) -> Emitter<'a> {
+        let mut names = Names::new();
+        let memory_names = (memories.all.iter())
+            .map(|m| names.new_name(&format!("{}_memory", m.name)))
+            .collect();
+        let functions: Vec<String> = bodies
+            .iter()
+            .map(|b| names.new_name(&b.function.name))
+            .collect();
+        let mut emitter = Emitter {
+            bodies,
+            memories,
+            marks,
+            values: Vec::new(),
+            functions,
+            memory_names,
+            origins: bodies.iter().map(origins).collect(),
+            states: HashMap::new(),
+            variants: Vec::new(),
+            declared: Vec::new(),
+            wires: Vec::new(),
+            units: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            calls: Vec::new(),
+            waiting: BTreeMap::new(),
+            lanes: Vec::new(),
+            steps: Vec::new(),
+        };
+        for (f, body) in bodies.iter().enumerate() {
+            emitter.name(&mut names, FunctionId(f), body);
+        }
+        emitter
+    }
+
+    /// Names the values and states of a function.
+    fn name(&mut self, names: &mut Names, f: FunctionId, body: &Body<'_>) {
+        let name = &self.functions[f.0];
+        let prefix = match f {
+            FunctionId(0) => String::new(),
+            _ => format!("{name}_"),
+        };
+        let values = body.function.values.iter();
+        let values = values.map(|v| names.new_name(&format!("{prefix}{}", v.name)));
+        self.values.push(values.collect());
+        for (b, code) in body.codes.iter().enumerate() {
+            for step in 0..code.states() {
+                let position = position(code, step);
+                let name = names.new_name(&format!("S_{name}_{}", position.line));
+                let file = position.file.rsplit('/').next().unwrap_or("");
+                let comment = match position.is_unknown() {
+                    true => String::new(),
+                    false => format!("{file}:{}", position.line),
+                };
+                self.variants.push(Variant {
+                    name: name.clone(),
+                    comment,
+                });
+                self.states.insert((f, BlockId(b), step), name);
+            }
+        }
+    }
+
+    pub fn code(&self, function: FunctionId, block: BlockId) -> &'a Code {
+        &self.bodies[function.0].codes[block.0]
+    }
+
+    pub fn function(&self, function: FunctionId) -> &'a Function {
+        self.bodies[function.0].function
+    }
+
+    pub fn bits(&self, function: FunctionId, value: ValueId) -> u32 {
+        self.function(function)[value].ty.bits().unwrap_or(1)
+    }
+
+    /// The width of an operand; `other` for a constant.
+    pub fn operand_bits(&self, function: FunctionId, value: Value, other: u32) -> u32 {
+        match value {
+            Value::Local(v) => self.bits(function, v),
+            _ => other,
+        }
+    }
+
+    pub fn value_name(&self, function: FunctionId, value: ValueId) -> &str {
+        &self.values[function.0][value.0]
+    }
+
+    pub fn function_name(&self, function: FunctionId) -> &str {
+        &self.functions[function.0]
+    }
+
+    pub fn memory_name(&self, memory: MemoryId) -> &str {
+        &self.memory_names[memory.0]
+    }
+
+    pub fn state(&self, function: FunctionId, block: BlockId, step: u32) -> Expression {
+        Expression::name(self.states[&(function, block, step)].clone())
+    }
+
+    /// The bits that show which steps of a pipeline have an iteration.
+    pub fn valid(&self, function: FunctionId, block: BlockId) -> Expression {
+        let state = &self.states[&(function, block, 0)];
+        Expression::name(format!("{state}_valid"))
+    }
+
+    pub fn has_register(&self, function: FunctionId, value: ValueId) -> bool {
+        self.marks.registers.contains(&(function, value))
+    }
+
+    pub fn register(&mut self, function: FunctionId, value: ValueId) -> Expression {
+        self.marks.registers.insert((function, value));
+        Expression::name(self.value_name(function, value))
+    }
+
+    fn chained(&mut self, function: FunctionId, value: ValueId, step: u32) -> Expression {
+        let last = self.marks.chains.entry((function, value)).or_insert(step);
+        *last = (*last).max(step);
+        Expression::name(format!("{}_p{step}", self.value_name(function, value)))
+    }
+
+    /// The wire of a value: its name, unless its register has that.
+    pub fn wire(&self, function: FunctionId, value: ValueId) -> String {
+        let name = self.value_name(function, value);
+        match self.has_register(function, value) {
+            true => format!("{name}_d"),
+            false => name.to_owned(),
+        }
+    }
+
+    pub fn declare(&mut self, bits: u32, name: impl Into<String>) {
+        let declaration = Declaration::new(DataType::Logic(bits), name);
+        self.declared.push(Item::Declaration(declaration));
+    }
+
+    /// A value as an expression of `bits` bits, read at a spot.
+    pub fn view(&mut self, spot: Spot, value: Value, bits: u32) -> Expression {
+        let v = match value {
+            Value::Bits(n) => return Expression::Literal(n, bits),
+            Value::Null | Value::Undef | Value::Aggregate(_) => {
+                return Expression::Literal(0, bits)
+            }
+            Value::Global(g, o) => {
+                let offset = self.memories.offset(g) as i64 + o;
+                return Expression::Literal(offset as u64, bits);
+            }
+            Value::Local(v) => v,
+        };
+        let f = spot.function;
+        let code = self.code(f, spot.block);
+        let schedule = &code.schedule;
+        let here = |b: BlockId| b == spot.block && !spot.after;
+        match self.origins[f.0].get(&v).copied() {
+            Some(Origin::Phi(b)) if here(b) && schedule.interval.is_some() => {
+                let phi = code.phis.iter().find(|p| p.0 == v);
+                let next = phi.and_then(|p| p.1.iter().find(|x| x.0 == b));
+                let until = schedule.renewed(next.map_or(Value::Undef, |n| n.1));
+                match spot.step <= until {
+                    true => self.register(f, v),
+                    false => self.chained(f, v, spot.step),
+                }
+            }
+            Some(Origin::Operation(b)) if here(b) => {
+                let from = schedule.from.get(&v).copied().unwrap_or(0);
+                match (from == spot.step, schedule.interval) {
+                    (true, _) => Expression::name(self.wire(f, v)),
+                    (false, None) => self.register(f, v),
+                    (false, Some(_)) => self.chained(f, v, spot.step),
+                }
+            }
+            Some(Origin::Result(b)) if here(b) && spot.step == 0 => {
+                Expression::name(self.wire(f, v))
+            }
+            _ => self.register(f, v),
+        }
+    }
+
+    /// The condition under which a spot's step is active.
+    pub fn when(&self, spot: Spot) -> Expression {
+        let (f, b) = (spot.function, spot.block);
+        let state = Expression::name("state");
+        match self.code(f, b).schedule.interval {
+            None => state.equals(self.state(f, b, spot.step)),
+            Some(_) => {
+                let active = self.valid(f, b).bit(spot.step);
+                state.equals(self.state(f, b, 0)).and(active)
+            }
+        }
+    }
+
+    /// An operation's index in its block, and its width.
+    pub fn operation(&self, spot: Spot, index: usize) -> (&'a Op, u32) {
+        let instruction = &self.code(spot.function, spot.block).code[index];
+        let result = instruction.result;
+        let bits = result.map_or(0, |r| self.bits(spot.function, r));
+        (&instruction.op, bits)
+    }
+}

@@ -1,0 +1,166 @@
+//! The module: declarations, the datapath, the calls of the engines and the state machine.
+
+use super::emitter::{unit_name, Emitter};
+use crate::ir::{BlockId, FunctionId};
+use crate::verilog::{
+    Connection, DataType, Declaration, Expression, Instance, Item, Line, Module, Statement,
+};
+
+/// Inputs of the engines, and their values in states without a call.
+const CALL_INPUTS: [&str; 3] = ["call_command", "call_bytes", "call_data"];
+
+fn logic(bits: u32, names: &[&str]) -> Declaration {
+    declaration(DataType::Logic(bits), names)
+}
+
+fn declaration(ty: DataType, names: &[&str]) -> Declaration {
+    let mut declaration = Declaration::new(ty, names[0]);
+    declaration.names = names.iter().map(|n| (*n).to_owned()).collect();
+    declaration
+}
+
+fn named(ty: &str, name: &str) -> Declaration {
+    Declaration::new(DataType::Named(ty.to_owned()), name)
+}
+
+impl Emitter<'_> {
+    /// The module of what has been emitted; `sources` are listed in its first line.
+    pub fn module(&mut self, name: &str, sources: &str) -> Module {
+        let mut items = Vec::new();
+        self.states(&mut items);
+        calls(&mut items);
+        self.functions(&mut items);
+        self.registers(&mut items);
+        items.append(&mut self.declared);
+        self.memories(&mut items);
+        self.units(&mut items);
+        items.append(&mut self.wires);
+        items.push(Item::Blank);
+        items.push(Item::Assign(Expression::name("step"), self.step()));
+        self.call_inputs(&mut items);
+        self.machine(&mut items);
+        Module {
+            comment: vec![
+                format!("{sources}, synthesized by `baltra cluster build`: do not edit."),
+                String::new(),
+                "Ports: those that every kernel of a live board has. One state per clock while \
+                 `step` is high; comments"
+                    .to_owned(),
+                "give the source line of each state.".to_owned(),
+            ],
+            name: name.to_owned(),
+            imports: ["hum_envelope_pkg", "msg_pkg", "msg_calls_pkg"]
+                .map(str::to_owned)
+                .to_vec(),
+            ports: "msg_kernel_ports.svh".to_owned(),
+            items,
+        }
+    }
+
+    fn states(&mut self, items: &mut Vec<Item>) {
+        let states = self.variants.len();
+        items.push(Item::Enumeration {
+            name: "state_t".to_owned(),
+            bits: usize::BITS - (states.max(2) - 1).leading_zeros(),
+            variants: std::mem::take(&mut self.variants),
+        });
+        items.push(Item::Blank);
+        items.push(Item::Aligned(vec![
+            named("state_t", "state"),
+            logic(1, &["step"]),
+        ]));
+    }
+
+    /// Return states and results of functions.
+    fn functions(&self, items: &mut Vec<Item>) {
+        for (f, body) in self.bodies.iter().enumerate().skip(1) {
+            let name = self.function_name(FunctionId(f));
+            let back = named("state_t", &format!("{name}_return"));
+            items.push(Item::Declaration(back));
+            if let Some(bits) = body.function.result.bits() {
+                let result = logic(bits, &[&format!("{name}_result")]);
+                items.push(Item::Declaration(result));
+            }
+        }
+    }
+
+    fn registers(&self, items: &mut Vec<Item>) {
+        items.push(Item::Section("registers".to_owned()));
+        items.push(Item::Blank);
+        for &(f, v) in &self.marks.registers {
+            let register = logic(self.bits(f, v), &[self.value_name(f, v)]);
+            items.push(Item::Declaration(register));
+        }
+        for lane in &self.lanes {
+            items.push(Item::Declaration(logic(lane.bits, &[&lane.name])));
+        }
+    }
+
+    /// The condition under which the state machine proceeds: no unit and no engine waits.
+    fn step(&self) -> Expression {
+        let ready = |state: &Expression| Expression::name("state").equals(state.clone());
+        let waits = self.waiting.iter().filter_map(|(unit, states)| {
+            let any = states.iter().map(ready).reduce(Expression::or)?;
+            let done = Expression::name(format!("{}_done", unit_name(*unit, 0)));
+            Some(any.grouped().and(done.negated()).negated())
+        });
+        let all = waits.chain([Expression::name("port_ready")]);
+        all.reduce(Expression::and)
+            .unwrap_or(Expression::Fill(true))
+    }
+
+    fn call_inputs(&mut self, items: &mut Vec<Item>) {
+        let mut defaults = vec![(Expression::name("call"), Expression::name("CallNone"))];
+        defaults.extend(CALL_INPUTS.map(|n| (Expression::name(n), Expression::Fill(false))));
+        let mut statements = vec![Statement::Aligned(defaults)];
+        for (when, drive) in std::mem::take(&mut self.calls) {
+            statements.push(Statement::when(when, drive));
+        }
+        items.push(Item::Combinational(statements));
+    }
+
+    fn machine(&mut self, items: &mut Vec<Item>) {
+        let state = || Expression::name("state");
+        let mut moves = Vec::new();
+        for lane in std::mem::take(&mut self.lanes) {
+            moves.push(Statement::register(Expression::Name(lane.name), lane.value));
+        }
+        let mut arms = std::mem::take(&mut self.steps);
+        arms.retain(|(_, acts)| !acts.is_empty());
+        moves.push(Statement::Case {
+            subject: state(),
+            arms,
+            default: Vec::new(),
+        });
+        let first = self.state(FunctionId(0), BlockId(0), 0);
+        items.push(Item::Clocked(vec![
+            Statement::when(Expression::name("step"), moves),
+            Line::Register(state(), first)
+                .guarded(Expression::name("rst"))
+                .into(),
+        ]));
+    }
+}
+
+/// The signals of calls of the message engines and of memory off the chip.
+fn calls(items: &mut Vec<Item>) {
+    let title = "calls of the message engines and of memory off the chip";
+    items.push(Item::Section(title.to_owned()));
+    items.push(Item::Blank);
+    items.push(Item::Aligned(vec![
+        named("call_t", "call"),
+        logic(32, &["call_command", "call_bytes"]),
+        logic(64, &["call_data", "port_cycles", "port_word"]),
+        logic(1, &["port_ready", "port_there"]),
+        logic(8, &["port_fault"]),
+        named("outcome_t", "port_outcome"),
+    ]));
+    items.push(Item::Blank);
+    items.push(Item::Instance(Instance {
+        module: "msg_calls".to_owned(),
+        parameters: Vec::new(),
+        name: "u_calls".to_owned(),
+        connections: vec![Connection::All],
+    }));
+    items.push(Item::Blank);
+}

@@ -1,0 +1,77 @@
+//! Arithmetic units, and the selection of their operands.
+
+use super::emitter::{unit_name, Emitter, Use};
+use crate::units::Unit;
+use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, Item, Statement};
+
+/// Ports of the operands.
+const OPERANDS: [&str; 2] = ["a", "b"];
+
+impl Emitter<'_> {
+    pub fn units(&self, out: &mut Vec<Item>) {
+        for ((kind, instance), uses) in &self.units {
+            unit(*kind, *instance, uses, out);
+        }
+    }
+}
+
+fn unit(kind: Unit, instance: u32, uses: &[Use], out: &mut Vec<Item>) {
+    let name = unit_name(kind, instance);
+    let (wide, result) = kind.bits();
+    let operands = &OPERANDS[..kind.operands()];
+    let signal = |suffix: &str| Expression::name(format!("{name}_{suffix}"));
+    let declare = |bits, suffix: &str| {
+        let declaration = Declaration::new(DataType::Logic(bits), format!("{name}_{suffix}"));
+        Item::Declaration(declaration)
+    };
+    out.push(Item::Section(name.clone()));
+    out.push(Item::Blank);
+    out.extend(operands.iter().map(|operand| declare(wide, operand)));
+    out.push(declare(result, "y"));
+    if kind.waits() {
+        out.push(declare(result, "rest"));
+        let mut flags = Declaration::new(DataType::Logic(1), format!("{name}_start"));
+        flags.names.push(format!("{name}_signed"));
+        flags.names.push(format!("{name}_done"));
+        out.push(Item::Declaration(flags));
+    }
+    let set = |suffix: &str, value| Statement::assign(signal(suffix), value);
+    let mut inputs = Vec::new();
+    for operand in operands {
+        inputs.push(set(operand, Expression::Fill(false)));
+    }
+    if kind.waits() {
+        inputs.push(set("start", Expression::Literal(0, 1)));
+        inputs.push(set("signed", Expression::Literal(0, 1)));
+    }
+    for one in uses {
+        let pairs = operands.iter().zip(&one.operands);
+        let mut then: Vec<Statement> = pairs.map(|(port, v)| set(port, v.clone())).collect();
+        if kind.waits() {
+            then.push(set("start", Expression::name("step")));
+            then.push(set("signed", Expression::Literal(u64::from(one.signed), 1)));
+        }
+        inputs.push(Statement::when(one.when.clone(), then));
+    }
+    out.push(Item::Combinational(inputs));
+    let mut connections = vec![Connection::Same("clk")];
+    if kind.waits() {
+        connections.push(Connection::Same("rst"));
+        connections.push(Connection::Port("start", signal("start")));
+        connections.push(Connection::Port("is_signed", signal("signed")));
+        connections.push(Connection::Port("done", signal("done")));
+        connections.push(Connection::Port("rest", signal("rest")));
+    } else {
+        connections.push(Connection::Port("enable", Expression::name("step")));
+    }
+    connections.extend(operands.iter().map(|o| Connection::Port(o, signal(o))));
+    connections.push(Connection::Port("y", signal("y")));
+    let (module, parameters) = kind.module();
+    out.push(Item::Blank);
+    out.push(Item::Instance(Instance {
+        module: module.to_owned(),
+        parameters,
+        name: format!("u_{name}"),
+        connections,
+    }));
+}

@@ -1,0 +1,132 @@
+//! The errors of the synthesis.
+
+use std::fmt;
+
+/// The result of a step of the synthesis.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A position in the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// The file's name, as given to the compiler.
+    pub file: String,
+    /// From 1; 0 if unknown.
+    pub line: usize,
+}
+
+impl Position {
+    /// Whether the line is unknown.
+    pub fn is_unknown(&self) -> bool {
+        self.line == 0
+    }
+}
+
+/// The kind of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The kernel uses a construct that cannot be synthesized.
+    Unsupported,
+    /// The kernel needs more of a resource than there is.
+    TooLarge,
+    /// The IR is not that of the supported compiler.
+    MalformedIr,
+    /// An invariant of the synthesis does not hold.
+    Internal,
+}
+
+/// The reason why a kernel cannot be synthesized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The kind of the error.
+    pub kind: ErrorKind,
+    /// The position of the construct in the source.
+    pub position: Position,
+    /// What failed, with the offending value.
+    pub message: String,
+    /// A change of the source or the configuration that avoids the error.
+    pub remedy: Option<&'static str>,
+}
+
+impl Error {
+    fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error {
+            kind,
+            position: Position::default(),
+            message: message.into(),
+            remedy: None,
+        }
+    }
+
+    pub(crate) fn unsupported(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    pub(crate) fn too_large(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::TooLarge, message)
+    }
+
+    pub(crate) fn malformed(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::MalformedIr, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Internal, message)
+    }
+
+    pub(crate) fn undefined_function(name: &str) -> Error {
+        Error::unsupported(format!(
+            "call of '{name}', which neither the sources nor the library define"
+        ))
+    }
+
+    /// Adds a remedy.
+    pub(crate) fn remedy(mut self, remedy: &'static str) -> Error {
+        self.remedy = Some(remedy);
+        self
+    }
+
+    /// Adds the position, unless the error has one.
+    pub(crate) fn at(mut self, position: &Position) -> Error {
+        if self.position.is_unknown() {
+            self.position = position.clone();
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.position.is_unknown() {
+            write!(f, "{}:{}: ", self.position.file, self.position.line)?;
+        }
+        if self.kind == ErrorKind::Internal {
+            write!(f, "internal error: ")?;
+        }
+        write!(f, "{}", self.message)?;
+        match self.remedy {
+            Some(remedy) => write!(f, " ({remedy})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_displays_position_message_and_remedy() {
+        let position = |line| Position {
+            file: "k.c".to_owned(),
+            line,
+        };
+        let error = Error::unsupported("recursion").remedy("use a loop");
+        assert_eq!(error.to_string(), "recursion (use a loop)");
+        let error = error.at(&position(3)).at(&position(9));
+        assert_eq!(error.to_string(), "k.c:3: recursion (use a loop)");
+        let error = Error::internal("no memory");
+        assert_eq!(error.to_string(), "internal error: no memory");
+    }
+}

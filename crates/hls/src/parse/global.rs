@@ -1,0 +1,139 @@
+//! Global variables and their initial contents.
+
+use super::cursor::Cursor;
+use super::operand::{Locals, Symbols};
+use crate::error::{Error, Result};
+use crate::ir::{Global, Type, Value};
+
+/// Bytes of the largest global variable.
+const BYTES_MAX: usize = 1 << 24;
+
+/// Reads the definition or declaration of a global variable into its entry.
+pub fn global(symbols: &Symbols, line: &str, globals: &mut [Global]) -> Result<()> {
+    let mut t = Cursor::new(&line[1..]);
+    let name = t.name();
+    t.expect("=")?;
+    let unknown = || Error::malformed(format!("unknown global '@{name}'"));
+    let index = *symbols.globals.get(&name).ok_or_else(unknown)?;
+    let global = &mut globals[index.0];
+    global.external = t.rest.starts_with("external");
+    global.constant = storage(&mut t, line, &name)?;
+    let ty = symbols.ty(&mut t)?;
+    if global.external {
+        return Ok(());
+    }
+    let size = usize::try_from(ty.size()).unwrap_or(usize::MAX);
+    if size > BYTES_MAX {
+        return Err(
+            Error::too_large(format!("'@{name}' has {size} bytes, more than {BYTES_MAX}"))
+                .remedy("make the array smaller"),
+        );
+    }
+    let mut contents = Contents {
+        symbols,
+        bytes: vec![0; size],
+        pointers: Vec::new(),
+    };
+    contents.initial(&mut t, &ty, 0)?;
+    global.bytes = contents.bytes;
+    global.pointers = contents.pointers;
+    Ok(())
+}
+
+/// Skips the words before the type; returns whether the variable is a constant.
+fn storage(t: &mut Cursor<'_>, line: &str, name: &str) -> Result<bool> {
+    loop {
+        t.attributes();
+        if t.take("global") {
+            return Ok(false);
+        }
+        if line.contains(" constant ") && !t.rest.starts_with("thread_local") {
+            return Ok(true);
+        }
+        if t.word().is_empty() {
+            t.skip(t.peek().len_utf8().min(t.rest.len()));
+        }
+        if t.rest.is_empty() {
+            return Err(Error::malformed(format!("global '@{name}' has no type")));
+        }
+    }
+}
+
+struct Contents<'a> {
+    symbols: &'a Symbols,
+    bytes: Vec<u8>,
+    pointers: Vec<(u64, Value)>,
+}
+
+impl Contents<'_> {
+    /// Reads the initial value of a type at an offset.
+    fn initial(&mut self, t: &mut Cursor<'_>, ty: &Type, at: u64) -> Result<()> {
+        if t.take("zeroinitializer") || t.take("undef") || t.take("poison") {
+            return Ok(());
+        }
+        match ty {
+            Type::Array(..) if t.rest.starts_with("c\"") => {
+                let end = t.rest[2..].find('"');
+                let end = end.ok_or_else(|| Error::malformed("unterminated string constant"))? + 2;
+                for (i, byte) in unescape(&t.rest[2..end]).into_iter().enumerate() {
+                    self.bytes[at as usize + i] = byte;
+                }
+                t.skip(end + 1);
+                Ok(())
+            }
+            Type::Array(n, of) => {
+                t.expect("[")?;
+                for i in 0..*n {
+                    self.symbols.ty(t)?;
+                    self.initial(t, of, at + i * of.size())?;
+                    t.take(",");
+                }
+                t.expect("]")
+            }
+            Type::Struct(members, packed) => {
+                let (open, close) = if *packed { ("<{", "}>") } else { ("{", "}") };
+                t.expect(open)?;
+                for (i, member) in members.iter().enumerate() {
+                    self.symbols.ty(t)?;
+                    self.initial(t, member, at + ty.offset(i))?;
+                    t.take(",");
+                }
+                t.expect(close)
+            }
+            _ => {
+                match self.symbols.value(t, ty, &Locals::new())? {
+                    Value::Bits(bits) => {
+                        let (at, size) = (at as usize, ty.size() as usize);
+                        self.bytes[at..at + size].copy_from_slice(&bits.to_le_bytes()[..size]);
+                    }
+                    Value::Null | Value::Undef => {}
+                    value => self.pointers.push((at, value)),
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Decodes the escapes of a string constant, such as `\0A`.
+fn unescape(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = (bytes[at] == b'\\')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten();
+        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    out
+}

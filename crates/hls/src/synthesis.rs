@@ -1,0 +1,77 @@
+//! The steps of the synthesis.
+
+use crate::compile::Kernel;
+use crate::emit::{self, Body};
+use crate::error::{Error, Position, Result};
+use crate::ir::{FunctionId, Module};
+use crate::memory::{self, Memories};
+use crate::{parse, passes, schedule};
+
+/// A synthesized kernel.
+#[derive(Clone, Debug)]
+pub struct Hardware {
+    /// The module's text.
+    pub text: String,
+    /// States of the state machine.
+    pub states: usize,
+    /// Loops that are pipelines: position, clocks between iterations.
+    pub pipelines: Vec<(Position, u32)>,
+    /// Bytes of the memories on the chip.
+    pub memory_bytes: usize,
+    /// Bytes of the memories off the chip.
+    pub far_bytes: u64,
+}
+
+/// Synthesizes a kernel.
+///
+/// # Errors
+///
+/// An [`Error`] if the kernel cannot be synthesized; any other error if clang is missing or fails.
+pub fn synthesize(kernel: &Kernel) -> anyhow::Result<Hardware> {
+    let names = kernel.sources.iter().filter_map(|path| path.file_name());
+    let sources: Vec<String> = names.map(|n| n.to_string_lossy().into_owned()).collect();
+    Ok(from_ir(
+        &kernel.ir()?,
+        &kernel.name,
+        &sources.join(", "),
+        kernel.memory,
+    )?)
+}
+
+/// A kernel's IR in the instructions that hardware has, and its memories.
+pub fn instructions(text: &str, far: u64) -> Result<(Module, Memories)> {
+    let mut module = parse::module(text)?;
+    passes::run(&mut module, far > 0)?;
+    let memories = memory::analyze(&mut module, far)?;
+    Ok((module, memories))
+}
+
+/// Synthesizes IR; `far`: bytes of memory off the chip that the kernel has.
+///
+/// # Errors
+///
+/// The IR uses more than what can be synthesized.
+pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardware> {
+    let (module, memories) = instructions(text, far)?;
+    let mut bodies = Vec::new();
+    for (at, function) in module.functions.iter().enumerate() {
+        let mut codes = schedule::blocks(function);
+        let schedule = schedule::function(function, FunctionId(at), &mut codes, &memories);
+        schedule.ok_or_else(|| {
+            Error::internal(format!("function '{}' has no schedule", function.name))
+                .at(&function.position)
+        })?;
+        bodies.push(Body { function, codes });
+    }
+    let codes = || bodies.iter().flat_map(|b| &b.codes);
+    let pipelines = codes()
+        .filter_map(|c| c.schedule.interval.map(|i| (c.position.clone(), i)))
+        .collect();
+    Ok(Hardware {
+        text: emit::module(name, sources, &bodies, &memories),
+        states: codes().map(|c| c.states() as usize).sum(),
+        pipelines,
+        memory_bytes: memories.all.iter().map(|m| m.bytes.len()).sum(),
+        far_bytes: memories.far_bytes,
+    })
+}
