@@ -1,5 +1,5 @@
-//! Images of regions: a partial bitstream with a header, and behind it what the kernel in it is called
-//! (`hdl/functions/README.md` has the format).
+//! Images of regions: a partial bitstream with a header, and behind it the description of its
+//! kernel (format: `hdl/functions/README.md`).
 
 use crate::is_plain;
 
@@ -11,7 +11,7 @@ pub const NAME_MAX: usize = 15;
 pub const SCALAR_MAX: usize = 8;
 /// Scalars of a kernel.
 pub const SCALARS: usize = 4;
-/// A larger one is none: no region has so much to configure.
+/// Maximum size; a region needs less configuration data.
 pub const BYTES_MAX: usize = 64 << 20;
 
 const MAGIC: &[u8; 4] = b"BLRG";
@@ -21,51 +21,51 @@ const HEADER_BYTES: usize = 32;
 const DESCRIPTION_BYTES: usize = 68;
 const ANY_REGION: u32 = u32::MAX;
 
-/// Why bytes are no image, or not one for this board.
+/// Reasons for which an image is invalid or unsuitable for this board.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// It does not begin as one.
-    #[error("this is no image of a region (it does not begin with BLRG)")]
+    /// The magic number is missing.
+    #[error("not an image of a region (it does not begin with 'BLRG')")]
     Foreign,
-    /// Of a later tool, perhaps.
-    #[error("it has version {0} of the format, and {VERSION} is known")]
+    /// The format's version is not supported.
+    #[error("the image has version {0} of the format, supported is {VERSION}")]
     Version(u32),
-    /// Some of it is missing.
-    #[error("it is cut off: {have} bytes of {want}")]
+    /// The image is truncated.
+    #[error("the image is truncated: it has {have} of {want} bytes")]
     Short {
-        /// Bytes that are there.
+        /// Bytes present.
         have: usize,
-        /// Bytes that the header promises.
+        /// Bytes according to the header.
         want: usize,
     },
-    /// A checksum says so.
-    #[error("its {0} is damaged: the checksum is wrong")]
+    /// A checksum does not match.
+    #[error("the image's {0} is damaged (checksum mismatch)")]
     Damaged(&'static str),
-    /// Empty, or no multiple of four bytes, or too long.
-    #[error("a body of {0} bytes cannot be: it is a multiple of four, not empty, and at most {BYTES_MAX}")]
+    /// The body's length is invalid: zero, not a multiple of four, or too large.
+    #[error("the image's body has {0} bytes: it must be a multiple of 4 from 4 to {BYTES_MAX}")]
     Length(u32),
-    /// A name is none.
-    #[error("its description has a name that is none (letters, digits, - and _)")]
+    /// A name is invalid.
+    #[error("the image's description has an invalid name (expected letters, digits, '-' and '_')")]
     Name,
-    /// For another board.
-    #[error("it was made for shell {image:#x}, and this board has shell {board:#x}")]
+    /// The image is for another shell.
+    #[error("the image is for shell {image:#x}, but this board has shell {board:#x}")]
     Shell {
         /// The image's.
         image: u32,
         /// The board's.
         board: u32,
     },
-    /// For a region that is not there.
-    #[error("it was made for region {image}, and this board has {board}")]
+    /// The image is for a region that the board lacks.
+    #[error("the image is for region {image}, but this board has {board} regions")]
     Region {
         /// The image's.
         image: u32,
-        /// How many regions the board has.
+        /// Number of regions of the board.
         board: u32,
     },
 }
 
-/// What the kernel is called and takes.
+/// Name and parameters of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
     /// The kernel's name.
@@ -81,18 +81,19 @@ pub struct Description {
 /// A whole image, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image<'a> {
-    /// What goes into board memory.
+    /// The bytes to load into board memory.
     pub bytes: &'a [u8],
-    /// The shell that it was made for.
+    /// The shell that the image is for.
     pub shell: u32,
-    /// The region that it was made for; none: any.
+    /// The region that the image is for; none: any.
     pub region: Option<u32>,
-    /// What it says of its kernel, if it does.
+    /// Description of its kernel, if present.
     pub description: Option<Description>,
 }
 
 impl<'a> Image<'a> {
-    /// Checks everything that can be checked without a board. What is in the body is the region's own.
+    /// Checks everything that can be checked without a board. The body is opaque: only the region
+    /// interprets it.
     pub fn parse(file: &'a [u8]) -> Result<Image<'a>, Error> {
         if !file.starts_with(MAGIC) {
             return Err(Error::Foreign);
@@ -130,7 +131,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Whether it suits a board.
+    /// Checks that the image suits a board.
     pub fn suits(&self, shell: u32, regions: u32) -> Result<(), Error> {
         if self.shell != shell {
             return Err(Error::Shell {
@@ -152,7 +153,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// What stands behind an image, if anything does.
+/// Reads the description behind an image, if present.
 fn describe(rest: &[u8]) -> Result<Option<Description>, Error> {
     if rest.len() < DESCRIPTION_BYTES || !rest.starts_with(DESCRIPTION_MAGIC) {
         return Ok(None);
@@ -180,7 +181,7 @@ fn describe(rest: &[u8]) -> Result<Option<Description>, Error> {
     }))
 }
 
-/// Text with zeros behind.
+/// Text padded with zeros.
 fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let rest_is_zero = bytes[end..].iter().all(|b| *b == 0);
@@ -236,7 +237,7 @@ mod tests {
     #[test]
     fn test_any_damage_is_seen() {
         let file = image(&[1, 2, 3, 4, 5, 6, 7, 8], 1, ANY_REGION, true);
-        // The padding between body and description is the one part that says nothing.
+        // Only the padding between body and description is not covered by a check.
         for at in (0..40).chain(256..324) {
             let mut damaged = file.clone();
             damaged[at] ^= 0x10;

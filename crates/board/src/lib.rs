@@ -1,13 +1,14 @@
-//! A board's host port, as programs of its host see it.
+//! Client of a board's host port, for programs on the board's host.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`image`] | images of regions: what stands in one, and whether it is whole |
-//! | [`port`] | a connection with a board's host port: functions, programs, calls |
-//! | [`packet`] | what goes over its socket |
+//! | [`image`] | images of regions: format and validation |
+//! | [`port`] | a connection to a board's host port: functions, programs, calls |
+//! | [`packet`] | packets of the port's socket |
 //!
-//! The live board (`baltra board --host-port PATH`) listens on a Unix socket and gives each program that connects a
-//! window of shared memory; `hdl/board/sim/host_protocol.h` is the same for the other side.
+//! The live board (`baltra board --host-port PATH`) listens on a Unix socket and shares a window of
+//! memory with each program that connects; `hdl/board/sim/host_protocol.h` defines the board's
+//! side.
 #![forbid(unsafe_code)]
 
 pub mod image;

@@ -7,41 +7,41 @@ pub const REQUEST_BYTES: usize = 120;
 /// Bytes of a reply.
 pub const REPLY_BYTES: usize = 120;
 
-/// What is asked.
+/// Operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// For a window.
+    /// Opens the connection and shares a window.
     Hello = 1,
-    /// A function for everybody.
+    /// Adds a function for all users of the board.
     Define = 2,
-    /// It is no more.
+    /// Removes a function.
     Remove = 3,
-    /// A program of this connection's own.
+    /// Loads a program for this connection alone.
     Load = 4,
-    /// It is no more.
+    /// Unloads a program.
     Unload = 5,
-    /// A call.
+    /// Calls a function or program.
     Call = 6,
 }
 
-/// A request; what an op does not need is zero.
+/// A request; fields that an operation does not use are zero.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Comes back with the reply.
+    /// Repeated in the reply.
     pub id: u32,
-    /// Where the body or image is in the window.
+    /// Offset of the body or image in the window.
     pub offset: u64,
-    /// Where the answer goes.
+    /// Offset of the answer in the window.
     pub answer: u64,
     /// Bytes of the body, image or window.
     pub bytes: u64,
-    /// Bytes that the answer may have.
+    /// Maximum bytes of the answer.
     pub room: u64,
     /// The function or program.
     pub number: u32,
-    /// Cycles that a call may take; 0: any number.
+    /// Maximum cycles of a call; 0: unlimited.
     pub timeout: u32,
-    /// Cycles that it is expected to take.
+    /// Expected cycles.
     pub cost: u32,
     /// log2 of the cycles for eight bytes.
     pub speed: u32,
@@ -54,7 +54,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// As it is sent. Names that are too long are cut; who makes them has checked them.
+    /// The packet's bytes. Names that are too long are truncated; callers check them first.
     pub fn encode(&self, op: Op) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         let mut at = 0;
@@ -83,38 +83,38 @@ impl Request {
 /// A reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Whose.
+    /// The request's id.
     pub id: u32,
-    /// 0: it is done.
+    /// 0: success.
     pub status: u32,
     /// Of the function or program.
     pub number: u32,
-    /// Of the answer, whatever there was room for; of the window.
+    /// Bytes of the answer, even if they exceed its buffer, or of the window.
     pub bytes: u64,
-    /// From the call's descriptor to its report.
+    /// Cycles from the call's descriptor to its report.
     pub cycles: u32,
-    /// Of the kernel.
+    /// Cycles of the kernel.
     pub kernel_cycles: u32,
-    /// Where it ran.
+    /// The region that ran the call.
     pub region: u32,
-    /// The region was loaded for it.
+    /// Whether the region was loaded for the call.
     pub loaded: bool,
     /// To a hello: the protocol's version.
     pub version: u32,
-    /// The shell that images must be made for.
+    /// The shell, which images must match.
     pub shell: u32,
-    /// Regions.
+    /// Number of regions.
     pub regions: u32,
-    /// The clock that cycles are counted in, kHz.
+    /// Clock rate of the cycle counts, kHz.
     pub clock_khz: u32,
-    /// Bytes of board memory that are free.
+    /// Free bytes of board memory.
     pub memory_free: u64,
-    /// What is wrong.
+    /// The error's text.
     pub text: String,
 }
 
 impl Reply {
-    /// As it came.
+    /// Decodes a packet.
     pub fn decode(bytes: &[u8; REPLY_BYTES]) -> Reply {
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four"));
         let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight"));

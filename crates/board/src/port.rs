@@ -1,4 +1,4 @@
-//! A connection with a board's host port.
+//! A connection to a board's host port.
 
 use crate::image::{self, Description, Image};
 use crate::packet::{Op, Reply, Request, REPLY_BYTES, VERSION};
@@ -14,97 +14,97 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Why the board did not do it.
+/// Reasons for which a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no board.
-    #[error("no board's host port at {path}: is `baltra board --host-port {path}` running?")]
+    /// No board listens.
+    #[error("no board listens at {path} (is `baltra board --host-port {path}` running?)")]
     Connect {
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// It is gone, or says nonsense.
-    #[error("the board's host port is gone")]
+    /// The board disconnected or violated the protocol.
+    #[error("the board closed its host port")]
     Lost(#[source] io::Error),
-    /// Another version.
-    #[error("the board speaks version {0} of the host port's protocol, and this program version {VERSION}")]
+    /// The board has another protocol version.
+    #[error("the board uses version {0} of the host port's protocol, this program version {VERSION}: install the same release of both")]
     Version(u32),
-    /// The image is none, or not one for this board.
+    /// The image is invalid or unsuitable for this board.
     #[error(transparent)]
     Image(#[from] image::Error),
-    /// The window is too small for it.
-    #[error("{0} bytes do not fit the window that this program shares with the board")]
+    /// The window is too small.
+    #[error("{0} bytes do not fit into the window shared with the board")]
     Window(u64),
-    /// The kernel took too long.
-    #[error("the kernel did not end in time, and was cut")]
+    /// The kernel exceeded its time limit.
+    #[error("the kernel did not end in time and was stopped")]
     Killed,
-    /// The answer had so many bytes.
-    #[error("the answer has {0} bytes, and there was room for fewer")]
+    /// The answer exceeds its buffer; its length in bytes.
+    #[error("the answer has {0} bytes, more than its buffer")]
     Room(u64),
-    /// The board loaded the image and refused it; the number is fn_pkg's.
-    #[error("the board refused the image as it loaded it ({0})")]
+    /// The board refused the image while loading it; the number is that of fn_pkg.
+    #[error("the board refused the image while loading it ({0})")]
     Refused(u32),
-    /// No room in the board.
-    #[error("no room on the board: {0}")]
+    /// The board's memory is exhausted.
+    #[error("not enough memory on the board: {0}")]
     Full(String),
-    /// No such function or program.
+    /// The function or program does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// Anything else that it does not do.
-    #[error("the board does not do it ({status}): {text}")]
+    /// Any other refusal.
+    #[error("the board refused the request with status {status}: {text}")]
     Wrong {
         /// `host_status`, or host_pkg::end_t.
         status: u32,
-        /// Its words.
+        /// The board's text.
         text: String,
     },
 }
 
-/// What a call took.
+/// Result and cost of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Bytes of the answer.
     pub bytes: u64,
     /// From the call's descriptor to its report.
     pub cycles: u32,
-    /// Of these, the kernel's.
+    /// Cycles of the kernel alone.
     pub kernel_cycles: u32,
-    /// Where it ran.
+    /// The region that ran the call.
     pub region: u32,
-    /// The region was loaded for it.
+    /// Whether the region was loaded for the call.
     pub loaded: bool,
 }
 
-/// A call of a program or function; body and answer are places in the window.
+/// A call of a program or function; body and answer are in the window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call {
-    /// Which.
+    /// The function or program.
     pub number: u32,
     /// Offset and bytes of the body.
     pub body: (u64, u64),
-    /// Offset of the answer, and bytes that it may have.
+    /// Offset of the answer and its maximum length in bytes.
     pub answer: (u64, u64),
     /// Scalars.
     pub params: [u32; 4],
-    /// Cycles that it may take; 0: any number.
+    /// Maximum cycles; 0: unlimited.
     pub timeout: u32,
 }
 
-/// A connection; its window is [`Port::window`].
+/// A connection with its shared window, [`Port::window`].
 pub struct Port {
     socket: Mutex<OwnedFd>,
-    /// The same, for who waits for its end.
+    /// A duplicate of the socket, to wait for its end.
     watched: OwnedFd,
     window: Memory,
-    /// What the board said of itself.
+    /// The board's properties, from its welcome.
     pub about: Reply,
 }
 
 impl Port {
-    /// Connects, with a window of so many bytes.
+    /// Connects and shares a window of `window_bytes`.
     pub fn connect(path: &Path, window_bytes: u64) -> Result<Port, Error> {
         let failed = |source: io::Error| Error::Connect {
             path: path.to_owned(),
@@ -128,7 +128,7 @@ impl Port {
         if about.version != VERSION {
             return Err(Error::Version(about.version));
         }
-        let fd = fd.ok_or_else(|| nonsense("it gave no window"))?;
+        let fd = fd.ok_or_else(|| malformed("the welcome had no descriptor of the window"))?;
         let window = Memory::map(&fd, window_bytes).map_err(Error::Lost)?;
         let watched = socket.try_clone().map_err(Error::Lost)?;
         Ok(Port {
@@ -139,7 +139,7 @@ impl Port {
         })
     }
 
-    /// Blocks until the board is gone.
+    /// Blocks until the board disconnects.
     pub fn wait_gone(&self) {
         let mut fds = [PollFd::new(&self.watched, PollFlags::empty())];
         let ended = PollFlags::HUP | PollFlags::ERR;
@@ -149,13 +149,14 @@ impl Port {
         }
     }
 
-    /// The memory that is shared with the board; what lies where is up to who connected.
+    /// The memory that is shared with the board. The caller decides on its layout.
     pub fn window(&self) -> &Memory {
         &self.window
     }
 
-    /// A function for everybody, HTTP too: `name`, or the image's own. Replaces one of that name. `image` goes through
-    /// the window's first bytes. Its number.
+    /// Adds a function for all users of the board, HTTP included, under `about`'s name, and
+    /// replaces an existing one of that name. Copies `image` through the start of the window.
+    /// Returns its number.
     pub fn define(&self, image: &Image<'_>, about: &Description) -> Result<u32, Error> {
         let request = Request {
             timeout: about.timeout,
@@ -167,7 +168,7 @@ impl Port {
         Ok(self.ask(Op::Define, &request)?.number)
     }
 
-    /// It is no more.
+    /// Removes a function.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let request = Request {
             name: name.into(),
@@ -176,12 +177,13 @@ impl Port {
         self.ask(Op::Remove, &request).map(drop)
     }
 
-    /// A program of this connection's own, of an image that is put at `offset` of the window. Its number.
+    /// Loads a program for this connection alone; copies the image to `offset` of the window.
+    /// Returns its number.
     pub fn load(&self, image: &Image<'_>, offset: u64) -> Result<u32, Error> {
         Ok(self.ask(Op::Load, &self.bring(image, offset)?)?.number)
     }
 
-    /// It is no more.
+    /// Unloads a program.
     pub fn unload(&self, number: u32) -> Result<(), Error> {
         let request = Request {
             number,
@@ -190,7 +192,7 @@ impl Port {
         self.ask(Op::Unload, &request).map(drop)
     }
 
-    /// Calls a function or program; blocks until it has ended.
+    /// Calls a function or program and waits for its end.
     pub fn call(&self, call: &Call) -> Result<Done, Error> {
         let reply = self.ask(
             Op::Call,
@@ -215,7 +217,7 @@ impl Port {
         })
     }
 
-    /// So many bytes of the window.
+    /// A range of the window: `bytes` from `offset`.
     pub fn range(&self, offset: u64, bytes: u64) -> Result<Range, Error> {
         let range = self.window.slice(offset, bytes);
         range.ok_or(Error::Window(bytes))
@@ -238,7 +240,7 @@ impl Port {
     }
 }
 
-fn nonsense(what: &str) -> Error {
+fn malformed(what: &str) -> Error {
     Error::Lost(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
 }
 
@@ -271,11 +273,11 @@ fn exchange(
             Ok((Reply::decode(packet), fd))
         }
         0 => Err(Error::Lost(io::ErrorKind::UnexpectedEof.into())),
-        n => Err(nonsense(&format!("a reply of {n} bytes"))),
+        n => Err(malformed(&format!("a reply of {n} bytes"))),
     }
 }
 
-/// What a reply says, as a result (host_pkg::end_t, and host_status of the protocol's header).
+/// A reply as a result (status codes: host_pkg::end_t, and host_status of the protocol's header).
 fn outcome(reply: Reply) -> Result<Reply, Error> {
     match reply.status {
         0 => Ok(reply),

@@ -25,8 +25,8 @@ impl Value {
     }
 }
 
-/// Whether an expanded condition holds; `None`: the device's compiler alone knows.
-/// `defined` answers for the names that an expansion asks about.
+/// Whether an expanded condition holds; `None`: only the device's compiler can decide. `defined`
+/// answers for the names that an expansion tests.
 pub fn holds(tokens: &[Token], defined: impl Fn(&[u8]) -> Option<bool>) -> Option<bool> {
     let mut parser = Parser {
         tokens,
@@ -35,7 +35,7 @@ pub fn holds(tokens: &[Token], defined: impl Fn(&[u8]) -> Option<bool>) -> Optio
         defined: &defined,
     };
     let value = parser.conditional();
-    // What is left over is an error, which the compiler reports.
+    // Remaining tokens are an error, which the compiler reports.
     if parser.at < tokens.len() {
         return None;
     }
@@ -193,9 +193,12 @@ fn apply(operator: &[u8], left: Option<Value>, right: Option<Value>) -> Option<V
     let (left, right) = (left?, right?);
     let (a, b) = (left.bits, right.bits);
     let unsigned = left.unsigned || right.unsigned;
-    let less = |a: u64, b: u64| match unsigned {
-        true => a < b,
-        false => (a as i64) < (b as i64),
+    let less = |a: u64, b: u64| {
+        if unsigned {
+            a < b
+        } else {
+            (a as i64) < (b as i64)
+        }
     };
     let bits = match operator {
         b"==" => return of(a == b),
@@ -215,9 +218,10 @@ fn apply(operator: &[u8], left: Option<Value>, right: Option<Value>) -> Option<V
         }
         b">>" => {
             let by = u32::try_from(b).ok()?;
-            let bits = match left.unsigned {
-                true => a.checked_shr(by)?,
-                false => (a as i64).checked_shr(by)? as u64,
+            let bits = if left.unsigned {
+                a.checked_shr(by)?
+            } else {
+                (a as i64).checked_shr(by)? as u64
             };
             return Some(Value { bits, ..left });
         }

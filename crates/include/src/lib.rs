@@ -1,24 +1,25 @@
-//! Which files a kernel's source includes, and a source that includes them by other names.
+//! Finds the files that a kernel's source includes, and rewrites the source to include them by new
+//! names.
 //!
-//! A compiler that works in another process, perhaps on another host, cannot read the files of the
-//! program whose source it compiles. So the directives of C's preprocessor are carried out where
-//! the program runs, as far as they decide what is included: conditions, macros, `#include`,
-//! `#include_next`, `#import`, `#pragma once`. Each directive that includes a file is replaced by
-//! one that includes it by a name of its own, below one directory: then neither macros in names
-//! nor directories, absolute paths or `..` matter to the compiler. All other text is left alone.
+//! A compiler that runs in another process, perhaps on another host, cannot read the files of the
+//! program whose source it compiles. So the program's process evaluates the directives of C's
+//! preprocessor that decide about includes: conditions, macros, `#include`, `#include_next`,
+//! `#import`, `#pragma once`. Each directive that includes a file is replaced by one that includes
+//! it by a unique name below one directory, so that the result is independent of macros in names,
+//! of directories, absolute paths and `..`. All other text is left unchanged.
 //!
-//! A condition may depend on what the device's compiler alone knows: a macro of its own. Then
-//! both branches are followed, and a macro that they define differently has each of its values.
-//! An include whose name depends on that keeps its name, and every file that it may mean is sent
-//! under the name that it has in the source.
+//! A condition may depend on a macro that only the device's compiler defines. Then both branches
+//! are followed, and a macro that they define differently has each of its values. An include whose
+//! name depends on such a macro keeps its name, and every file that it may refer to is sent under
+//! the name that it has in the source.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`token`] | tokens and directives of a text |
 //! | [`macros`] | macros, and the expansion of a line |
 //! | [`expression`] | the value of a condition |
 //! | [`options`] | a build's options |
-//! | [`walk`] | the order of things |
+//! | [`walk`] | traversal of a source and its includes |
 #![forbid(unsafe_code)]
 
 mod expression;
@@ -32,7 +33,7 @@ use std::path::{Component, Path, PathBuf};
 /// The directory of all new names.
 const NEW_NAMES: &str = ".baltra";
 
-/// What a build is given.
+/// Inputs of a build.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
     /// The source.
@@ -45,7 +46,7 @@ pub struct Source<'a> {
     pub embedded: &'a [(&'a str, &'a [u8])],
 }
 
-/// What a compiler is given instead.
+/// Inputs of the compiler, derived from those of the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// The source, where it differs.
@@ -63,7 +64,7 @@ pub enum Error {
     TooLarge,
 }
 
-/// Where files come from.
+/// Source of files.
 pub trait Files {
     /// The content of a file, if it is one that can be read. Relative paths start at the
     /// program's working directory.
@@ -88,7 +89,7 @@ pub fn resolve(source: &Source<'_>, files: &dyn Files) -> Result<Resolved, Error
     walk::walk(source, options, files)
 }
 
-/// A path without `.` and `..`, as far as that can be told from the path alone.
+/// A path without `.` and `..`, resolved lexically.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -97,10 +98,10 @@ fn normal(path: &Path) -> PathBuf {
             Component::ParentDir => {
                 let ends_with_name =
                     matches!(normal.components().next_back(), Some(Component::Normal(_)));
-                match ends_with_name {
-                    true => drop(normal.pop()),
-                    false if normal.has_root() => {}
-                    false => normal.push(".."),
+                if ends_with_name {
+                    normal.pop();
+                } else if !normal.has_root() {
+                    normal.push("..");
                 }
             }
             part => normal.push(part),

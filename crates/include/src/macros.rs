@@ -5,7 +5,7 @@ use crate::Error;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
-/// Tokens that one expansion may come to.
+/// Maximum number of tokens of one expansion.
 const TOKENS_MAX: usize = 200_000;
 
 type Name = Rc<[u8]>;
@@ -20,14 +20,14 @@ pub struct Definition {
     body: Vec<Token>,
 }
 
-/// What is known of a name.
+/// A name's definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Defined(Rc<Definition>),
     Undefined,
     /// One of these; `None`: undefined.
     Either(Vec<Option<Rc<Definition>>>),
-    /// The device's compiler alone knows.
+    /// Only the device's compiler can decide.
     Unknown,
 }
 
@@ -116,7 +116,7 @@ impl Macros {
         }
     }
 
-    /// How much there is to copy.
+    /// Number of definitions to copy.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -145,7 +145,7 @@ impl Macros {
         Ok(readings)
     }
 
-    /// The expansion of a line; what is ambiguous or the compiler's own becomes
+    /// The expansion of a line; tokens that are ambiguous or depend on the compiler become
     /// [`Kind::Unknown`].
     pub fn expand(&self, line: Vec<Token>) -> Result<Vec<Token>, Error> {
         Expansion::new(self).run(line)
@@ -378,7 +378,7 @@ fn merge_hidden(a: &Option<Rc<Hidden>>, b: &Option<Rc<Hidden>>) -> Option<Rc<Hid
     all
 }
 
-/// Where the list of arguments ends that the input begins with, and how far that was looked for.
+/// End of the argument list at the start of the input, and the number of tokens examined.
 fn list_end(input: &VecDeque<Token>) -> (Option<usize>, usize) {
     if !input.front().is_some_and(|t| t.is(b"(")) {
         return (None, 0);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What options say.
+/// Parsed build options.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The directories of `-I`, in order.

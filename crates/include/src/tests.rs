@@ -24,7 +24,7 @@ fn resolved(text: &str, options: &str, files: &Tree) -> Resolved {
     resolve(&source, files).unwrap()
 }
 
-/// What a compiler makes of it: each file's text where it is included, by new names alone.
+/// The compiler's view: each file's text where it is included, by new names alone.
 fn flat(resolved: &Resolved, text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -165,7 +165,7 @@ fn test_conditions_decide() {
 }
 
 #[test]
-fn test_what_the_compiler_alone_knows_leaves_both_branches() {
+fn test_macros_of_the_compiler_alone_leave_both_branches() {
     let files = tree(M);
     let both = "#ifdef __NV_CL_C_VERSION\n#include \"m.h\"\n#else\n#include \"w.h\"\n#endif";
     assert_eq!(seen(both, "-I/d", &files), "m;w;");
@@ -219,7 +219,7 @@ fn test_files_are_included_as_often_as_they_say() {
     assert_eq!(once.files.len(), 1);
     // One text under two sets of macros.
     let text = "#define NEXT <x.h>\n#define N 1\n#include \"each.h\"";
-    // Both times it is one file: the compiler knows what N is, too.
+    // N is 1, then 3: `each.h` is one file under both sets of macros.
     assert_eq!(resolved(text, "-I/d", &files).files.len(), 2);
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a token is.
+/// Kinds of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Identifier,
@@ -15,7 +15,7 @@ pub enum Kind {
     /// `<…>` where a header's name is expected.
     Header,
     Punctuator,
-    /// What only the device's compiler knows.
+    /// A token whose value only the device's compiler can determine.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ pub struct Token {
     pub text: Rc<[u8]>,
     /// White space stands before it.
     pub spaced: bool,
-    /// The macros whose expansion it came from, which it does not name again.
+    /// The macros that produced the token; they are not expanded again in it.
     pub hidden: Option<Rc<Hidden>>,
 }
 
@@ -75,7 +75,7 @@ pub struct Directive {
     pub range: Range<usize>,
     /// `include`, `if`, …
     pub name: Vec<u8>,
-    /// What follows.
+    /// The tokens that follow.
     pub tokens: Vec<Token>,
 }
 
@@ -159,8 +159,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Passes white space and comments but no line's end outside of a comment; whether there was
-    /// any.
+    /// Skips white space and comments, but not a line's end outside a comment; returns whether
+    /// there was any.
     fn skip_space(&mut self) -> bool {
         let mut skipped = false;
         loop {

@@ -1,4 +1,4 @@
-//! Follows a source and what it includes in the order in which a compiler does.
+//! Follows a source and its includes in a compiler's order.
 
 use crate::expression::holds;
 use crate::macros::Macros;
@@ -13,18 +13,18 @@ use std::rc::Rc;
 const FILES_MAX: usize = 1000;
 /// Bytes of them together.
 const BYTES_MAX: usize = 32 << 20;
-/// Includes within includes: compilers follow no more.
+/// Maximum nesting of includes, as in compilers.
 const DEPTH_MAX: usize = 200;
-/// Directives that are carried out, and macros that are copied for them.
+/// Maximum number of directives evaluated, and of macros copied for them.
 const STEPS_MAX: usize = 1 << 19;
 
 /// A file's text.
 struct Text {
-    /// Where it was found: what `__FILE__` and the compiler's messages say.
+    /// The path that `__FILE__` and the compiler's messages show.
     path: PathBuf,
     /// The same for each path of one file.
     identity: PathBuf,
-    /// Where names in it start; `None`: at other headers of the program's own.
+    /// The directory that relative names refer to; `None`: the program's other headers.
     directory: Option<PathBuf>,
     bytes: Vec<u8>,
     directives: Vec<Directive>,
@@ -260,8 +260,8 @@ impl Walker<'_> {
         Ok(holds(&line, |name| macros.is_defined(name)))
     }
 
-    /// The line that takes the place of a condition that asks whether there is a file: the
-    /// compiler would look elsewhere.
+    /// The line that replaces a condition that tests whether a file exists, because the compiler
+    /// would search other directories.
     fn asking(&self, directive: &Directive, found: &Found) -> Option<String> {
         let asks = |t: &Token| t.text.starts_with(b"__has_include");
         directive.tokens.iter().find(|t| asks(t))?;
@@ -319,7 +319,7 @@ impl Walker<'_> {
         out
     }
 
-    /// Follows what a directive includes; the line that takes its place.
+    /// Follows an include; returns the line that replaces it.
     #[inline(never)]
     fn include(
         &mut self,
@@ -356,17 +356,14 @@ impl Walker<'_> {
             let variant =
                 self.enter(&found, keyword == "import", own.as_mut().unwrap_or(macros))?;
             ends.extend(own);
-            match is_certain {
-                true => {
-                    let name = new_name(variant, &self.variants[variant].text.path);
-                    line = Some(format!("#{keyword} \"{name}\""));
-                }
-                false => {
-                    let spelled = normal(Path::new(&name.name));
-                    let is_below = spelled.is_relative() && !spelled.starts_with("..");
-                    if let Some(name) = spelled.to_str().filter(|_| is_below) {
-                        self.spelled.entry(name.to_owned()).or_insert(variant);
-                    }
+            if is_certain {
+                let name = new_name(variant, &self.variants[variant].text.path);
+                line = Some(format!("#{keyword} \"{name}\""));
+            } else {
+                let spelled = normal(Path::new(&name.name));
+                let is_below = spelled.is_relative() && !spelled.starts_with("..");
+                if let Some(name) = spelled.to_str().filter(|_| is_below) {
+                    self.spelled.entry(name.to_owned()).or_insert(variant);
                 }
             }
         }
@@ -389,9 +386,10 @@ impl Walker<'_> {
         }
         own(macros, &found.text);
         // It may include itself, which is then this very variant.
-        let early = match is_import || is_once(&found.text) {
-            true => Some(self.variant(&found.text, Lines::new())?),
-            false => None,
+        let early = if is_import || is_once(&found.text) {
+            Some(self.variant(&found.text, Lines::new())?)
+        } else {
+            None
         };
         if let Some(variant) = early {
             self.once.insert(identity.clone(), variant);
@@ -486,7 +484,7 @@ impl Walker<'_> {
         text
     }
 
-    /// Where a name is looked for, in order.
+    /// The places to search for a name, in order.
     fn places(&self, name: &Name, from: &Found, next: Option<usize>) -> Vec<Place> {
         let path = Path::new(&name.name);
         if path.is_absolute() {
@@ -516,7 +514,7 @@ impl Walker<'_> {
     }
 }
 
-/// Where a file may be.
+/// A place to search.
 enum Place {
     /// Among the headers of the program's own.
     Embedded(String),
@@ -585,7 +583,7 @@ impl Group {
         }
     }
 
-    /// A branch is over; the next one begins with the macros that this one began with.
+    /// Ends a branch; the next one begins with the macros of this one's start.
     fn end_branch(&mut self, macros: &mut Macros) {
         if let Some(start) = &self.start {
             if self.counts {
@@ -602,9 +600,10 @@ impl Group {
         }
         let mut ends = self.ends.into_iter();
         // Perhaps no branch was taken.
-        let mut merged = match self.closed {
-            true => ends.next(),
-            false => Some(macros.clone()),
+        let mut merged = if self.closed {
+            ends.next()
+        } else {
+            Some(macros.clone())
         };
         for end in ends {
             match &mut merged {

@@ -1,5 +1,5 @@
-//! Random trees of files, and what a compiler's own preprocessor makes of each: of the program's
-//! files, and of those that are sent in their place.
+//! Random trees of files: a compiler's own preprocessor must produce the same text from the
+//! program's files and from the files sent in their place.
 
 use baltra_include::{resolve, Files, Source};
 use std::fmt::Write;

@@ -1,15 +1,15 @@
-//! Native functions: a process of its own, sandboxed, that loads a function's shared library and
-//! calls it. What the library breaks is that process alone.
+//! Native functions: a sandboxed process that loads a function's shared library and calls it. A
+//! fault of the library affects that process alone.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`protocol`] | what the gateway and the process say to each other |
+//! | [`protocol`] | messages between the gateway and the process |
 //! | [`library`] | the shared library, loaded and called: the C boundary |
 //! | [`worker`] | the process |
 //!
-//! Calls go over rings in shared memory, one pair a thread: a call costs its bytes and, when the
-//! thread sleeps, one futex. That it has answered the process tells with a byte on a socket, once for
-//! all that it did in one go, so that an event loop can wait for it.
+//! Calls use rings in shared memory, one pair per thread: a call costs its bytes and, when the
+//! thread sleeps, one futex. The process signals completed calls, one or several at once, by a byte
+//! on a socket, which the gateway's event loop can wait for.
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod library;

@@ -46,7 +46,7 @@ impl Aligned {
         aligned
     }
 
-    /// So many bytes: those there are stay, new ones are zero.
+    /// Sets the length: existing bytes are kept, new ones are zero.
     pub fn resize(&mut self, len: usize) {
         let words = len.div_ceil(16);
         // Whatever comes back into view must be zero.
@@ -59,7 +59,7 @@ impl Aligned {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `words` holds at least `len` initialised bytes, and any byte is a valid u8.
+        // SAFETY: `words` holds at least `len` initialized bytes, and any byte is a valid u8.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
     }
 
@@ -88,7 +88,8 @@ impl Aligned {
     }
 }
 
-/// Memory for the library. It says nothing of who owns it: [`Library::call`]'s caller does.
+/// Memory for the library. The caller of [`Library::call`] guarantees that it is valid and
+/// unshared.
 #[derive(Clone, Copy)]
 pub struct Memory {
     data: *mut u8,
@@ -116,7 +117,7 @@ impl Library {
         // SAFETY: a C string; the library's constructors run, which is what loading it means.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
-            bail!("the library cannot be loaded: {}", last_error());
+            bail!("cannot load the library: {}", last_error());
         }
         let mut functions = Vec::with_capacity(symbols.len());
         for symbol in symbols {
@@ -124,10 +125,10 @@ impl Library {
             // SAFETY: a handle that dlopen gave, which is never closed, and a C string.
             let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
             if address.is_null() {
-                bail!("the library has no function {symbol}");
+                bail!("the library does not export the function '{symbol}'");
             }
-            // SAFETY: the manifest says that the symbol is a function of this type; if it is
-            // not, this process, which is made for that, comes to harm.
+            // SAFETY: the manifest declares the symbol as a function of this type; if it is not,
+            // only this process, which exists to contain such faults, is affected.
             let function = unsafe { std::mem::transmute::<*mut c_void, Function>(address) };
             functions.push((symbol.clone(), function));
         }
@@ -137,10 +138,10 @@ impl Library {
     /// Calls a function. `memory` is borrowed for the call; `Err`: the function's own words.
     pub fn call(&self, symbol: usize, memory: &mut [Memory], args: &[Arg]) -> Result<(), String> {
         let Some((name, function)) = self.functions.get(symbol) else {
-            return Err(format!("there is no function {symbol}"));
+            return Err(format!("unknown function '{symbol}'"));
         };
         if args.len() > ARGUMENTS_MAX {
-            return Err(format!("{} arguments are too many", args.len()));
+            return Err(format!("too many arguments ({})", args.len()));
         }
         // Numbers lie where they are aligned for any type.
         let mut values = [0u128; 16];
@@ -149,18 +150,17 @@ impl Library {
             .iter()
             .filter(|arg| matches!(arg, Arg::Value(_)))
             .count();
-        let values: &mut [u128] = match wanted <= values.len() {
-            true => &mut values,
-            false => {
-                more_values.resize(wanted, 0);
-                &mut more_values
-            }
+        let values: &mut [u128] = if wanted <= values.len() {
+            &mut values
+        } else {
+            more_values.resize(wanted, 0);
+            &mut more_values
         };
         let arguments = lay_out(memory, args, values)?;
         let mut error = [0u8; TEXT_BYTES_MAX];
-        // SAFETY: every argument points to as many bytes as it says, which live and are nobody
-        // else's for the time of the call (constants aside, which are only read); the rest is
-        // the library's own affair.
+        // SAFETY: every argument points to the number of bytes that it states, which are alive and
+        // not accessed by others during the call (constants aside, which are only read). The
+        // library is responsible for the rest.
         let status = unsafe {
             function(
                 arguments.as_ptr(),
@@ -169,7 +169,7 @@ impl Library {
                 error.len() as u64,
             )
         };
-        said(name, status, &mut error)
+        check_status(name, status, &mut error)
     }
 
     /// Lays a call out that is to be made again and again.
@@ -180,10 +180,10 @@ impl Library {
         args: &[Arg],
     ) -> Result<Prepared, String> {
         let Some((name, function)) = self.functions.get(symbol) else {
-            return Err(format!("there is no function {symbol}"));
+            return Err(format!("unknown function '{symbol}'"));
         };
         if args.len() > ARGUMENTS_MAX {
-            return Err(format!("{} arguments are too many", args.len()));
+            return Err(format!("too many arguments ({})", args.len()));
         }
         let mut own = Vec::with_capacity(blocks.len());
         let mut memory = Vec::with_capacity(blocks.len());
@@ -221,7 +221,7 @@ impl Library {
     }
 }
 
-/// What the library is given, and where each number lies.
+/// The memory passed to the library, and the position of each buffer.
 fn lay_out(memory: &[Memory], args: &[Arg], values: &mut [u128]) -> Result<Vec<Argument>, String> {
     let mut arguments = Vec::with_capacity(args.len());
     let mut values = values.iter_mut();
@@ -229,7 +229,7 @@ fn lay_out(memory: &[Memory], args: &[Arg], values: &mut [u128]) -> Result<Vec<A
         arguments.push(match arg {
             Arg::Buffer(at) => {
                 let Some(block) = memory.get(*at as usize) else {
-                    return Err(format!("there is no buffer {at}"));
+                    return Err(format!("there is no buffer with index {at}"));
                 };
                 Argument {
                     data: block.data.cast(),
@@ -252,8 +252,8 @@ fn lay_out(memory: &[Memory], args: &[Arg], values: &mut [u128]) -> Result<Vec<A
     Ok(arguments)
 }
 
-/// What came of a call.
-fn said(name: &str, status: i32, error: &mut [u8]) -> Result<(), String> {
+/// The result of a call.
+fn check_status(name: &str, status: i32, error: &mut [u8]) -> Result<(), String> {
     if status == 0 {
         return Ok(());
     }
@@ -267,9 +267,9 @@ fn said(name: &str, status: i32, error: &mut [u8]) -> Result<(), String> {
     }
 }
 
-/// What a block of a prepared call has in it when a call begins.
+/// A block's content at the start of a prepared call.
 pub enum Contents {
-    /// So many zeros.
+    /// This many zeros.
     Zero(usize),
     /// These bytes.
     Bytes(Vec<u8>),
@@ -282,10 +282,10 @@ pub struct Prepared {
     function: Function,
     name: String,
     arguments: Vec<Argument>,
-    /// With what is in it when a call begins; empty: zeros.
+    /// Blocks with their initial content; none: zeros.
     blocks: Vec<(Aligned, Option<Vec<u8>>)>,
     error: Vec<u8>,
-    /// Where arguments point to.
+    /// Values that arguments point to.
     _values: Box<[u128]>,
 }
 
@@ -312,10 +312,10 @@ impl Prepared {
                 self.error.len() as u64,
             )
         };
-        said(&self.name, status, &mut self.error)
+        check_status(&self.name, status, &mut self.error)
     }
 
-    /// What is in a block.
+    /// The content of a block.
     pub fn block(&self, index: usize) -> &[u8] {
         self.blocks[index].0.bytes()
     }
@@ -325,7 +325,7 @@ fn last_error() -> String {
     // SAFETY: dlerror gives a C string that holds until the next call of this thread, or null.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "no reason was given".into();
+        return "the function gave no reason".into();
     }
     // SAFETY: not null, as looked at above.
     let text = unsafe { CStr::from_ptr(text) };

@@ -1,8 +1,8 @@
-//! What the gateway and a native function's process say to each other.
+//! Messages between the gateway and a native function's process.
 //!
 //! On the socket, each framed by its length (four bytes, little endian): one [`Start`], with the
-//! rings' memfd, answered by one [`Started`]. After that a byte from the process says that there
-//! are answers, and the socket's end that the other side is gone.
+//! rings' memfd, answered by one [`Started`]. From then on a byte from the process signals that
+//! answers are available; the end of the stream signals that the peer has exited.
 //!
 //! In the rings, all little endian:
 //!
@@ -40,20 +40,20 @@ pub struct Start {
     pub ring_bytes: u64,
     /// How long a thread spins for the next call before it sleeps, microseconds.
     pub spin_us: u64,
-    /// Whether to give up what a function does not need.
+    /// Whether to drop privileges that a function does not need.
     pub sandbox: bool,
     /// A directory of the process's own.
     pub work_dir: String,
 }
 
-/// Its answer: what is wrong, or nothing.
+/// Its answer: the error, or an empty text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// Empty: the process is ready.
     pub error: String,
 }
 
-/// What a request says before its bytes.
+/// A request's header; its bytes follow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Head<'a> {
     /// A constant: every later request of any lane may name it. Its bytes follow.
@@ -80,15 +80,15 @@ pub enum Head<'a> {
 /// A block of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Buffer {
-    /// So many bytes of the request.
+    /// This many bytes of the request.
     Input(u64),
-    /// So many bytes of the answer.
+    /// This many bytes of the answer.
     Output(u64),
-    /// So many bytes of the request that come back, so many, in the answer.
+    /// Bytes of the request, and bytes of the answer that return the buffer.
     InOut(u64, u64),
-    /// So many bytes for the time of the call.
+    /// This many bytes of scratch memory for the duration of the call.
     Scratch(u64),
-    /// What [`Head::Constant`] brought.
+    /// The content of a [`Head::Constant`].
     Constant(u32),
 }
 
@@ -120,7 +120,7 @@ pub enum Arg<'a> {
     Value(#[serde(borrow)] &'a [u8]),
 }
 
-/// Where the next buffer starts.
+/// Start of the next buffer.
 pub fn aligned(at: usize) -> usize {
     at.next_multiple_of(ALIGN)
 }
@@ -148,16 +148,16 @@ pub fn framed<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     Ok([&(body.len() as u32).to_le_bytes()[..], &body].concat())
 }
 
-/// How an answer begins.
+/// Header of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerHead {
     /// The call's number.
     pub id: u64,
-    /// How long the thread was at it, nanoseconds.
+    /// Run time of the call, nanoseconds.
     pub ran_ns: u64,
-    /// 0, or the call failed.
+    /// 0, or an error.
     pub status: i32,
-    /// Bytes of the text that says why.
+    /// Bytes of the error's text.
     pub text: u32,
 }
 

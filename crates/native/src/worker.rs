@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Answers that may lie in the ring before the other side is told.
-const TELL_EVERY: u32 = 32;
+/// Maximum number of answers in the ring before the gateway is notified.
+const NOTIFY_EVERY: u32 = 32;
 /// A pause while the other side empties a ring.
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -39,8 +39,8 @@ pub fn main(args: &[String]) -> Result<()> {
 /// Serves a gateway until its end of the socket closes.
 pub fn run(mut socket: UnixStream) -> Result<()> {
     let (start, fds) = receive(&socket)?;
-    let told = Arc::new(socket.try_clone()?);
-    let lanes = ready(&start, fds, &told);
+    let notify = Arc::new(socket.try_clone()?);
+    let lanes = ready(&start, fds, &notify);
     let error = match &lanes {
         Ok(_) => String::new(),
         Err(error) => format!("{error:#}"),
@@ -50,13 +50,13 @@ pub fn run(mut socket: UnixStream) -> Result<()> {
         let thread = std::thread::Builder::new().name(format!("lane {number}"));
         thread.spawn(move || {
             if let Err(error) = lane.run() {
-                // The gateway broke the rules, or is gone.
+                // The gateway violated the protocol or has exited.
                 eprintln!("native worker: {error:#}");
                 std::process::exit(1);
             }
         })?;
     }
-    // Nothing more is said; the end is the gateway's.
+    // The socket carries no further messages; its end signals that the gateway has exited.
     let mut rest = [0; 16];
     while socket.read(&mut rest).is_ok_and(|n| n > 0) {}
     // Threads are in the library's code: they end with the process.
@@ -66,43 +66,46 @@ pub fn run(mut socket: UnixStream) -> Result<()> {
 fn receive(socket: &UnixStream) -> Result<(Start, Vec<OwnedFd>)> {
     let mut len = [0; 4];
     let (n, fds) = recv_with_fds(socket, &mut len, true)?;
-    ensure!(n == 4, "the gateway is gone");
+    ensure!(n == 4, "the gateway closed the connection");
     let len = u32::from_le_bytes(len) as usize;
-    ensure!(len <= SOCKET_BYTES_MAX, "too long a message");
+    ensure!(
+        len <= SOCKET_BYTES_MAX,
+        "the gateway's message has {len} bytes (at most {SOCKET_BYTES_MAX} allowed)"
+    );
     let mut body = vec![0; len];
     (&mut &*socket).read_exact(&mut body)?;
     Ok((postcard::from_bytes(&body)?, fds))
 }
 
-fn ready(start: &Start, fds: Vec<OwnedFd>, told: &Arc<UnixStream>) -> Result<Vec<Lane>> {
+fn ready(start: &Start, fds: Vec<OwnedFd>, notify: &Arc<UnixStream>) -> Result<Vec<Lane>> {
     let [memory]: [OwnedFd; 1] = match fds.try_into() {
         Ok(fds) => fds,
-        Err(_) => bail!("the rings' memory is missing"),
+        Err(_) => bail!("expected one descriptor, of the rings' memory"),
     };
     let bytes = memory_bytes(start.lanes, start.ring_bytes);
-    let memory = Memory::map(&memory, bytes).context("mapping the rings")?;
+    let memory = Memory::map(&memory, bytes).context("cannot map the rings")?;
     if start.sandbox {
         let sandbox = Sandbox {
             library: start.library.clone().into(),
             work_dir: start.work_dir.clone().into(),
             cache_root: None,
         };
-        sandbox.enter().context("entering the sandbox")?;
+        sandbox.enter().context("cannot enter the sandbox")?;
     }
     let library = Library::open(Path::new(&start.library), &start.symbols)?;
     let library = Arc::new(library);
     let constants = Arc::new(Constants::default());
     let lane = |number| {
         let (requests, answers) =
-            rings(&memory, number, start.ring_bytes).context("the rings' memory is short")?;
+            rings(&memory, number, start.ring_bytes).context("the rings' memory is too small")?;
         Ok(Lane {
             library: library.clone(),
             constants: constants.clone(),
             requests: Consumer::new(requests)?,
             answers: Producer::new(answers)?,
-            told: told.clone(),
+            notify: notify.clone(),
             spin: Duration::from_micros(start.spin_us),
-            untold: 0,
+            unpublished: 0,
         })
     };
     (0..start.lanes).map(lane).collect()
@@ -113,9 +116,9 @@ struct Lane {
     constants: Arc<Constants>,
     requests: Consumer,
     answers: Producer,
-    told: Arc<UnixStream>,
+    notify: Arc<UnixStream>,
     spin: Duration,
-    untold: u32,
+    unpublished: u32,
 }
 
 impl Lane {
@@ -125,22 +128,22 @@ impl Lane {
         loop {
             if self.requests.pop(&mut request)? {
                 self.carry_out(&request, &mut room)?;
-                if self.untold >= TELL_EVERY {
-                    self.tell()?;
+                if self.unpublished >= NOTIFY_EVERY {
+                    self.publish()?;
                 }
                 continue;
             }
-            self.tell()?;
+            self.publish()?;
             self.requests.wait(self.spin, None);
         }
     }
 
-    /// Shows the answers to the gateway.
-    fn tell(&mut self) -> Result<()> {
-        if self.untold > 0 {
-            self.untold = 0;
+    /// Publishes the answers to the gateway.
+    fn publish(&mut self) -> Result<()> {
+        if self.unpublished > 0 {
+            self.unpublished = 0;
             self.answers.publish();
-            tell(&self.told)?;
+            notify(&self.notify)?;
         }
         Ok(())
     }
@@ -152,7 +155,9 @@ impl Lane {
         let bytes = request.get(bytes..).unwrap_or_default();
         match head {
             Head::Constant { index, len } => {
-                let value = bytes.get(..len as usize).context("a constant is cut off")?;
+                let value = bytes
+                    .get(..len as usize)
+                    .context("a constant is truncated")?;
                 let mut constants = self.constants.lock().expect("no panic under this lock");
                 constants
                     .entry(index)
@@ -177,19 +182,19 @@ impl Lane {
 
     fn answer(&mut self, answer: &Aligned) -> Result<()> {
         let answer = answer.bytes();
-        self.untold += 1;
+        self.unpublished += 1;
         if self.answers.try_push(answer).is_ok() {
             return Ok(());
         }
-        self.tell()?;
-        self.untold = 1;
-        let told = self.told.clone();
+        self.publish()?;
+        self.unpublished = 1;
+        let socket = self.notify.clone();
         let pause = || {
             std::thread::sleep(PAUSE);
-            tell(&told).is_ok()
+            notify(&socket).is_ok()
         };
         let pushed = self.answers.push_large(answer, pause);
-        pushed.context("the gateway takes no answers")?;
+        pushed.context("cannot put the answer into the ring")?;
         Ok(())
     }
 }
@@ -202,12 +207,12 @@ struct Room {
     constants: Vec<Option<Arc<Aligned>>>,
     /// Head and outputs.
     answer: Aligned,
-    /// Each buffer's place in the one of the three that it is in.
+    /// Offset of each buffer in the block that holds it.
     places: Vec<usize>,
 }
 
 impl Room {
-    /// A place for each buffer; inputs are copied in, outputs are zero.
+    /// Assigns memory to each buffer: inputs are copied, outputs are zeroed.
     fn lay_out(&mut self, buffers: &[Buffer], bytes: &[u8], constants: &Constants) -> Result<()> {
         let (mut input, mut scratch, mut output) = (0usize, 0usize, ANSWER_HEAD_BYTES);
         self.places.clear();
@@ -235,10 +240,12 @@ impl Room {
         let mut from = 0usize;
         for (buffer, at) in buffers.iter().zip(&self.places) {
             let len = buffer.input() as usize;
-            let end = from.checked_add(len).context("impossible lengths")?;
+            let end = from
+                .checked_add(len)
+                .context("a request's lengths overflow")?;
             let source = match len {
                 0 => &[],
-                _ => bytes.get(from..end).context("a request is cut off")?,
+                _ => bytes.get(from..end).context("a request is truncated")?,
             };
             match buffer {
                 Buffer::Input(_) => self.inputs.bytes_mut()[*at..at + len].copy_from_slice(source),
@@ -250,7 +257,7 @@ impl Room {
         Ok(())
     }
 
-    /// What the library is given of it.
+    /// The memory passed to the library.
     fn memory(&mut self, buffers: &[Buffer]) -> Vec<Block> {
         let pairs = buffers.iter().zip(&self.places).enumerate();
         let mut blocks = Vec::with_capacity(buffers.len());
@@ -290,8 +297,8 @@ impl Room {
     }
 }
 
-/// A byte for whoever waits for answers; one that is still there will do.
-fn tell(socket: &UnixStream) -> Result<()> {
+/// Sends a wake-up byte to the gateway; a full socket already holds one.
+fn notify(socket: &UnixStream) -> Result<()> {
     match send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
         Ok(_) | Err(Errno::AGAIN) => Ok(()),
         Err(error) => Err(error.into()),
@@ -304,6 +311,6 @@ fn advance(at: &mut usize, len: u64) -> Result<usize> {
         .ok()
         .and_then(|len| start.checked_add(len));
     let end = end.filter(|end| *end < isize::MAX as usize / 2);
-    *at = aligned(end.context("impossible lengths")?);
+    *at = aligned(end.context("a request's lengths overflow")?);
     Ok(start)
 }

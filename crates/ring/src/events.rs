@@ -1,9 +1,9 @@
 //! The table of event statuses and times.
 //!
-//! The client owns the slots: it takes a free one, gives it a new generation, and puts it back
-//! when the application has released the event *and* the executor has completed it. The
-//! executor only writes: first the four times, then generation and status in one word, so that
-//! a late write to a slot of an older generation is recognised. It never reads a slot.
+//! The client owns the slots: it takes a free one, gives it a new generation, and frees it when the
+//! application has released the event *and* the executor has completed it. The executor only
+//! writes: first the four times, then generation and status in one word, so that a late write to a
+//! slot of an older generation is recognized. It never reads a slot.
 //!
 //! Segment 0 of the table has [`EVENT_SLOTS_FIRST`] slots, segment `i > 0` has
 //! `EVENT_SLOTS_FIRST << (i - 1)`: the table doubles.
@@ -59,7 +59,7 @@ fn pack(generation: u32, status: i32) -> u64 {
     u64::from(generation) << 32 | u64::from(status as u32)
 }
 
-/// The slots' memory, as both sides see it.
+/// The slots' memory.
 struct Slots {
     segment: Segment,
     parts: [OnceLock<Range>; SEGMENTS_MAX],
@@ -75,8 +75,8 @@ impl Slots {
         slots
     }
 
-    /// Adds the next segment's memory; `None`: it has the wrong size, is misaligned, or there
-    /// are enough.
+    /// Adds the next segment's memory; `None`: the size or the alignment is wrong, or the table is
+    /// full.
     fn add(&self, range: Range) -> Option<u32> {
         let index = self.parts.iter().position(|p| p.get().is_none())?;
         let (slots, first) = segment_slots(index);
@@ -115,13 +115,13 @@ impl EventWriter {
         self.slots.add(range)
     }
 
-    /// Whether the slot is there to write to.
+    /// Whether the slot exists.
     pub fn has(&self, event: u64) -> bool {
         self.slots.slot(event as u32).is_some()
     }
 
-    /// Writes an event's status and, when it is complete or failed (0 or negative), its four
-    /// times (queued, submitted, started, ended: device nanoseconds), then wakes who waits.
+    /// Writes an event's status and, when it is complete or failed (0 or negative), its four times
+    /// (queued, submitted, started, ended: device nanoseconds), then wakes waiters.
     pub fn set(&self, event: u64, status: i32, times_ns: [u64; 4]) {
         let Some(slot) = self.slots.slot(event as u32) else {
             return;
@@ -146,7 +146,7 @@ impl EventWriter {
 }
 
 struct Free {
-    /// Slot and the generation that it gets next.
+    /// Slots and their next generations.
     slots: Vec<(u32, u32)>,
     total: u32,
 }
@@ -155,7 +155,7 @@ struct Free {
 pub struct EventTable {
     slots: Slots,
     free: Mutex<Free>,
-    /// The session is over: what is not complete has this error; 0 while it lives.
+    /// The session was lost: events that are not complete have this error; 0 while it is alive.
     lost: std::sync::atomic::AtomicI32,
     stop: AtomicBool,
     spin: Spin,
@@ -215,15 +215,14 @@ impl EventTable {
         Some(u64::from(generation) << 32 | u64::from(slot))
     }
 
-    /// Puts a slot back. The event must be complete (or the session lost), and nobody may name
-    /// it any more.
+    /// Frees a slot. The event must be complete (or the session lost) and no longer referenced.
     pub fn free(&self, event: u64) {
         let next = ((event >> 32) as u32).checked_add(1).unwrap_or(1);
         let mut free = self.free.lock().expect("no panic under this lock");
         free.slots.push((event as u32, next));
     }
 
-    /// Whether there is such a slot.
+    /// Whether the slot exists.
     pub fn has(&self, event: u64) -> bool {
         self.slots.slot(event as u32).is_some()
     }
@@ -254,8 +253,8 @@ impl EventTable {
         }
     }
 
-    /// Client-side completion of an event that the executor never hears of or only hears of
-    /// (user events, local transfers): writes the slot and wakes this process's waiters.
+    /// Client-side completion of an event that the executor does not complete (user events, local
+    /// transfers): writes the slot and wakes this process's waiters.
     pub fn set(&self, event: u64, status: i32, times_ns: [u64; 4]) {
         let Some(slot) = self.slots.slot(event as u32) else {
             return;
@@ -299,7 +298,7 @@ impl EventTable {
         status
     }
 
-    /// The session is over: every event that is not complete has failed with `code` (negative).
+    /// The session was lost: every event that is not complete fails with `code` (negative).
     pub fn fail_all(&self, code: i32) {
         self.lost.store(code, Ordering::Release);
         self.stop.store(true, Ordering::Release);

@@ -3,8 +3,8 @@
 #[cfg(not(loom))]
 use std::time::Duration;
 
-/// One turn of a spin. It yields: on a busy machine the scheduler may have put the very thread
-/// that is waited for behind the spinning one, and then every spin is lost time for both.
+/// One turn of a spin. It yields: on a busy machine the scheduler may have queued the awaited
+/// thread behind the spinning one, and spinning on would delay both.
 pub(crate) fn pause() {
     for _ in 0..16 {
         std::hint::spin_loop();
@@ -12,9 +12,9 @@ pub(crate) fn pause() {
     std::thread::yield_now();
 }
 
-/// Sleeps until somebody wakes `word`, unless it no longer holds `seen`; at most `timeout`.
-/// May return for no reason: the caller looks again. False: nobody can sleep on this memory, for it
-/// is a device's (a guest's shared region).
+/// Sleeps until `word` is woken, unless it no longer holds `seen`; at most `timeout`. May return
+/// spuriously: the caller checks again. False: the kernel does not support sleeping on this memory,
+/// because it belongs to a device (a guest's shared region).
 #[cfg(not(loom))]
 pub fn futex_wait(
     word: &std::sync::atomic::AtomicU32,
@@ -44,10 +44,10 @@ pub fn futex_wait(
     }
 }
 
-/// The sleeps of one who waits: on a word, or where that cannot be, by naps that grow with the wait.
+/// A waiter's sleeps: on a word or, where that is not supported, naps that grow with the wait.
 #[derive(Default)]
 pub(crate) struct Sleeper {
-    /// When the present wait's first nap began, nanoseconds; 0: there was none.
+    /// Start of the present wait's first nap, nanoseconds; 0: none.
     since_ns: std::sync::atomic::AtomicU64,
 }
 
@@ -58,9 +58,9 @@ const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(2);
 
 impl Sleeper {
-    /// The wait is over: the next one's naps are short again.
+    /// Ends the wait: the next one starts with short naps.
     pub fn woke(&self) {
-        // Threads that share this may have a nap too long or too short: no harm.
+        // Threads that share this may nap too long or too briefly, which is harmless.
         if self.since_ns.load(std::sync::atomic::Ordering::Relaxed) != 0 {
             self.since_ns.store(0, std::sync::atomic::Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Sockets straight from and into shared memory: scatter and gather without a copy of ours.
+//! Socket transfers directly from and into shared memory: scatter and gather without a copy.
 
 use crate::memory::Range;
 use std::io;
@@ -128,7 +128,7 @@ impl Range {
         bytes.reserve(len);
         let old = bytes.len();
         // SAFETY: as in `copy_out`; `len` bytes behind the old ones were reserved, and are
-        // initialised by the copy.
+        // initialized by the copy.
         unsafe {
             let target = bytes.as_mut_ptr().add(old);
             std::ptr::copy_nonoverlapping(self.ptr().add(offset), target, len);

@@ -12,10 +12,10 @@
 //!     └────────────────── REVOKED ◄─────────────────── BUSY ────────┘
 //! ```
 //!
-//! A sole user keeps the lease: a task costs it two swaps and two clock readings. The manager
-//! never waits for the holder's goodwill: an idle lease it takes by itself, a busy one comes
-//! back at the task's end, and a holder that does not end its task is killed.
-//! The page's counters are the holder's claims; what fairness charges is the manager's own clock.
+//! A sole user keeps the lease: a task costs it two swaps and two clock readings. The manager does
+//! not depend on the holder's cooperation: it takes an idle lease by itself, gets a busy one back
+//! at the task's end, and kills a holder whose task does not end. The page's counters are reported
+//! by the holder; fairness is charged by the manager's own clock.
 
 use crate::futex::{futex_wait, futex_wake};
 use crate::memory::{create_sealed, Memory};
@@ -36,18 +36,18 @@ const BUSY: u32 = 2;
 const REVOKED: u32 = 3;
 const WAITING: u32 = 4;
 
-/// Where a lease stands.
+/// State of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// Not held, not wanted.
+    /// Not held, not requested.
     Free,
     /// Held, no task running.
     Idle,
     /// Held, a task running.
     Busy,
-    /// As busy, and wanted back.
+    /// Busy, and to be returned at the task's end.
     Revoked,
-    /// Not held and wanted.
+    /// Not held, and requested.
     Waiting,
 }
 
@@ -70,7 +70,7 @@ struct Page {
 
 const _: () = assert!(size_of::<Page>() <= PAGE_BYTES as usize);
 
-/// What a tenant used of a device, as its executor counts it.
+/// A tenant's use of a device, as counted by its executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Nanoseconds in which at least one task ran.
@@ -81,7 +81,7 @@ pub struct Usage {
     pub bytes_in: u64,
     /// Bytes read from it.
     pub bytes_out: u64,
-    /// Commands carried out.
+    /// Completed commands.
     pub calls: u64,
     /// Commands waiting now.
     pub queued: u64,
@@ -108,8 +108,8 @@ pub fn monotonic_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Processor time that all threads of the process `pid` have used, nanoseconds; `None`: there is no
-/// such process any more.
+/// Processor time that all threads of the process `pid` have used, nanoseconds; `None`: the process
+/// does not exist.
 pub fn processor_ns(pid: u32) -> Option<u64> {
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
     let mut clock = 0;
@@ -119,15 +119,15 @@ pub fn processor_ns(pid: u32) -> Option<u64> {
     if unsafe { libc::clock_getcpuclockid(pid, &mut clock) } != 0 {
         return None;
     }
-    // SAFETY: `t` is writable; the kernel refuses the clock of a process that is gone.
+    // SAFETY: `t` is writable; the kernel refuses the clock of a process that has ended.
     if unsafe { libc::clock_gettime(clock, &mut t) } != 0 {
         return None;
     }
     Some(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
-/// A fresh lease: the page's memfd and the bell (an eventfd) that the holder rings when it
-/// wants the lease or gave it back.
+/// A new lease: the page's memfd and the doorbell (an eventfd) that the holder rings when it
+/// requests or returns the lease.
 pub fn create() -> io::Result<(OwnedFd, OwnedFd)> {
     let memfd = create_sealed("baltra-lease", PAGE_BYTES)?;
     // SAFETY: a plain call; the result is checked and owned at once.
@@ -150,7 +150,7 @@ pub struct LeaseHolder {
     bell: OwnedFd,
     users: Mutex<Users>,
     drained: Condvar,
-    /// The manager is gone: nobody else arbitrates, so everybody passes.
+    /// The manager has exited: all tasks pass without arbitration.
     open: AtomicBool,
 }
 
@@ -194,7 +194,7 @@ impl LeaseHolder {
                 if stop() {
                     return false;
                 }
-                // Wanted back: nobody joins, so that the running tasks come to an end.
+                // Revoked: no task may join, so that the running ones end.
                 users = self
                     .drained
                     .wait_timeout(users, Duration::from_millis(100))
@@ -249,23 +249,23 @@ impl LeaseHolder {
         self.drained.notify_all();
     }
 
-    /// Whether the manager wants the device back at the next task boundary.
+    /// Whether the manager has requested the device back at the next task boundary.
     pub fn is_revoked(&self) -> bool {
         page(&self.memory).state.load(Ordering::Relaxed) == REVOKED
     }
 
-    /// The manager is gone: lets everybody pass from now on.
+    /// The manager has exited: lets all tasks pass from now on.
     pub fn open(&self) {
         self.open.store(true, Ordering::Release);
         futex_wake(&page(&self.memory).state, u32::MAX);
     }
 
-    /// A new manager arbitrates: as before [`LeaseHolder::open`].
+    /// A new manager arbitrates: undoes [`LeaseHolder::open`].
     pub fn close(&self) {
         self.open.store(false, Ordering::Release);
     }
 
-    /// Says that commands of the running task have ended by now (`CLOCK_MONOTONIC`).
+    /// Records that commands of the running task have completed by `now_ns` (`CLOCK_MONOTONIC`).
     pub fn advance(&self, now_ns: u64) {
         let page = page(&self.memory);
         page.progress_ns.store(now_ns, Ordering::Relaxed);
@@ -282,7 +282,7 @@ impl LeaseHolder {
             .fetch_add(latency.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Counts commands carried out and the bytes they moved.
+    /// Counts completed commands and the bytes that they moved.
     pub fn count_calls(&self, calls: u64, bytes_in: u64, bytes_out: u64) {
         let page = page(&self.memory);
         page.calls.fetch_add(calls, Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl LeaseHolder {
         page.bytes_out.fetch_add(bytes_out, Ordering::Relaxed);
     }
 
-    /// Commands that wait, and memory that is held, from now on.
+    /// Sets the number of waiting commands and the memory in use.
     pub fn gauge(&self, queued: u64, memory_bytes: u64) {
         let page = page(&self.memory);
         page.queued.store(queued, Ordering::Relaxed);
@@ -313,19 +313,12 @@ impl LeaseGranter {
         })
     }
 
-    /// The descriptor to poll: readable when the holder wants the lease or gave it back.
+    /// The descriptor to poll: readable when the holder has requested or returned the lease.
     pub fn bell(&self) -> &OwnedFd {
         &self.bell
     }
 
-    /// Resets the bell; before looking at the state.
-    pub fn hear(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: reads up to eight bytes into a live array; the descriptor does not block.
-        unsafe { libc::read(self.bell.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
-    }
-
-    /// Where the lease stands. Any garbage that a holder writes reads as `Waiting`.
+    /// State of the lease. Invalid values written by a holder read as `Waiting`.
     pub fn state(&self) -> LeaseState {
         match page(&self.memory).state.load(Ordering::Acquire) {
             FREE => LeaseState::Free,
@@ -370,19 +363,19 @@ impl LeaseGranter {
         }
     }
 
-    /// When a command of the running task last began or ended, as the holder says; `None`: no task
-    /// runs.
+    /// When a command of the running task last began or ended, as reported by the holder; `None`:
+    /// no task runs.
     pub fn progress_ns(&self) -> Option<u64> {
         let ended_ns = page(&self.memory).progress_ns.load(Ordering::Relaxed);
         Some(self.busy_since_ns()?.max(ended_ns))
     }
 
-    /// Commands that the holder has open, as it says.
+    /// Commands that the holder has enqueued, as it reports.
     pub fn queued(&self) -> u64 {
         page(&self.memory).queued.load(Ordering::Relaxed)
     }
 
-    /// What the holder counted, the running task included.
+    /// The holder's counters, including the running task.
     pub fn usage(&self) -> Usage {
         let page = page(&self.memory);
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);

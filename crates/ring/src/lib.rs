@@ -1,21 +1,21 @@
 //! Shared memory of a session: rings, events, leases.
 //!
-//! All `unsafe` of the data plane is in this crate. Whatever another process can write is
-//! treated as hostile: an index is read once, checked against the mapping's own length, and
-//! the copy is used; a record is copied into private memory before anybody looks at it.
+//! All `unsafe` of the data plane is in this crate. Memory that another process can write is
+//! treated as hostile: an index is read once, checked against the mapping's own length, and the
+//! copy is used; a record is copied into private memory before it is examined.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`memory`] | sealed memfds and their mappings |
 //! | [`io`] | sockets straight from and into shared memory |
 //! | [`futex`] | sleeping on a shared word |
 //! | [`ring`] | single-producer single-consumer ring of messages |
-//! | [`progress`] | how far a queue got, in its ring's header |
+//! | [`progress`] | a queue's progress, in its ring's header |
 //! | [`events`] | the table of event statuses and times |
 //! | [`segment`] | the memory that every session starts with |
 //! | [`lease`] | the gate's page between manager and executor |
-//! | [`peer`] | who is at the other end of a socket |
-//! | [`spin`] | spinning that learns whether it pays |
+//! | [`peer`] | the process at the other end of a socket |
+//! | [`spin`] | adaptive spinning |
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 #[cfg(not(loom))]

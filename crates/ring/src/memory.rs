@@ -5,21 +5,21 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Mappings at least so long ask for huge pages (a 4 KiB-page memcpy of 256 MB loses a third).
+/// Mappings from this size use huge pages (a memcpy of 256 MB over 4 KiB pages is a third slower).
 const HUGE_BYTES: u64 = 2 << 20;
 
-/// Threads that [`Memory::populate`] uses: more stand in each other's way.
+/// Number of threads of [`Memory::populate`]; more would contend with each other.
 const POPULATE_THREADS_MAX: usize = 4;
 
 struct Mapping {
     base: *mut u8,
     len: usize,
-    /// Somebody else's memory: not unmapped.
+    /// Memory owned by another part of the program: not unmapped.
     borrowed: bool,
 }
 
-// SAFETY: the mapping is plain memory; who reads and writes it when is up to the users of
-// `Range`, which hand out raw pointers only.
+// SAFETY: the mapping is plain memory; users of `Range` synchronize their accesses, which go
+// through raw pointers only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -29,8 +29,8 @@ impl Drop for Mapping {
         if self.borrowed {
             return;
         }
-        // SAFETY: base and len are what mmap returned; every `Range` holds the Arc, so nobody
-        // can still use the pages.
+        // SAFETY: base and len are what mmap returned; every `Range` holds the Arc, so the pages
+        // are no longer in use.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }
@@ -64,7 +64,7 @@ impl Memory {
     /// device's, so that nothing is sealed and nothing shrinks. Refused when it is shorter, or a
     /// regular file elsewhere.
     pub fn map_device(file: &std::fs::File, len: u64) -> io::Result<Memory> {
-        let asked = len;
+        let requested = len;
         let len = checked_len(len)?;
         // SAFETY: all-zero is a valid `statfs`, which fstatfs fills.
         let mut about: libc::statfs = unsafe { std::mem::zeroed() };
@@ -72,10 +72,10 @@ impl Memory {
         if unsafe { libc::fstatfs(file.as_raw_fd(), &mut about) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        if about.f_type != libc::SYSFS_MAGIC || file.metadata()?.len() < asked {
+        if about.f_type != libc::SYSFS_MAGIC || file.metadata()?.len() < requested {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "this is not a PCI device's memory, or less than announced",
+                "the file is not a PCI device's memory, or is shorter than announced",
             ));
         }
         // SAFETY: a new shared mapping of a device's memory, which does not shrink.
@@ -126,12 +126,12 @@ impl Memory {
         Self::adopt(base, len)
     }
 
-    /// Memory of this process that is somebody else's: dropping it unmaps nothing, and its
-    /// length is exactly `len`.
+    /// Memory owned by another part of this program: dropping it unmaps nothing, and its length is
+    /// exactly `len`.
     ///
     /// # Safety
-    /// The bytes are valid, for whatever is done to them through this mapping and its ranges,
-    /// until the last such access. Ranges that are left over and not looked into do no harm.
+    /// The bytes are valid for all accesses through this mapping and its ranges until the last such
+    /// access. Ranges that outlive the bytes are harmless while unused.
     pub unsafe fn borrowed(base: *mut u8, len: usize) -> Memory {
         Memory {
             mapping: Arc::new(Mapping {
@@ -188,8 +188,8 @@ impl Memory {
         })
     }
 
-    /// Gives every page its memory now, by several threads where there are processors for them:
-    /// one by one, as they are first touched, pages of shared memory come at 1 to 2 GB/s.
+    /// Populates every page, by several threads if there are processors for them: populated one by
+    /// one, on first access, pages of shared memory are provided at 1 to 2 GB/s.
     pub fn populate(&self) {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads = (processors / 2).clamp(1, POPULATE_THREADS_MAX);
@@ -198,8 +198,8 @@ impl Memory {
         let populate = |at: usize| {
             let len = part.min(self.mapping.len - at);
             let base = self.mapping.base.wrapping_add(at);
-            // SAFETY: pages of the mapping, which changes nothing of their contents. A kernel that
-            // does not know the advice leaves it to the first touch.
+            // SAFETY: pages of the mapping; the call does not change their contents. A kernel
+            // without support for the advice populates them at the first access.
             unsafe { libc::madvise(base.cast(), len, libc::MADV_POPULATE_WRITE) };
         };
         std::thread::scope(|scope| {
@@ -211,7 +211,7 @@ impl Memory {
         });
     }
 
-    /// Whether it is somebody else's ([`Memory::borrowed`]).
+    /// Whether another part of the program owns it ([`Memory::borrowed`]).
     pub fn is_borrowed(&self) -> bool {
         self.mapping.borrowed
     }
@@ -221,7 +221,7 @@ impl Memory {
         self.mapping.base
     }
 
-    /// Bytes mapped: the asked length rounded up to whole pages.
+    /// Bytes mapped: the requested length rounded up to whole pages.
     pub fn len(&self) -> u64 {
         self.mapping.len as u64
     }
@@ -325,7 +325,7 @@ pub fn create_sealed(name: &str, len: u64) -> io::Result<OwnedFd> {
 }
 
 /// Locks one byte of a file for this open file description, unless another holds it; the kernel
-/// gives it back when the description is closed, which it is at its process's end at the latest.
+/// releases it when the description is closed, at the latest at the end of its process.
 pub fn try_lock_byte(file: &std::fs::File, byte: u64) -> io::Result<bool> {
     // SAFETY: all-zero is a valid `flock`.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -369,7 +369,7 @@ fn check_sealed(fd: &OwnedFd, len: u64) -> io::Result<()> {
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: asks for a constant.
+    // SAFETY: reads a constant.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
@@ -379,7 +379,7 @@ fn checked_len(len: u64) -> io::Result<usize> {
         Some(rounded) if len > 0 && rounded <= isize::MAX as u64 => Ok(rounded as usize),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "bad length of shared memory",
+            "invalid length of shared memory",
         )),
     }
 }

@@ -1,15 +1,15 @@
-//! Who is at the other end of a socket.
+//! Identity of the process at the other end of a socket.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A process, as the kernel knew it when it connected.
+/// A process, as recorded by the kernel when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its effective user.
     pub uid: u32,
-    /// None: it is in a PID namespace that this process does not see, a container beside this one say.
+    /// None: the process is outside this process's PID namespace, for example in another container.
     pub pid: Option<u32>,
 }
 
@@ -18,29 +18,33 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// What the kernel says; above all that it is no Unix socket.
+    /// The kernel's error, in particular if it is not a Unix socket.
     pub fn of(socket: impl AsFd) -> io::Result<Peer> {
-        let mut told = libc::ucred {
+        let mut credentials = libc::ucred {
             pid: 0,
             uid: 0,
             gid: 0,
         };
-        let mut length = mem::size_of_val(&told) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes, which is what `told` has room for; any bytes are a ucred.
+        let mut length = mem::size_of_val(&credentials) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes, the size of `credentials`; any bytes
+        // are a valid ucred.
         let failed = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_PEERCRED,
-                (&raw mut told).cast(),
+                (&raw mut credentials).cast(),
                 &mut length,
             )
         };
         if failed != 0 {
             return Err(io::Error::last_os_error());
         }
-        let pid = u32::try_from(told.pid).ok().filter(|pid| *pid != 0);
-        Ok(Peer { uid: told.uid, pid })
+        let pid = u32::try_from(credentials.pid).ok().filter(|pid| *pid != 0);
+        Ok(Peer {
+            uid: credentials.uid,
+            pid,
+        })
     }
 }
 
@@ -55,7 +59,7 @@ mod tests {
         let peer = Peer::of(&ours).unwrap();
         assert_eq!(peer.pid, Some(std::process::id()));
         let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        // Of other families the kernel says what it says of nobody.
+        // For other families of sockets the kernel returns no credentials or an empty record.
         assert!(Peer::of(&other).map_or(true, |peer| peer.pid.is_none()));
     }
 }

@@ -1,4 +1,4 @@
-//! How far a command queue got: words in its ring's header.
+//! A command queue's progress: words in its ring's header.
 //!
 //! The executor publishes how many commands are complete; `clFinish` waits for that count, so
 //! a command needs no event unless the application asked for one.
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A sleeper looks again after so long, should a wake-up ever be lost with its sender.
+/// A sleeper checks again after this time, in case its waker died before waking it.
 const RECHECK: Duration = Duration::from_millis(100);
 
 /// The progress words of one ring; either end.
@@ -20,7 +20,7 @@ const RECHECK: Duration = Duration::from_millis(100);
 pub struct Progress {
     base: Base,
     spin: Arc<Spin>,
-    /// Of those who do not sleep afterwards.
+    /// The spin of waits that do not sleep afterwards.
     brief: Arc<Spin>,
 }
 
@@ -34,7 +34,7 @@ impl Progress {
         })
     }
 
-    /// Executor: the first `completed` commands are complete. Wakes who waits.
+    /// Executor: the first `completed` commands are complete. Wakes waiters.
     pub fn publish(&self, completed: u64) {
         let header = self.base.header();
         // SYNC POINT: progress (pairs with `completed`)
@@ -45,15 +45,15 @@ impl Progress {
         }
     }
 
-    /// Executor: command number `command` (from 1) failed and has no event to say so. Comes
-    /// before the [`Progress::publish`] that covers it.
+    /// Executor: command number `command` (from 1) failed and has no event to report that. To be
+    /// called before the [`Progress::publish`] that covers it.
     pub fn fail(&self, command: u64, code: i32) {
         let header = self.base.header();
         header.failed_code.store(code, Ordering::Relaxed);
         header.failed_command.store(command, Ordering::Release);
     }
 
-    /// Wakes everybody who waits, complete or not.
+    /// Wakes all waiters, complete or not.
     pub fn wake(&self) {
         let header = self.base.header();
         header.progress_bell.fetch_add(1, Ordering::Release);
@@ -74,8 +74,8 @@ impl Progress {
         (command != 0).then_some((command, code))
     }
 
-    /// Client: spins until `at_least` commands are complete, for `spin` at the most; whether they
-    /// are.
+    /// Client: spins until `at_least` commands are complete, at most for `spin`; returns whether
+    /// they are.
     pub fn wait_briefly(&self, at_least: u64, spin: Duration) -> bool {
         let reached = || self.completed() >= at_least;
         reached() || self.brief.until(spin, reached)

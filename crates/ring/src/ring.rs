@@ -1,16 +1,16 @@
 //! A single-producer single-consumer ring of messages in shared memory.
 //!
-//! Layout: a header of [`RING_HEADER_BYTES`], then a power of two of data bytes. `tail` and
-//! `head` count bytes for ever (never wrapped), so `tail - head` is what is filled. A record is
-//! a little-endian `u32` (bit 31: the message goes on in the next record; bits 0–30: bytes),
-//! four bytes unused, then the bytes, padded to eight. Records wrap around the end.
+//! Layout: a header of [`RING_HEADER_BYTES`], then a power of two of data bytes. `tail` and `head`
+//! are byte counts that never wrap, so `tail - head` is the filled part. A record is a
+//! little-endian `u32` (bit 31: the message continues in the next record; bits 0–30: bytes), four
+//! bytes unused, then the bytes, padded to eight. Records wrap around the end.
 //!
-//! Each side keeps its own index privately and only *reads* the other's, which it checks: a
-//! hostile peer can starve or garble the messages, never the memory. Sleeping: the consumer
-//! raises `sleeping`, looks again, then waits on `bell`; the producer, having stored `tail`,
-//! rings if `sleeping` is raised. Both sides put a full fence between their store and their
-//! load (Dekker), so that one of them always sees the other. A consumer may also *park*: it stops
-//! reading altogether until the producer's side has it run again.
+//! Each side keeps its own index privately and only *reads* the other's, which it checks: a hostile
+//! peer can starve or garble the messages, but not corrupt memory. Sleeping: the consumer raises
+//! `sleeping`, checks again, then waits on `bell`; the producer, having stored `tail`, rings if
+//! `sleeping` is raised. Both sides put a full fence between their store and their load (Dekker),
+//! so that at least one of them sees the other's store. A consumer may also *park*: it stops
+//! reading until the producer's side restarts it.
 
 use crate::futex::{futex_wait, futex_wake, Sleeper};
 use crate::memory::Range;
@@ -27,7 +27,7 @@ const DATA_BYTES_MAX: usize = 1 << 30;
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 const MORE: u32 = 1 << 31;
 const PREFIX_BYTES: usize = 8;
-/// `Header::sleeping` of a ring that nobody reads.
+/// `Header::sleeping` of a ring without a reader.
 const PARKED: u32 = 2;
 
 /// The memory that a ring of `data_bytes` (rounded up to a power of two) takes.
@@ -35,7 +35,7 @@ pub const fn ring_bytes(data_bytes: usize) -> usize {
     RING_HEADER_BYTES + data_bytes.next_power_of_two()
 }
 
-/// What both sides share; a cache line for each writer.
+/// The shared words; a cache line for each writer.
 #[repr(C)]
 pub(crate) struct Header {
     tail: AtomicU64,
@@ -90,11 +90,11 @@ const _: () = {
 /// The ring cannot be used, or the peer broke its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The memory is too small, too large, misaligned or no power of two.
-    #[error("a ring's memory is a header and a power of two of bytes")]
+    /// The memory is too small, too large, misaligned or not a power of two.
+    #[error("invalid memory for a ring: it needs a header and a power of two of bytes")]
     Layout,
     /// An index or a length that the peer wrote is impossible.
-    #[error("the peer wrote an impossible index or length into the ring")]
+    #[error("the peer wrote an invalid index or length into the ring")]
     Corrupt,
 }
 
@@ -203,7 +203,7 @@ pub struct Producer {
     base: Base,
     /// Written so far, published or not.
     tail: u64,
-    /// What the consumer sees.
+    /// The producer's index, as last read by the consumer.
     published: u64,
     /// The consumer's head as last read.
     head: u64,
@@ -256,8 +256,8 @@ impl Producer {
     }
 
     /// Writes a message of any length in pieces and publishes it, calling `pause` whenever the
-    /// consumer has to get on first; `pause` returns false to give up (the ring is then
-    /// unusable: half a message is in it).
+    /// consumer has to make progress first; `pause` returns false to give up (the ring is then
+    /// unusable, because it contains a part of a message).
     pub fn push_large(
         &mut self,
         message: &[u8],
@@ -291,8 +291,8 @@ impl Producer {
         self.tail += record_bytes(piece.len()) as u64;
     }
 
-    /// Shows everything written to the consumer and wakes it if it sleeps; whether it did, for one
-    /// who has to be woken in another way too.
+    /// Publishes everything written and wakes the consumer if it sleeps; returns whether it slept,
+    /// for callers that need another way to wake it.
     pub fn publish(&mut self) -> bool {
         let sleeps = self.show();
         if sleeps {
@@ -303,8 +303,8 @@ impl Producer {
         sleeps
     }
 
-    /// Shows everything written to the consumer; whether it sleeps, so that the caller has to
-    /// wake it ([`Consumer::sleep_with`]): a peer beyond a futex's reach, such as a guest's host.
+    /// Publishes everything written; returns whether the consumer sleeps and the caller has to wake
+    /// it ([`Consumer::sleep_with`]): for a peer that cannot use a futex, such as a guest's host.
     #[must_use = "a sleeping consumer is to be woken"]
     pub fn show(&mut self) -> bool {
         if self.published == self.tail {
@@ -318,13 +318,13 @@ impl Producer {
         header.sleeping.load(Relaxed) != 0
     }
 
-    /// Says of a new ring that nobody reads it yet; see [`Producer::take_parked`].
+    /// Marks a new ring as not read yet; see [`Producer::take_parked`].
     pub fn start_parked(&self) {
         self.base.header().sleeping.store(PARKED, Relaxed);
     }
 
-    /// Whether nobody reads the ring, in which case the caller has to see to it that somebody
-    /// does. Asked after each [`Producer::publish`] that returned true; says so once.
+    /// Whether the ring has no reader, in which case the caller has to start one. To be checked
+    /// after each [`Producer::publish`] that returned true; true only once per parking.
     pub fn take_parked(&self) -> bool {
         let sleeping = &self.base.header().sleeping;
         let taken = sleeping.compare_exchange(PARKED, 0, AcqRel, Relaxed);
@@ -372,7 +372,7 @@ impl Consumer {
         }
     }
 
-    /// Takes a message of more than `bytes` bytes, in however many pieces, for corrupt.
+    /// Treats a message of more than `bytes` bytes, in any number of pieces, as corrupt.
     pub fn limit_messages(mut self, bytes: usize) -> Consumer {
         self.message_bytes_max = bytes.min(MESSAGE_BYTES_MAX);
         self
@@ -392,13 +392,14 @@ impl Consumer {
         Ok(self.tail - self.head)
     }
 
-    /// Takes the next message into `message` (cleared first); `Ok(false)`: there is none.
-    /// Of a message in pieces the rest is waited for: its producer is pushing it right now.
+    /// Takes the next message into `message` (cleared first); `Ok(false)`: the ring is empty. Waits
+    /// for the rest of a message in pieces, which its producer is pushing.
     pub fn pop(&mut self, message: &mut Vec<u8>) -> Result<bool, RingError> {
         self.pop_unless(message, || false)
     }
 
-    /// As [`Consumer::pop`], but gives the rest of a message up (as corrupt) once `stop` holds.
+    /// As [`Consumer::pop`], but stops waiting for the rest of a message (an error) once `stop`
+    /// holds.
     pub fn pop_unless(
         &mut self,
         message: &mut Vec<u8>,
@@ -440,14 +441,13 @@ impl Consumer {
         }
     }
 
-    /// Whether nothing is there to pop right now.
+    /// Whether the ring is empty at present.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail && self.base.header().tail.load(Acquire) == self.head
     }
 
-    /// As [`Consumer::is_empty`], for one who looks again and again. It looks at where the next message
-    /// will begin as well, so that its bytes come from the other core together with the index that
-    /// announces them, and not after it.
+    /// As [`Consumer::is_empty`], for polling. It also reads the place where the next message will
+    /// begin, so that its cache line is transferred together with that of the index.
     pub fn is_empty_so_far(&self) -> bool {
         for ahead in [0, 64] {
             std::hint::black_box(self.base.read_prefix(self.head + ahead));
@@ -455,7 +455,7 @@ impl Consumer {
         self.is_empty()
     }
 
-    /// Messages popped.
+    /// Number of messages popped.
     pub fn popped(&self) -> u64 {
         self.popped
     }
@@ -465,14 +465,14 @@ impl Consumer {
         self.head
     }
 
-    /// Waits until something is there, [`Waker::wake`] is called, or `timeout` is over: spins
-    /// for `spin`, then sleeps.
+    /// Waits until the ring is not empty, [`Waker::wake`] is called, or `timeout` has elapsed:
+    /// spins for `spin`, then sleeps.
     pub fn wait(&self, spin: Duration, timeout: Option<Duration>) {
         self.wait_unless(spin, timeout, || false);
     }
 
-    /// Says that this side sleeps, looks once more, and then calls `sleep`, which is ended by
-    /// whoever finds in [`Producer::show`] that it has to be.
+    /// Announces that this side sleeps, checks again, and then calls `sleep`, which the producer
+    /// ends if [`Producer::show`] returns true.
     pub fn sleep_with(&self, sleep: impl FnOnce()) {
         let header = self.base.header();
         header.sleeping.store(1, Relaxed);
@@ -483,8 +483,8 @@ impl Consumer {
         header.sleeping.store(0, Relaxed);
     }
 
-    /// Stops reading until the producer's side has the consumer run again; false: something is
-    /// there, or `ready` holds, and the consumer goes on.
+    /// Stops reading until the producer's side restarts the consumer; false: the ring is not empty,
+    /// or `ready` holds, and the consumer continues.
     pub fn park(&self, ready: impl FnOnce() -> bool) -> bool {
         let sleeping = &self.base.header().sleeping;
         sleeping.store(PARKED, Relaxed);
@@ -496,12 +496,13 @@ impl Consumer {
         parked
     }
 
-    /// Whether the ring says that nobody reads it.
+    /// Whether the ring is marked as not read.
     pub fn is_parked(&self) -> bool {
         self.base.header().sleeping.load(Relaxed) == PARKED
     }
 
-    /// As [`Consumer::wait`], and returns as soon as `ready` holds: whoever makes it so calls
+    /// As [`Consumer::wait`], and returns as soon as `ready` holds: the thread that changes it
+    /// calls
     /// [`Waker::wake`] afterwards, and no such wake-up is lost.
     pub fn wait_unless(&self, spin: Duration, timeout: Option<Duration>, ready: impl Fn() -> bool) {
         if !self.is_empty() {
@@ -534,9 +535,9 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Sleeps in the consumer's stead, where several threads pop in turn under a lock: until
-    /// something is there, `ready` holds, somebody wakes, or `timeout` is over. The peer can
-    /// make it return early, never late.
+    /// Sleeps on behalf of the consumer, where several threads pop alternately under a lock: until
+    /// the ring is not empty, `ready` holds, [`Waker::wake`] is called, or `timeout` has elapsed.
+    /// The peer can make it return early, never late.
     pub fn wait_unless(&self, timeout: Option<Duration>, ready: impl Fn() -> bool) {
         let header = self.base.header();
         let seen = header.bell.load(Acquire);
@@ -548,13 +549,13 @@ impl Waker {
         header.sleeping.store(0, Relaxed);
     }
 
-    /// What the producer has published so far; [`Consumer::taken`] gets there unless the
-    /// producer lies.
+    /// Bytes that the producer has published so far; [`Consumer::taken`] reaches that count unless
+    /// the producer is faulty.
     pub fn published(&self) -> u64 {
         self.base.header().tail.load(Acquire)
     }
 
-    /// Wakes the consumer if it sleeps although something is there: its producer cannot.
+    /// Wakes the consumer if it sleeps although the ring is not empty, because its producer cannot.
     pub fn wake_behind(&self) {
         let header = self.base.header();
         fence(SeqCst);

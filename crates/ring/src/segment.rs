@@ -1,7 +1,7 @@
-//! The memory that every session starts with: a memfd of its own, or the beginning of a part of one
-//! that has room for all of the session's memory (a VM's region).
+//! The initial memory of a session: a memfd, or the beginning of a part of a larger one that holds
+//! all of the session's memory (a VM's region).
 //!
-//! | offset | what |
+//! | offset | content |
 //! |---|---|
 //! | 0 | header: magic, layout version, the events' bell and sleepers |
 //! | 4,096 | control ring, client → executor |
@@ -46,7 +46,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// A fresh segment (the manager makes it) and the memfd to hand to both ends.
+    /// A new segment (created by the manager) and the memfd to pass to both ends.
     pub fn create() -> io::Result<(Segment, OwnedFd)> {
         let fd = create_sealed("baltra-session", SEGMENT_BYTES)?;
         let memory = Memory::map(&fd, SEGMENT_BYTES)?;
@@ -58,8 +58,8 @@ impl Segment {
         Ok((segment, fd))
     }
 
-    /// A fresh segment at the start of a range that nobody else uses; `None`: it is too short, or
-    /// begins within a page.
+    /// A new segment at the start of an unused range; `None`: the range is too short or not aligned
+    /// to a page.
     pub fn clear(range: &Range) -> Option<Segment> {
         let segment = Segment::within(range)?;
         segment.range.zero();
@@ -85,7 +85,7 @@ impl Segment {
         Segment::read(&memory.slice(0, memory.len()).expect("all of it"))
     }
 
-    /// The segment that the other side has made at a range's start.
+    /// The segment that the peer has created at a range's start.
     pub fn read(range: &Range) -> io::Result<Segment> {
         let segment = Segment::within(range).ok_or(io::ErrorKind::InvalidInput)?;
         let header = segment.header();

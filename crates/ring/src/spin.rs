@@ -1,33 +1,33 @@
-//! Spinning that learns whether it pays.
+//! Adaptive spinning.
 //!
-//! A spin pays when the other side runs on another core and answers at once. It costs its whole
-//! length when the other side waits for this very core (a scheduler puts a woken thread behind
-//! its waker, and `sched_yield` does not help across task groups: with 50 µs of spinning on both
-//! sides of a two-core host a round trip was measured at 67 µs instead of 14). So after a spin
-//! in vain the next ones are left out: 1, 2, 4, … 256 of them, half as many after a success.
+//! A spin pays when the peer runs on another core and answers at once. It costs its whole length
+//! when the peer waits for this very core (a scheduler queues a woken thread behind its waker, and
+//! `sched_yield` does not help across task groups: with 50 µs of spinning on both sides of a
+//! two-core host a round trip took 67 µs instead of 14). So after a spin without success the next
+//! ones are skipped: 1, 2, 4, … 256 of them, half as many after a success.
 
 use crate::futex::pause;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SKIP_MAX: u32 = 256;
-/// A turn takes half a microsecond; one that took so long had another thread's in it.
+/// A turn takes half a microsecond; a turn of this length included another thread's time slice.
 const CROWDED: Duration = Duration::from_micros(4);
 
-/// What a waiter does besides looking at its word in shared memory.
+/// Hooks of a waiter, in addition to polling its word in shared memory.
 pub trait Waiting {
-    /// Called again and again while it spins.
+    /// Called repeatedly while it spins.
     fn look(&self) {}
-    /// It is about to sleep.
+    /// Called before it sleeps.
     fn sleeps(&self) {}
-    /// It sleeps no more.
+    /// Called after it has slept.
     fn woke(&self) {}
 }
 
-/// Nothing.
+/// No hooks.
 impl Waiting for () {}
 
-/// One waiter's memory of its spins.
+/// One waiter's history of spins.
 #[derive(Default)]
 pub struct Spin {
     skip: AtomicU32,
@@ -35,14 +35,14 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Spins for up to `limit`, unless that was in vain lately; whether `done` held.
+    /// Spins for up to `limit`, unless recent spins did not succeed; returns whether `done` held.
     pub fn until(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {
         self.spin(limit, Duration::MAX, done)
     }
 
-    /// As [`Spin::until`], and stops when it sees that it shares its core with somebody, who may be the
-    /// very one that it waits for: two that spin by turns on one core stay there, while one that sleeps
-    /// is put on an idle core when it is woken.
+    /// As [`Spin::until`], and stops when its core is shared with another thread, possibly the
+    /// awaited one: two threads that spin alternately on one core stay there, while a sleeping one
+    /// is moved to an idle core when it is woken.
     pub fn until_crowded(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {
         self.spin(limit, CROWDED, done)
     }
@@ -51,7 +51,7 @@ impl Spin {
         if limit.is_zero() {
             return false;
         }
-        // Threads that share this may lose a count: no harm.
+        // Threads that share this may lose a count, which is harmless.
         match self.skip.load(Ordering::Relaxed) {
             0 => {}
             n => {

@@ -1,9 +1,9 @@
-//! Steps: a command's part on this side, which follows its part on the device.
+//! Steps: the host's part of a command, which follows the device's part.
 //!
 //! A command with a step has an event, and the event owns the command's slot. The step list, the
-//! call that enqueued the command and the application each hold the event: a slot is free only
-//! when nobody is left who may look at it. Whoever is about to report a command as complete runs
-//! its step first, or finds that it has been run.
+//! call that enqueued the command and the application each hold the event: a slot is freed only
+//! once none of them can read it. A thread that is about to report a command as complete first runs
+//! its step, or finds that it has been run.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +19,10 @@ use std::sync::{
     Mutex,
 };
 
-/// Enqueueing looks for finished steps once so many are kept.
+/// Enqueueing checks for finished steps once this many are kept.
 const STEPS_MANY: usize = 64;
 
-/// What is left to do on this side; its argument says whether the device's part succeeded.
+/// The host's part of a command; the argument is whether the device's part succeeded.
 pub type Step = Box<dyn FnOnce(bool) + Send>;
 
 /// The device's part of a command, as something that keeps its slot.
@@ -63,8 +63,8 @@ impl<C: DevicePart> Steps<C> {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Keeps a command's step. Threads that enqueue at once may come in another order than their
-    /// commands.
+    /// Keeps a command's step. Threads that enqueue concurrently may call it in another order than
+    /// that of their commands.
     pub fn keep(&self, number: u64, command: C, run: Step) {
         let mut list = self.list.lock().expect("no step panics");
         let at = list.iter().rposition(|kept| kept.number < number);
@@ -82,9 +82,9 @@ impl<C: DevicePart> Steps<C> {
         }
     }
 
-    /// Runs the steps whose commands are complete on the device; in order, those up to `number`,
-    /// which the caller knows to be complete, all the same. Steps run under the lock: a caller
-    /// that finds a step gone knows that it has been run.
+    /// Runs the steps whose commands are complete on the device, and, in an in-order queue, those
+    /// up to `number`, which the caller has found to be complete. Steps run under the lock: a step
+    /// that is no longer in the list has been run.
     pub fn run(&self, number: u64) {
         if self.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What travels on a command queue's channel.
+//! Messages of a command queue's channel.
 
 use crate::{Event, Id};
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 /// One enqueued command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command<'a> {
-    /// The event that the executor completes in the event table; 0: none is wanted, and only
-    /// the channel's completed count tells.
+    /// The event that the executor completes in the event table; 0: no event, the command only
+    /// counts in the channel's number of complete commands.
     pub event: Event,
-    /// Commands sent on the control channel before this one was enqueued: the executor has
-    /// carried out at least so many before it looks at the ids in here.
+    /// Control messages sent before this command was enqueued. The executor looks up the command's
+    /// ids only after it has carried out that many.
     pub after_control: u64,
     /// Events that this command waits for.
     #[serde(borrow)]
     pub waits: Waits<'a>,
-    /// What to do.
+    /// The operation.
     #[serde(borrow)]
     pub operation: Operation<'a>,
 }
@@ -38,9 +38,8 @@ impl<'a> Waits<'a> {
     }
 }
 
-/// Where the bytes of a transfer are: `len` bytes of an arena, which both ends map.
-/// The holder of the session's client end has made sure that nobody else uses the range until
-/// the command is complete.
+/// Location of a transfer's bytes: `len` bytes of an arena, which both ends map. The client
+/// reserves the range until the command is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {
     /// The arena ([`crate::Control::ArenaAdd`]).
@@ -51,7 +50,7 @@ pub struct Payload {
     pub len: u64,
 }
 
-/// Which way a transfer goes.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
     /// From the payload to the object.
@@ -78,7 +77,7 @@ pub struct Region {
 pub enum Arg<'a> {
     /// The value's bytes.
     Value(#[serde(borrow)] &'a [u8]),
-    /// Local memory of so many bytes.
+    /// Local memory of this size in bytes.
     Local(u64),
     /// A memory object, or 0 for NULL.
     Memory(Id),
@@ -88,10 +87,10 @@ pub enum Arg<'a> {
     Svm(u64),
 }
 
-/// What a command does. Ids are looked up when the command is taken off its channel.
+/// A command's operation. Ids are looked up when the command is taken off its channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Operation<'a> {
-    /// Runs a kernel. `args` holds `arg_count` postcard-encoded [`Arg`]s, one behind the other.
+    /// Runs a kernel. `args` holds `arg_count` postcard-encoded [`Arg`]s in sequence.
     Launch {
         /// The kernel.
         kernel: Id,
@@ -114,7 +113,7 @@ pub enum Operation<'a> {
     },
     /// Moves bytes between a buffer and a payload.
     Buffer {
-        /// Which way.
+        /// Direction.
         direction: Direction,
         /// The buffer.
         buffer: Id,
@@ -125,22 +124,22 @@ pub enum Operation<'a> {
     },
     /// Moves a box between a buffer and a payload, which holds the box tightly.
     BufferRect {
-        /// Which way.
+        /// Direction.
         direction: Direction,
         /// The buffer.
         buffer: Id,
-        /// Where in the buffer.
+        /// Region of the buffer.
         region: Region,
         /// The other side.
         payload: Payload,
     },
     /// Moves a box between an image and a payload, which holds the box tightly.
     Image {
-        /// Which way.
+        /// Direction.
         direction: Direction,
         /// The image.
         image: Id,
-        /// Where in the image.
+        /// Region of the image.
         region: Region,
         /// The other side.
         payload: Payload,
@@ -151,9 +150,9 @@ pub enum Operation<'a> {
         source: Id,
         /// To.
         target: Id,
-        /// First byte there.
+        /// First byte in the source.
         source_offset: u64,
-        /// First byte here.
+        /// First byte in the target.
         target_offset: u64,
         /// Bytes.
         len: u64,
@@ -164,9 +163,9 @@ pub enum Operation<'a> {
         source: Id,
         /// To.
         target: Id,
-        /// Where there (its size counts).
+        /// Region of the source, whose size is the copy's.
         source_region: Region,
-        /// Where here.
+        /// Region of the target.
         target_region: Region,
     },
     /// Copies between images.
@@ -175,9 +174,9 @@ pub enum Operation<'a> {
         source: Id,
         /// To.
         target: Id,
-        /// First pixel there.
+        /// First pixel in the source.
         source_origin: [u64; 3],
-        /// First pixel here.
+        /// First pixel in the target.
         target_origin: [u64; 3],
         /// Pixels.
         size: [u64; 3],
@@ -220,11 +219,11 @@ pub enum Operation<'a> {
         /// Bytes.
         len: u64,
     },
-    /// Fills pixels with a colour (16 bytes: four floats or ints).
+    /// Fills pixels with a color (16 bytes: four floats or ints).
     FillImage {
         /// The image.
         image: Id,
-        /// The colour.
+        /// The color.
         #[serde(borrow)]
         color: &'a [u8],
         /// First pixel.
@@ -240,9 +239,9 @@ pub enum Operation<'a> {
         /// `cl_mem_migration_flags`.
         flags: u64,
     },
-    /// Completes when what it waits for is complete (nothing listed: all before it).
+    /// Completes once its wait list is complete; with an empty list, once all earlier commands are.
     Marker,
-    /// As a marker, and nothing behind it starts earlier.
+    /// As a marker; later commands do not start before it completes.
     Barrier,
     /// `clEnqueueSVMMemcpy` where both addresses are the device's.
     SvmCopy {
@@ -256,7 +255,7 @@ pub enum Operation<'a> {
     /// Moves bytes between shared virtual memory and a payload (where the two ends do not
     /// share the pages).
     Svm {
-        /// Which way.
+        /// Direction.
         direction: Direction,
         /// The address.
         address: u64,
@@ -273,14 +272,14 @@ pub enum Operation<'a> {
         /// Bytes.
         len: u64,
     },
-    /// Does nothing; since 1.1. What is behind it belongs to a trace (W3C trace context), where the
-    /// node tells anybody of traces.
+    /// No operation; since 1.1. Assigns the following commands to a trace (W3C trace context), if
+    /// the node exports traces.
     Trace {
         /// `trace-id`
         trace: [u8; 16],
         /// `parent-id`: the span that the commands are a part of.
         parent: [u8; 8],
-        /// So many of the next commands.
+        /// Number of following commands that belong to the span.
         commands: u32,
     },
 }

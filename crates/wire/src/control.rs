@@ -1,4 +1,4 @@
-//! What travels on the control channel.
+//! Messages of the control channel.
 
 use crate::{Call, Event, Id, Payload};
 use serde::{Deserialize, Serialize};
@@ -25,29 +25,30 @@ pub struct ImageShape {
     pub depth: u64,
     /// Layers.
     pub array_size: u64,
-    /// Bytes from row to row, where the pixels lie in a buffer; else 0.
+    /// Bytes from row to row for an image in a buffer, otherwise 0.
     pub row_pitch: u64,
 }
 
-/// Where a buffer's bytes live.
+/// Location of a buffer's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
     /// In the device's memory; bytes of the payload, if any, are its first contents.
     Device(Option<Payload>),
     /// In the arena itself, which the device uses in place (`host_memory` devices only).
     Arena(Payload),
-    /// In shared virtual memory of the device's own (see [`Request::SvmAlloc`]) at this address.
+    /// At this address of shared virtual memory allocated by the device (see
+    /// [`Request::SvmAlloc`]).
     /// From version 1.2 on.
     Svm(u64),
 }
 
-/// One message of the control channel. Creations have no reply: what is wrong with one comes
-/// back as the error of the commands that use the object.
+/// A message of the control channel. Creations have no reply: commands that use an object whose
+/// creation failed return that creation's error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Control<'a> {
     /// Maps a new arena: its sealed memfd comes over the socket, in the order of these messages.
     ArenaAdd {
-        /// Its name; an arena's name is never used again.
+        /// Its id, which is never reused.
         arena: u32,
         /// Bytes.
         len: u64,
@@ -92,7 +93,7 @@ pub enum Control<'a> {
         flags: u64,
         /// Bytes.
         size: u64,
-        /// Where its bytes live.
+        /// Location of its bytes.
         backing: Backing,
     },
     /// `clCreateSubBuffer`.
@@ -164,22 +165,22 @@ pub enum Control<'a> {
         #[serde(borrow)]
         name: &'a str,
     },
-    /// Gives an object up. Commands that name it and were enqueued earlier still find it:
-    /// `after` says how far each queue's channel had been filled.
+    /// Releases an object. Commands that name it and were enqueued earlier remain valid: `after` is
+    /// the number of commands that each queue's channel had at that time.
     Release {
         /// The object.
         id: Id,
         /// Queue and command count, 12 little-endian bytes each (`u32`, `u64`).
         #[serde(borrow)]
         after: &'a [u8],
-        /// Wanted: a [`crate::Notice::Freed`] when the driver has let go of it.
+        /// Requests a [`crate::Notice::Freed`] once the driver has released the object.
         notify: bool,
     },
     /// A request with a reply.
     Call {
         /// The reply's number.
         call: Call,
-        /// What is asked.
+        /// The request.
         #[serde(borrow)]
         request: Request<'a>,
     },
@@ -203,11 +204,11 @@ pub enum Control<'a> {
     /// Work of this session is past its deadline: the session ends at once, and its executor with
     /// it where a command that runs does not end.
     Abort {
-        /// Which work and which deadline, for people to read.
+        /// Description of the work and its deadline, for logs.
         #[serde(borrow)]
         reason: &'a str,
     },
-    /// A queue whose ring says that nobody reads it has commands (`baltra-ring`:
+    /// A queue whose ring is marked as parked (not read by a thread) has commands (`baltra-ring`:
     /// `Producer::take_parked`). From version 1.2 on.
     QueueRun(Id),
 }
@@ -215,7 +216,7 @@ pub enum Control<'a> {
 /// A request that is answered with a [`crate::Notice::Reply`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request<'a> {
-    /// Nothing: the reply says that all before it has been carried out.
+    /// No operation: its reply confirms that all earlier messages have been carried out.
     Sync,
     /// `clCreateSubDevices`; the ids of those made are `first`, `first + 1`, …
     SubDevices {
@@ -226,7 +227,7 @@ pub enum Request<'a> {
         properties: &'a [u8],
         /// The first sub-device's name.
         first: Id,
-        /// How many names the client has put aside.
+        /// Number of consecutive ids that the client has reserved.
         count_max: u32,
     },
     /// `clCreateProgramWithBinary`, one binary for each device.
@@ -285,8 +286,8 @@ pub enum Request<'a> {
         /// The options.
         #[serde(borrow)]
         options: &'a str,
-        /// What the source includes: path below one directory, content. The one without a path is
-        /// the source to build, which includes the others by these paths.
+        /// Files included by the source: path below one directory, content. The entry with an empty
+        /// path is the source to build, which includes the others by these paths.
         #[serde(borrow)]
         files: Vec<(&'a str, &'a [u8])>,
     },
@@ -328,12 +329,12 @@ pub enum Request<'a> {
     },
     /// An information query that the client cannot answer by itself: the raw bytes.
     Query(#[serde(borrow)] Query<'a>),
-    /// `clSVMAlloc`: maps `payload` (page-aligned, in an arena of its own) at `address` in the
-    /// executor, where the client has mapped it too.
+    /// `clSVMAlloc`: maps `payload` (page-aligned, the only one of its arena) at `address` in the
+    /// executor; the client has mapped it at the same address.
     SvmMap {
-        /// Where.
+        /// The address, the same in both processes.
         address: u64,
-        /// What.
+        /// The memory.
         payload: Payload,
     },
     /// `clSVMAlloc` in the device's own way; the reply is the address as eight bytes.
@@ -352,13 +353,13 @@ pub enum Request<'a> {
         /// The program: describe its kernels.
         program: Id,
     },
-    /// Whether an object could be made, once the messages before this one are carried out: an
-    /// error is that of its creation. From version 1.2 on.
+    /// The result of an object's creation, once all earlier messages have been carried out: the
+    /// reply is its error, if it failed. From version 1.2 on.
     Creation(Id),
     /// Whether the executor can use memory that was announced to it. From version 1.2 on.
     Memory(Payload),
-    /// Where an event's command is now, `CL_QUEUED` to `CL_COMPLETE`, as a count: only the driver
-    /// knows when a command begins to run. From version 1.2 on.
+    /// The current state of an event's command, `CL_QUEUED` to `CL_COMPLETE`, as a count: only the
+    /// driver can report when a command begins to run. From version 1.2 on.
     EventStatus(Event),
 }
 
@@ -408,7 +409,7 @@ pub enum Query<'a> {
         /// The input value.
         #[serde(borrow)]
         input: &'a [u8],
-        /// How many bytes of answer are wanted.
+        /// Maximum length of the answer in bytes.
         len_max: u32,
     },
     /// `clGetMemObjectInfo`.

@@ -1,4 +1,4 @@
-//! How a device is described to those who have not got it.
+//! Description of a device for clients, which have no access to it.
 
 use crate::opencl::{DEVICE_TYPE, DEVICE_TYPE_CPU, DEVICE_TYPE_GPU, PLATFORM_NAME};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct Info {
     pub value: Vec<u8>,
 }
 
-/// All that a client needs to know of a device before its first command.
+/// The device's properties that a client reads before its first command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceDescription {
     /// The name in the manager's configuration, unique on its node.

@@ -17,25 +17,25 @@ use serde::{Deserialize, Serialize};
 /// From the manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToExecutor {
-    /// The executor is this tenant's from now on (`isolation = "tenant"` and `"session"`):
-    /// compiled kernels are kept in `cache_dir`, which nobody else can read. Sent once, before
-    /// the first session; the executor closes its sandbox over it. Not sent to an executor that
-    /// tenants share (`"device"`).
+    /// Assigns the executor to a tenant (`isolation = "tenant"` and `"session"`): compiled kernels
+    /// are kept in `cache_dir`, which other tenants cannot read. Sent once, before the first
+    /// session; the executor then restricts its sandbox to that directory. Not sent to an executor
+    /// that tenants share (`"device"`).
     Assign {
         /// The tenant.
         tenant: String,
-        /// An existing directory of the tenant's own; empty: keep nothing.
+        /// An existing directory for this tenant alone; empty: no cache.
         cache_dir: String,
     },
     /// Serves a session. Four descriptors: the client's socket, the session segment, the lease
     /// page, the lease's bell (`baltra_ring::lease::create`).
     Session(SessionStart),
-    /// Takes no more sessions; exits when the last one ends.
+    /// Accepts no more sessions; exits when the last one ends.
     Drain,
     /// Ends every session and exits.
     Exit,
-    /// The device holds one image at a time (`image = "exclusive"`): programs ask for theirs.
-    /// Said before the first session, and whenever the image changes.
+    /// The device holds one image at a time (`image = "exclusive"`): programs have to request
+    /// theirs. Sent before the first session, and whenever the image changes.
     Image {
         /// The image that it holds; `None`: not known.
         digest: Option<String>,
@@ -47,27 +47,27 @@ pub enum ToExecutor {
         /// Whether the program may run.
         verdict: Verdict,
     },
-    /// Ends one session, whose device is wanted for something else: its client is told why, and
-    /// may open another one elsewhere.
+    /// Ends one session, because its device is needed otherwise: its client receives the reason,
+    /// and may open a session elsewhere.
     End {
-        /// Which.
+        /// The session.
         session: u64,
-        /// Why, for people to read.
+        /// The reason, for operators and users.
         reason: String,
     },
-    /// As [`ToExecutor::Session`], with the client's memory in the segment's place, and, if it has one,
-    /// the bell that it rings as a fifth descriptor.
+    /// As [`ToExecutor::Session`], with the client's memory in place of the segment and, if the
+    /// client has one, its doorbell as a fifth descriptor.
     Sharing(SessionStart, Share),
 }
 
-/// What comes of a program's image.
+/// The result of a program's request for an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The device holds it.
     Loaded,
-    /// The node does not have its bytes: ask again, with them.
+    /// The node does not have its bytes: repeat the request with them.
     Lacking,
-    /// The device holds another and keeps it; why, for people to read.
+    /// The device keeps another image; the reason, for operators and users.
     Refused(String),
 }
 
@@ -76,16 +76,16 @@ pub enum Verdict {
 pub struct SessionStart {
     /// Its number on this node.
     pub session: u64,
-    /// Whose it is.
+    /// The tenant.
     pub tenant: String,
-    /// What the tenant may have.
+    /// The tenant's limits.
     pub limits: Limits,
-    /// How the session works.
+    /// Properties of the session.
     pub flags: SessionFlags,
     /// Names the lease: sessions of equal `lease` share one lease page (of one tenant), and the
     /// executor keeps the descriptors that came with the first of them.
     pub lease: u64,
-    /// What its client says it is: kept for the next manager.
+    /// The client's description of itself, kept for the next manager.
     pub instance: String,
 }
 
@@ -99,20 +99,20 @@ pub enum ToManager {
         /// The device as the driver describes it.
         device: Box<DeviceDescription>,
     },
-    /// A session is over and everything of it is freed.
+    /// A session has ended and all its resources are freed.
     SessionEnded {
-        /// Which.
+        /// The session.
         session: u64,
-        /// Why, for people to read.
+        /// The reason, for operators and users.
         reason: String,
     },
     /// The driver cannot be used; the executor exits.
     Failed {
-        /// What and why, for people to read.
+        /// The failure and its reason, for operators.
         text: String,
     },
-    /// Sent first to a manager that this executor was not started by. Two descriptors for each
-    /// lease come with it, page and bell, in order.
+    /// Sent first to a manager that did not start this executor. Passes two descriptors for each
+    /// lease, page and doorbell, in order.
     Adopt {
         /// The executor's process.
         pid: u32,
@@ -120,17 +120,17 @@ pub enum ToManager {
         device: Box<DeviceDescription>,
         /// The tenant it was assigned to; empty: none, or a shared executor.
         tenant: String,
-        /// The sessions that live; what their clients say they are follows, [`ToManager::Named`].
+        /// The open sessions; their clients' descriptions follow, [`ToManager::Named`].
         sessions: Vec<SessionStart>,
         /// Their leases: name and tenant.
         leases: Vec<(u64, String)>,
     },
-    /// A session has a program whose image the device is to hold. Each session asks for one at a
-    /// time. With one descriptor, a sealed memory file, come the image's bytes.
+    /// A session has a program whose image the device has to hold. Each session has at most one
+    /// such request at a time. With one descriptor, a sealed memory file of the image's bytes.
     Program {
         /// Repeated by the answer.
         call: u64,
-        /// Which session.
+        /// The session.
         session: u64,
         /// The image: sha256, lower-case hexadecimal.
         digest: String,
@@ -139,23 +139,22 @@ pub enum ToManager {
     },
     /// A session has released its last program of an image.
     Unused {
-        /// Which session.
+        /// The session.
         session: u64,
         /// The image.
         digest: String,
     },
-    /// Said after [`ToManager::Adopt`], in a packet for each session, since all of them may be too
-    /// long for one: what a session's client says it is.
+    /// Sent after [`ToManager::Adopt`], in a packet for each session, because all of them may not
+    /// fit into one: the description of a session's client.
     Named {
-        /// Which session.
+        /// The session.
         session: u64,
         /// As its hello had it.
         instance: String,
     },
-    /// Said after [`ToManager::Adopt`]: a session has programs of the image that the device
-    /// holds.
+    /// Sent after [`ToManager::Adopt`]: a session has programs of the image that the device holds.
     InUse {
-        /// Which session.
+        /// The session.
         session: u64,
         /// The image.
         digest: String,
@@ -165,21 +164,22 @@ pub enum ToManager {
     Traced {
         /// They are.
         tasks: Vec<TracedTask>,
-        /// So many more were left out.
+        /// Number of tasks that were dropped.
         dropped: u64,
     },
-    /// This executor cannot go on: it takes no more sessions, ends those that it has and exits.
+    /// This executor cannot continue: it accepts no more sessions, ends those that it has and
+    /// exits.
     Failing {
-        /// Why.
+        /// The cause.
         cause: Cause,
-        /// Whose work caused it.
+        /// The session whose work caused it.
         session: u64,
-        /// What happened, for people to read.
+        /// Description of the event, for operators.
         reason: String,
     },
 }
 
-/// Why an executor cannot go on.
+/// Reasons for which an executor cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cause {
     /// A command ran past its deadline: only the process's end stops it.
@@ -198,11 +198,11 @@ impl Cause {
     }
 }
 
-/// Commands of one session that belong to a trace, from the first one's coming to the last one's end. Times are
-/// `CLOCK_MONOTONIC`'s nanoseconds.
+/// Commands of one session that belong to a trace, from the first one's arrival to the last one's
+/// end. Times are nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedTask {
-    /// Which session.
+    /// The session.
     pub session: u64,
     /// `trace-id`
     pub trace: [u8; 16],

@@ -3,11 +3,11 @@
 use crate::{DeviceDescription, Version};
 use serde::{Deserialize, Serialize};
 
-/// The client's first message: who it is and what it wants.
-/// Framed by its length as four little-endian bytes, at most 64 KiB.
+/// The client's first message: its identity and the session that it requests. Framed by its length
+/// as four little-endian bytes, at most 64 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// What the client speaks. Always the first field, so that any version can read it.
+    /// The client's protocol version. Always the first field, so that any version can read it.
     pub version: Version,
     /// The tenant that it claims; empty: the one that its user or token stands for.
     pub tenant: String,
@@ -15,20 +15,20 @@ pub struct Hello {
     pub token: String,
     /// The running copy of the application, for people to read: program name and process.
     pub instance: String,
-    /// The wanted device's name; empty: only list the devices, and close.
+    /// The requested device's name; empty: only list the devices, and close.
     pub device: String,
     /// The session to resume and its key, after a dropped connection.
     pub resume: Option<(u64, [u8; 16])>,
-    /// A relay asks for the flag of this name ([`SessionFlags`]); clients do not.
+    /// Requests the flag of this name ([`SessionFlags`]). Set by relays only.
     pub mirror: bool,
 }
 
-/// Says that all of a session's memory lies in a part of a memfd that the client brings: its segment at
-/// the start, its arenas behind it. Follows a [`Hello`] in the same frame, and the memfd comes with it,
-/// and after that an eventfd, if the client rings one instead of waking sleepers itself.
+/// Places all of a session's memory in a part of a memfd that the client provides: the segment at
+/// the start, then the arenas. Follows a [`Hello`] in the same frame, which passes the memfd and,
+/// if the client rings a doorbell instead of waking sleepers itself, an eventfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Where the part begins; a multiple of a page.
+    /// Start of the part in the memfd; a multiple of a page.
     pub offset: u64,
     /// Its bytes.
     pub len: u64,
@@ -42,7 +42,7 @@ pub struct SessionFlags {
     pub mirror: bool,
 }
 
-/// What a tenant may have. The library checks early and politely, the executor for good.
+/// A tenant's limits. The library checks them first, for early errors; the executor enforces them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Device memory, bytes, all sessions of the tenant together.
@@ -69,11 +69,11 @@ impl Default for Limits {
     }
 }
 
-/// The manager's answer to a hello that it accepts. Over a Unix socket the session segment's
-/// memfd comes with it (see `baltra-ring::segment`), unless no device was asked for.
+/// The manager's answer to a hello that it accepts. Over a Unix socket it passes the session
+/// segment's memfd (see `baltra-ring::segment`), unless the hello only lists devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// What the manager speaks.
+    /// The manager's protocol version.
     pub version: Version,
     /// The session's number on this node; 0: none was opened.
     pub session: u64,
@@ -83,19 +83,19 @@ pub struct Welcome {
     pub tenant: String,
     /// The node's name.
     pub node: String,
-    /// Of the wanted device alone, or of all that the tenant may use.
+    /// The requested device, or all devices that the tenant may use.
     pub devices: Vec<DeviceDescription>,
-    /// What the tenant may have.
+    /// The tenant's limits.
     pub limits: Limits,
-    /// How the session works.
+    /// Properties of the session.
     pub flags: SessionFlags,
 }
 
 /// The manager's answer to a hello that it refuses: the reason and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// The peer speaks another protocol.
-    #[error("this manager speaks session protocol {manager}, the client speaks {client}: install the same release of Baltra on both")]
+    /// The peer has an incompatible protocol version.
+    #[error("the manager has version {manager} of the session protocol, the client {client}: install the same release of Baltra on both")]
     Version {
         /// The manager's.
         manager: Version,

@@ -1,14 +1,13 @@
 //! The protocols of sessions: what a client and an executor say to each other, and what the Device
 //! Manager and an executor do ([`executor`]).
 //!
-//! A session has one *control* channel (objects: created, built, released; ordered), one
-//! channel per command queue ([`Command`]), and one stream of [`Notice`]s back. Every message
-//! is one postcard-encoded enum, carried whole by a ring record or a TCP frame (see
-//! `baltra-ring` and `baltra-session`). Objects are named by the client ([`Id`]); nothing in
-//! here waits for the other side but a [`Control::Call`], which carries a [`Call`] number that
-//! its [`Notice::Reply`] repeats.
+//! A session has one *control* channel (objects: created, built, released; ordered), one channel
+//! per command queue ([`Command`]), and one stream of [`Notice`]s back. Every message is one
+//! postcard-encoded enum, carried whole by a ring record or a TCP frame (see `baltra-ring` and
+//! `baltra-session`). Ids of objects are assigned by the client ([`Id`]). Only a
+//! [`Control::Call`] has a reply: it carries a [`Call`] number that its [`Notice::Reply`] repeats.
 //!
-//! Decoding never allocates more than the input's length, and every slice borrows from it.
+//! Decoding never allocates more than the input's length, and slices borrow from the input.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -30,8 +29,8 @@ pub use notice::{
 
 use serde::{de::Deserialize, Serialize};
 
-/// The protocol version that this build speaks. A peer of another `MAJOR` is refused with a text
-/// that names both; a peer of another minor works (messages are only ever appended).
+/// The protocol version of this build. A peer of another `MAJOR` is refused with an error that
+/// names both; a peer of another minor works (messages are only ever appended).
 pub const VERSION: Version = Version { major: 1, minor: 2 };
 
 /// The longest message, in bytes, that either end accepts (a program binary is the longest).
@@ -51,7 +50,7 @@ pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
     serde::Deserialize,
 )]
 pub struct Version {
-    /// Peers of different `major` cannot talk.
+    /// Peers of different `major` are incompatible.
     pub major: u16,
     /// Peers of different `minor` can.
     pub minor: u16,
@@ -70,8 +69,8 @@ pub type Id = u32;
 /// Numbers a request so that its reply can be matched. Chosen by the client.
 pub type Call = u32;
 
-/// Names an event: the slot in the session's event table in the low half, the slot's
-/// generation (never zero) in the high half. Zero is no event.
+/// Identifies an event: the slot in the session's event table in the low half, the slot's
+/// generation (never zero) in the high half. Zero stands for the absence of an event.
 pub type Event = u64;
 
 /// Builds an [`Event`] from its slot and generation.
@@ -115,7 +114,7 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CodecError> 
     })
 }
 
-/// Decodes one message at the beginning of `bytes`; with the bytes behind it.
+/// Decodes one message at the beginning of `bytes`; returns it and the remaining bytes.
 pub fn decode_first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), CodecError> {
     postcard::take_from_bytes(bytes).map_err(|source| CodecError {
         what: "message from the peer",

@@ -1,4 +1,4 @@
-//! Which of a driver's devices: selectors, and the identity of a device.
+//! Selection and identity of a driver's devices.
 
 use crate::opencl::{DEVICE_TYPE_CPU, DEVICE_TYPE_GPU};
 use serde::{Deserialize, Serialize};
@@ -97,8 +97,8 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Reads a selector. Every text is one: what is not a number, a UUID or a PCI address is a
-    /// part of a name.
+    /// Parses a selector. Every text is valid: one that is not a number, a UUID or a PCI address is
+    /// a part of a name.
     pub fn parse(text: &str) -> Selector {
         let text = text.trim();
         if text.is_empty() || text == "all" {
@@ -158,8 +158,8 @@ impl Listed {
         self.kind & DEVICE_TYPE_GPU != 0 && !self.is_cpu()
     }
 
-    /// Text of a selector that keeps naming this device when others of the driver appear or
-    /// vanish: its UUID or its PCI address where no other of `all` shares it, else its ordinal.
+    /// Text of a selector that identifies this device even if other devices of the driver appear or
+    /// vanish: its UUID or its PCI address if unique among `all`, otherwise its ordinal.
     pub fn selector(&self, all: &[Listed]) -> String {
         let alone = |same: &dyn Fn(&Listed) -> bool| all.iter().filter(|l| same(l)).count() == 1;
         match (self.uuid, self.pci) {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn test_selectors_are_told_apart() {
+    fn test_selectors_are_distinguished() {
         let uuid = Uuid(*b"\x0f123456789abcdef");
         let text = uuid.to_string();
         for text in [

@@ -1,12 +1,12 @@
-//! What the executor says.
+//! Messages of the executor to the client.
 
 use crate::{Call, Event, Id};
 use serde::{Deserialize, Serialize};
 
-/// One kernel argument, as `clGetKernelArgInfo` tells it.
+/// One kernel argument, as `clGetKernelArgInfo` describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelArg {
-    /// `cl_kernel_arg_address_qualifier`; 0: the driver does not say.
+    /// `cl_kernel_arg_address_qualifier`; 0: not reported by the driver.
     pub address: u32,
     /// `cl_kernel_arg_access_qualifier`
     pub access: u32,
@@ -29,7 +29,7 @@ pub struct KernelDescription {
     pub attributes: String,
     /// The arguments, in order.
     pub args: Vec<KernelArg>,
-    /// Whether the driver knows the arguments' information (`clGetKernelArgInfo`).
+    /// Whether the driver reports the arguments' information (`clGetKernelArgInfo`).
     pub arg_info: bool,
     /// `clGetKernelWorkGroupInfo` on the session's device: (parameter, bytes).
     pub work_group: Vec<(u32, Vec<u8>)>,
@@ -42,7 +42,7 @@ pub enum Reply {
     Done,
     /// Raw bytes of a query.
     Bytes(Vec<u8>),
-    /// How many sub-devices there are now.
+    /// The number of sub-devices created.
     Count(u32),
     /// A program was built, compiled or linked. `code` is what the driver's call returned;
     /// one status and log for each device.
@@ -61,10 +61,10 @@ pub enum Reply {
     Error(i32),
 }
 
-/// A completed event, as a relay or a watcher is told of it.
+/// A completed event, as a relay or a watcher receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
-    /// Which.
+    /// The event.
     pub event: Event,
     /// `CL_COMPLETE` or an error.
     pub status: i32,
@@ -72,11 +72,11 @@ pub struct Completion {
     pub times_ns: [u64; 4],
 }
 
-/// How a [`Notice::Fatal`]'s reason begins where another session's work is to blame: the device
-/// and its node are well, and a new session works.
+/// Prefix of a [`Notice::Fatal`]'s reason if another session's work caused the failure: device and
+/// node work, and a new session may be opened.
 pub const EXECUTOR_ENDED: &str = "the executor ended: ";
 
-/// How it begins where this session's own work ended the executor.
+/// Prefix of the reason if this session's own work ended the executor.
 pub const WORK_FAULTED: &str = "this session's work ended the executor: ";
 
 /// One message from the executor.
@@ -89,7 +89,7 @@ pub enum Notice<'a> {
         /// The answer.
         reply: Reply,
     },
-    /// A watched event is complete (its slot says so already).
+    /// A watched event is complete; its slot has already been written.
     Completed(Completion),
     /// A queue got on (mirroring sessions).
     Progress {
@@ -97,13 +97,13 @@ pub enum Notice<'a> {
         queue: Id,
         /// Commands complete.
         completed: u64,
-        /// The newest command that failed without an event to say so, counted from 1, and its
-        /// error; (0, 0): none.
+        /// The newest command that failed without an event, counted from 1, and its error; (0, 0):
+        /// none.
         failed: (u64, i32),
     },
     /// The driver let go of an object: its memory may be used again.
     Freed(Id),
-    /// What a kernel printed.
+    /// Output printed by a kernel.
     Printed(#[serde(borrow)] &'a [u8]),
     /// `clCreateContext`'s callback: something is wrong in the context.
     Context {
@@ -113,7 +113,7 @@ pub enum Notice<'a> {
         #[serde(borrow)]
         text: &'a str,
     },
-    /// The session is over: an OpenCL error for what is left, and the reason.
+    /// The session has ended: the OpenCL error for outstanding calls, and the reason.
     Fatal {
         /// The error.
         code: i32,

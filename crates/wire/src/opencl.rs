@@ -94,7 +94,7 @@ pub const INVALID_BUFFER_SIZE: i32 = -61;
 /// `CL_INVALID_GLOBAL_WORK_SIZE`
 pub const INVALID_GLOBAL_WORK_SIZE: i32 = -63;
 
-/// An error as people know it: its name in the specification, and its number.
+/// An error as text: its name in the specification, and its number.
 pub fn text_of(code: i32) -> String {
     let name = match code {
         DEVICE_NOT_FOUND => "CL_DEVICE_NOT_FOUND",

@@ -358,10 +358,10 @@ def test_the_tool_pushes_and_removes():
             cases = [
                 ((bare,), "does not say how its kernel is called"),
                 ((f"new={whole}", f"x={damaged}"), "body is damaged"),
-                ((f"new={whole}", f"x={foreign}"), "no image of a region"),
+                ((f"new={whole}", f"x={foreign}"), "not an image of a region"),
                 (
                     (f"new={whole}", f"x={other}"),
-                    "made for shell 0x9, and this board has shell 0x1",
+                    "for shell 0x9, but this board has shell 0x1",
                 ),
                 ((f"a/b={whole}",), "no function's name"),
                 ((home / "nothing",), "No such file"),

@@ -206,7 +206,7 @@ mod loom_models {
         });
     }
 
-    /// Whoever goes to sleep on the bell after the last publish has been rung.
+    /// A consumer that goes to sleep on the bell after the last publish has been rung.
     #[test]
     fn loom_no_wakeup_is_lost() {
         loom::model(|| {
@@ -222,7 +222,7 @@ mod loom_models {
             let would_sleep = consumer.is_empty();
             writer.join().unwrap();
             if would_sleep {
-                assert_ne!(header.bell.load(Acquire), seen, "asleep for ever");
+                assert_ne!(header.bell.load(Acquire), seen, "asleep forever");
             }
         });
     }
@@ -242,7 +242,7 @@ mod loom_models {
         });
     }
 
-    /// Whoever goes to sleep by its own means is seen by the producer that it waits for.
+    /// A consumer that sleeps by other means is seen by the producer that it waits for.
     #[test]
     fn loom_a_sleeper_is_seen() {
         loom::model(|| {
@@ -251,7 +251,7 @@ mod loom_models {
                 producer.try_push(&[1]).unwrap();
                 producer.show()
             });
-            consumer.sleep_with(|| assert!(writer.join().unwrap(), "asleep for ever"));
+            consumer.sleep_with(|| assert!(writer.join().unwrap(), "asleep forever"));
         });
     }
 }
